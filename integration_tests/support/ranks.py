@@ -1,0 +1,204 @@
+"""Run a test body on n ranks: the body is what one rank does.
+
+    @ranks(2, 3)
+    def test_sum(rank, size):
+        import horovod.torch as hvd
+        hvd.init()
+        assert hvd.allreduce(torch.tensor([rank]), op=hvd.Sum).item() == size * (size - 1) / 2
+
+pytest sees one case per number of ranks. The body runs in real processes that talk to each other over loopback, as
+`horovodrun` would start them. Processes are kept and used again by the next test that asks for the same world (number
+of ranks, environment), because importing a framework costs seconds; a world in which a body failed, or that a test
+asked to have for itself (`fresh=True`), is ended. A body that does not finish in `timeout_s` is a failure that shows
+where every rank stands.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 60.0
+
+
+class RankFailed(AssertionError):
+    """At least one rank raised, died or hung; the text has every rank's own account."""
+
+
+class World:
+    """`size` processes on this machine that find each other through one rendezvous server."""
+
+    def __init__(self, size: int, env: Mapping[str, str]) -> None:
+        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+        from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
+        from horovod.runner.http.http_server import RendezvousServer
+
+        self.size = size
+        self._dir = tempfile.TemporaryDirectory(prefix="ranks-")
+        self._rendezvous = RendezvousServer()
+        port = self._rendezvous.start()
+        plan = get_host_assignments(parse_hosts(f"localhost:{size}"), size)
+        self._rendezvous.init(plan)
+        listener = Listener(str(Path(self._dir.name) / "socket"))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for slot in plan:
+            slot_env = {
+                **os.environ,
+                **{key: str(value) for key, value in create_run_env_vars("127.0.0.1", ["lo"], port).items()},
+                **create_slot_env_vars(slot),
+                "PYTHONPATH": str(ROOT),
+                "PYTHONUNBUFFERED": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                "OMP_NUM_THREADS": "1",
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                **env,
+            }
+            with self._log(slot.rank).open("wb") as log:
+                self._processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "integration_tests.support.worker", listener.address, str(slot.rank)],
+                        env=slot_env,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        self._connections = self._accept(listener)
+        listener.close()
+
+    def _log(self, rank: int) -> Path:
+        return Path(self._dir.name) / f"rank{rank}.log"
+
+    def _accept(self, listener: Listener) -> dict[int, Connection]:
+        # Listener has no timeout of its own; a worker that dies at start must not leave us waiting.
+        listener._listener._socket.settimeout(START_TIMEOUT_S)  # type: ignore[attr-defined]
+        connections: dict[int, Connection] = {}
+        try:
+            while len(connections) < self.size:
+                connection = listener.accept()
+                connections[connection.recv()] = connection
+        except OSError as error:
+            report = self._report({})
+            self.end()
+            raise RankFailed(f"only {len(connections)} of {self.size} ranks started: {error}\n{report}") from error
+        return connections
+
+    def run(self, module: str, body: str, args: tuple[Any, ...], timeout_s: float) -> list[Any]:
+        """Run `body` of `module` on every rank as body(rank, size, *args); the results by rank."""
+        for rank, connection in self._connections.items():
+            connection.send((module, body, (rank, self.size, *args)))
+        answers: dict[int, tuple[str, Any]] = {}
+        deadline = time.monotonic() + timeout_s
+        while len(answers) < self.size and time.monotonic() < deadline:
+            for rank, connection in self._connections.items():
+                if rank in answers:
+                    continue
+                try:
+                    if connection.poll(0.01):
+                        answers[rank] = connection.recv()
+                except (EOFError, ConnectionError):
+                    answers[rank] = ("died", self._processes[rank].wait(10))
+            if any(kind != "ok" for kind, _ in answers.values()):
+                # The others may now wait for the failed rank: leave them a moment to notice, not the whole limit.
+                deadline = min(deadline, time.monotonic() + 5)
+        if len(answers) < self.size or any(kind != "ok" for kind, _ in answers.values()):
+            raise RankFailed(self._report(answers, timeout_s))
+        return [answers[rank][1] for rank in range(self.size)]
+
+    def _report(self, answers: dict[int, tuple[str, Any]], timeout_s: float = 0.0) -> str:
+        for rank in set(range(len(self._processes))) - set(answers):
+            # The worker prints the stack of every thread into its log on this signal.
+            self._processes[rank].send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        lines = []
+        for rank in range(len(self._processes)):
+            kind, value = answers.get(rank, ("hung", f"no answer within {timeout_s:g} s"))
+            lines.append(f"--- rank {rank}: {kind}")
+            if kind != "ok":
+                lines.append(str(value))
+                lines.append(self._log(rank).read_text(errors="replace")[-6000:])
+        return "\n".join(lines)
+
+    def end(self) -> None:
+        """End every process of this world and stop its rendezvous server."""
+        for process in self._processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait(10)
+        self._rendezvous.stop()
+        self._dir.cleanup()
+
+
+_kept: dict[tuple[int, tuple[tuple[str, str], ...]], World] = {}
+
+
+def end_kept_worlds() -> None:
+    """End all worlds that were kept for the next test."""
+    while _kept:
+        _kept.popitem()[1].end()
+
+
+atexit.register(end_kept_worlds)
+
+
+def run_ranks(
+    body: Callable[..., Any],
+    size: int,
+    *args: Any,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 60.0,
+    fresh: bool = False,
+) -> list[Any]:
+    """Run `body(rank, size, *args)` on `size` ranks and return what each returned, in the order of ranks.
+
+    `body` must be a module-level function. Raises `RankFailed` with every rank's account.
+    """
+    key = (size, tuple(sorted((env or {}).items())))
+    world = None if fresh else _kept.pop(key, None)
+    if world is None:
+        end_kept_worlds()  # two cores: idle worlds' background threads would slow this one
+        world = World(size, env or {})
+    try:
+        results = world.run(body.__module__, body.__qualname__, args, timeout_s)
+    except BaseException:
+        world.end()
+        raise
+    if fresh:
+        world.end()
+    else:
+        _kept[key] = world
+    return results
+
+
+def ranks(
+    *sizes: int, env: Mapping[str, str] | None = None, timeout_s: float = 60.0, fresh: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a test body that one rank runs, called as body(rank, size), into one pytest case per number of ranks."""
+
+    def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
+        @pytest.mark.parametrize("size", sizes, ids=[f"{size}ranks" for size in sizes])
+        def case(size: int) -> None:
+            run_ranks(case, size, env=env, timeout_s=timeout_s, fresh=fresh)
+
+        functools.update_wrapper(case, body)
+        del case.__wrapped__  # pytest would read the body's signature through it
+        case.body = body  # type: ignore[attr-defined]
+        return case
+
+    return decorate

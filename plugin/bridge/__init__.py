@@ -1,0 +1,1 @@
+"""C++ compiled into Horovod's libraries: hook implementations that convert Horovod's types and call core."""

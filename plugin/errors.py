@@ -1,0 +1,16 @@
+"""Errors meant for the person at the keyboard.
+
+A `UserError` says what is wrong and what to do about it; the command line prints it without a traceback and exits
+with 2. Everything else that escapes is a defect of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Something the user can mend: `problem` names the thing and its value, `remedy` the next step."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}\n{remedy}")
+        self.problem = problem
+        self.remedy = remedy
