@@ -1,0 +1,102 @@
+"""Getting and building Horovod: bad archives, missing tools and what names a wheel in the cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline import config
+from paceline.errors import UserError
+from paceline.host import archive, build, check, key
+from paceline.host.release import ARCHIVE_NAME, BUILT_VERSION
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> config.Settings:
+    return config.read({"PACELINE_CACHE_DIR": str(tmp_path / "cache"), "PACELINE_BUILD_JOBS": "1"})
+
+
+def test_a_corrupted_archive_is_refused(settings: config.Settings) -> None:
+    settings.cache_dir.mkdir()
+    (settings.cache_dir / ARCHIVE_NAME).write_bytes(b"not what was published")
+    with pytest.raises(UserError) as error:
+        archive.fetch(settings.cache_dir)
+    assert "sha256" in error.value.problem
+    assert str(settings.cache_dir / ARCHIVE_NAME) in error.value.problem
+    assert "Delete" in error.value.remedy
+
+
+def test_no_network_is_said_with_a_way_round_it(settings: config.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with pytest.raises(UserError) as error:
+        archive.fetch(settings.cache_dir)
+    assert "could not be downloaded" in error.value.problem
+    assert ARCHIVE_NAME in error.value.remedy
+    assert str(settings.cache_dir) in error.value.remedy
+
+
+@pytest.fixture
+def only_python_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python3").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(folder))
+    yield
+
+
+@pytest.mark.usefixtures("only_python_on_path")
+def test_missing_tools_are_named_with_their_packages(settings: config.Settings) -> None:
+    with pytest.raises(UserError) as error:
+        build.build(settings)
+    assert "c++, cmake, make" in error.value.problem
+    assert "apt-get install cmake g++ make" in error.value.remedy
+
+
+def test_the_key_follows_everything_that_goes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = key.key(build.wanted())
+    assert key.key(build.wanted()) == plain
+    assert key.key(build.wanted(leave_out=["hooks"])) != plain
+    assert key.key(build.wanted(leave_out=["keras3"])) not in (plain, key.key(build.wanted(leave_out=["hooks"])))
+    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
+    assert key.key(build.wanted()) != plain
+
+
+def test_the_users_build_variables_pass_through(
+    settings: config.Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
+    environment = build._environment(tmp_path, settings, mpi=False, frameworks={"torch": "2.13.0"})
+    assert environment["HOROVOD_GPU_OPERATIONS"] == "NCCL"
+    assert environment["HOROVOD_WITH_PYTORCH"] == "1"
+    assert environment["HOROVOD_WITHOUT_TENSORFLOW"] == "1"
+    assert environment["MAKEFLAGS"] == "-j1"
+
+
+def test_the_installed_host_is_the_expected_one() -> None:
+    wrong = [row for row in check.findings() if not row.ok]
+    assert not wrong
+    assert check.findings()[0].found == BUILT_VERSION
+
+
+def test_a_host_built_for_another_framework_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "installed_frameworks", lambda: {"torch": "9.9.9", "tensorflow": "1.0"})
+    with pytest.raises(UserError) as error:
+        check.require("torch")
+    assert "built for torch: found" in error.value.problem
+    assert "9.9.9" in error.value.problem
+    assert "tensorflow" not in error.value.problem
+    assert "paceline host install" in error.value.remedy
+
+
+def test_a_host_with_other_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "changes_digest", lambda _left_out=(): "something newer")
+    with pytest.raises(UserError, match="hooks and mends"):
+        check.require("torch")

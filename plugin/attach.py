@@ -1,0 +1,158 @@
+"""The Python side of the bridge: hands options to Horovod's library in this process and takes records from it.
+
+`horovod._paceline.glue` calls `before_init` and `before_shutdown`; users call `counters`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline import config
+from paceline.host.release import BUILT_VERSION
+
+INTERFACE = 1  # bridge/c_api.cc: horovod_paceline_interface
+
+_KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
+_DTYPES = (
+    "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
+)  # fmt: skip
+
+
+# Where the trace of a recorded library goes, by the library's handle.
+_recordings: dict[int, Path] = {}
+
+
+def _library_name(library: ctypes.CDLL) -> str:
+    return "torch" if "torch" in Path(library._name).parts[-2] else "tensorflow"
+
+
+def part_path(path: Path, rank: int) -> Path:
+    """Where rank `rank` writes its part of the trace `path`."""
+    return path.with_name(f"{path.name}.rank{rank}.json")
+
+
+def before_init(library: ctypes.CDLL) -> None:
+    """Read this process's options and hand them to `library`. Raises UserError for options that cannot be used."""
+    settings = config.read()
+    found = library.horovod_paceline_interface()
+    if found != INTERFACE:
+        from paceline.errors import UserError
+        from paceline.host.check import REMEDY
+
+        raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
+    if settings.record is not None and library._handle not in _recordings:
+        library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
+        _recordings[library._handle] = settings.record
+
+
+def before_shutdown(library: ctypes.CDLL) -> None:
+    """Write what was recorded so far; called at each shutdown, a later one overwrites what an earlier one wrote."""
+    record = _recordings.get(library._handle)
+    # After shutdown() a rank has no number any more, and everything was written then.
+    if record is not None and library.horovod_is_initialized():
+        trace = take(library)
+        if trace["steps"]:
+            path = part_path(record, trace["rank"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(trace))
+
+
+def counters(library: str) -> dict[str, int]:
+    """Sums since the start of this process: coordination_rounds, messages, tensors, bytes.
+
+    `library` is "torch" or "tensorflow", whose Horovod must be loaded. A coordination round is one exchange between
+    the background threads of all ranks; a message is one executed collective, into which tensors may be merged.
+    """
+    out = (ctypes.c_int64 * 4)()
+    loaded(library).horovod_paceline_counters(out)
+    return dict(zip(("coordination_rounds", "messages", "tensors", "bytes"), out, strict=True))
+
+
+def loaded(library: str) -> ctypes.CDLL:
+    """The shared library of Horovod for "torch" or "tensorflow"; raises ValueError if it is not loaded."""
+    module = sys.modules.get(f"horovod.{library}.mpi_ops")
+    if module is None:
+        raise ValueError(f"horovod.{library} is not loaded in this process: import it and call init() first")
+    basics: Any = module._basics
+    handle: ctypes.CDLL = basics.MPI_LIB_CTYPES
+    return handle
+
+
+def _words(library: ctypes.CDLL) -> tuple[Iterator[int], list[str]]:
+    names_bytes = ctypes.c_int64()
+    library.horovod_paceline_record_take.restype = ctypes.c_int64
+    count = library.horovod_paceline_record_take(ctypes.byref(names_bytes))
+    library.horovod_paceline_record_words.restype = ctypes.POINTER(ctypes.c_int64)
+    library.horovod_paceline_record_names.restype = ctypes.c_void_p
+    words = library.horovod_paceline_record_words()[:count]
+    names = ctypes.string_at(library.horovod_paceline_record_names(), names_bytes.value)
+    return iter(words), names.decode().split("\0")[:-1]
+
+
+def decode(words: Iterator[int], names: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Tensors and steps of a snapshot (format: core/recorder.h), as they stand in a trace file; times in seconds."""
+
+    def take(count: int) -> list[int]:
+        return [next(words) for _ in range(count)]
+
+    tensors = []
+    for name in names[: next(words)]:
+        size_bytes, dtype, process_set = take(3)
+        tensors.append({"name": name, "bytes": size_bytes, "dtype": _DTYPES[dtype], "process_set": process_set})
+    steps = []
+    for _ in range(next(words)):
+        index, start_ns, rounds = take(3)
+        arrivals = [[tensor, at_ns * 1e-9] for tensor, at_ns in (take(2) for _ in range(next(words)))]
+        collectives = []
+        for _ in range(next(words)):
+            kind, begin_ns, end_ns, size_bytes, count = take(5)
+            collectives.append(
+                {
+                    "kind": _KINDS[kind],
+                    "tensors": take(count),
+                    "bytes": size_bytes,
+                    "start_s": begin_ns * 1e-9,
+                    "end_s": end_ns * 1e-9,
+                }
+            )
+        steps.append(
+            {
+                "index": index,
+                "start_s": start_ns * 1e-9,
+                "arrivals": arrivals,
+                "collectives": collectives,
+                "coordination_rounds": rounds,
+            }
+        )
+    return tensors, steps
+
+
+def take(library: ctypes.CDLL) -> dict[str, Any]:
+    """This rank's trace so far (docs/trace.md)."""
+    tensors, steps = decode(*_words(library))
+    messages = [collective for step in steps for collective in step["collectives"]]
+    return {
+        "format": "paceline-trace",
+        "version": 1,
+        "rank": library.horovod_rank(),
+        "size": library.horovod_size(),
+        "host": socket.gethostname(),
+        "library": _library_name(library),
+        "horovod": BUILT_VERSION,
+        "paceline": paceline.__version__,
+        "tensors": tensors,
+        "steps": steps,
+        "totals": {
+            "steps": len(steps),
+            "coordination_rounds": sum(step["coordination_rounds"] for step in steps),
+            "messages": len(messages),
+            "bytes": sum(message["bytes"] for message in messages),
+        },
+    }

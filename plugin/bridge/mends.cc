@@ -1,0 +1,56 @@
+#include "bridge/mends.h"
+
+#include <exception>
+#include <mutex>
+
+#include "bridge/runtime.h"
+#include "horovod/common/logging.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+// Written by Horovod's background thread, read by the thread that called init().
+std::mutex connect_error_mutex;
+std::string& ConnectError() {
+  static auto* error = new std::string;
+  return *error;
+}
+
+}  // namespace
+
+void Initializing() {
+  GetRuntime().automatic_names.Reset();
+  std::lock_guard<std::mutex> lock(connect_error_mutex);
+  ConnectError().clear();
+}
+
+bool Connect(const std::function<void()>& part) {
+  using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+  try {
+    part();
+    return true;
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "Horovod could not connect to the other ranks: " << error.what();
+    std::lock_guard<std::mutex> lock(connect_error_mutex);
+    ConnectError() = error.what();
+    return false;
+  }
+}
+
+std::string AutomaticName(const std::string& kind) { return GetRuntime().automatic_names.Next(kind); }
+
+}  // namespace paceline
+}  // namespace horovod
+
+extern "C" {
+
+// The message of the exception that ended the last initialisation, empty if none did; valid until the next call.
+const char* horovod_paceline_connect_error() {
+  static auto* copy = new std::string;
+  std::lock_guard<std::mutex> lock(horovod::paceline::connect_error_mutex);
+  *copy = horovod::paceline::ConnectError();
+  return copy->c_str();
+}
+}

@@ -1,0 +1,59 @@
+"""Horovod's published source archive: downloaded once, verified always."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.host.release import ARCHIVE_NAME, ARCHIVE_SHA256, HOROVOD_VERSION
+
+DOWNLOAD_TIMEOUT_S = 600
+
+
+def _verify(archive: Path) -> None:
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != ARCHIVE_SHA256:
+        raise UserError(
+            f"{archive} is not Horovod's published archive: its sha256 is {found}, expected {ARCHIVE_SHA256}.",
+            f"Delete that file and run the command again to download it, or put the right {ARCHIVE_NAME} in its place.",
+        )
+
+
+def fetch(cache_dir: Path) -> Path:
+    """The verified archive in `cache_dir`, downloaded by pip if it is not there.
+
+    Raises UserError if it cannot be downloaded or its hash is wrong.
+    """
+    archive = cache_dir / ARCHIVE_NAME
+    if not archive.exists():
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "horovod"]
+        command += ["--dest", str(cache_dir), f"horovod=={HOROVOD_VERSION}"]
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S)
+            failure = result.stderr.strip() if result.returncode else ""
+        except subprocess.TimeoutExpired:
+            failure = f"no answer within {DOWNLOAD_TIMEOUT_S} s"
+        if not archive.exists():
+            errors = [line for line in failure.splitlines() if "ERROR" in line] or failure.splitlines()[-1:]
+            raise UserError(
+                f"Horovod {HOROVOD_VERSION} could not be downloaded by pip: {' '.join(errors) or 'no reason given'}",
+                f"Check the network and pip's settings, or put {ARCHIVE_NAME} (sha256 {ARCHIVE_SHA256}) "
+                f"into {cache_dir} by hand.",
+            )
+    _verify(archive)
+    return archive
+
+
+def unpack(archive: Path, into: Path) -> Path:
+    """Unpack the archive below `into`; the folder that holds Horovod's setup.py."""
+    with tarfile.open(archive) as tar:
+        if sys.version_info >= (3, 12):
+            tar.extractall(into, filter="data")
+        else:
+            tar.extractall(into)  # the hash was verified
+    return into / ARCHIVE_NAME.removesuffix(".tar.gz")

@@ -1,0 +1,108 @@
+"""The hook points: every place where Horovod's source calls Paceline, as one table of insertions.
+
+`plugin/bridge/hooks.h` says what each call means. Only insertions; a hook that has nothing to do changes nothing.
+"""
+
+from __future__ import annotations
+
+from paceline.host.edits import Edit
+
+_CALL = "::horovod::paceline::"
+_INCLUDE = '#include "bridge/hooks.h"'
+
+_CONTROLLER = "horovod/common/controller.cc"
+_OPERATIONS = "horovod/common/operations.cc"
+
+HOOKS: dict[str, tuple[Edit, ...]] = {
+    "include": (
+        Edit(_CONTROLLER, '#include "global_state.h"', "after", _INCLUDE),
+        Edit(_OPERATIONS, '#include "operations.h"', "after", _INCLUDE),
+    ),
+    "enqueue": (
+        Edit(
+            _OPERATIONS,
+            "std::vector<Request> messages;",
+            "before",
+            f"if ({_CALL}Enqueue(process_set, contexts, tensors, outputs, ready_event_lists, names, device, callbacks,\n"
+            "      reduce_op, prescale_factor, postscale_factor, process_set_id, status)) {\n"
+            "  return status;\n"
+            "}",
+            within="EnqueueTensorAllreduces(std::vector<std::shared_ptr<OpContext>>& contexts,",
+        ),
+    ),
+    "popped": (
+        Edit(
+            _CONTROLLER,
+            "tensor_queue_.PopMessagesFromQueue(message_queue_tmp);",
+            "after",
+            f"{_CALL}Popped(process_set, message_queue_tmp);",
+        ),
+    ),
+    "ready": (
+        Edit(
+            _CONTROLLER,
+            "bool ready_to_reduce = count == (size_ - joined_size);",
+            "after",
+            f"ready_to_reduce = {_CALL}Ready(msg, count, size_ - joined_size, ready_to_reduce);",
+        ),
+    ),
+    "fuse": (
+        Edit(
+            _CONTROLLER,
+            "std::vector<int64_t> allgather_tensor_byte_sizes;",
+            "before",
+            f"{_CALL}Fuse(*this, responses, response_list);",
+            within="void Controller::FuseResponses(std::deque<Response>& responses,",
+        ),
+    ),
+    "cache": (
+        Edit(
+            _CONTROLLER,
+            "response_cache_.put(response, tensor_queue_, process_set.joined);",
+            "before",
+            f"if ({_CALL}Cacheable(response))",
+        ),
+    ),
+    "entries": (
+        Edit(
+            _OPERATIONS,
+            "process_set.tensor_queue.GetTensorEntriesFromResponse(response, entries,",
+            "before",
+            f"{_CALL}Entries(response, process_set);",
+            within="void PerformOperation(Response response, ProcessSet& process_set) {",
+        ),
+    ),
+    "performed": (
+        Edit(
+            _OPERATIONS,
+            "Status status;",
+            "before",
+            "const auto paceline_start = ::horovod::paceline::Clock::now();",
+            within="void PerformOperation(Response response, ProcessSet& process_set) {",
+        ),
+        Edit(
+            _OPERATIONS,
+            "if (!status.in_progress()) {",
+            "before",
+            f"{_CALL}Performed(process_set, response, entries, status, paceline_start);",
+            within="void PerformOperation(Response response, ProcessSet& process_set) {",
+        ),
+    ),
+    "operations": (
+        Edit(
+            _OPERATIONS,
+            "std::shared_ptr<JoinOp> join_op(new JoinOp(&state));",
+            "before",
+            f"{_CALL}Operations(state, allreduce_ops, broadcast_ops);",
+        ),
+    ),
+    "cycle": (
+        Edit(
+            _OPERATIONS,
+            "auto response_list =",
+            "before",
+            f"{_CALL}Cycle(state, process_set);",
+            within="bool RunLoopOnce(HorovodGlobalState& state) {",
+        ),
+    ),
+}

@@ -1,0 +1,109 @@
+"""What a built Horovod depends on, as plain data, and the digest of it that names a wheel in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Collection
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from paceline.host.release import ARCHIVE_SHA256, REVISION
+from paceline.host.tree import all_edits, our_sources
+
+# Distributions that bring each framework, in order of preference.
+FRAMEWORKS: dict[str, tuple[str, ...]] = {
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly", "tensorflow-rocm"),
+}
+
+# Variables of Horovod's own build that change what is built.
+_BUILD_VARIABLES = (
+    "HOROVOD_GPU",
+    "HOROVOD_GPU_OPERATIONS",
+    "HOROVOD_GPU_ALLREDUCE",
+    "HOROVOD_GPU_ALLGATHER",
+    "HOROVOD_GPU_BROADCAST",
+    "HOROVOD_GPU_ALLTOALL",
+    "HOROVOD_GPU_REDUCESCATTER",
+    "HOROVOD_ALLOW_MIXED_GPU_IMPL",
+    "HOROVOD_CPU_OPERATIONS",
+    "HOROVOD_WITH_MPI",
+    "HOROVOD_WITHOUT_MPI",
+    "HOROVOD_WITHOUT_GLOO",
+    "HOROVOD_WITH_PYTORCH",
+    "HOROVOD_WITHOUT_PYTORCH",
+    "HOROVOD_WITH_TENSORFLOW",
+    "HOROVOD_WITHOUT_TENSORFLOW",
+    "HOROVOD_BUILD_ARCH_FLAGS",
+    "HOROVOD_BUILD_CUDA_CC_LIST",
+    "HOROVOD_CUDA_HOME",
+    "HOROVOD_NCCL_HOME",
+    "HOROVOD_NCCL_LINK",
+    "HOROVOD_ROCM_HOME",
+    "HOROVOD_DEBUG",
+    "CC",
+    "CXX",
+    "CFLAGS",
+    "CXXFLAGS",
+    "LDFLAGS",
+)
+
+
+def installed_frameworks() -> dict[str, str]:
+    """Version by name of the frameworks installed for this Python, read without importing them."""
+    found = {}
+    for name, distributions in FRAMEWORKS.items():
+        for distribution in distributions:
+            try:
+                found[name] = metadata.version(distribution)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def changes_digest(leave_out: Collection[str] = ()) -> str:
+    """Digest of everything we change in Horovod: edits, our sources, the build's own files."""
+    digest = hashlib.sha256()
+    for edit in all_edits(leave_out):
+        digest.update(repr(edit).encode())
+    files = {**our_sources(), "paceline.cmake": Path(__file__).with_name("paceline.cmake")}
+    for name, path in sorted(files.items()):
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _first_line(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return "none"
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return (result.stdout or result.stderr).partition("\n")[0].strip()
+
+
+def build_inputs(mpi: bool, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """Everything that a wheel built here and now would depend on."""
+    return {
+        "archive": ARCHIVE_SHA256,
+        "revision": REVISION,
+        "changes": changes_digest(leave_out),
+        "left_out": sorted(leave_out),
+        "python": sysconfig.get_config_var("SOABI") or sys.version,
+        "frameworks": installed_frameworks(),
+        "mpi": _first_line("mpirun", "--version") if mpi else "",
+        "compiler": _first_line(os.environ.get("CXX", "c++"), "--version"),
+        "platform": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}",
+        "environment": {name: os.environ[name] for name in _BUILD_VARIABLES if name in os.environ},
+    }
+
+
+def key(inputs: dict[str, Any]) -> str:
+    """The name of a wheel in the cache."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:20]

@@ -1,0 +1,222 @@
+"""Faults of Horovod 0.28.1 that Paceline cannot live with, each with its mend.
+
+Each mend has a regression test in integration_tests/faults that fails on a host built without it
+(`paceline host build --leave-out NAME`, `make mends`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.host.edits import Edit
+from paceline.host.python_edits import KERAS3_EDITS
+
+
+@dataclass(frozen=True)
+class Mend:
+    """`fault`: what users see without it."""
+
+    name: str
+    fault: str
+    edits: tuple[Edit, ...]
+
+
+_GLOO_CONTEXT = "horovod/common/gloo/gloo_context.cc"
+_GLOO_CONTROLLER = "horovod/common/gloo/gloo_controller.cc"
+_OPERATIONS = "horovod/common/operations.cc"
+_CONTROLLER = "horovod/common/controller.cc"
+_TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
+_TORCH_OPTIMIZER = "horovod/torch/optimizer.py"
+_RUNNER = "horovod/runner/__init__.py"
+_BASICS = "horovod/common/basics.py"
+
+_CONNECT = "if (!::horovod::paceline::Connect([&] {"
+# What was opened so far is given back, so that shutdown() and another init() find a clean slate.
+_CONNECT_FAILED = (
+    "})) {\n"
+    "  state.process_set_table.Get(0).Finalize(SHUT_DOWN_ERROR);\n"
+    "  global_gloo_context.Finalize();\n"
+    "  state.shut_down = true;\n"
+    "  state.initialization_failed = true;\n"
+    "  return;\n"
+    "}"
+)
+_INITIALIZE = "void BackgroundThreadLoop(HorovodGlobalState& state) {"
+
+MENDS: tuple[Mend, ...] = (
+    Mend(
+        "gloo-iface",
+        "Process sets, the global one included, ignore HOROVOD_GLOO_IFACE: hosts whose name resolves to loopback "
+        "cannot connect.",
+        (
+            Edit(
+                _GLOO_CONTEXT,
+                "assert(global_context.IsEnabled());",
+                "after",
+                "gloo_iface_ = global_context.gloo_iface_;",
+                within="void GlooContext::InitializeForProcessSet(const GlooContext& global_context,",
+            ),
+        ),
+    ),
+    Mend(
+        "stall-inspector",
+        "The list of global ranks stays empty under Gloo: the stall inspector never fires and every hang is silent.",
+        (Edit(_GLOO_CONTROLLER, "global_ranks_.reserve(size_);", "replace", "global_ranks_.resize(size_);"),),
+    ),
+    Mend(
+        "rendezvous-scopes",
+        "When one rendezvous scope ends, the finished lists of all scopes are forgotten: shutdown() and init() again "
+        "aborts or hangs.",
+        (
+            Edit(
+                "horovod/runner/http/http_server.py",
+                "self.server.finished_list.clear()",
+                "replace",
+                "self.server.finished_list[scope].clear()",
+                within="class RendezvousHandler(KVStoreHandler):",
+            ),
+        ),
+    ),
+    Mend(
+        "connect-exception",
+        "An exception while ranks connect ends the process (exit 134) instead of reaching Python.",
+        (
+            Edit(_OPERATIONS, "global_gloo_context.InitializeFromMPI(", "before", _CONNECT, within=_INITIALIZE),
+            Edit(
+                _OPERATIONS,
+                "state.process_set_table.Get(0).mpi_context, ParseGlooIface());",
+                "after",
+                _CONNECT_FAILED,
+                within=_INITIALIZE,
+            ),
+            Edit(
+                _OPERATIONS,
+                "global_gloo_context.Initialize(ParseGlooIface());",
+                "replace",
+                _CONNECT + "\n  global_gloo_context.Initialize(ParseGlooIface());\n" + _CONNECT_FAILED,
+                within=_INITIALIZE,
+            ),
+            Edit(
+                _OPERATIONS,
+                "state.process_set_table.Initialize(global_gloo_context);",
+                "replace",
+                _CONNECT + "\n  state.process_set_table.Initialize(global_gloo_context);\n" + _CONNECT_FAILED,
+                within=_INITIALIZE,
+            ),
+            Edit(
+                _OPERATIONS,
+                "horovod_global.initialization_done = false;",
+                "after",
+                "horovod_global.initialization_failed = false;",
+                within="bool InitializeHorovodOnce(",
+            ),
+            Edit(
+                _BASICS, "if not initialization_ok:", "after", "    _paceline_glue.init_failed(self.MPI_LIB_CTYPES)"
+            ),
+        ),
+    ),
+    Mend(
+        "joined-devices",
+        "The list of devices is sized by the number of requests and indexed by rank: out of bounds after a lower rank "
+        "joined.",
+        (
+            Edit(
+                _CONTROLLER,
+                "devices[request.request_rank()] = request.device();",
+                "replace",
+                # With joined ranks the list stays shorter than the world, which keeps such responses uncached.
+                "devices[(int)requests.size() == size_ ? request.request_rank() : &request - requests.data()] =\n"
+                "    request.device();",
+            ),
+            Edit(_CONTROLLER, "tensor_sizes.resize(requests.size());", "replace", "tensor_sizes.resize(size_);"),
+        ),
+    ),
+    Mend(
+        "automatic-names",
+        "PyTorch operations without a name take it from a counter of all operations of this process: after an uneven "
+        "number of named ones (join) an unnamed one waits for ever.",
+        (
+            Edit(_TORCH_OPS, '#include "ready_event.h"', "after", '#include "bridge/mends.h"'),
+            Edit(
+                _TORCH_OPS,
+                'return prefix + ".noname." + std::to_string(handle);',
+                "replace",
+                "return ::horovod::paceline::AutomaticName(prefix);",
+            ),
+        ),
+    ),
+    Mend(
+        "run-arguments",
+        "Stray commas make horovod.run export cycle time and cache capacity as '(None,)': cycle time 0, cache off.",
+        (
+            Edit(_RUNNER, "self.cycle_time_ms = None,", "replace", "self.cycle_time_ms = None"),
+            Edit(_RUNNER, "self.cache_capacity = None,", "replace", "self.cache_capacity = None"),
+        ),
+    ),
+    Mend(
+        "zero-grad",
+        "zero_grad(set_to_none=...) of a wrapped PyTorch optimizer is a TypeError.",
+        tuple(
+            edit
+            for name in ("_DistributedOptimizer", "_DistributedAdasumOptimizer")
+            for edit in (
+                Edit(
+                    _TORCH_OPTIMIZER,
+                    "def zero_grad(self):",
+                    "replace",
+                    "def zero_grad(self, *args, **kwargs):",
+                    within=f"class {name}(torch.optim.Optimizer):",
+                ),
+                Edit(
+                    _TORCH_OPTIMIZER,
+                    "return super(self.__class__, self).zero_grad()",
+                    "replace",
+                    "return super(self.__class__, self).zero_grad(*args, **kwargs)",
+                    within=f"class {name}(torch.optim.Optimizer):",
+                ),
+            )
+        ),
+    ),
+    Mend(
+        "distutils",
+        "Python 3.12 has no distutils: neither the PyTorch part nor jsrun support works there.",
+        (
+            Edit(
+                "horovod/torch/CMakeLists.txt",
+                'execute_process(COMMAND ${PY_EXE} -c "from distutils.sysconfig import get_python_inc; '
+                'print(get_python_inc())"',
+                "replace",
+                'execute_process(COMMAND ${PY_EXE} -c "import sysconfig; print(sysconfig.get_path(\'include\'))"',
+            ),
+            Edit(
+                "horovod/runner/js_run.py",
+                "from distutils.spawn import find_executable",
+                "replace",
+                "from shutil import which as find_executable",
+            ),
+        ),
+    ),
+    Mend(
+        "keras3",
+        "Under Keras 3 gradients are not averaged at all, and callbacks, elastic state and batch normalisation fail.",
+        KERAS3_EDITS,
+    ),
+)
+
+# Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, and what else mends rely on.
+GLUE: tuple[Edit, ...] = (
+    Edit(
+        _BASICS, "from horovod.common import util as util", "after", "from horovod._paceline import glue as _paceline_glue"
+    ),
+    Edit(_BASICS, "initialization_ok = True", "before", "_paceline_glue.before_init(self.MPI_LIB_CTYPES)"),
+    Edit(
+        _BASICS, "self.MPI_LIB_CTYPES.horovod_shutdown()", "before", "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)"
+    ),
+    Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", '#include "bridge/mends.h"'),
+    Edit(
+        _OPERATIONS,
+        "horovod_global.control_operation = ParseControllerOpsFromEnv();",
+        "before",
+        "::horovod::paceline::Initializing();",
+    ),
+)

@@ -1,0 +1,63 @@
+"""Where Horovod's Python face tells Paceline that a world begins, ends or could not be made.
+
+`library` is Horovod's shared library of one framework, opened by ctypes. Without Paceline in this Python and without
+its variables in the environment nothing happens here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+from types import ModuleType
+
+from horovod.common.exceptions import HorovodInternalError
+
+
+class ConnectError(HorovodInternalError, ValueError):
+    """Ranks could not connect. Horovod's own type for this was ValueError; elastic training waits for the other."""
+
+
+def _attach() -> ModuleType | None:
+    wanted = sorted(name for name in os.environ if name.startswith("PACELINE_"))
+    if not wanted and "paceline" not in sys.modules:
+        return None
+    if importlib.util.find_spec("paceline") is None:
+        raise ImportError(
+            f"{', '.join(wanted)} is set, but the package paceline is not installed for {sys.executable}.\n"
+            "Install it on every host (pip install paceline) or unset the variable."
+        )
+    import paceline.attach
+
+    return paceline.attach
+
+
+def before_init(library: ctypes.CDLL) -> None:
+    """Hand this process's options to the library, before its background thread starts."""
+    attach = _attach()
+    if attach is not None:
+        attach.before_init(library)
+
+
+def before_shutdown(library: ctypes.CDLL) -> None:
+    """Collect what the library recorded, while this rank still knows its number."""
+    attach = sys.modules.get("paceline.attach")
+    if attach is not None:
+        attach.before_shutdown(library)
+
+
+def init_failed(library: ctypes.CDLL) -> None:
+    """Raise what ended the connection set-up; a later init() starts afresh."""
+    library.horovod_paceline_connect_error.restype = ctypes.c_char_p
+    reason = (library.horovod_paceline_connect_error() or b"").decode(errors="replace")
+    library.horovod_shutdown()
+    if reason:
+        rank = os.environ.get("HOROVOD_RANK", "0")
+        size = os.environ.get("HOROVOD_SIZE", "1")
+        raise ConnectError(
+            f"Rank {rank} of {size} could not connect to the other ranks: {reason}\n"
+            "Check that every rank is alive, that hosts can reach each other on the interface HOROVOD_GLOO_IFACE="
+            f"{os.environ.get('HOROVOD_GLOO_IFACE', '(automatic)')}, and that HOROVOD_GLOO_TIMEOUT_SECONDS="
+            f"{os.environ.get('HOROVOD_GLOO_TIMEOUT_SECONDS', '30')} is long enough for all ranks to start."
+        )

@@ -1,0 +1,71 @@
+"""Two places where Keras 3 decides about an optimizer without asking it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import keras
+from keras.src.trainers.trainer import Trainer
+
+from .keras3_optimizer import find, run_update
+from .user_error import UserError
+
+_MARK = "_paceline_original"
+
+
+def _patch_compile() -> None:
+    original = Trainer.compile
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs)
+        if find(bound.arguments.get("optimizer")) is not None:
+            if bound.arguments.get("jit_compile", "auto") == "auto":
+                bound.arguments["jit_compile"] = False  # Keras would choose XLA where there is a GPU
+            elif bound.arguments["jit_compile"]:
+                raise UserError(
+                    "compile(jit_compile=True) cannot be used with DistributedOptimizer: Horovod's operations have no "
+                    "form that the compiler knows.",
+                    "Leave jit_compile out, or set it to False.",
+                )
+        return original(*bound.args, **bound.kwargs)
+
+    setattr(compile, _MARK, original)
+    Trainer.compile = compile
+
+
+def _patch_loss_scaling() -> None:
+    """Average before the test for overflow: an overflow on one rank must skip the same step on all.
+
+    Keras puts a LossScaleOptimizer round the compiled optimizer for the policy mixed_float16; if only the inner one
+    averaged, ranks without overflow would wait for the one that skips.
+    """
+    scaling = keras.optimizers.LossScaleOptimizer
+    original = scaling.apply
+
+    @functools.wraps(original)
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        inner = find(self)
+        grads = list(grads)
+        if inner is None or inner._distributed.updating is not None or not grads:
+            return original(self, grads, trainable_variables)
+        variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+        return run_update(inner, self, grads, variables, lambda new: original(self, new, trainable_variables))
+
+    def register_local_var(self: Any, var: Any) -> None:
+        find(self).register_local_var(var)
+
+    setattr(apply, _MARK, original)
+    scaling.apply = apply
+    scaling.register_local_var = register_local_var
+
+
+def install() -> None:
+    """Put both in place, once."""
+    if not hasattr(Trainer.compile, _MARK):
+        _patch_compile()
+    if not hasattr(keras.optimizers.LossScaleOptimizer.apply, _MARK):
+        _patch_loss_scaling()

@@ -1,0 +1,89 @@
+"""What a user may say when wrapping a Keras 3 optimizer; the arguments of Horovod's DistributedOptimizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .user_error import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """One wrapped optimizer's choices. `op` and `process_set` are those of the Horovod module of the backend in use.
+
+    `groups`: None, a number of groups, or lists of variables whose gradients travel as one message each.
+    """
+
+    name: str
+    op: Any
+    average: Any  # the value that `op` has for an average
+    process_set: Any
+    compression: Any
+    device_dense: str = ""
+    device_sparse: str = ""
+    sparse_as_dense: bool = False
+    gradient_predivide_factor: float = 1.0
+    backward_passes_per_step: int = 1
+    average_aggregated_gradients: bool = False
+    groups: int | Sequence[Sequence[Any]] | None = None
+    scale_local_gradients: bool = True
+
+    def __post_init__(self) -> None:
+        if self.backward_passes_per_step < 1:
+            raise UserError(
+                f"backward_passes_per_step={self.backward_passes_per_step} cannot be used.",
+                "It counts the backward passes of one update: give a whole number of at least 1.",
+            )
+        if self.gradient_predivide_factor != 1.0 and self.op != self.average:
+            raise UserError(
+                f"gradient_predivide_factor={self.gradient_predivide_factor} needs op=Average.",
+                "Leave gradient_predivide_factor out, or use op=Average.",
+            )
+        if isinstance(self.groups, int) and self.groups < 1:
+            raise UserError(
+                f"groups={self.groups} cannot be used.",
+                "Give a whole number of at least 1, a list of lists of variables, or None.",
+            )
+
+    @property
+    def prescale(self) -> float:
+        """Factor before the sum."""
+        return 1.0 / self.gradient_predivide_factor if self.op == self.average else 1.0
+
+    @property
+    def postscale(self) -> float:
+        """Factor after the sum, beside the 1 / size of an average."""
+        return self.gradient_predivide_factor if self.op == self.average else 1.0
+
+    def operation(self, kind: str, index: int) -> str:
+        """The name of one operation, equal on all ranks.
+
+        It holds the optimizer's name and the variable's place in the optimizer's list. Keras' own automatic names
+        would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
+        Horovod's elastic mode recognises a failed operation by it.
+        """
+        return f"{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
+
+
+def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key_of: Any) -> list[list[int]]:
+    """The positions of `keys` that travel together, in order; every position occurs once.
+
+    `key_of` maps a variable given in `groups` to the value it has in `keys`.
+    """
+    if groups is None:
+        return [[position] for position in range(len(keys))]
+    if isinstance(groups, int):
+        count = min(groups, len(keys)) or 1
+        size, extra = divmod(len(keys), count)
+        starts = [number * size + min(number, extra) for number in range(count + 1)]
+        return [list(range(*pair)) for pair in zip(starts, starts[1:]) if pair[0] < pair[1]]
+    place = {key: position for position, key in enumerate(keys)}
+    result: list[list[int]] = []
+    for group in groups:
+        members = [place.pop(key_of(variable)) for variable in group if key_of(variable) in place]
+        if members:
+            result.append(members)
+    return result + [[position] for position in sorted(place.values())]

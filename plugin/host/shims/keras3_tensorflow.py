@@ -1,0 +1,264 @@
+"""How Keras 3 on TensorFlow talks to other ranks; `keras3_torch` has the same names for PyTorch.
+
+Every operation is named. TensorFlow drops names of operations that run eagerly, so those run inside a small
+`tf.function`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+from .keras3_settings import Settings, split
+from .user_error import UserError
+
+# An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.
+_SCOPE = "horovod/"
+# What Horovod's TensorFlow operations cannot carry travels as float32.
+_CARRIED_AS_FLOAT32 = (tf.bfloat16,)
+
+_functions: dict[tuple[Any, ...], Any] = {}
+
+
+def _elastic() -> bool:
+    return bool(int(os.environ.get("HOROVOD_ELASTIC", 0)))
+
+
+def takes_part(process_set: Any) -> bool:
+    """Whether this rank has anyone to talk to. In elastic mode that changes while a graph lives: always yes."""
+    return _elastic() or (process_set.included() and process_set.size() > 1)
+
+
+def _ranks(process_set: Any, dtype: Any) -> Any:
+    if _elastic():
+        return tf.cast(hvd.size_op(process_set.process_set_id), dtype)
+    return tf.cast(process_set.size(), dtype)
+
+
+def _sparse(grad: Any, settings: Settings, index: int) -> Any:
+    """The IndexedSlices of all ranks, one behind the other: their sum, or their average."""
+    if settings.op not in (hvd.Average, hvd.Sum):
+        raise UserError(
+            "A sparse gradient (tf.IndexedSlices) can be averaged or summed, nothing else.",
+            "Use op=Average or op=Sum, or sparse_as_dense=True.",
+        )
+
+    def gather(tensor: Any, part: str) -> Any:
+        name = settings.operation("HorovodAllgather", index) + part
+        return hvd.allgather(tensor, name=name, ignore_name_scope=True, process_set=settings.process_set)
+
+    with tf.device(settings.device_sparse):
+        values = grad.values
+        if values.dtype in _CARRIED_AS_FLOAT32:
+            values = tf.cast(values, tf.float32)
+        values = tf.cast(gather(values, "_values"), grad.values.dtype)
+        if settings.op == hvd.Average:
+            values /= _ranks(settings.process_set, values.dtype)
+        return tf.IndexedSlices(values, gather(grad.indices, "_indices"), grad.dense_shape)
+
+
+def _dense(grads: Sequence[Any], settings: Settings, indices: Sequence[int]) -> list[Any]:
+    """One message: a single tensor or an explicit group."""
+    carried = [tf.cast(grad, tf.float32) if grad.dtype in _CARRIED_AS_FLOAT32 else grad for grad in grads]
+    options: dict[str, Any] = {
+        "device_dense": settings.device_dense,
+        "compression": settings.compression,
+        "op": settings.op,
+        "prescale_factor": settings.prescale,
+        "postscale_factor": settings.postscale,
+        "process_set": settings.process_set,
+        "ignore_name_scope": True,
+    }
+    if len(carried) == 1:
+        one = hvd._allreduce_cond if _elastic() else hvd.allreduce
+        reduced = [one(carried[0], name=settings.operation("HorovodAllreduce", indices[0]), **options)]
+    else:
+        many = hvd._grouped_allreduce_cond if _elastic() else hvd.grouped_allreduce
+        reduced = many(carried, name=settings.operation("HorovodGroupedAllreduce", indices[0]), **options)
+    return [tf.cast(new, old.dtype) for new, old in zip(reduced, grads)]
+
+
+def _reduce(grads: Sequence[Any], settings: Settings, indices: Sequence[int], groups: Sequence[Sequence[int]]) -> list[Any]:
+    result = list(grads)
+    with tf.name_scope(_SCOPE):
+        for group in groups:
+            dense = []
+            for position in group:
+                if isinstance(grads[position], tf.IndexedSlices):
+                    result[position] = _sparse(grads[position], settings, indices[position])
+                else:
+                    dense.append(position)
+            if dense:
+                reduced = _dense([grads[p] for p in dense], settings, [indices[p] for p in dense])
+                for position, value in zip(dense, reduced):
+                    result[position] = value
+    return result
+
+
+class Reducer:
+    """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._functions: dict[Any, Any] = {}
+
+    def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
+        """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
+        settings = self._settings
+        grads = [
+            tf.convert_to_tensor(grad)
+            if settings.sparse_as_dense or not isinstance(grad, tf.IndexedSlices)
+            else grad
+            for grad in grads
+        ]
+        if not grads or not takes_part(settings.process_set):
+            return grads
+        groups = split(settings.groups, keys, key_of)
+        if not tf.executing_eagerly():
+            return _reduce(grads, settings, indices, groups)
+        shape = (tuple(indices), tuple(map(tuple, groups)), settings.process_set.size())
+        if shape not in self._functions:
+            self._functions[shape] = tf.function(
+                lambda tensors: _reduce(tensors, settings, indices, groups), reduce_retracing=True
+            )
+        return list(self._functions[shape](grads))
+
+    def scale_local(self, grad: Any) -> Any:
+        """A gradient that stays on this rank, weighed like one rank's share of an average."""
+        if isinstance(grad, tf.IndexedSlices):
+            ranks = _ranks(self._settings.process_set, grad.values.dtype)
+            return tf.IndexedSlices(grad.values / ranks, grad.indices, grad.dense_shape)
+        return grad / _ranks(self._settings.process_set, grad.dtype)
+
+
+class Accumulator:
+    """Sums the gradients of `passes` backward passes before they are reduced; counts in the graph."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._buffers: dict[int, Any] = {}
+        with tf.init_scope():
+            self.counter = tf.Variable(0, trainable=False)
+
+    def add(self, grads: Sequence[Any], indices: Sequence[int], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """The reduced sums if this was the last pass, the sums so far if not."""
+        settings = self._settings
+        buffers = []
+        for grad, index in zip(grads, indices):
+            if isinstance(grad, tf.IndexedSlices):
+                if not settings.sparse_as_dense:
+                    raise UserError(
+                        f"The gradient with number {index} is sparse (tf.IndexedSlices), and "
+                        f"backward_passes_per_step={settings.backward_passes_per_step} adds up dense gradients only.",
+                        "Give sparse_as_dense=True, or backward_passes_per_step=1.",
+                    )
+                grad = tf.convert_to_tensor(grad)
+            if index not in self._buffers:
+                with tf.init_scope():
+                    self._buffers[index] = tf.Variable(tf.zeros(grad.shape, grad.dtype), trainable=False)
+            self._buffers[index].assign_add(grad)
+            buffers.append(self._buffers[index])
+        self.counter.assign_add(1)
+
+        def flush() -> list[Any]:
+            sums = reduce([tf.identity(buffer) for buffer in buffers])
+            if settings.average_aggregated_gradients:
+                sums = [grad / tf.cast(settings.backward_passes_per_step, grad.dtype) for grad in sums]
+            with tf.control_dependencies(sums):
+                self.counter.assign(0)
+                for buffer in buffers:
+                    buffer.assign(tf.zeros_like(buffer))
+            return sums
+
+        last = tf.equal(self.counter, settings.backward_passes_per_step)
+        return list(tf.cond(last, flush, lambda: [tf.identity(buffer) for buffer in buffers]))
+
+    def when_due(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
+        """Call `update` if the last `add` reduced, else `otherwise`."""
+
+        def run(action: Callable[[], Any]) -> Any:
+            action()
+            return tf.constant(0)
+
+        tf.cond(tf.equal(self.counter, 0), lambda: run(update), lambda: run(otherwise))
+
+
+def gradients(loss: Any, variables: Sequence[Any], grad_loss: Any, tape: Any) -> list[Any]:
+    """What Keras 2's optimizers computed: gradients of a tensor (with its tape) or of a function without arguments."""
+    if callable(loss):
+        with tape if tape is not None else tf.GradientTape() as recording:
+            recording.watch([native(variable) for variable in variables])
+            value = loss()
+        loss, tape = value, recording
+    elif tape is None:
+        raise UserError(
+            "compute_gradients() got a loss tensor without the tape that recorded it.",
+            "Pass tape=, or a function without arguments that computes the loss.",
+        )
+    return list(tape.gradient(loss, variables, grad_loss))
+
+
+def here() -> Any:
+    """What tells apart this graph from others; None when executing eagerly."""
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def native(variable: Any) -> Any:
+    """The tf.Variable in a Keras variable."""
+    return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+
+
+def _named(operation: Callable[..., Any], name: str, *args: Any) -> Any:
+    """A function of one tensor that runs `operation` under `name`, eagerly or not."""
+    key = (operation, name, *args)
+    if key not in _functions:
+
+        def run(tensor: Any) -> Any:
+            with tf.name_scope(_SCOPE):
+                return operation(tensor, name, *args)
+
+        _functions[key] = tf.function(run, reduce_retracing=True)
+    return _functions[key]
+
+
+def _average(tensor: Any, name: str) -> Any:
+    return hvd.allreduce(tensor, op=hvd.Average, name=name, ignore_name_scope=True)
+
+
+def _broadcast(tensors: Any, name: str, root_rank: int) -> Any:
+    return [
+        hvd.broadcast(tensor, root_rank, name=f"{name}_{index}", ignore_name_scope=True)
+        for index, tensor in enumerate(tensors)
+    ]
+
+
+def average(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """The average over all ranks of an array of float64."""
+    result: np.ndarray[Any, Any] = _named(_average, f"HorovodAllreduce_{name}")(tf.constant(values)).numpy()
+    return result
+
+
+def broadcast(variables: Sequence[Any], root_rank: int, name: str) -> None:
+    """Give all ranks the root's values of Keras variables."""
+    carried = []
+    for variable in variables:
+        value = tf.convert_to_tensor(native(variable))
+        carried.append(tf.cast(value, tf.float32) if value.dtype in _CARRIED_AS_FLOAT32 else value)
+    results = _named(_broadcast, f"HorovodBroadcast_{name}", root_rank)(carried)
+    for variable, value in zip(variables, results):
+        variable.assign(tf.cast(value, native(variable).dtype))
+
+
+def gather_object(value: Any, name: str) -> list[Any]:
+    """Every rank's `value`, by rank."""
+    return list(hvd.allgather_object(value, name=name))
+
+
+def broadcast_object(value: Any, root_rank: int, name: str) -> Any:
+    """The root's `value`."""
+    return hvd.broadcast_object(value, root_rank, name=name)

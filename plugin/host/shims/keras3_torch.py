@@ -1,0 +1,151 @@
+"""How Keras 3 on PyTorch talks to other ranks; `keras3_tensorflow` has the same names for TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import horovod.torch as hvd
+import numpy as np
+import torch
+
+from .keras3_settings import Settings, split
+
+# What Horovod cannot carry on CPUs travels as float32.
+_CARRIED_AS_FLOAT32 = (torch.bfloat16,)
+
+
+def takes_part(process_set: Any) -> bool:
+    """Whether this rank has anyone to talk to."""
+    return bool(process_set.included() and process_set.size() > 1)
+
+
+def _carried(tensor: Any) -> Any:
+    return tensor.float() if tensor.dtype in _CARRIED_AS_FLOAT32 else tensor
+
+
+class Reducer:
+    """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
+        """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
+        settings = self._settings
+        tensors = [grad.to_dense() if settings.sparse_as_dense and grad.is_sparse else grad for grad in grads]
+        if not tensors or not takes_part(settings.process_set):
+            return tensors
+        finish = [self._start(tensors, indices, group) for group in split(settings.groups, keys, key_of)]
+        for done in finish:
+            for position, value in done():
+                tensors[position] = value
+        return tensors
+
+    def _start(self, tensors: list[Any], indices: Sequence[int], group: list[int]) -> Callable[[], list[tuple[int, Any]]]:
+        """Start one group's messages; what is returned waits for them."""
+        settings = self._settings
+        dense = [position for position in group if not tensors[position].is_sparse]
+        waiting: list[tuple[int, Callable[[], Any]]] = []
+        for position in group:
+            if tensors[position].is_sparse:
+                name = settings.operation("HorovodAllgather", indices[position])
+                waiting.append(
+                    (position, hvd.sparse_allreduce_async(tensors[position], name, settings.op, settings.process_set))
+                )
+        options: dict[str, Any] = {
+            "op": settings.op,
+            "prescale_factor": settings.prescale,
+            "postscale_factor": settings.postscale,
+            "process_set": settings.process_set,
+        }
+        packed = [settings.compression.compress(_carried(tensors[position])) for position in dense]
+        carried, contexts = [tensor for tensor, _ in packed], [context for _, context in packed]
+        handle: Any = None
+        if len(dense) == 1:
+            name = settings.operation("HorovodAllreduce", indices[dense[0]])
+            handle = hvd.allreduce_async(carried[0], name=name, **options)
+        elif dense:
+            name = settings.operation("HorovodGroupedAllreduce", indices[dense[0]])
+            handle = hvd.grouped_allreduce_async(carried, name=name, **options)
+
+        def done() -> list[tuple[int, Any]]:
+            result = [(position, wait()) for position, wait in waiting]
+            if dense:
+                reduced = hvd.synchronize(handle)
+                for position, value, context in zip(dense, [reduced] if len(dense) == 1 else reduced, contexts):
+                    value = settings.compression.decompress(value, context)
+                    result.append((position, value.to(tensors[position].dtype)))
+            return result
+
+        return done
+
+    def scale_local(self, grad: Any) -> Any:
+        """A gradient that stays on this rank, weighed like one rank's share of an average."""
+        return grad / self._settings.process_set.size()
+
+
+class Accumulator:
+    """Sums the gradients of `passes` backward passes before they are reduced."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._buffers: dict[int, Any] = {}
+        self.counter = 0
+
+    def add(self, grads: Sequence[Any], indices: Sequence[int], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """The reduced sums if this was the last pass, the sums so far if not."""
+        for grad, index in zip(grads, indices):
+            before = self._buffers.get(index)
+            self._buffers[index] = grad.clone() if before is None else before + grad
+        self.counter += 1
+        sums = [self._buffers[index] for index in indices]
+        if self.counter < self._settings.backward_passes_per_step:
+            return sums
+        sums = reduce(sums)
+        if self._settings.average_aggregated_gradients:
+            sums = [grad / self._settings.backward_passes_per_step for grad in sums]
+        self.counter = 0
+        self._buffers.clear()
+        return sums
+
+    def when_due(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
+        """Call `update` if the last `add` reduced, else `otherwise`."""
+        if self.counter == 0:
+            update()
+        else:
+            otherwise()
+
+
+def here() -> Any:
+    """PyTorch executes eagerly: there is only one place."""
+    return None
+
+
+def native(variable: Any) -> Any:
+    """The torch.nn.Parameter in a Keras variable."""
+    return getattr(variable, "value", variable)
+
+
+def average(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """The average over all ranks of an array of float64."""
+    result: np.ndarray[Any, Any] = hvd.allreduce(torch.from_numpy(values), op=hvd.Average, name=name).numpy()
+    return result
+
+
+def broadcast(variables: Sequence[Any], root_rank: int, name: str) -> None:
+    """Give all ranks the root's values of Keras variables."""
+    carried = [_carried(native(variable).detach()).cpu().contiguous() for variable in variables]
+    handles = [hvd.broadcast_async(tensor, root_rank, f"{name}_{index}") for index, tensor in enumerate(carried)]
+    for variable, handle in zip(variables, handles):
+        variable.assign(hvd.synchronize(handle).to(native(variable).dtype))
+
+
+def gather_object(value: Any, name: str) -> list[Any]:
+    """Every rank's `value`, by rank."""
+    return list(hvd.allgather_object(value, name=name))
+
+
+def broadcast_object(value: Any, root_rank: int, name: str) -> Any:
+    """The root's `value`."""
+    return hvd.broadcast_object(value, root_rank, name=name)

@@ -1,0 +1,70 @@
+"""Horovod's source tree with hooks, mends and our own sources in it, ready to build."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+import paceline.bridge
+import paceline.core
+import paceline.host.shims
+from paceline.config import nearest
+from paceline.errors import UserError
+from paceline.host import edits
+from paceline.host.hooks import HOOKS
+from paceline.host.mends import GLUE, MENDS
+
+# Where our sources stand in Horovod's tree; the C++ folder is on the include path.
+CPP_FOLDER = "paceline"
+PYTHON_FOLDER = "horovod/_paceline"
+
+LEAVABLE = ("hooks", *(mend.name for mend in MENDS))
+
+
+def _folder(package: object) -> Path:
+    return Path(str(package.__file__)).parent  # type: ignore[attr-defined]
+
+
+def our_sources() -> dict[str, Path]:
+    """Our files that go into Horovod's tree, by their place in it."""
+    files = {}
+    for name, package in (("core", paceline.core), ("bridge", paceline.bridge)):
+        for path in sorted(_folder(package).iterdir()):
+            if path.suffix in (".cc", ".h") and path.name != "binding.cc":
+                files[f"{CPP_FOLDER}/{name}/{path.name}"] = path
+    for path in sorted(_folder(paceline.host.shims).glob("*.py")):
+        files[f"{PYTHON_FOLDER}/{path.name}"] = path
+    return files
+
+
+def all_edits(leave_out: Collection[str] = ()) -> list[edits.Edit]:
+    """Every edit to make. `leave_out` names mends, or "hooks": for tests that show what each is good for."""
+    for name in leave_out:
+        if name not in LEAVABLE:
+            raise UserError(f"{name!r} is neither 'hooks' nor a mend.", nearest(name, list(LEAVABLE)))
+    chosen = list(GLUE)
+    for point, rows in HOOKS.items():
+        if "hooks" not in leave_out or point == "include":
+            chosen += rows
+    for mend in MENDS:
+        if mend.name not in leave_out:
+            chosen += mend.edits
+    return chosen
+
+
+def prepare(source: Path, leave_out: Collection[str] = ()) -> None:
+    """Make all edits in the tree at `source` and put our sources into it. Raises UserError if an anchor is amiss."""
+    by_file: dict[str, list[edits.Edit]] = {}
+    for edit in all_edits(leave_out):
+        by_file.setdefault(edit.file, []).append(edit)
+    for name, rows in by_file.items():
+        path = source / name
+        text = path.read_text()
+        for edit in rows:
+            text = edits.apply(text, edit)
+        path.write_text(text)
+    for name, path in our_sources().items():
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
