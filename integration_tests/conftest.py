@@ -1,4 +1,4 @@
-"""Test-wide settings: every test has a time limit, because a hang is a failure."""
+"""Test-wide settings. Every test has a time limit (pyproject.toml), because a hang is a failure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,34 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests.support.ranks import end_kept_worlds
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--mend NAME`: only the regression tests of that mend; `--soak`: also the tests that take long."""
+    parser.addoption("--mend", default=None, help="run only the regression tests of this mend of Horovod")
+    parser.addoption("--soak", action="store_true", help="run the tests that take long, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare our markers."""
+    config.addinivalue_line("markers", "mend(name): regression test of this mend (plugin/host/mends.py)")
+    config.addinivalue_line("markers", "soak: takes long; runs under `make soak`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what was not asked for."""
+    mend, soak = config.getoption("--mend"), config.getoption("--soak")
+
+    def wanted(item: pytest.Item) -> bool:
+        if item.get_closest_marker("soak") and not soak:
+            return False
+        marker = item.get_closest_marker("mend")
+        return mend is None or (marker is not None and mend in marker.args)
+
+    left_out = [item for item in items if not wanted(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if wanted(item)]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -59,7 +59,8 @@ class World:
                 **os.environ,
                 **{key: str(value) for key, value in create_run_env_vars("127.0.0.1", ["lo"], port).items()},
                 **create_slot_env_vars(slot),
-                "PYTHONPATH": str(ROOT),
+                # A test may put another build of Horovod in front of the installed one.
+                "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
                 "PYTHONUNBUFFERED": "1",
                 "CUDA_VISIBLE_DEVICES": "",
                 "OMP_NUM_THREADS": "1",

@@ -1,0 +1,118 @@
+"""Hooks that are present and idle change nothing: compare the hooked Horovod with one built without hooks.
+
+    python -m integration_tests.idle        (`make idle`; minutes, needs the tools of a host build)
+
+Counts are taken from outside, where both builds look alike: what each rank hands to its TCP sockets in a step, which
+covers coordination rounds and messages. A cycle time far longer than a step makes every step one round, so counts
+repeat exactly. CPU time is the ranks' own, per step at Horovod's default cycle time; the builds run in turn and the
+ratio is formed within each turn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from integration_tests.mends import overlay
+from integration_tests.support.ranks import ROOT, run_ranks
+from paceline import config
+from paceline.benchmarks.stats import median_interval
+from paceline.host import build
+
+COUNT_STEPS = 100
+CPU_STEPS = 1500
+TURNS = 15
+SIZES = [64, 3, 1000, 17, 4096, 1, 257, 12288]
+
+
+def _step(hvd: Any, tensors: list[Any]) -> None:
+    hvd.grouped_allreduce(tensors, name="step")
+
+
+def count_body(rank: int, size: int) -> list[tuple[int, int]]:
+    """Calls and bytes handed to TCP sockets, per step."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    library = ctypes.CDLL(os.environ["LD_PRELOAD"])
+    tensors = [torch.full((length,), float(rank)) for length in SIZES]
+    seen = []
+    for _ in range(COUNT_STEPS):
+        _step(hvd, tensors)
+        now = (ctypes.c_int64 * 2)()
+        library.count_sends_read(now)
+        seen.append((now[0], now[1]))
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(seen[:-1], seen[1:], strict=True)]
+
+
+def cpu_body(rank: int, size: int) -> float:
+    """CPU milliseconds per step of this process, all threads."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    tensors = [torch.full((length,), float(rank)) for length in SIZES]
+    for _ in range(50):
+        _step(hvd, tensors)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    for _ in range(CPU_STEPS):
+        _step(hvd, tensors)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    spent_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return 1e3 * spent_s / CPU_STEPS
+
+
+def main() -> int:
+    """Build, compare, print; exit 1 if counts differ."""
+    console = Console()
+    wheel = build.build(config.read(), leave_out=["hooks"], report=lambda line, _done: console.print(line))
+    source = Path(__file__).with_name("support") / "count_sends.c"
+    with tempfile.TemporaryDirectory(prefix="idle-") as folder:
+        shim = Path(folder) / "count_sends.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O2", str(source), "-o", str(shim), "-ldl"], check=True, timeout=60)
+        site = Path(folder) / "site"
+        overlay(wheel, site)
+        worlds = {"hooked": {}, "without hooks": {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}}
+        counts: dict[str, list[Counter[tuple[int, int]]]] = {}
+        for name, env in worlds.items():
+            one_round = {"HOROVOD_CYCLE_TIME": "30", "LD_PRELOAD": str(shim)}
+            results = run_ranks(count_body, 2, env={**env, **one_round}, timeout_s=120, fresh=True)
+            counts[name] = [Counter(map(tuple, result)) for result in results]
+        cpu_ms: dict[str, list[float]] = {name: [] for name in worlds}
+        for _ in range(TURNS):
+            for name, env in worlds.items():
+                cpu_ms[name].append(sum(run_ranks(cpu_body, 2, env=env, timeout_s=120, fresh=True)) / 2)
+    table = Table("build", "rank", "sends per step", "bytes per step", "steps alike")
+    usual: dict[str, list[tuple[int, int]]] = {}
+    for name, ranks in counts.items():
+        usual[name] = [rank.most_common(1)[0][0] for rank in ranks]
+        for number, (rank, (calls, size_bytes)) in enumerate(zip(ranks, usual[name], strict=True)):
+            table.add_row(name, str(number), str(calls), str(size_bytes), f"{rank[(calls, size_bytes)]}/{COUNT_STEPS - 1}")
+    console.print(table)
+    ratio = median_interval(
+        [hooked / bare for hooked, bare in zip(cpu_ms["hooked"], cpu_ms["without hooks"], strict=True)]
+    )
+    console.print(
+        f"CPU per step, hooked over without hooks: {ratio.median:.4f} "
+        f"(95 % interval {ratio.low:.4f} to {ratio.high:.4f}, {TURNS} turns)"
+    )
+    console.print(json.dumps({"cpu_ms_per_step": cpu_ms}))
+    same = usual["hooked"] == usual["without hooks"]
+    console.print("counts identical" if same else "COUNTS DIFFER")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

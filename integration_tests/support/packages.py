@@ -1,0 +1,28 @@
+"""What setup.py declares, read without running it: which folder is which package."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def declared(name: str, root: Path = ROOT) -> Any:
+    """The literal that setup.py assigns to `name`, or gives as the keyword argument `name` of setup().
+
+    Raises KeyError if there is neither.
+    """
+    tree = ast.parse((root / "setup.py").read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
+            return ast.literal_eval(node.value)
+        if isinstance(node, ast.keyword) and node.arg == name:
+            return ast.literal_eval(node.value)
+    raise KeyError(f"setup.py says nothing about {name}")
+
+
+def packages(root: Path = ROOT) -> dict[str, Path]:
+    """Import name -> folder, for every package of the distribution."""
+    return {name: root / folder for name, folder in declared("PACKAGES", root).items()}
