@@ -99,3 +99,9 @@ def test_a_source_that_was_changed_stops_the_build(pristine: Path, tmp_path: Pat
     controller.write_text(controller.read_text().replace("PopMessagesFromQueue(message_queue_tmp)", "Pop(m)"))
     with pytest.raises(UserError, match=r"controller\.cc.*PopMessagesFromQueue.*0 times"):
         tree.prepare(source)
+
+
+def test_the_page_about_the_host_names_every_hook_and_mend() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "host.md").read_text()
+    for name in [*HOOKS, *(mend.name for mend in MENDS)]:
+        assert name == "include" or f"| {name} |" in page, name

@@ -80,8 +80,8 @@ TEST_CASE("a collective belongs to the step of its tensors even when the next st
   recorder.Start(8, 0);
   recorder.Arrived({"a", 4, kFloat32, 0}, 1);
   recorder.Arrived({"b", 4, kFloat32, 0}, 2);
-  recorder.Arrived({"a", 4, kFloat32, 0}, 10);                            // step 1 begins
-  recorder.Performed(CollectiveKind::kAllreduce, {"b"}, 4, 11, 12);       // b arrived in step 0
+  recorder.Arrived({"a", 4, kFloat32, 0}, 10);                              // step 1 begins
+  recorder.Performed(CollectiveKind::kAllreduce, {"b"}, 4, 11, 12);         // b arrived in step 0
   recorder.Performed(CollectiveKind::kBroadcast, {"stranger"}, 4, 13, 14);  // never arrived: the running step
   Words words(recorder.TakeSnapshot());
   words.Next(1 + 2 * 3);

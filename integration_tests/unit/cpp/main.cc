@@ -1,0 +1,4 @@
+// doctest's main; the cases are in the other files of this folder.
+
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>

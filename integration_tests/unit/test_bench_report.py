@@ -1,0 +1,106 @@
+"""From turns to ratios, JSON and tables, on turns whose figures are made up."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+
+from paceline.benchmarks import report
+from paceline.benchmarks.assignment import Measured
+from paceline.benchmarks.hosts import Traffic
+from paceline.benchmarks.models import find
+from paceline.benchmarks.team import TeamRun
+from paceline.benchmarks.turns import Comparison, steps_per_turn
+
+STEPS = 4
+
+
+def run(step_ms: Sequence[float], wire: int | None = None, messages: int | None = None) -> TeamRun:
+    """One turn in which rank r took step_ms[r] per step."""
+    counters = None if messages is None else {"coordination_rounds": 0, "messages": messages * STEPS, "bytes": 80}
+    ranks = [Measured(STEPS * ms / 1e3, STEPS * ms / 4e3, 3 * STEPS, counters) for ms in step_ms]
+    return TeamRun(STEPS, ranks, None if wire is None else [Traffic(wire, wire + 1), Traffic(wire + 2, wire + 3)])
+
+
+def comparison(slow_down: Sequence[float] = (1, 3, 1, 2, 1)) -> Comparison:
+    """Turns that the machine slows down by these factors; DDP always takes four fifths of Horovod's time."""
+    return Comparison(
+        find("mini"),
+        2,
+        {
+            "horovod": [run([10 * by, 10 * by], wire=500, messages=3) for by in slow_down],
+            "ddp": [run([7 * by, 9 * by], wire=400) for by in slow_down],
+            "alone": [run([5 * by, 5 * by], wire=0) for by in slow_down],
+        },
+    )
+
+
+def test_a_ratio_is_formed_within_turns_so_a_slow_machine_cancels() -> None:
+    ratio = comparison().ratio("ddp", "horovod")
+    assert (ratio.median, ratio.low, ratio.high) == pytest.approx((0.8, 0.8, 0.8))
+    assert comparison().settled
+
+
+def test_measuring_goes_on_while_there_are_few_turns_or_the_ratio_is_wide() -> None:
+    assert not comparison([1, 1, 1, 1]).settled
+    wide = comparison([1] * 6)
+    wide.runs["ddp"][:3] = [run([12, 12])] * 3
+    assert wide.ratio("ddp", "horovod").wide and not wide.settled
+
+
+def test_without_a_second_system_the_step_times_decide() -> None:
+    only = Comparison(find("mini"), 2, {"horovod": comparison([1] * 5).runs["horovod"]})
+    assert only.pairs == [] and only.settled
+    only.runs["horovod"] = comparison([1, 9, 1, 9, 1, 9]).runs["horovod"]
+    assert not only.settled
+
+
+def test_every_system_is_compared_with_the_first_that_communicates() -> None:
+    runs = comparison().runs
+    order = Comparison(
+        find("mini"), 2, {"alone": runs["alone"], "horovod": runs["horovod"], "ddp": runs["ddp"], "x": runs["ddp"]}
+    )
+    assert order.pairs == [("ddp", "horovod"), ("x", "horovod")]
+
+
+def test_json_has_one_figure_per_step_and_none_for_what_nobody_counts() -> None:
+    result = json.loads(json.dumps(report.as_json(comparison(), 2, "1gbit", report.machine(), "the command")))
+    assert {key: result[key] for key in ("model", "tensors", "hosts", "ranks", "rate", "command")} == {
+        "model": "mini", "tensors": 7, "hosts": 2, "ranks": 2, "rate": "1gbit", "command": "the command",
+    }  # fmt: skip
+    horovod, ddp = result["systems"]["horovod"], result["systems"]["ddp"]
+    assert horovod["step_ms"] == {"median": 10.0, "low": 10.0, "high": 30.0}
+    assert (horovod["cpu_ms_per_step"], horovod["wakeups_per_step"]) == (2.5, 3.0)
+    assert (horovod["messages_per_step"], horovod["bytes_per_step"]) == (3.0, 20.0)
+    assert horovod["coordination_rounds_per_step"] == 0.0
+    assert horovod["wire_bytes_per_step"] == {"sent": [500, 502], "received": [501, 503]}
+    assert ddp["messages_per_step"] is None
+    assert result["ratios"] == {"ddp_over_horovod": {"median": 0.8, "low": 0.8, "high": 0.8, "turns": 5, "wide": False}}
+    assert result["machine"]["cores"] >= 1 and result["machine"]["versions"]["torch"]
+
+
+def test_on_loopback_there_is_no_wire() -> None:
+    loopback = Comparison(find("mini"), 2, {"horovod": [run([10, 10])] * 5})
+    result = report.as_json(loopback, 1, None, {}, "")
+    assert result["systems"]["horovod"]["wire_bytes_per_step"] is None
+
+
+@pytest.mark.parametrize(("slow_ddp", "said"), [(False, "0.800 .. 0.800 (5 turns)"), (True, "wide: measure longer")])
+def test_the_table_shows_figures_and_says_when_the_interval_is_wide(slow_ddp: bool, said: str) -> None:
+    shown = comparison()
+    if slow_ddp:
+        shown.runs["ddp"][:2] = [run([90, 90], wire=400)] * 2
+    text = io.StringIO()
+    result = report.as_json(shown, 2, "1gbit", {}, "")
+    Console(file=text, width=140).print(report.as_table(result))
+    assert said in text.getvalue()
+    assert "mini: 2 ranks on 2 hosts, 1gbit; 7 tensors, 0.01 M parameters, 2 + 4 ms compute" in text.getvalue()
+    assert "10.0 .. 30.0" in text.getvalue()
+
+
+def test_a_turn_is_long_enough_to_measure_and_never_endless() -> None:
+    assert [steps_per_turn(step_s) for step_s in (0.001, 0.1, 0.5, 7.0)] == [40, 15, 3, 2]

@@ -1,0 +1,121 @@
+"""`paceline run`: whose flag is whose, what reaches horovodrun and the ranks, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paceline.errors import UserError
+from paceline.launch import flags, run
+
+OURS = {"--record": 1, "--check-host": 0, "--no-check-host": 0}
+THEIRS = {"-np": 1, "--num-proc": 1, "-p": 1, "--gloo": 0, "--cycle-time-ms": 1, "--cache-capacity": 1, "--range": 2}
+
+
+def apart(line: str) -> tuple[str, str, str]:
+    parts = flags.split(line.split(), OURS, THEIRS, "paceline run")
+    return " ".join(parts.ours), " ".join(parts.theirs), " ".join(parts.command)
+
+
+@pytest.mark.parametrize(
+    ("line", "ours", "theirs", "command"),
+    [
+        ("-np 2 python a.py", "", "-np 2", "python a.py"),
+        ("--record t -np 2 python a.py", "--record t", "-np 2", "python a.py"),
+        ("-np 2 --record t --gloo python a.py", "--record t", "-np 2 --gloo", "python a.py"),
+        ("--record=t -np 2 --no-check-host a.py", "--record=t --no-check-host", "-np 2", "a.py"),
+        # Flags of the command are the command's own.
+        ("-np 2 python a.py --record x --wrong", "", "-np 2", "python a.py --record x --wrong"),
+        # A value may look like one of our flags or like a command.
+        ("-np --record python", "", "-np --record", "python"),
+        ("--range 1 5 python", "", "--range 1 5", "python"),
+        # horovodrun's own habits: values attached, long flags cut short where that is unambiguous.
+        ("-p22 --num-proc=2 a.py", "", "-p22 --num-proc=2", "a.py"),
+        ("--num 2 --cyc 1 a.py", "", "--num 2 --cyc 1", "a.py"),
+        ("-np 2 --record t -- -odd --name", "--record t", "-np 2", "-odd --name"),
+        ("", "", "", ""),
+    ],
+)
+def test_line_is_taken_apart(line: str, ours: str, theirs: str, command: str) -> None:
+    assert apart(line) == (ours, theirs, command)
+
+
+@pytest.mark.parametrize(
+    ("line", "flag", "remedy"),
+    [
+        ("--recrd t a.py", "--recrd", "Did you mean --record?"),
+        ("--no-chek-host a.py", "--no-chek-host", "Did you mean --no-check-host?"),
+        ("--c 1 a.py", "--c", "horovodrun --help"),  # two of horovodrun's begin like that
+        ("-z3 a.py", "-z3", "horovodrun --help"),
+    ],
+)
+def test_flag_that_nobody_knows_is_refused(line: str, flag: str, remedy: str) -> None:
+    with pytest.raises(UserError) as caught:
+        apart(line)
+    assert caught.value.problem.endswith(f"option {flag}.")
+    assert remedy in caught.value.remedy
+
+
+def test_horovodruns_flags_are_read_from_the_installed_one() -> None:
+    known = run.horovodrun_flags()
+    expected = {"-np": 1, "-H": 1, "--gloo": 0, "--check-build": 0, "--blacklist-cooldown-range": 2, "--log-level": 1}
+    assert {name: known.get(name) for name in expected} == expected
+
+
+def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
+    from paceline import config
+
+    assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(run.horovodrun_flags())
+
+
+def test_ranks_get_flags_as_variables_and_horovodrun_gets_the_rest(tmp_path: Path) -> None:
+    script = 'echo "rank=$HOROVOD_RANK steps=$PACELINE_RECORD_STEPS check=$PACELINE_CHECK_HOST cycle=$HOROVOD_CYCLE_TIME $1"'
+    words = ["--record-steps", "3", "-np", "2", "--cycle-time-ms", "7", "--no-check-host", "sh", "-c", script, "x", "--record"]
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline.launch.cli", "run", *words],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "PACELINE_RECORD_STEPS": "9"},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    said = sorted(line.partition(":")[2] for line in done.stdout.splitlines() if "rank=" in line)
+    assert said == [f"rank={rank} steps=3 check=no cycle=7.0 --record" for rank in (0, 1)]
+    assert "record_steps=3 (--record-steps), check_host=no (--no-check-host)" in done.stderr.replace(
+        "check_host=no (--check-host)", "check_host=no (--no-check-host)"
+    )
+
+
+def test_exit_code_of_the_job_passes_through() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline.launch.cli", "run", "-np", "1", "sh", "-c", "exit 3"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    plain = subprocess.run([*run.horovodrun(), "-np", "1", "sh", "-c", "exit 3"], capture_output=True, timeout=100)
+    assert done.returncode == plain.returncode != 0
+
+
+def test_call_gives_lines_and_the_exit_code() -> None:
+    lines: list[str] = []
+    code = run.call(["sh", "-c", "echo one; echo two >&2; exit 5"], os.environ, on_line=lines.append)
+    assert (code, sorted(lines)) == (5, ["one", "two"])
+
+
+def test_call_reports_the_signal_that_ended_the_command() -> None:
+    assert run.call(["sh", "-c", "kill -SEGV $$"], os.environ) == 128 + signal.SIGSEGV
+
+
+def test_call_ends_what_exceeds_its_limit_with_all_its_children() -> None:
+    lines: list[str] = []
+    with pytest.raises(UserError, match="did not end within 1 s"):
+        run.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, on_line=lines.append, limit_s=1)
+    (child,) = lines
+    stat = Path(f"/proc/{child}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -1,0 +1,90 @@
+"""Options: names, values, precedence, and the page made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline import config
+from paceline.errors import UserError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+
+
+def test_nothing_set_gives_the_defaults_and_says_so() -> None:
+    settings = config.read({"HOME": "/nowhere", "HOROVOD_RANK": "1"})
+    assert (settings.record, settings.record_steps, settings.check_host) == (None, 1000, True)
+    assert settings.origin("record_steps") == "default"
+    assert settings.given() == []
+
+
+def test_flag_wins_over_variable_and_variable_over_default() -> None:
+    environ = {"PACELINE_RECORD_STEPS": "20", "PACELINE_CHECK_HOST": "off"}
+    settings = config.read(environ, {"record_steps": "30"})
+    assert (settings.record_steps, settings.origin("record_steps")) == (30, "--record-steps")
+    assert (settings.check_host, settings.origin("check_host")) == (False, "PACELINE_CHECK_HOST")
+    assert settings.given() == ["record_steps", "check_host"]
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("PACELINE_RECRD", "Did you mean PACELINE_RECORD?"),
+        ("PACELINE_RECORD_STEP", "Did you mean PACELINE_RECORD_STEPS?"),
+        ("PACELINE_cache_dir", "paceline options"),
+    ],
+)
+def test_unknown_variable_is_refused_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(UserError) as caught:
+        config.read({name: "1"})
+    assert name in caught.value.problem
+    assert nearest in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("PACELINE_RECORD_STEPS", "ten"),
+        ("PACELINE_RECORD_STEPS", "0"),
+        ("PACELINE_RECORD_STEPS", "-3"),
+        ("PACELINE_RECORD_STEPS", "1.5"),
+        ("PACELINE_RECORD_STEPS", ""),
+        ("PACELINE_CHECK_HOST", "maybe"),
+        ("PACELINE_RECORD", "  "),
+        ("PACELINE_BUILD_JOBS", "2x"),
+    ],
+)
+def test_value_that_does_not_parse_is_named_with_its_variable(name: str, text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        config.read({name: text})
+    assert name in caught.value.problem
+    assert repr(text) in caught.value.problem
+
+
+def test_wrong_variable_is_refused_even_where_a_flag_overrides_it() -> None:
+    with pytest.raises(UserError, match="PACELINE_RECORD_STEPS='ten'"):
+        config.read({"PACELINE_RECORD_STEPS": "ten"}, {"record_steps": "10"})
+
+
+def test_wrong_flag_is_named_as_a_flag() -> None:
+    with pytest.raises(UserError, match="--record-steps='ten'"):
+        config.read({}, {"record_steps": "ten"})
+
+
+@pytest.mark.parametrize("option", config.OPTIONS, ids=lambda option: option.name)
+def test_every_default_survives_its_own_text(option: config.Option) -> None:
+    value = option.default() if callable(option.default) else option.default
+    if value is not None:
+        assert option.parse(config.as_text(value)) == value
+
+
+def test_declarations_are_complete_and_unique() -> None:
+    flags = [flag for option in config.OPTIONS for flag in option.flags]
+    assert len(set(flags)) == len(flags)
+    assert {option.scope for option in config.OPTIONS} == {"run", "host"}
+    assert all(option.meaning and option.kind and option.default_text for option in config.OPTIONS)
+
+
+def test_options_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == config.options_page(), "make docs/options.md anew with config.options_page()"
