@@ -1,0 +1,34 @@
+"""PyTorch: `import paceline.torch as hvd` in place of `import horovod.torch as hvd`.
+
+Everything public in horovod.torch is here. `DistributedOptimizer` and `broadcast_optimizer_state` are ours, with
+Horovod's arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.torch.amp import combine_before_unscaling
+from paceline.torch.distributed import DistributedOptimizer as DistributedOptimizer
+from paceline.torch.errors import UsageError as UsageError
+from paceline.torch.host import horovod_torch
+from paceline.torch.state import broadcast_optimizer_state as broadcast_optimizer_state
+from paceline.torch.state import register_elastic_handler
+from paceline.torch.wrapper import WrappedOptimizer as WrappedOptimizer
+
+_OURS = ["DistributedOptimizer", "UsageError", "WrappedOptimizer", "broadcast_optimizer_state"]
+
+__all__ = sorted({*_OURS, *(name for name in dir(horovod_torch) if not name.startswith("_"))})
+
+
+def __getattr__(name: str) -> Any:
+    """Horovod's own names, as they are at this moment."""
+    return getattr(horovod_torch, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+combine_before_unscaling()
+register_elastic_handler()

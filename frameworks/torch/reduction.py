@@ -1,0 +1,262 @@
+"""Gradients of one optimizer on their way: started as they appear, put back when all have arrived."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.torch.errors import UsageError
+from paceline.torch.exchange import Exchange, Finish
+from paceline.torch.groups import Group
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.layouts import DENSE, Layouts
+from paceline.torch.names import ParameterNames
+from paceline.torch.passes import Passes
+
+
+class Reduction:
+    """Watches the parameters of `optimizer` and exchanges their gradients with the other ranks.
+
+    A gradient starts to travel in the backward pass, right after the last of its accumulations; gradients of a group
+    start together. `finish` starts what is missing, in the order of the parameters, waits, and stores the results in
+    `parameter.grad`. Without an `exchange` (one rank) passes are counted and nothing travels.
+
+    `finished` is true from `finish` until a new gradient appears or `restart`.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        names: ParameterNames,
+        groups: dict[Tensor, Group],
+        exchange: Exchange | None,
+        layouts: Layouts,
+        passes: Passes,
+        sparse_as_dense: bool,
+    ) -> None:
+        self.finished = False
+        self._optimizer = optimizer
+        self._names = names
+        self._groups = groups
+        self._exchange = exchange
+        self._layouts = layouts
+        self._passes = passes
+        self._sparse_as_dense = sparse_as_dense
+        self._counts: dict[Tensor, int] = {}
+        self._started: dict[Group, Finish] = {}
+        self._session = _session()
+        self._hooks: dict[Tensor, Any] = {}
+        # One thread per device runs hooks.
+        self._lock = threading.Lock()
+        weakref.finalize(self, _remove_hooks, self._hooks)
+
+    @property
+    def pending(self) -> bool:
+        """Whether gradients have appeared whose exchange is not complete."""
+        return self._exchange is not None and bool(self._counts)
+
+    def watch_all(self) -> None:
+        """Watch every parameter of the optimizer that is not watched yet, and name those that came since."""
+        param_groups = self._optimizer.param_groups
+        for index, group in enumerate(param_groups):
+            if any(parameter not in self._names for parameter in group["params"]):
+                self._names.add_group(param_groups, index)
+            # With one rank and one pass per update there is nothing to see: the hooks would only cost.
+            if self._exchange is not None or self._passes.per_update > 1:
+                for parameter in group["params"]:
+                    if parameter not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
+                        self._hooks[parameter] = _watch(parameter, weakref.ref(self))
+
+    def restart(self) -> None:
+        """Begin a new update; gradients that were finished are as good as local ones from here on."""
+        self.finished = False
+        self._counts.clear()
+
+    def forget(self) -> None:
+        """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
+        self._session = _session()
+        self._started.clear()
+        self._layouts.forget()
+        self._passes.restart()
+        self.restart()
+
+    def finish(self) -> None:
+        """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
+
+        A parameter that had no gradient contributes zeros. Raises HorovodInternalError, naming the parameter, when
+        ranks disagree on a shape or type or when a rank is lost.
+        """
+        self._forget_if_ranks_changed()
+        if self._exchange is not None:
+            self.watch_all()
+            with torch.no_grad():
+                self._exchange_all()
+        self._counts.clear()
+        self.finished = True
+
+    def _exchange_all(self) -> None:
+        parameters = [
+            parameter
+            for group in self._optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.requires_grad or parameter in self._counts
+        ]
+        unknown = [parameter for parameter in parameters if not self._layouts.known(parameter)]
+        with self._explained(unknown):
+            self._layouts.agree(unknown, name=self._names[unknown[0]] if unknown else "")
+        started = {parameter for unit in self._started for parameter in unit}
+        for unit in dict.fromkeys(self._unit(parameter) for parameter in parameters):
+            if started.isdisjoint(unit):
+                self._start(unit)
+        for unit, finish in self._started.items():
+            with self._explained(unit):
+                results = finish()
+            for parameter, result in zip(unit, results, strict=True):
+                self._store(parameter, result)
+        self._started.clear()
+
+    def _arrived(self, parameter: Tensor) -> None:
+        with self._lock:
+            self._forget_if_ranks_changed()
+            if self.finished:
+                self._passes.restart()
+                self.restart()
+            count = self._counts.get(parameter, 0) + 1
+            if count > self._passes.per_update:
+                raise UsageError(
+                    f"The gradient of {self._names[parameter]!r} was computed {count} times before step() or "
+                    f"synchronize(); backward_passes_per_step={self._passes.per_update}.",
+                    "Call step() after every backward_passes_per_step backward passes, or raise "
+                    "backward_passes_per_step to accumulate gradients of several passes.",
+                )
+            if parameter.grad is not None and parameter.grad.requires_grad:
+                raise UsageError(
+                    f"The gradient of {self._names[parameter]!r} carries a graph of its own (create_graph=True).",
+                    "Compute gradients of gradients with torch.autograd.grad and call backward() without create_graph.",
+                )
+            self._counts[parameter] = count
+            self._passes.saw_gradient(count)
+            if self._exchange is not None and count == self._passes.per_update:
+                self._start_if_complete(parameter)
+
+    def _start_if_complete(self, parameter: Tensor) -> None:
+        unit = self._unit(parameter)
+        if any(self._counts.get(member) != self._passes.per_update for member in unit):
+            return
+        undecided = not (self._layouts.known(parameter) or self._always_dense(parameter))
+        if undecided and parameter.grad is not None and parameter.grad.is_sparse:
+            return  # `finish` learns first what the other ranks have
+        with torch.no_grad():
+            self._start(unit)
+
+    def _unit(self, parameter: Tensor) -> Group:
+        """The parameters that travel with this one: its group less the frozen, or itself."""
+        group = self._groups.get(parameter)
+        if group is None:
+            return (parameter,)
+        return tuple(member for member in group if member.requires_grad or member in self._counts)
+
+    def _always_dense(self, parameter: Tensor) -> bool:
+        return self._sparse_as_dense or parameter in self._groups
+
+    def _start(self, unit: Group) -> None:
+        assert self._exchange is not None
+        gradients = [self._outgoing(parameter) for parameter in unit]
+        with self._explained(unit):
+            self._started[unit] = self._exchange.start(self._names[unit[0]], gradients)
+
+    def _outgoing(self, parameter: Tensor) -> Tensor:
+        """What travels for `parameter`: its gradient, in the layout all ranks use, in a type that Horovod carries."""
+        dims = DENSE
+        if self._layouts.known(parameter) and not self._always_dense(parameter):
+            dims = self._layouts.sparse_dims(parameter)
+        gradient = parameter.grad
+        if gradient is None and dims != DENSE:
+            gradient = _no_rows(parameter, dims)
+        elif gradient is None:
+            gradient = parameter.grad = torch.zeros_like(parameter)
+        elif gradient.is_sparse and dims == DENSE:
+            gradient = gradient.to_dense()
+        elif not gradient.is_sparse and dims != DENSE:
+            gradient = gradient.to_sparse(dims)
+        if gradient.dtype == torch.bfloat16:
+            gradient = gradient.float()
+        return gradient if gradient.is_sparse else gradient.contiguous()
+
+    def _store(self, parameter: Tensor, result: Tensor) -> None:
+        dims = self._layouts.sparse_dims(parameter)
+        if dims != DENSE:
+            sparse = result if result.is_sparse else result.to_sparse(dims)
+            parameter.grad = sparse.to(parameter.dtype)
+        elif parameter.grad is None or parameter.grad.is_sparse:
+            parameter.grad = result.to(parameter.dtype)
+        elif parameter.grad is not result:
+            parameter.grad.copy_(result)
+
+    def _forget_if_ranks_changed(self) -> None:
+        if self._session is not _session():
+            self.forget()
+
+    @contextlib.contextmanager
+    def _explained(self, unit: Group | list[Tensor]) -> Any:
+        """Name the gradient in errors of Horovod, and leave nothing half done behind."""
+        try:
+            yield
+        except (horovod.HorovodInternalError, ValueError) as error:
+            names = ", ".join(repr(self._names[parameter]) for parameter in unit[:3])
+            more = f" and {len(unit) - 3} more" if len(unit) > 3 else ""
+            self.forget()
+            if "same name as another tensor" in str(error):
+                raise UsageError(
+                    f"A gradient named {names}{more} is already travelling.",
+                    "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
+                ) from error
+            if isinstance(error, ValueError):
+                raise UsageError(
+                    f"The gradient of {names}{more} cannot be exchanged: {error}",
+                    "Use parameters of a type that Horovod carries (float16, bfloat16, float32 or float64).",
+                ) from error
+            raise horovod.HorovodInternalError(f"Gradient of {names}{more}: {error}") from error
+
+
+def _session() -> object:
+    """An object that is another one after every hvd.init(): Horovod makes its table of handles anew there."""
+    return horovod.mpi_ops._handle_map
+
+
+def _watch(parameter: Tensor, reduction: weakref.ref[Reduction]) -> Any:
+    def arrived(parameter: Tensor) -> None:
+        alive = reduction()
+        if alive is not None:
+            alive._arrived(parameter)
+
+    # A frozen parameter takes no hook, but keeps one: watched from the start, it is seen as soon as it is unfrozen.
+    frozen = not parameter.requires_grad
+    if frozen:
+        parameter.requires_grad_(True)
+    hook = parameter.register_post_accumulate_grad_hook(arrived)
+    if frozen:
+        parameter.requires_grad_(False)
+    return hook
+
+
+def _remove_hooks(hooks: dict[Tensor, Any]) -> None:
+    remove: Callable[[], None]
+    for remove in [hook.remove for hook in hooks.values()]:
+        remove()
+
+
+def _no_rows(parameter: Tensor, sparse_dims: int) -> Tensor:
+    """A sparse gradient of the shape of `parameter` without a single row."""
+    return torch.sparse_coo_tensor(
+        torch.empty((sparse_dims, 0), dtype=torch.int64, device=parameter.device),
+        torch.empty((0, *parameter.shape[sparse_dims:]), dtype=parameter.dtype, device=parameter.device),
+        parameter.shape,
+        check_invariants=False,
+    )

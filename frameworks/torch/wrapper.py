@@ -1,0 +1,225 @@
+"""The optimizer the user steps: holds theirs, averages gradients first, passes everything else on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.torch.errors import UsageError
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.passes import Passes
+from paceline.torch.reduction import Reduction
+
+
+class WrappedOptimizer(torch.optim.Optimizer):
+    """An optimizer whose step() uses gradients combined over all ranks; made by `DistributedOptimizer`.
+
+    It holds the user's optimizer (`held`), which keeps the state and makes the updates. Attributes and methods that are
+    not described here are the held optimizer's: state, param_groups, defaults, hooks, representation, pickle (a copy
+    or pickle is a plain optimizer over copies of the parameters: wrap it again where it is to be used).
+
+    Public attributes: held, op, process_set, backward_passes_per_step.
+    """
+
+    def __init__(
+        self, held: torch.optim.Optimizer, reduction: Reduction, passes: Passes, op: int, process_set: Any, alone: bool
+    ) -> None:
+        # Not Optimizer.__init__: there is one state, and the held optimizer has it.
+        own = {
+            "held": held,
+            "op": op,
+            "process_set": process_set,
+            "_alone": alone,
+            "_passes": passes,
+            "_reduction": reduction,
+            "_skip": False,
+            "_unscaled": False,
+        }
+        self.__dict__.update(own)
+        reduction.watch_all()
+
+    # --- the update ---------------------------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Update the parameters with gradients combined over all ranks.
+
+        Waits for the exchange unless synchronize() has done so. While gradients of several backward passes are being
+        accumulated, a call that comes before the update is due does nothing and returns None.
+
+        With a closure, each evaluation is an update of its own as far as gradients are concerned: the closure's
+        gradients are combined, and so is the loss it returns, so that all ranks take the same decisions.
+        """
+        if closure is not None:
+            result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
+            self._close()
+            return result
+        due = self._passes.count_call()
+        if self._skip:
+            if self._reduction.pending:
+                raise UsageError(
+                    "step() was called in skip_synchronize() while gradients were still travelling.",
+                    "Call synchronize() before skip_synchronize(), or leave skip_synchronize() out.",
+                )
+        elif not due and not self._reduction.finished:
+            return None
+        else:
+            self.synchronize()
+        self._close()
+        return self.held.step(*args, **kwargs)
+
+    def synchronize(self) -> None:
+        """Combine the gradients over all ranks now; afterwards `parameter.grad` holds the results.
+
+        For work on the combined gradients before step(), such as clipping. Completes an accumulation early if called
+        in one. A second call without a new gradient does nothing. All ranks must call it.
+        """
+        if not self._reduction.finished:
+            self._reduction.finish()
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """In this context step() does not exchange gradients. Not needed after synchronize(): step() knows."""
+        self._skip = True
+        try:
+            yield
+        finally:
+            self._skip = False
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients; does nothing while gradients of several backward passes are being accumulated.
+
+        Raises UsageError while gradients travel: another rank may be about to apply them.
+        """
+        if not self._reduction.finished and self._passes.accumulating():
+            return
+        if self._reduction.pending:
+            raise UsageError(
+                "zero_grad() was called between backward() and step(): gradients are travelling to the other ranks.",
+                "Call step() first; to drop the gradients of all ranks call synchronize(), then zero_grad().",
+            )
+        self._passes.restart()
+        self._restart()
+        self.held.zero_grad(set_to_none=set_to_none)
+
+    # --- setting up -----------------------------------------------------------------------------------------------
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """Backward passes whose gradients are added up for one update."""
+        return self._passes.per_update
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Change how many backward passes make one update; gradients accumulated so far count as none."""
+        if passes < 1:
+            raise UsageError(f"backward_passes_per_step={passes} is below 1.", "Use 1 or more.")
+        if self._reduction.pending:
+            raise UsageError(
+                "backward_passes_per_step was changed while gradients were travelling.", "Change it after step()."
+            )
+        self._passes.per_update = passes
+        self._passes.restart()
+        self._restart()
+        self._reduction.watch_all()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the held optimizer; its gradients are exchanged from now on. All ranks must add it."""
+        self.held.add_param_group(param_group)
+        self._reduction.watch_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The held optimizer's state: loads into a plain optimizer and the other way round."""
+        return self.held.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the held optimizer's state. Gradients on their way are forgotten."""
+        self.forget()
+        self.held.load_state_dict(state_dict)
+
+    def forget(self) -> None:
+        """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""
+        self._reduction.forget()
+        self._unscaled = False
+
+    def before_unscaling(self) -> None:
+        """Called before a GradScaler looks at the gradients: it must see what the update will use, on every rank."""
+        if not self._reduction.finished and not self._passes.next_call_updates():
+            raise UsageError(
+                f"A GradScaler was used after {self._passes.backwards} of {self._passes.per_update} backward passes.",
+                "Call scaler.unscale_, scaler.step and scaler.update only after the last pass of an accumulation: "
+                "the scale must not change between its passes.",
+            )
+        if self._unscaled:
+            # The last update was skipped and nothing told us that a new one began: this rank had no gradient since.
+            self._restart()
+        self.synchronize()
+        self._unscaled = True
+
+    # --- the held optimizer shows through ---------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        if "held" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.held, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Schedulers replace step of the object they are given; anything that is not ours belongs to the held one.
+        if name in self.__dict__ or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.held, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            object.__delattr__(self, name)
+        else:
+            delattr(self.held, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The held optimizer's class, so that isinstance(optimizer, torch.optim.SGD) answers as it did before."""
+        return type(self.held) if "held" in self.__dict__ else WrappedOptimizer
+
+    def __repr__(self) -> str:
+        return repr(self.held)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(WrappedOptimizer), *self.__dict__, *dir(self.held)})
+
+    def __getstate__(self) -> Any:
+        return self.held.__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.held.__setstate__(state)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.held.__reduce_ex__(protocol)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        self._passes.updated()
+        self._restart()
+
+    def _restart(self) -> None:
+        self._reduction.restart()
+        self._unscaled = False
+
+    def _evaluate(self, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        self.synchronize()
+        if loss is None or self._alone:
+            return loss
+        value = loss.detach() if isinstance(loss, Tensor) else torch.tensor(loss, dtype=torch.float64)
+        travelling = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)
+        op = horovod.Average if self.op == horovod.Average else horovod.Sum
+        handle = horovod.allreduce_async_(travelling, name="paceline.closure_loss", op=op, process_set=self.process_set)
+        combined = horovod.synchronize(handle)
+        return combined.reshape(value.shape).to(value.dtype) if isinstance(loss, Tensor) else combined.item()
+
+
+# torch wraps the step of every optimizer class in code that runs its step hooks; the held optimizer's own step does so.
+WrappedOptimizer.step.hooked = True  # type: ignore[attr-defined]

@@ -1,0 +1,357 @@
+"""Which gradients travel, under which names, and what comes back: unused, frozen, sparse, strided, compiled."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+from integration_tests.support.ranks import ranks
+from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters, train, train_alone
+
+
+def _wrapped(model: Any, lr: float = 1.0, **options: Any) -> Any:
+    import paceline.torch as hvd
+
+    hvd.init()
+    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr), model.named_parameters(), **options)
+
+
+class _Branches(torch.nn.Module):
+    """A net of which each rank may use other parts; gradients are whole numbers."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in names:
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(3)))
+
+    def forward(self, **factors: float) -> Any:
+        return sum((getattr(self, name) * factor).sum() for name, factor in factors.items())
+
+
+@ranks(2)
+def test_unused_parameters_count_as_zeros(rank: int, size: int) -> None:
+    model = _Branches("a", "b", "c", "nobody")
+    optimizer = _wrapped(model)
+    model(**({"a": 2.0, "b": 4.0} if rank == 0 else {"b": 8.0, "c": 6.0})).backward()
+    optimizer.step()
+    assert [p[0].item() for p in model.parameters()] == [-1.0, -6.0, -3.0, 0.0]
+    optimizer.zero_grad()
+    if rank == 1:  # rank 0 has no gradient at all
+        model(c=4.0).backward()
+    optimizer.step()
+    assert [p[0].item() for p in model.parameters()] == [-1.0, -6.0, -5.0, 0.0]
+
+
+@ranks(2)
+def test_unused_parameters_of_groups(rank: int, size: int) -> None:
+    model = _Branches("a", "b", "c", "d")
+    optimizer = _wrapped(model, groups=[[model.c, model.a], [model.b, model.d]])
+    model(**({"a": 2.0, "b": 4.0} if rank == 0 else {"b": 8.0, "c": 6.0, "d": 2.0})).backward()
+    optimizer.step()
+    assert [p[0].item() for p in model.parameters()] == [-1.0, -6.0, -3.0, -1.0]
+
+
+@ranks(2)
+def test_parameters_that_stop_and_start_requiring_gradients(rank: int, size: int) -> None:
+    model = _Branches("a", "b")
+    model.b.requires_grad_(False)
+    optimizer = _wrapped(model)
+
+    def update(**factors: float) -> list[float]:
+        optimizer.zero_grad()
+        model(**factors).backward()
+        optimizer.step()
+        return [p[0].item() for p in model.parameters()]
+
+    assert update(a=2.0 * rank, b=2.0 * rank) == [-1.0, 0.0]
+    assert model.b.grad is None
+    model.b.requires_grad_(True)
+    optimizer.zero_grad()
+    model(a=2.0 * rank, b=4.0 * rank).backward()
+    assert optimizer._reduction._counts.keys() == {model.a, model.b}, "seen in the backward pass"
+    optimizer.step()
+    assert [p[0].item() for p in model.parameters()] == [-2.0, -2.0]
+    model.a.requires_grad_(False)
+    assert update(a=2.0 * rank, b=4.0 * rank) == [-2.0, -4.0]
+
+
+@ranks(2)
+def test_parameters_added_later(rank: int, size: int) -> None:
+    model = _Branches("a", "b", "c")
+    import paceline.torch as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([model.a], lr=1.0), model.named_parameters())
+    model(a=2.0 * rank).backward()
+    optimizer.step()
+    optimizer.add_param_group({"params": [model.b], "lr": 2.0})
+    optimizer.held.add_param_group({"params": [model.c], "lr": 4.0})  # behind our back
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(a=2.0 * rank, b=2.0 * rank, c=2.0 * rank).backward()
+        optimizer.step()
+    assert [p[0].item() for p in model.parameters()] == [-3.0, -4.0, -8.0]
+    assert len(optimizer.param_groups) == 3
+
+
+@ranks(2)
+def test_training_equals_one_process(rank: int, size: int) -> None:
+    model, alone = net(), net()
+    train(model, _wrapped(model, lr=0.1), rank, 10)
+    train_alone(alone, torch.optim.SGD(alone.parameters(), lr=0.1), size, 10)
+    torch.testing.assert_close(parameters(model), parameters(alone))
+
+
+@ranks(2)
+def test_a_sparse_gradient_that_some_ranks_lack(rank: int, size: int) -> None:
+    """Rank 1 cannot know that the gradient is sparse elsewhere: dense zeros would never meet the gathered rows."""
+    model = torch.nn.ModuleDict(
+        {"table": torch.nn.Embedding(5, 2, sparse=True), "late": torch.nn.Embedding(4, 2, sparse=True)}
+    )
+    for table in model.values():
+        torch.nn.init.zeros_(table.weight)
+    optimizer = _wrapped(model)
+    for users in ((0,), (), (1,), (0, 1)):
+        optimizer.zero_grad()
+        if rank in users:
+            model["table"](torch.tensor([rank, rank, 4])).sum().backward()
+        optimizer.step()
+        assert model["table"].weight.grad.is_sparse
+    assert model["table"].weight[:, 0].tolist() == [-2.0, -2.0, 0.0, 0.0, -2.0]
+    # Nobody had a gradient for this one so far: its zeros were dense, and so are its gradients from now on.
+    optimizer.zero_grad()
+    if rank == 0:
+        model["late"](torch.tensor([3])).sum().backward()
+    optimizer.step()
+    assert model["late"].weight[:, 0].tolist() == [0.0, 0.0, 0.0, -0.5]
+
+
+@ranks(2)
+def test_a_gradient_that_is_sparse_on_one_rank_and_dense_on_the_other(rank: int, size: int) -> None:
+    model = torch.nn.Embedding(3, 2)
+    torch.nn.init.zeros_(model.weight)
+    optimizer = _wrapped(model)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model.sparse = rank == 0
+        model(torch.tensor([2, 2 * rank])).sum().backward()
+        assert model.weight.grad.is_sparse == (rank == 0)
+        optimizer.step()
+    # Rows 2 and 0 on rank 0, row 2 twice on rank 1.
+    assert model.weight[:, 1].tolist() == [-1.0, 0.0, -3.0]
+
+
+@ranks(2)
+def test_an_optimizer_that_takes_sparse_gradients_only(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    for as_dense in (False, True):
+        table = torch.nn.Embedding(5, 2, sparse=True)
+        hvd.broadcast_parameters(dict(table.named_parameters()), root_rank=0)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SparseAdam(table.parameters(), lr=0.1),
+            table.named_parameters(),
+            sparse_as_dense=as_dense,
+            compression=hvd.Compression.fp16,
+        )
+        for step in range(3):
+            optimizer.zero_grad()
+            if rank == 0 or step == 1:
+                table(torch.tensor([step, rank])).pow(2).sum().backward()
+            optimizer.step()
+        assert_replicas_equal(table, f"gradients.sparse_adam.{as_dense}")
+
+
+@ranks(2)
+def test_gradients_that_are_not_contiguous(rank: int, size: int) -> None:
+    model = torch.nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        model.weight.copy_(torch.arange(54.0).reshape(3, 2, 3, 3))
+    optimizer = _wrapped(model)
+    (model.weight * torch.arange(54.0).reshape(3, 2, 3, 3) * 2 * rank).sum().backward()
+    assert not model.weight.grad.is_contiguous()
+    optimizer.step()
+    assert torch.equal(model.weight.grad, torch.arange(54.0).reshape(3, 2, 3, 3) * (size - 1))
+
+
+@ranks(2)
+def test_two_element_types_in_one_group(rank: int, size: int) -> None:
+    model = _Branches("a", "b", "c", "d")
+    model.b.data, model.d.data = model.b.data.double(), model.d.data.half()
+    optimizer = _wrapped(model, groups=1)
+    model(a=2.0 * rank, b=4.0 * rank, c=6.0 * rank, d=8.0 * rank).backward()
+    optimizer.step()
+    assert [p[0].item() for p in model.parameters()] == [-1.0, -2.0, -3.0, -4.0]
+
+
+@ranks(2)
+def test_no_operation_has_an_automatic_name_and_all_ranks_draw_alike(rank: int, size: int) -> None:
+    """After steps in which the ranks had gradients of different parameters, an unnamed operation still works."""
+    import paceline.torch as hvd
+
+    model = _Branches("a", "b", "c")
+    optimizer = _wrapped(model, backward_passes_per_step=2)
+    for step in range(6):
+        optimizer.zero_grad()
+        if rank == 0 or step % 3:
+            model(**({"a": 2.0} if rank else {"b": 2.0, "c": 2.0})).backward()
+        optimizer.step()
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [float(size)] * 3
+
+
+@ranks(3, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
+def test_only_the_ranks_of_a_process_set_combine(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    pair = hvd.add_process_set([0, 2])
+    model = _Branches("a", "b")
+    optimizer = _wrapped(model, process_set=pair, backward_passes_per_step=2)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(**({"a": 2.0 * rank, "b": 4.0 * rank} if rank or step % 2 else {"a": 2.0})).backward()
+        optimizer.step()
+    # Rank 0 contributed a=2 twice, rank 2 contributed a=4, b=8 four times; rank 1 is alone with a=2, b=4.
+    expected = [-8.0, -16.0] if rank == 1 else [-(4 + 16) / 2, -(0 + 32) / 2]
+    assert [p[0].item() for p in model.parameters()] == expected
+    hvd.remove_process_set(pair)
+
+
+@ranks(2)
+def test_shapes_that_differ_are_an_error_that_names_the_gradient(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    model = torch.nn.ParameterDict({"good": torch.zeros(2), "bad": torch.zeros(3 + rank)})
+    optimizer = _wrapped(model)
+    sum(parameter.sum() for parameter in model.values()).backward()
+    with pytest.raises(hvd.HorovodInternalError, match=r"Gradient of 'bad': .*(\[3\](.|\n)*\[4\]|\[4\](.|\n)*\[3\])"):
+        optimizer.step()
+    hvd.barrier()
+
+
+@ranks(2)
+def test_a_name_in_use_by_another_optimizer_is_an_error_that_says_so(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    models = [_Branches("same_name"), _Branches("same_name")]
+    first, second = (_wrapped(model) for model in models)
+    if rank == 0:  # rank 1 has not started, so the first gradient is still travelling
+        models[0](same_name=1.0).backward()
+        with pytest.raises(hvd.UsageError, match=r"named 'same_name' is already travelling(.|\n)*prefixes"):
+            models[1](same_name=1.0).backward()
+    hvd.allreduce(torch.zeros(1), name="gradients.gate")
+    if rank == 1:
+        models[0](same_name=1.0).backward()
+    first.step()
+    assert models[0].same_name.tolist() == [-1.0] * 3
+    del second
+
+
+@ranks(2)
+def test_types_that_cannot_travel_are_an_error_that_names_the_gradient(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    model = torch.nn.ParameterDict({"real": torch.zeros(2), "phase": torch.zeros(2, dtype=torch.complex64)})
+    optimizer = _wrapped(model)
+    (model["real"].sum() + model["phase"].abs().sum()).backward()
+    with pytest.raises(hvd.UsageError, match=r"gradient of 'phase' cannot be exchanged(.|\n)*float32"):
+        optimizer.step()
+    hvd.barrier()
+
+
+@ranks(2)
+def test_gradients_with_a_graph_of_their_own_are_refused(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    model = _Branches("a")
+    optimizer = _wrapped(model)
+    with pytest.raises(hvd.UsageError, match=r"'a' carries a graph of its own(.|\n)*torch\.autograd\.grad"):
+        model.a.pow(2).sum().backward(create_graph=True)
+    optimizer.forget()
+    optimizer.zero_grad()
+
+
+@ranks(2)
+def test_join_with_uneven_data(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    model = _Branches("a", "b")
+    optimizer = _wrapped(model)
+    for _ in range(2 + 2 * rank):
+        optimizer.zero_grad()
+        model(a=2.0, b=4.0).backward()
+        optimizer.step()
+    assert hvd.join() == size - 1
+    # Two steps of both and, on rank 1, two more to which rank 0 contributed zeros.
+    if rank == 1:
+        assert [p[0].item() for p in model.parameters()] == [-6.0, -12.0]
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum, name="gradients.after_join").tolist() == [2.0, 2.0]
+
+
+@ranks(2)
+def test_a_dropped_optimizer_no_longer_watches(rank: int, size: int) -> None:
+    model = net()
+    optimizer = _wrapped(model)
+    train(model, optimizer, rank, 1)
+    del optimizer
+    gc.collect()
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    again = _wrapped(model)
+    train(model, again, rank, 2)
+    assert_replicas_equal(model, "gradients.again")
+
+
+@ranks(2, timeout_s=110)
+def test_a_compiled_model_in_one_graph(rank: int, size: int) -> None:
+    model, plain = net(), net()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    train(compiled, _wrapped(model, lr=0.1), rank, 5)
+    train(plain, _wrapped(plain, lr=0.1), rank, 5)
+    torch.testing.assert_close(parameters(model), parameters(plain))
+    assert torch._dynamo.utils.counters["graph_break"] == {}
+    assert_replicas_equal(model, "gradients.compiled")
+
+
+@ranks(2, timeout_s=110)
+def test_a_compiled_step_of_the_held_optimizer(rank: int, size: int) -> None:
+    model, plain = net(), net()
+    optimizer = _wrapped(model, lr=0.1)
+    optimizer.held.step = torch.compile(optimizer.held.step, backend="eager")
+    train(model, optimizer, rank, 3)
+    train(plain, _wrapped(plain, lr=0.1), rank, 3)
+    torch.testing.assert_close(parameters(model), parameters(plain))
+    assert_replicas_equal(model, "gradients.compiled_step")
+
+
+@ranks(2, timeout_s=110)
+def test_a_compiled_training_step(rank: int, size: int) -> None:
+    """The user compiles a function that holds all of a step; what cannot be compiled runs as it is."""
+    model, plain = net(), net()
+    optimizer = _wrapped(model, lr=0.1)
+
+    @torch.compile(backend="eager")
+    def training_step(step: int) -> None:
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+
+    for step in range(3):
+        training_step(step)
+    train(plain, _wrapped(plain, lr=0.1), rank, 3)
+    torch.testing.assert_close(parameters(model), parameters(plain))
+
+
+@ranks(2)
+def test_gradients_travel_during_the_backward_pass(rank: int, size: int) -> None:
+    model = net()
+    optimizer = _wrapped(model)
+    loss_of(model, rank, 0).backward()
+    assert len(optimizer._reduction._started) == 4
+    optimizer.step()
