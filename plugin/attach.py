@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import socket
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import paceline
 from paceline import config
 from paceline.host.release import BUILT_VERSION
+from paceline.trace import part_path, write
 
 INTERFACE = 1  # bridge/c_api.cc: horovod_paceline_interface
 
@@ -31,11 +31,6 @@ _recordings: dict[int, Path] = {}
 
 def _library_name(library: ctypes.CDLL) -> str:
     return "torch" if "torch" in Path(library._name).parts[-2] else "tensorflow"
-
-
-def part_path(path: Path, rank: int) -> Path:
-    """Where rank `rank` writes its part of the trace `path`."""
-    return path.with_name(f"{path.name}.rank{rank}.json")
 
 
 def before_init(library: ctypes.CDLL) -> None:
@@ -61,7 +56,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
         if trace["steps"]:
             path = part_path(record, trace["rank"])
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(trace))
+            write(trace, path)
 
 
 def counters(library: str) -> dict[str, int]:

@@ -17,6 +17,14 @@ from typing import Any
 from paceline.errors import UserError
 
 PREFIX = "PACELINE_"
+DEFAULT = "default"
+
+
+def as_text(value: Any) -> str:
+    """A value as it would be written in a variable or on the command line; "none" where there is none."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,23 @@ class Option:
     def flag(self) -> str:
         """The command line flag: the name with dashes."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def default_text(self) -> str:
+        """The default as documents show it; one that is worked out on the machine at hand is described."""
+        if callable(self.default):
+            return (self.default.__doc__ or "").strip().rstrip(".")
+        return as_text(self.default)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag takes no value and has an opposite, --no-...."""
+        return self.parse is _boolean
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Every spelling of the flag: a switch has an opposite."""
+        return (self.flag, "--no-" + self.flag.removeprefix("--")) if self.is_switch else (self.flag,)
 
 
 def _boolean(text: str) -> bool:
@@ -67,7 +92,13 @@ def _path(text: str) -> Path:
 
 
 def _cache_home() -> Path:
+    """`paceline` in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"
+
+
+def _processors() -> int:
+    """one per processor."""
+    return os.cpu_count() or 1
 
 
 # Scopes: "run" options act in the ranks and are flags of `paceline run`; "host" options act when Horovod is built.
@@ -89,7 +120,7 @@ OPTIONS: tuple[Option, ...] = (
         "where Horovod's archive and the wheels built from it are kept", "host",
     ),
     Option(
-        "build_jobs", _positive, "whole number", "processes", lambda: os.cpu_count() or 1,
+        "build_jobs", _positive, "whole number", "processes", _processors,
         "how many compilers run at once while Horovod is built", "host",
     ),
 )  # fmt: skip
@@ -98,10 +129,11 @@ _BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class Settings:
-    """Parsed values by option name: `settings.record_steps`."""
+    """Parsed values by option name: `settings.record_steps`; `settings.origin(name)` says where a value came from."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> None:
         self._values = dict(values)
+        self._origins = dict(origins or {})
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -109,11 +141,21 @@ class Settings:
         except KeyError:
             raise AttributeError(name) from None
 
+    def origin(self, name: str) -> str:
+        """The flag or the variable that gave the option its value, or "default"."""
+        return self._origins.get(name, DEFAULT)
 
-def nearest(word: str, known: list[str]) -> str:
-    """A sentence that names the known word nearest to `word`, or lists them all."""
+    def given(self) -> list[str]:
+        """The names of the options that a flag or a variable set, in the order of declaration."""
+        return [option.name for option in OPTIONS if option.name in self._origins]
+
+
+def nearest(word: str, known: list[str], otherwise: str | None = None) -> str:
+    """A sentence that names the known word nearest to `word`; if none is near, `otherwise` or a list of them all."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else f"Known: {', '.join(sorted(known))}."
+    if close:
+        return f"Did you mean {close[0]}?"
+    return otherwise or f"Known: {', '.join(sorted(known))}."
 
 
 def parse(option: Option, text: str, given_as: str) -> Any:
@@ -128,14 +170,17 @@ def parse(option: Option, text: str, given_as: str) -> Any:
         ) from None
 
 
-def read(environ: Mapping[str, str] | None = None) -> Settings:
-    """All options from the environment (os.environ unless given), defaults where nothing is set.
+def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None) -> Settings:
+    """All options: from `flags` (text by option name) first, then from the environment (os.environ unless given),
+    then the defaults.
 
-    Raises UserError for a PACELINE_ name that no option declares and for a value that does not parse.
+    Raises UserError for a PACELINE_ name that no option declares and for a value that does not parse, in a variable
+    also where a flag would override it.
     """
     environ = os.environ if environ is None else environ
     variables = {option.variable: option for option in OPTIONS}
     values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
     for name in sorted(environ):
         if not name.startswith(PREFIX):
             continue
@@ -144,19 +189,39 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
                 f"The environment variable {name} is not an option of Paceline.",
                 nearest(name, list(variables)) + " `paceline options` lists all of them.",
             )
-        values[variables[name].name] = parse(variables[name], environ[name], name)
+        option = variables[name]
+        values[option.name], origins[option.name] = parse(option, environ[name], name), name
+    for name, text in (flags or {}).items():
+        option = _BY_NAME[name]
+        value = parse(option, text, option.flag)
+        values[name], origins[name] = value, option.flags[-1] if value is False else option.flag
     for option in OPTIONS:
         if option.name not in values:
             values[option.name] = option.default() if callable(option.default) else option.default
-    return Settings(values)
+    return Settings(values, origins)
 
 
 def markdown_table() -> str:
     """The table of options in docs/options.md."""
     lines = ["| variable | flag | value | default | meaning |", "| --- | --- | --- | --- | --- |"]
     for option in OPTIONS:
-        default = "see meaning" if callable(option.default) else option.default
         value = f"{option.kind} ({option.unit})" if option.unit else option.kind
-        flag = f"`paceline run {option.flag}`" if option.scope == "run" else f"`paceline host build {option.flag}`"
-        lines.append(f"| `{option.variable}` | {flag} | {value} | {default} | {option.meaning} |")
+        command = "paceline run" if option.scope == "run" else "paceline host"
+        flag = ", ".join(f"`{flag}`" for flag in option.flags)
+        lines.append(
+            f"| `{option.variable}` | {flag} of `{command}` | {value} | {option.default_text} | {option.meaning} |"
+        )
     return "\n".join(lines) + "\n"
+
+
+def options_page() -> str:
+    """The whole of docs/options.md."""
+    return f"""# Options
+
+Every option is declared once, in `plugin/config.py`; this page is made from it by
+`python -c "from paceline import config; print(config.options_page(), end='')"`, and a test compares them.
+
+A flag wins over its variable, the variable over the default. `paceline options` shows the values in force. An unknown
+`PACELINE_*` variable and a value that does not parse are refused by every command and by `hvd.init()`.
+
+{markdown_table()}"""

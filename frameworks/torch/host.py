@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.host.check import at_import
 from paceline.torch.errors import HostMissing
 
 _REMEDY = "Run `paceline host install` in this environment (with torch installed), then start again."
+
+# First: a library built for another torch fails to load with words that help nobody.
+at_import("torch")
 
 try:
     import horovod.torch

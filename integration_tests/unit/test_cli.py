@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+
 from paceline import config
 from paceline.launch import cli
 

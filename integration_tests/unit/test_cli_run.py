@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
 from paceline.errors import UserError
 from paceline.launch import flags, run
 
@@ -70,36 +69,6 @@ def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
     from paceline import config
 
     assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(run.horovodrun_flags())
-
-
-def test_ranks_get_flags_as_variables_and_horovodrun_gets_the_rest(tmp_path: Path) -> None:
-    script = 'echo "rank=$HOROVOD_RANK steps=$PACELINE_RECORD_STEPS check=$PACELINE_CHECK_HOST cycle=$HOROVOD_CYCLE_TIME $1"'
-    words = ["--record-steps", "3", "-np", "2", "--cycle-time-ms", "7", "--no-check-host", "sh", "-c", script, "x", "--record"]
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline.launch.cli", "run", *words],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "PACELINE_RECORD_STEPS": "9"},
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    said = sorted(line.partition(":")[2] for line in done.stdout.splitlines() if "rank=" in line)
-    assert said == [f"rank={rank} steps=3 check=no cycle=7.0 --record" for rank in (0, 1)]
-    assert "record_steps=3 (--record-steps), check_host=no (--no-check-host)" in done.stderr.replace(
-        "check_host=no (--check-host)", "check_host=no (--no-check-host)"
-    )
-
-
-def test_exit_code_of_the_job_passes_through() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline.launch.cli", "run", "-np", "1", "sh", "-c", "exit 3"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    plain = subprocess.run([*run.horovodrun(), "-np", "1", "sh", "-c", "exit 3"], capture_output=True, timeout=100)
-    assert done.returncode == plain.returncode != 0
 
 
 def test_call_gives_lines_and_the_exit_code() -> None:

@@ -8,11 +8,11 @@ import pytest
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+
+from integration_tests.unit.test_trace import rank_json
 from paceline import trace
 from paceline.errors import UserError
 from paceline.launch import plot
-
-from integration_tests.unit.test_trace import rank_json
 
 
 def merged(size: int) -> trace.Trace:

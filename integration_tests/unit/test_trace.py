@@ -161,7 +161,7 @@ def test_foreign_or_truncated_file_is_refused_by_name(content: bytes, complaint:
 
 
 def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="absent.json cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"absent\.json cannot be read: No such file"):
         trace.load(tmp_path / "absent.json")
 
 

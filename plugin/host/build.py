@@ -17,7 +17,7 @@ from paceline.config import Settings
 from paceline.errors import UserError
 from paceline.host import archive, tree
 from paceline.host.key import build_inputs, installed_frameworks, key
-from paceline.host.release import LOCAL_VERSION
+from paceline.host.release import ARCHIVE_NAME, LOCAL_VERSION
 
 BUILD_TIMEOUT_S = 3600
 _CMAKE_MINIMUM = (3, 19)  # cmake_language(DEFER)
@@ -163,7 +163,7 @@ def build(
 def clean(settings: Settings) -> list[Path]:
     """Remove the archive, all wheels and the log from the cache; what was removed."""
     removed = []
-    for path in (settings.cache_dir / archive.ARCHIVE_NAME, settings.cache_dir / "wheels", settings.cache_dir / "build.log"):
+    for path in (settings.cache_dir / ARCHIVE_NAME, settings.cache_dir / "wheels", settings.cache_dir / "build.log"):
         if path.is_dir():
             shutil.rmtree(path)
             removed.append(path)

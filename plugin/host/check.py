@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from paceline import config
 from paceline.errors import UserError
 from paceline.host.key import changes_digest, installed_frameworks
 from paceline.host.release import BUILT_VERSION
@@ -96,3 +97,9 @@ def require(framework: str) -> None:
         raise UserError(
             f"The Horovod installed for {sys.executable} is not the one this Paceline works with ({details}).", REMEDY
         )
+
+
+def at_import(framework: str) -> None:
+    """`require`, unless the option check_host is off; what `import paceline.<framework>` does first."""
+    if config.read().check_host:
+        require(framework)

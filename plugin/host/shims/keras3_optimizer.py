@@ -35,8 +35,8 @@ def communication() -> Any:
         return keras3_torch
     raise UserError(
         f"Keras runs on the backend {name!r}, which has no connection to Horovod.",
-        "Use KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch: set it in the environment before keras is first imported, "
-        "or change \"backend\" in ~/.keras/keras.json.",
+        "Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch in the environment before keras is first imported, or "
+        'change "backend" in ~/.keras/keras.json.',
     )
 
 
@@ -106,18 +106,13 @@ class Distributed:
 
     def forget_accumulated(self) -> None:
         """Drop gradients that wait for further backward passes (after ranks came or went)."""
-        state = self._distributed
-        if state.accumulator is not None:
-            object.__setattr__(self, "_distributed_state", self._fresh_accumulation(state))
-
-    @staticmethod
-    def _fresh_accumulation(state: _State) -> _State:
-        state.accumulator.reset()
-        return state
+        if self._distributed.accumulator is not None:
+            self._distributed.accumulator.reset()
 
     # What Keras and users call.
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """As Keras', after averaging."""
         inherited = super().apply  # type: ignore[misc]
         if self._distributed.updating is not None:
             inherited(grads, trainable_variables)

@@ -17,21 +17,21 @@ _MARK = "_paceline_original"
 
 def _patch_compile() -> None:
     original = Trainer.compile
-    signature = inspect.signature(original)
+    names = list(inspect.signature(original).parameters)[1:]
 
     @functools.wraps(original)
     def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(self, *args, **kwargs)
-        if find(bound.arguments.get("optimizer")) is not None:
-            if bound.arguments.get("jit_compile", "auto") == "auto":
-                bound.arguments["jit_compile"] = False  # Keras would choose XLA where there is a GPU
-            elif bound.arguments["jit_compile"]:
+        given = {**dict(zip(names, args)), **kwargs}
+        if find(given.get("optimizer")) is not None:
+            if given.get("jit_compile", "auto") == "auto":
+                given["jit_compile"] = False  # Keras would choose XLA where there is a GPU
+            elif given["jit_compile"]:
                 raise UserError(
                     "compile(jit_compile=True) cannot be used with DistributedOptimizer: Horovod's operations have no "
                     "form that the compiler knows.",
                     "Leave jit_compile out, or set it to False.",
                 )
-        return original(*bound.args, **bound.kwargs)
+        return original(self, **given)
 
     setattr(compile, _MARK, original)
     Trainer.compile = compile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key
         count = min(groups, len(keys)) or 1
         size, extra = divmod(len(keys), count)
         starts = [number * size + min(number, extra) for number in range(count + 1)]
-        return [list(range(*pair)) for pair in zip(starts, starts[1:]) if pair[0] < pair[1]]
+        return [list(range(*pair)) for pair in itertools.pairwise(starts) if pair[0] < pair[1]]
     place = {key: position for position, key in enumerate(keys)}
     result: list[list[int]] = []
     for group in groups:

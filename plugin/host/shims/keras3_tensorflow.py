@@ -83,7 +83,9 @@ def _dense(grads: Sequence[Any], settings: Settings, indices: Sequence[int]) -> 
     return [tf.cast(new, old.dtype) for new, old in zip(reduced, grads)]
 
 
-def _reduce(grads: Sequence[Any], settings: Settings, indices: Sequence[int], groups: Sequence[Sequence[int]]) -> list[Any]:
+def _reduce(
+    grads: Sequence[Any], settings: Settings, indices: Sequence[int], groups: Sequence[Sequence[int]]
+) -> list[Any]:
     result = list(grads)
     with tf.name_scope(_SCOPE):
         for group in groups:
@@ -111,9 +113,7 @@ class Reducer:
         """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
         settings = self._settings
         grads = [
-            tf.convert_to_tensor(grad)
-            if settings.sparse_as_dense or not isinstance(grad, tf.IndexedSlices)
-            else grad
+            tf.convert_to_tensor(grad) if settings.sparse_as_dense or not isinstance(grad, tf.IndexedSlices) else grad
             for grad in grads
         ]
         if not grads or not takes_part(settings.process_set):
@@ -170,13 +170,17 @@ class Accumulator:
             if settings.average_aggregated_gradients:
                 sums = [grad / tf.cast(settings.backward_passes_per_step, grad.dtype) for grad in sums]
             with tf.control_dependencies(sums):
-                self.counter.assign(0)
-                for buffer in buffers:
-                    buffer.assign(tf.zeros_like(buffer))
+                self.reset()
             return sums
 
         last = tf.equal(self.counter, settings.backward_passes_per_step)
         return list(tf.cond(last, flush, lambda: [tf.identity(buffer) for buffer in buffers]))
+
+    def reset(self) -> None:
+        """Start afresh."""
+        self.counter.assign(0)
+        for buffer in self._buffers.values():
+            buffer.assign(tf.zeros_like(buffer))
 
     def when_due(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
         """Call `update` if the last `add` reduced, else `otherwise`."""

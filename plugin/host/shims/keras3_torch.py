@@ -42,7 +42,9 @@ class Reducer:
                 tensors[position] = value
         return tensors
 
-    def _start(self, tensors: list[Any], indices: Sequence[int], group: list[int]) -> Callable[[], list[tuple[int, Any]]]:
+    def _start(
+        self, tensors: list[Any], indices: Sequence[int], group: list[int]
+    ) -> Callable[[], list[tuple[int, Any]]]:
         """Start one group's messages; what is returned waits for them."""
         settings = self._settings
         dense = [position for position in group if not tensors[position].is_sparse]
@@ -105,9 +107,13 @@ class Accumulator:
         sums = reduce(sums)
         if self._settings.average_aggregated_gradients:
             sums = [grad / self._settings.backward_passes_per_step for grad in sums]
+        self.reset()
+        return sums
+
+    def reset(self) -> None:
+        """Start afresh."""
         self.counter = 0
         self._buffers.clear()
-        return sums
 
     def when_due(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
         """Call `update` if the last `add` reduced, else `otherwise`."""

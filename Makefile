@@ -1,0 +1,147 @@
+# `make demo` and `make test` set up what is missing and go; `make help` lists the rest.
+#
+# Everything is installed into VENV, and nothing needs it activated. What a step needs is written as its
+# prerequisites; a finished step leaves a stamp, so the next call skips it until one of them changes.
+
+VENV ?= .venv
+PYTHON ?= python3
+# Extra arguments for every `pip install`, for example an index that carries PyTorch's small CPU build
+# (docs/developing.md).
+PIP_INSTALL_ARGS ?=
+# Which folders of integration_tests/ `make test` runs, in this order.
+TESTS ?= unit ranks faults cluster
+# Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=...
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+# make upstream DIR=/path/to/horovod/test UPSTREAM_ARGS='--np 4 --files test_torch.py'
+DIR ?=
+UPSTREAM_ARGS ?=
+# make test-cpp SANITIZE=thread (or address)
+SANITIZE ?=
+
+export PYTHON SANITIZE
+# The builds that we start have their own make; our goals and variables are not for it.
+unexport MAKEFLAGS MFLAGS MAKEOVERRIDES
+# Programs that run `python` or `horovodrun` by name must meet ours.
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+
+PY := $(abspath $(VENV))/bin/python
+STAMPS := $(VENV)/stamps
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(PIP_INSTALL_ARGS)
+PYTEST := $(PY) -m pytest -q --durations 10 $(PYTEST_ARGS)
+
+CORE := $(wildcard plugin/core/*.cc plugin/core/*.h)
+HOST := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/host/*.py plugin/host/*.cmake \
+                           plugin/host/shims/*.py)
+CPP := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h integration_tests/unit/cpp/*.cc)
+
+.PHONY: help demo test unit test-cpp soak mends idle upstream lint lint-style lint-types lint-cpp lint-tidy clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo      set everything up in $(VENV), then train on real data with two ranks (PyTorch and Keras)"
+	@echo "make test      set up what is missing, then run all tests; TESTS='unit ranks' chooses among: unit ranks"
+	@echo "               faults cluster; PYTEST_ARGS='-k NAME' goes to pytest"
+	@echo "make unit      only the tests that need no ranks"
+	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
+	@echo "make soak      the tests for rare failures, many minutes"
+	@echo "make mends     show that each mend of Horovod is needed: its test fails on a Horovod without it"
+	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
+	@echo "make upstream  Horovod's own tests, unchanged: DIR=folder test/ of a checkout at tag v0.28.1; half an hour"
+	@echo "make lint      formatters' checks, linters and types, of Python and C++"
+	@echo "make clean     remove $(VENV), build/ and caches in this folder (the cache of built Horovod wheels stays)"
+	@echo "Variables: VENV, PYTHON, CXX, PIP_INSTALL_ARGS; see docs/developing.md."
+
+demo: $(STAMPS)/host
+	$(VENV)/bin/paceline demo $(DEMO_ARGS)
+
+test: $(STAMPS)/host $(STAMPS)/doctest
+ifneq ($(filter cluster,$(TESTS)),)
+	@# Other users cannot make network namespaces; for them these tests skip themselves and say so.
+	@[ "$$(id -u)" != 0 ] || .ci/check-tools cluster || \
+	    { echo "Or leave those tests out: make test TESTS='$(filter-out cluster,$(TESTS))'" >&2; exit 1; }
+endif
+	$(PYTEST) $(TESTS:%=integration_tests/%)
+
+unit: $(STAMPS)/host $(STAMPS)/doctest
+	$(PYTEST) integration_tests/unit
+
+test-cpp: $(STAMPS)/install $(STAMPS)/doctest
+	$(PYTEST) integration_tests/unit/cpp
+
+soak: $(STAMPS)/host
+	$(PYTEST) --soak -m soak integration_tests
+
+mends: $(STAMPS)/host
+	$(PY) -m integration_tests.mends
+
+idle: $(STAMPS)/host
+	$(PY) -m integration_tests.idle
+
+# Asked before anything is set up for it.
+ifneq ($(filter upstream,$(MAKECMDGOALS)),)
+$(if $(DIR),,$(error make upstream DIR=...: DIR must name the folder test/ of a checkout of Horovod at tag v0.28.1))
+endif
+
+upstream: $(STAMPS)/host
+	$(PY) -m integration_tests.upstream --tests $(DIR) $(UPSTREAM_ARGS)
+
+# All of them run, so that one call tells everything.
+lint: $(STAMPS)/lint $(STAMPS)/doctest
+	@$(MAKE) --no-print-directory --keep-going VENV='$(VENV)' lint-style lint-types lint-cpp lint-tidy
+
+lint-style:
+	$(VENV)/bin/ruff check --quiet --output-format concise
+	$(VENV)/bin/ruff format --check --quiet --output-format concise
+
+lint-types:
+	$(PY) .ci/typecheck
+
+lint-cpp:
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
+
+lint-tidy:
+	@cmake -S integration_tests/unit/cpp -B build/lint -DDOCTEST_DIR=$(abspath $(VENV))/doctest/usr/include \
+	    -DBINDING_INCLUDES="$$($(PY) -c 'import pybind11, sysconfig; \
+	        print(pybind11.get_include() + ";" + sysconfig.get_path("include"))')" >/dev/null
+	$(VENV)/bin/clang-tidy --quiet -p build/lint $(filter %.cc,$(CORE))
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find plugin frameworks launch examples integration_tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -f plugin/core/_core.*.so
+
+# --- set-up, step by step ------------------------------------------------------------------------------------------
+
+$(STAMPS)/venv:
+	@.ci/check-tools build
+	@echo "Making the environment $(VENV) with $$($(PYTHON) -V)."
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+# What builds Paceline, as pyproject.toml lists it. Installed first and kept, so that later builds take seconds.
+$(STAMPS)/build-tools: $(STAMPS)/venv pyproject.toml
+	@sed -n '/^requires = /{s/[^"]*"\([^"]*\)"[^"]*/\1\n/g;p}' pyproject.toml >$@.txt
+	@$(PIP) -r $@.txt
+	@touch $@
+
+$(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CORE)
+	@echo "Installing the frameworks (once) and building Paceline's core."
+	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test]'
+	@touch $@
+
+$(STAMPS)/host: $(STAMPS)/install $(HOST)
+	@echo "Installing Horovod with Paceline's hooks; building it takes some minutes, once for each state of the sources."
+	@$(VENV)/bin/paceline host install
+	@touch $@
+
+# Linters look at the sources alone, so that `make lint` does not wait for the frameworks.
+$(STAMPS)/lint: $(STAMPS)/build-tools setup.py pyproject.toml
+	@echo "Installing the linters."
+	@$(PIP) --no-build-isolation --editable '.[lint,test]'
+	@touch $@
+
+$(STAMPS)/doctest: $(STAMPS)/venv
+	@.ci/get-doctest $(VENV)/doctest
+	@touch $@

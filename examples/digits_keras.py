@@ -1,0 +1,129 @@
+"""Handwritten digits with Keras 3: `horovodrun -np 2 python examples/digits_keras.py --epochs 8`.
+
+A small convolutional net learns scikit-learn's 1797 images of 8x8 pixels. Each rank trains on its share of the images
+and Horovod averages the gradients; what makes the script distributed is marked with (1) to (4).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import paceline.keras as hvd
+
+BATCH = 32
+
+
+def data(rank: int, size: int) -> tuple[np.ndarray, ...]:
+    """This rank's share of the training images, and all test images: images (n, 8, 8, 1) in 0..1, labels (n,)."""
+    digits = load_digits()
+    images = digits.images[..., None].astype("float32") / 16
+    train_x, test_x, train_y, test_y = train_test_split(images, digits.target, test_size=0.2, random_state=1)
+    equal = len(train_x) // size * size  # every rank makes the same number of steps
+    return train_x[:equal][rank::size], train_y[:equal][rank::size], test_x, test_y  # (2)
+
+
+def net() -> keras.Model:
+    """Two convolutions and two dense layers, about 70,000 parameters."""
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Conv2D(16, 3, padding="same", activation="relu"),
+            layers.Conv2D(32, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+
+
+class Progress(keras.callbacks.Callback):
+    """Prints a line every few steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps, self.epoch, self.accuracy = steps, 0, 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Epochs are counted from 1."""
+        self.epoch = epoch + 1
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Loss of the epoch so far, accuracy of the epoch before."""
+        if (batch + 1) % 5 == 0:
+            self.show(batch + 1, logs or {})
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Loss and test accuracy of the whole epoch."""
+        self.accuracy = (logs or {})["val_accuracy"]
+        self.show(self.steps, logs or {})
+
+    def show(self, step: int, logs: dict[str, Any]) -> None:
+        """One line."""
+        print(
+            f"epoch {self.epoch}/{self.params['epochs']} step {step}/{self.steps} "
+            f"loss {logs['loss']:.4f} accuracy {self.accuracy:.4f}",
+            flush=True,
+        )
+
+
+def same_everywhere(model: keras.Model) -> bool:
+    """Whether all ranks hold bit for bit the same weights."""
+    checksum = zlib.crc32(b"".join(weights.tobytes() for weights in model.get_weights()))
+    checksums = hvd.allgather(np.array([checksum], dtype=np.int64), name="checksum")
+    return len(np.unique(checksums)) == 1
+
+
+def main() -> None:
+    """Train, test, and write the result as JSON where --result asks for it."""
+    parser = argparse.ArgumentParser(description="Handwritten digits with Keras on all ranks.")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--result", type=Path, help="write accuracy and equality of the replicas to this JSON file")
+    arguments = parser.parse_args()
+
+    hvd.init()  # (1)
+    keras.utils.set_random_seed(1 + hvd.rank())
+    train_x, train_y, test_x, test_y = data(hvd.rank(), hvd.size())
+    model = net()
+    model.compile(
+        hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size())),  # (3)
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]  # (4)
+    if hvd.rank() == 0:
+        callbacks.append(Progress(steps=-(-len(train_x) // BATCH)))
+    model.fit(
+        train_x,
+        train_y,
+        batch_size=BATCH,
+        epochs=arguments.epochs,
+        validation_data=(test_x, test_y),
+        callbacks=callbacks,
+        verbose=0,
+    )
+
+    accuracy = float(model.evaluate(test_x, test_y, verbose=0)[1])
+    backend = keras.backend.backend()
+    result = {
+        "framework": f"Keras {keras.__version__} ({backend})",
+        "accuracy": accuracy,
+        "equal": same_everywhere(model),
+    }
+    if hvd.rank() == 0 and arguments.result:
+        arguments.result.write_text(json.dumps(result))
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The `paceline` command: a table of commands, loaded when used.
+
+Nothing here imports Horovod, a framework or rich, so `paceline --help` answers at once on any machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+import paceline
+from paceline import config
+from paceline.errors import UserError
+from paceline.launch import console
+
+# Name -> where the command is defined, and its line in `paceline --help`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "host": ("paceline.launch.host:host_command", "Build, install and check the Horovod that Paceline runs in."),
+    "run": ("paceline.launch.run:run_command", "horovodrun with Paceline's options."),
+    "record": ("paceline.launch.record:record_command", "Run an unmodified script and trace its communication."),
+    "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
+    "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
+    "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),
+    "bench": ("paceline.launch.bench:bench_command", "Measure Paceline and its rivals in turn."),
+}
+
+INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
+
+
+def _present(target: str) -> bool:
+    """Whether the command's module can be found; its parent packages are empty and cost nothing to import."""
+    return importlib.util.find_spec(target.partition(":")[0]) is not None
+
+
+class _Paceline(click.Group):
+    """Commands from the table above, and one form for everything that the user can mend."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, (target, _) in COMMANDS.items() if _present(target)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
+        extra.pop("standalone_mode", None)
+        try:
+            code = super().main(args, prog_name or "paceline", standalone_mode=False, **extra)
+        except UserError as error:
+            console.show_error(error)
+            code = console.USER_ERROR
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            code = console.USER_ERROR
+        except click.ClickException as error:
+            console.show_error(console.from_click(error))
+            code = console.USER_ERROR
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group("paceline", cls=_Paceline, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(paceline.__version__, prog_name="paceline")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Horovod with optimal gradient merging, pipelined and partial exchanges, and linear pipelines.
+
+    Options of `paceline run` can also be given as PACELINE_* variables: `paceline options` lists them.
+    """
+    config.read()  # a PACELINE_* variable that is unknown or wrong is refused by every command
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What the command says and how: one place for colours, widths and the form of an error.
+
+rich is imported where something is printed, not before: `paceline --help` needs none of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from paceline.config import nearest
+from paceline.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+USER_ERROR = 2
+PIPE_COLUMNS = 120  # rich assumes 80 where there is no terminal, too few for our tables
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, width=None if stream.isatty() else PIPE_COLUMNS, highlight=False)
+
+
+def out() -> Console:
+    """Results: standard output as it is now."""
+    return _console(sys.stdout)
+
+
+def err() -> Console:
+    """Notes, progress and errors: standard error as it is now."""
+    return _console(sys.stderr)
+
+
+def note(text: str) -> None:
+    """One line about what is going on, on standard error."""
+    err().print(text, style="cyan", markup=False, soft_wrap=True)
+
+
+def show_error(error: UserError) -> None:
+    """The problem on one line and the remedy on the next, on standard error."""
+    console = err()
+    console.print(f"Error: {error.problem}", style="bold red", markup=False, soft_wrap=True)
+    console.print(error.remedy, style="yellow", markup=False, soft_wrap=True)
+
+
+def from_click(error: click.ClickException) -> UserError:
+    """click's complaint in our form: what is wrong, and the nearest name or where the right ones stand."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context else "paceline"
+    if isinstance(error, click.NoSuchOption) and context:
+        known = [name for parameter in context.command.get_params(context) for name in parameter.opts]
+        known += [name for parameter in context.command.get_params(context) for name in parameter.secondary_opts]
+        options = [name for name in known if name.startswith("-")]
+        return UserError(f"{command} has no option {error.option_name}.", nearest(error.option_name, options))
+    if isinstance(error, click.exceptions.NoSuchCommand) and context and isinstance(context.command, click.Group):
+        known = context.command.list_commands(context)
+        return UserError(f"{command} has no command {error.command_name}.", nearest(error.command_name, known))
+    help_command = f"`{command} --help`" if context else "The command with --help"
+    return UserError(f"{command}: {error.format_message()}", f"{help_command} shows the correct use.")

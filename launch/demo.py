@@ -1,0 +1,223 @@
+"""`paceline demo`: train on handwritten digits with every installed framework and show where a step's time goes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paceline import config, trace_summary
+from paceline.errors import UserError
+from paceline.host import check
+from paceline.launch import console, record
+
+LEAST_ACCURACY = 0.95
+LIMIT_S = 900.0  # for one framework; it takes well under a minute, on a busy machine a few
+LAST_LINES = 20  # of a failed script's output
+
+# What rank 0 of both scripts prints.
+_LINE = re.compile(
+    r"epoch (?P<epoch>\d+)/(?P<epochs>\d+) step (?P<step>\d+)/(?P<steps>\d+) "
+    r"loss (?P<loss>\S+) accuracy (?P<accuracy>\S+)"
+)
+# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
+_MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework of the demo: the packages it needs, the host's name for it, its script and variables."""
+
+    name: str
+    packages: tuple[str, ...]
+    host: str
+    script: str
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that are not installed."""
+        return [package for package in self.packages if importlib.util.find_spec(package) is None]
+
+    @property
+    def path(self) -> Path:
+        """Where the script lies in this installation."""
+        spec = importlib.util.find_spec(f"paceline.examples.{self.script}")
+        assert spec is not None and spec.origin is not None
+        return Path(spec.origin)
+
+
+FRAMEWORKS = (
+    Framework("PyTorch", ("torch",), "torch", "digits_torch"),
+    Framework("Keras", ("keras", "tensorflow"), "tensorflow", "digits_keras", (("KERAS_BACKEND", "tensorflow"),)),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one framework achieved."""
+
+    framework: str
+    step_ms: float | None
+    waiting_share: float | None
+    accuracy: float
+    equal: bool
+
+    @property
+    def good(self) -> bool:
+        """Whether accuracy exceeds the limit and all replicas are equal."""
+        return self.accuracy > LEAST_ACCURACY and self.equal
+
+
+def present() -> list[Framework]:
+    """The installed frameworks; says which are left out. Raises UserError if none or scikit-learn is installed."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise UserError(
+            "The demo trains on scikit-learn's handwritten digits, and scikit-learn is not installed.",
+            "Run `pip install 'paceline[demo]'`.",
+        )
+    found = []
+    for framework in FRAMEWORKS:
+        if framework.missing:
+            console.note(f"{framework.name} is left out: {', '.join(framework.missing)} is not installed.")
+        else:
+            found.append(framework)
+    if not found:
+        raise UserError(
+            f"No framework is installed for {sys.executable}.",
+            "Run `pip install 'paceline[torch]'` or `'paceline[tensorflow]'`, then `paceline host install`.",
+        )
+    return found
+
+
+def _environment(framework: Framework, ranks: int) -> dict[str, str]:
+    threads = str(max(1, (os.cpu_count() or 1) // ranks))
+    ours = {"OMP_NUM_THREADS": threads, "TF_NUM_INTRAOP_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**ours, **os.environ, **dict(framework.environment)}
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[re.Match[str]], None]]:
+    """A bar that lives on the terminal; a line per epoch where there is none."""
+    output = console.out()
+    if not output.is_terminal:
+
+        def plain(match: re.Match[str]) -> None:
+            if match["step"] == match["steps"]:
+                print(f"{name}: {match[0]}", flush=True)
+
+        yield plain
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn())
+    with Progress(*columns, console=output) as bars:
+        task = bars.add_task(name, total=None, state="starting the ranks")
+
+        def show(match: re.Match[str]) -> None:
+            epoch, epochs, step, steps = (int(match[part]) for part in ("epoch", "epochs", "step", "steps"))
+            state = f"epoch {epoch}/{epochs}  step {step}/{steps}  loss {match['loss']}  accuracy {match['accuracy']}"
+            bars.update(task, total=epochs * steps, completed=(epoch - 1) * steps + step, state=state)
+
+        yield show
+
+
+def train(framework: Framework, ranks: int, epochs: int, folder: Path) -> Outcome | None:
+    """Train with `framework` and draw one step into `folder`; None, and the script's last words shown, if it failed."""
+    result = folder / f"{framework.script}.json"
+    result.unlink(missing_ok=True)
+    lines: list[str] = []
+    with _progress(framework.name) as show:
+
+        def on_line(line: str) -> None:
+            lines.append(line)
+            if match := _LINE.fullmatch(_MARK.sub("", line)):
+                show(match)
+
+        try:
+            code, merged = record.run_traced(
+                [sys.executable, str(framework.path), "--epochs", str(epochs), "--result", str(result)],
+                ranks,
+                folder / f"{framework.script}.trace.json",
+                _environment(framework, ranks),
+                on_line=on_line,
+                limit_s=LIMIT_S,
+            )
+        finally:
+            log = folder / f"{framework.script}.log"
+            log.write_text("\n".join(lines) + "\n")
+    if merged is None or not result.exists():
+        # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
+        said = [line for line in lines if _MARK.match(line)] or lines
+        console.err().print("\n".join(said[-LAST_LINES:]), markup=False, soft_wrap=True)
+        console.err().print(
+            f"{framework.name} failed with exit code {code}; all of its output is in {log}.", style="bold red"
+        )
+        return None
+    record.plot(merged, folder / f"{framework.script}.png")
+    summary = trace_summary.summarise(merged.ranks)
+    values: dict[str, Any] = json.loads(result.read_text())
+    return Outcome(values["framework"], summary.step_ms, summary.waiting_share, values["accuracy"], values["equal"])
+
+
+def show_outcomes(outcomes: list[Outcome], ranks: int) -> None:
+    """The closing table."""
+    from rich.table import Table
+
+    table = Table(title=f"Handwritten digits, {ranks} ranks", title_justify="left")
+    table.add_column("framework")
+    for column in ("step time", "waiting for\ncommunication", "test accuracy", "replicas equal"):
+        table.add_column(column, justify="right")
+    for one in outcomes:
+        table.add_row(
+            one.framework,
+            "-" if one.step_ms is None else f"{one.step_ms:.2f} ms",
+            "-" if one.waiting_share is None else f"{one.waiting_share:.1%}",
+            f"{one.accuracy:.2%}",
+            "yes" if one.equal else "no",
+        )
+    console.out().print(table)
+
+
+@click.command("demo")
+@click.option("--np", "ranks", type=click.IntRange(1), default=2, show_default=True, help="Number of ranks.")
+@click.option("--epochs", type=click.IntRange(1), default=10, show_default=True, help="Passes over all images.")
+@click.option(
+    "--output", type=Path, default=Path("demo-output"), show_default=True, help="Folder for pictures, traces and logs."
+)
+def demo_command(ranks: int, epochs: int, output: Path) -> int:
+    """Train a small network on handwritten digits with PyTorch and with Keras.
+
+    Shows progress, then for each framework the step time, the share of it spent waiting for communication, the test
+    accuracy and whether all replicas are equal, and draws one step's timeline. Exit code 1 if a framework fails, if an
+    accuracy does not exceed 95 % or if replicas differ.
+    """
+    frameworks = present()
+    if config.read().check_host:
+        for framework in frameworks:
+            check.require(framework.host)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The folder {output} cannot be made: {error.strerror}.", "Name another with --output."
+        ) from None
+    outcomes = [train(framework, ranks, epochs, output) for framework in frameworks]
+    done = [outcome for outcome in outcomes if outcome is not None]
+    if done:
+        show_outcomes(done, ranks)
+    for outcome in done:
+        if outcome.accuracy <= LEAST_ACCURACY:
+            console.note(f"{outcome.framework}: accuracy {outcome.accuracy:.2%} does not exceed {LEAST_ACCURACY:.0%}.")
+        if not outcome.equal:
+            console.note(f"{outcome.framework}: the replicas on the {ranks} ranks are not equal.")
+    return 0 if len(done) == len(outcomes) and all(outcome.good for outcome in done) else 1

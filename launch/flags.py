@@ -1,0 +1,128 @@
+"""Flags made from the declared options, and the separation of our flags from horovodrun's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from paceline import config
+from paceline.errors import UserError
+
+
+def click_options(scope: str) -> list[click.Option]:
+    """One click option for every declared option of `scope`. Values stay text: config.read parses them."""
+    made = []
+    for option in config.OPTIONS:
+        if option.scope != scope:
+            continue
+        help_text = f"{option.meaning} (default: {option.default_text}; variable: {option.variable})"
+        if option.is_switch:
+            names, kind = ["/".join(option.flags), option.name], {"is_flag": True, "type": bool}
+        else:
+            names, kind = [option.flag, option.name], {"metavar": (option.unit or option.kind).upper(), "type": str}
+        made.append(click.Option(names, default=None, help=help_text, **kind))  # type: ignore[arg-type]
+    return made
+
+
+def with_options(scope: str) -> Any:
+    """Decorator: give a click command the flags of `scope`."""
+
+    def decorate(command: click.Command) -> click.Command:
+        command.params.extend(click_options(scope))
+        return command
+
+    return decorate
+
+
+def texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """The declared options among a click command's parameters that were given, as text by option name."""
+    declared = {option.name for option in config.OPTIONS}
+    return {name: config.as_text(value) for name, value in values.items() if name in declared and value is not None}
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Flags as the variables that carry them to the ranks."""
+    return {option.variable: given[option.name] for option in config.OPTIONS if option.name in given}
+
+
+@dataclass
+class Split:
+    """A command line taken apart: our flags, horovodrun's, and the command that the ranks run."""
+
+    ours: list[str] = field(default_factory=list)
+    theirs: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+
+
+def split(arguments: Sequence[str], ours: Mapping[str, int], theirs: Mapping[str, int], program: str) -> Split:
+    """Take `arguments` apart.
+
+    `ours` and `theirs` say for each flag how many values follow it. The command begins at the first word that is
+    neither a flag nor a flag's value, or after `--`; nothing in it is looked at. horovodrun's habits are respected:
+    `--flag=value`, `-p22`, and a long flag cut short where only one begins like that.
+    Raises UserError for a flag that nobody knows.
+    """
+    parts = Split()
+    at = 0
+    while at < len(arguments):
+        word = arguments[at]
+        if word == "--":
+            parts.command = list(arguments[at + 1 :])
+            break
+        if not word.startswith("-"):
+            parts.command = list(arguments[at:])
+            break
+        name, equals, _ = word.partition("=")
+        if name in ours:
+            owner, values = parts.ours, ours[name]
+        else:
+            owner, values = parts.theirs, _values_of_theirs(word, name, ours, theirs, program)
+        taken = 1 if equals else 1 + values
+        owner.extend(arguments[at : at + taken])
+        at += taken
+    return parts
+
+
+def _values_of_theirs(word: str, name: str, ours: Mapping[str, int], theirs: Mapping[str, int], program: str) -> int:
+    if name in theirs:
+        return theirs[name]
+    if name.startswith("--"):
+        beginning_so = [flag for flag in theirs if flag.startswith(name)]
+        if len(beginning_so) == 1:
+            return theirs[beginning_so[0]]
+    elif theirs.get(word[:2]):  # -p22: the value is attached
+        return 0
+    raise UserError(
+        f"Neither {program} nor horovodrun has an option {name}.",
+        config.nearest(
+            name,
+            [*ours, *theirs],
+            f"`{program} --help` lists Paceline's options, `horovodrun --help` Horovod's.",
+        ),
+    )
+
+
+@click.command("options")
+def options_command() -> None:
+    """List all options, their present values and where each value comes from: a PACELINE_* variable or the default."""
+    from rich.table import Table
+
+    from paceline.launch import console
+
+    settings = config.read()
+    table = Table(title="Options of Paceline", title_justify="left")
+    for column in ("flag", "variable", "value", "from", "meaning"):
+        table.add_column(column, overflow="fold")
+    for option in config.OPTIONS:
+        value = config.as_text(getattr(settings, option.name))
+        unit = f" {option.unit}" if option.unit else ""
+        origin = "default" if settings.origin(option.name) == config.DEFAULT else "variable"
+        table.add_row("\n".join(option.flags), option.variable, value + unit, origin, option.meaning)
+    console.out().print(table)
+    console.out().print(
+        "Flags of the first column belong to `paceline run` and `paceline host`; a flag wins over its variable.",
+        soft_wrap=True,
+    )

@@ -1,0 +1,138 @@
+"""`paceline host`: build, install, check and clean up the Horovod that Paceline runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paceline import config
+from paceline.errors import UserError
+from paceline.launch import console, flags
+
+NOT_AS_EXPECTED = 1  # exit code of `paceline host check` for a host that will not do
+LINE_EVERY = 0.1  # without a terminal, progress is told each time this share of a build is done
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float | None], None]]:
+    """What build reports to: a bar on a terminal, now and then a line where there is none."""
+    output = console.err()
+    if not output.is_terminal:
+        told = -1.0
+
+        def plain(line: str, done: float | None) -> None:
+            nonlocal told
+            begins_anew = done is None or done < told
+            if begins_anew or told < 0 or done in (0.0, 1.0) or done >= told + LINE_EVERY:  # type: ignore[operator]
+                told = done or 0.0
+                share = "" if done in (None, 0.0, 1.0) else f"[{done:.0%}] "
+                output.print(share + line, markup=False, soft_wrap=True)
+
+        yield plain
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=output) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def show(line: str, done: float | None) -> None:
+            bar.update(task, description=line, completed=done)
+
+        yield show
+
+
+def _build_options(command: click.Command) -> click.Command:
+    """The options that `build` and `install` share."""
+    command.params += [
+        click.Option(["--force"], is_flag=True, help="Build even if the cache has a wheel from the same inputs."),
+        click.Option(
+            ["--mpi/--no-mpi"],
+            default=None,
+            help="Build with MPI beside Gloo (default: as HOROVOD_WITH_MPI=1 says). Other HOROVOD_* variables of "
+            "Horovod's build, such as HOROVOD_GPU_OPERATIONS, pass through.",
+        ),
+        *flags.click_options("host"),
+    ]
+    return command
+
+
+def _build(force: bool, mpi: bool | None, values: dict[str, Any]) -> Path:
+    from paceline.host.build import build
+
+    with _progress() as report:
+        return build(config.read(flags=flags.texts(values)), report=report, force=force, mpi=mpi)
+
+
+@click.group("host", context_settings={"help_option_names": ["-h", "--help"]})
+def host_command() -> None:
+    """Build, install and check the Horovod that Paceline runs in."""
+
+
+@_build_options
+@host_command.command("build")
+def build_command(force: bool, mpi: bool | None, **values: Any) -> None:
+    """Build Horovod's wheel, or find it in the cache.
+
+    Hooks and mends are put into the verified source first. Prints the wheel's path.
+    """
+    click.echo(_build(force, mpi, values))
+
+
+@_build_options
+@host_command.command("install")
+def install_command(force: bool, mpi: bool | None, **values: Any) -> None:
+    """Build Horovod if need be, and install it.
+
+    Builds as `paceline host build` does; does nothing if that very build is installed.
+    """
+    from paceline.host import build, check, install
+
+    if not force and check.built_from() == build.wanted(mpi):
+        console.note("Horovod with these hooks and mends, built from the same inputs, is installed already.")
+        return
+    wheel = _build(force, mpi, values)
+    install.install(wheel)
+    console.note(f"Installed {wheel.name}.")
+
+
+@host_command.command("check")
+@click.option(
+    "--import/--no-import", "imports", default=True, help="Also import Horovod with each framework (seconds)."
+)
+def check_command(imports: bool) -> int:
+    """Compare the installed Horovod with the one needed.
+
+    Needed are this Paceline's hooks and mends, built for the frameworks as installed. Exit code 1 if anything differs.
+    """
+    from rich.table import Table
+
+    from paceline.host import check
+
+    rows = check.findings()
+    if imports and all(row.ok for row in rows):
+        rows += check.import_findings()
+    table = Table(title="The Horovod that Paceline runs in", title_justify="left")
+    for column in ("what", "found", "expected", ""):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(row.what, row.found, row.expected, "[green]ok[/]" if row.ok else "[red]wrong[/]")
+    console.out().print(table)
+    if all(row.ok for row in rows):
+        return 0
+    console.show_error(UserError("The installed Horovod is not the one this Paceline needs.", check.REMEDY))
+    return NOT_AS_EXPECTED
+
+
+@flags.with_options("host")
+@host_command.command("clean")
+def clean_command(**values: Any) -> None:
+    """Remove archive, wheels and log from the cache."""
+    from paceline.host.build import clean
+
+    removed = clean(config.read(flags=flags.texts(values)))
+    console.note("Removed " + ", ".join(map(str, removed)) + "." if removed else "The cache is empty already.")

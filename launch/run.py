@@ -1,0 +1,199 @@
+"""`paceline run`: horovodrun with Paceline's options as flags."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+import paceline
+from paceline import config
+from paceline.errors import UserError
+from paceline.launch import console, flags
+
+# Flags of horovodrun that answer a question and start no rank.
+ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
+# How long a command that was asked to end may take before it is made to.
+GRACE_S = 10.0
+
+
+class _ParserBuilt(Exception):
+    """Carries Horovod's argument parser out of the function that builds it."""
+
+
+@functools.cache
+def horovodrun_flags() -> dict[str, int]:
+    """For every flag of the installed horovodrun, how many values follow it.
+
+    Horovod builds its parser and uses it in one function, so the parser is taken at the moment of use.
+    Raises UserError if Horovod is not installed.
+    """
+    horovodrun()
+    from horovod.runner import launch
+
+    def take(self: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
+        raise _ParserBuilt(self)
+
+    original = argparse.ArgumentParser.parse_args
+    argparse.ArgumentParser.parse_args = take  # type: ignore[method-assign]
+    try:
+        launch.parse_args()
+    except _ParserBuilt as built:
+        (parser,) = built.args
+    finally:
+        argparse.ArgumentParser.parse_args = original  # type: ignore[method-assign]
+    return {
+        name: 1 if action.nargs is None else action.nargs
+        for action in parser._actions
+        for name in action.option_strings
+        if action.nargs is None or isinstance(action.nargs, int)
+    }
+
+
+def horovodrun() -> list[str]:
+    """How to start horovodrun of this Python: the script beside it, or the module where there is no script.
+
+    Raises UserError if Horovod is not installed.
+    """
+    if importlib.util.find_spec("horovod") is None:
+        raise UserError(
+            f"Horovod is not installed for {sys.executable}.", "Run `paceline host install`: it builds and installs it."
+        )
+    script = Path(sys.executable).with_name("horovodrun")
+    return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "horovod.runner.launch"]
+
+
+class HorovodrunCommand(click.Command):
+    """A click command whose own flags may stand anywhere among horovodrun's, up to the command that the ranks run.
+
+    The callback gets `horovodrun_arguments` and `command`, both tuples of words, beside its own parameters.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give our flags to click and keep the rest. Raises UserError for a flag that nobody knows."""
+        ours = {
+            name: 0 if isinstance(parameter, click.Option) and parameter.is_flag else 1
+            for parameter in self.get_params(ctx)
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        if args and args[0] in ("-h", "--help"):  # also where Horovod is missing
+            return super().parse_args(ctx, args)
+        parts = flags.split(args, ours, horovodrun_flags(), ctx.command_path)
+        rest = super().parse_args(ctx, parts.ours)
+        ctx.params["horovodrun_arguments"] = tuple(parts.theirs)
+        ctx.params["command"] = tuple(parts.command)
+        return rest
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The usage line with horovodrun's part in it."""
+        formatter.write_usage(ctx.command_path, "[OPTIONS] [HOROVODRUN OPTIONS] COMMAND...")
+
+
+def announce(settings: config.Settings) -> None:
+    """One line on standard error: every option that a flag or a variable set, its value and who set it."""
+    given = [f"{name}={config.as_text(getattr(settings, name))} ({settings.origin(name)})" for name in settings.given()]
+    console.note(f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}")
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment and the flags as variables; horovodrun forwards all of it to the ranks."""
+    return {**os.environ, **flags.environment(given)}
+
+
+def check_command(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
+    """Raise UserError if there is nothing to run; horovodrun would print its whole environment instead."""
+    if not command and not ANSWERS.intersection(horovodrun_arguments):
+        raise UserError(
+            "There is no command for the ranks to run.", "Put it last: `paceline run -np 2 python train.py`."
+        )
+
+
+def call(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    on_line: Callable[[str], None] | None = None,
+    limit_s: float | None = None,
+) -> int:
+    """Run a command to its end and return its exit code (128 + n where signal n ended it).
+
+    `on_line` gets every line of its standard output and standard error, without the end of line; without it both go
+    where ours go. Ctrl-C and a termination request are passed on, and so is what `limit_s` seconds without an end
+    amount to: the command is asked to end, then after GRACE_S made to. Raises UserError when the limit passed.
+    """
+    stream = None if on_line is None else subprocess.PIPE
+    # A session of its own where we read the output: then Ctrl-C reaches us alone and everyone in it can be ended.
+    process = subprocess.Popen(
+        words, env=dict(environ), stdout=stream, stderr=stream and subprocess.STDOUT, start_new_session=True
+    )
+    reader = None
+    if on_line is not None:
+        reader = threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)
+        reader.start()
+    previous = signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"{shlex.join(words)} did not end within {limit_s:g} s and was stopped.",
+            "Look at the last lines above: a rank that waits names the tensor and the ranks it waits for.",
+        ) from None
+    finally:
+        _end(process)
+        signal.signal(signal.SIGTERM, previous)
+        if reader is not None:
+            reader.join(GRACE_S)
+    return code if code >= 0 else 128 - code
+
+
+def _read_lines(process: subprocess.Popen[bytes], on_line: Callable[[str], None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        on_line(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _raise_interrupt(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave nothing of `process` behind: ask it to end, then end what is left of its session."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+@flags.with_options("run")
+@click.command("run", cls=HorovodrunCommand)
+def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], **values: Any) -> None:
+    """horovodrun with Paceline's options: `paceline run --record trace.json -np 4 -H a:2,b:2 python train.py`.
+
+    Paceline's flags may stand anywhere before the command and become PACELINE_* variables of the ranks; all others go
+    to horovodrun unchanged (`horovodrun --help` lists them). The exit code is horovodrun's.
+    """
+    given = flags.texts(values)
+    settings = config.read(flags=given)
+    check_command(horovodrun_arguments, command)
+    announce(settings)
+    program = horovodrun()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(program[0], [*program, *horovodrun_arguments, *command], environment(given))

@@ -1,0 +1,66 @@
+"""Which variables of a Keras 3 model ranks share, and how they come to agree on them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from .keras3_optimizer import communication
+from .user_error import UserError
+
+
+def shared_variables(model: Any, optimizer: Any = None, local: Collection[int] = ()) -> list[Any]:
+    """The weights of `model` and the variables of its optimizer (or of `optimizer`), once each.
+
+    Not shared are metrics, and the states of random number generators: ranks must drop different units. `local` has
+    the `id` of the native variables that stay as they are.
+    """
+    optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+    seen: set[int] = set(local)
+    result = []
+    wire = communication()
+    for variable in [*model.weights, *(optimizer.variables if optimizer is not None else ())]:
+        key = id(wire.native(variable))
+        if key not in seen:
+            seen.add(key)
+            result.append(variable)
+    return result
+
+
+def is_built(model: Any) -> bool:
+    """Whether all variables of `model` and its optimizer exist."""
+    optimizer = getattr(model, "optimizer", None)
+    return bool(model.built and (optimizer is None or optimizer.built))
+
+
+def build_optimizer(model: Any, optimizer: Any) -> None:
+    """Make the optimizer's variables now, so that a rank that joins later has as many as the others."""
+    if optimizer is not None and not optimizer.built and model.built:
+        optimizer.build(model.trainable_variables)
+
+
+def _described(variable: Any) -> tuple[str, str]:
+    dtype = getattr(variable.dtype, "name", str(variable.dtype))
+    return f"{getattr(variable, 'path', variable.name)}", f"{dtype} of shape {tuple(variable.shape)}"
+
+
+def broadcast_state(variables: list[Any], root_rank: int, name: str) -> None:
+    """Give all ranks the root's values. Raises UserError on every rank where any rank's variables differ in kind."""
+    wire = communication()
+    mine = [_described(variable) for variable in variables]
+    everyone = wire.gather_object(mine, f"{name}.kinds")
+    root = everyone[root_rank]
+    for rank, theirs in enumerate(everyone):
+        if [kind for _, kind in theirs] == [kind for _, kind in root]:
+            continue
+        if len(theirs) != len(root):
+            found, expected = f"{len(theirs)} variables", f"{len(root)}"
+        else:
+            pairs = zip(theirs, root)
+            (path, kind), (_, wanted) = next((one, other) for one, other in pairs if one[1] != other[1])
+            found, expected = f"the variable {path} as {kind}", f"{wanted}"
+        raise UserError(
+            f"Rank {rank} has {found}, rank {root_rank} has {expected}: the model or its optimizer is not the same.",
+            "Build and compile the same model on every rank before training.",
+        )
+    wire.broadcast(variables, root_rank, name)
