@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def count_body(rank: int, size: int) -> list[tuple[int, int]]:
         now = (ctypes.c_int64 * 2)()
         library.count_sends_read(now)
         seen.append((now[0], now[1]))
-    return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(seen[:-1], seen[1:], strict=True)]
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(seen)]
 
 
 def cpu_body(rank: int, size: int) -> float:
@@ -99,7 +100,9 @@ def main() -> int:
     for name, ranks in counts.items():
         usual[name] = [rank.most_common(1)[0][0] for rank in ranks]
         for number, (rank, (calls, size_bytes)) in enumerate(zip(ranks, usual[name], strict=True)):
-            table.add_row(name, str(number), str(calls), str(size_bytes), f"{rank[(calls, size_bytes)]}/{COUNT_STEPS - 1}")
+            table.add_row(
+                name, str(number), str(calls), str(size_bytes), f"{rank[(calls, size_bytes)]}/{COUNT_STEPS - 1}"
+            )
     console.print(table)
     ratio = median_interval(
         [hooked / bare for hooked, bare in zip(cpu_ms["hooked"], cpu_ms["without hooks"], strict=True)]

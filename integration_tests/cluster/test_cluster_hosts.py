@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -60,7 +59,9 @@ def test_hosts_see_the_files_the_folder_and_the_environment_of_the_caller(four_h
 def test_sys_shows_only_this_hosts_interfaces_and_keeps_control_groups(four_hosts: Cluster) -> None:
     links = json.loads(printed(four_hosts, "ip -j link"))
     assert sorted(printed(four_hosts, "ls /sys/class/net").split()) == sorted(link["ifname"] for link in links)
-    assert sorted(printed(four_hosts, "ls /sys/fs/cgroup").split()) == sorted(os.listdir("/sys/fs/cgroup"))
+    assert sorted(printed(four_hosts, "ls /sys/fs/cgroup").split()) == sorted(
+        entry.name for entry in Path("/sys/fs/cgroup").iterdir()
+    )
 
 
 def test_nothing_leaves_the_cluster(four_hosts: Cluster) -> None:

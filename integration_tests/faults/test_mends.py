@@ -16,7 +16,6 @@ import pytest
 
 from integration_tests.support.ranks import ranks, run_ranks
 
-
 # --- stall-inspector: global_ranks_ was reserved and written through data(), so its size stayed 0 (horovod#2839).
 
 

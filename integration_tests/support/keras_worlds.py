@@ -18,7 +18,7 @@ TIMEOUT_S = 150.0
 
 @pytest.fixture(scope="module", params=["tensorflow", "torch"])
 def on_ranks(request: pytest.FixtureRequest) -> Run:
-    """on_ranks(body, size, *args): body(rank, size, *args) on each rank. One world after the other, by backend."""
+    """Call with body, size and arguments: each rank runs body(rank, size, *args); one backend after the other."""
 
     def run(body: Callable[..., Any], size: int, *args: Any) -> list[Any]:
         return run_ranks(body, size, *args, env={"KERAS_BACKEND": request.param}, timeout_s=TIMEOUT_S)

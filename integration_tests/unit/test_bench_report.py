@@ -74,6 +74,7 @@ def test_json_has_one_figure_per_step_and_none_for_what_nobody_counts() -> None:
     }  # fmt: skip
     horovod, ddp = result["systems"]["horovod"], result["systems"]["ddp"]
     assert horovod["step_ms"] == {"median": 10.0, "low": 10.0, "high": 30.0}
+    assert (horovod["turns"], horovod["steps"]) == (5, 5 * STEPS)
     assert (horovod["cpu_ms_per_step"], horovod["wakeups_per_step"]) == (2.5, 3.0)
     assert (horovod["messages_per_step"], horovod["bytes_per_step"]) == (3.0, 20.0)
     assert horovod["coordination_rounds_per_step"] == 0.0
@@ -103,4 +104,4 @@ def test_the_table_shows_figures_and_says_when_the_interval_is_wide(slow_ddp: bo
 
 
 def test_a_turn_is_long_enough_to_measure_and_never_endless() -> None:
-    assert [steps_per_turn(step_s) for step_s in (0.001, 0.1, 0.5, 7.0)] == [40, 15, 3, 2]
+    assert [steps_per_turn(step_s) for step_s in (0.001, 0.1, 0.5, 7.0)] == [40, 15, 3, 3]

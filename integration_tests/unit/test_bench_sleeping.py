@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paceline.benchmarks.models import find
+from paceline.benchmarks.layers import dense
+from paceline.benchmarks.models import Model, find
 from paceline.benchmarks.sleeping import NoUpdate, SleepingNetwork
 
 
@@ -95,6 +96,18 @@ def test_marked_gradients_pass_the_check_only_when_they_are_the_mean() -> None:
     network.zero_grad(set_to_none=True)
     with pytest.raises(RuntimeError, match=r"conv.weight has no gradient"):
         network.check_mean(3)
+
+
+def test_marks_and_check_go_through_the_parts_of_a_large_gradient() -> None:
+    network = SleepingNetwork(Model("one", (dense("large", 1000, 1003),), 1.0))
+    network.mark(0)
+    network().backward()
+    network.check_mean(1)
+    place = 13 * 2**16 + 5  # the sixth element of the second part
+    assert network.layers[0].gradients[0].view(-1)[place] == 8 + 5
+    network.layers[0].gradients[0].view(-1)[place] = 9
+    with pytest.raises(RuntimeError, match=f"gradient of large.weight, element {place}: expected .* 13, found 9"):
+        network.check_mean(1)
 
 
 def test_no_update_leaves_parameters_alone() -> None:

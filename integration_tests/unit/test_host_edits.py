@@ -28,9 +28,7 @@ int second() {
 
 def test_insert_takes_the_anchors_indentation() -> None:
     edit = Edit("a.cc", "return x;", "before", "call(\n  x);", within="int second() {")
-    assert edits.apply(SOURCE, edit) == SOURCE.replace(
-        "    return x;\n", "    call(\n      x);\n    return x;\n"
-    )
+    assert edits.apply(SOURCE, edit) == SOURCE.replace("    return x;\n", "    call(\n      x);\n    return x;\n")
 
 
 def test_replace_and_after() -> None:

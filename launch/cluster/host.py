@@ -147,7 +147,7 @@ class Host:
         self, argv: Sequence[str | os.PathLike[str]], env: Mapping[str, str], **kwargs: Any
     ) -> subprocess.Popen[Any]:
         """Start `argv` in this host; `kwargs` are subprocess.Popen's."""
-        cwd = os.path.abspath(kwargs.pop("cwd", None) or os.getcwd())
+        cwd = str(Path(kwargs.pop("cwd", None) or Path.cwd()).absolute())
         return subprocess.Popen(self.command(argv, cwd), env=dict(env), **kwargs)
 
     def reap(self, timeout_s: float) -> None:

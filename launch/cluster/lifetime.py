@@ -68,7 +68,11 @@ def processes_in(netns: Iterable[Path]) -> list[int]:
             wanted.add(_identity(path))
         except OSError:
             continue
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _network_of(int(entry)) in wanted]
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _network_of(int(entry.name)) in wanted
+    ]
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -134,7 +138,7 @@ def remove(tag: str) -> None:
         created = []
     for directory in created:
         with contextlib.suppress(OSError):  # in use by someone else by now, or gone
-            os.rmdir(directory)
+            Path(directory).rmdir()
     if not problems:
         shutil.rmtree(state, ignore_errors=True)
         if state.exists():

@@ -41,8 +41,7 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
 bool Ready(const common::Request& request, int count, int needed, bool ready);
 
 // fuse: responses that are about to be merged; those moved to `response_list` here are left out of Horovod's merging.
-void Fuse(common::Controller& controller, std::deque<common::Response>& responses,
-          common::ResponseList& response_list);
+void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& response_list);
 
 // cache: whether this response may enter the response cache. Must give the same answer on every rank.
 bool Cacheable(const common::Response& response);

@@ -27,9 +27,7 @@ PYBIND11_MODULE(_core, module) {
       .def(
           "performed",
           [](Recorder& self, int32_t kind, const std::vector<std::string>& names, int64_t bytes, int64_t start_ns,
-             int64_t end_ns) {
-            self.Performed(static_cast<CollectiveKind>(kind), names, bytes, start_ns, end_ns);
-          },
+             int64_t end_ns) { self.Performed(static_cast<CollectiveKind>(kind), names, bytes, start_ns, end_ns); },
           py::arg("kind"), py::arg("names"), py::arg("bytes"), py::arg("start_ns"), py::arg("end_ns"))
       .def("coordinated", &Recorder::Coordinated)
       .def("snapshot", [](const Recorder& self) {

@@ -1,4 +1,4 @@
-"""Is the Horovod that is installed the one this Paceline expects, for the frameworks that are installed?"""
+"""Compare the Horovod that is installed with the one this Paceline expects for the frameworks at hand."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def import_findings() -> list[Finding]:
 def require(framework: str) -> None:
     """Raise UserError unless the installed Horovod was built by this Paceline for `framework` as installed."""
     wrong = [
-        row for row in findings() if not row.ok and (not row.what.startswith("built for") or row.what.endswith(framework))
+        row
+        for row in findings()
+        if not row.ok and (not row.what.startswith("built for") or row.what.endswith(framework))
     ]
     if wrong:
         details = "; ".join(f"{row.what}: found {row.found}, expected {row.expected}" for row in wrong)

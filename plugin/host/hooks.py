@@ -23,8 +23,8 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             _OPERATIONS,
             "std::vector<Request> messages;",
             "before",
-            f"if ({_CALL}Enqueue(process_set, contexts, tensors, outputs, ready_event_lists, names, device, callbacks,\n"
-            "      reduce_op, prescale_factor, postscale_factor, process_set_id, status)) {\n"
+            f"if ({_CALL}Enqueue(process_set, contexts, tensors, outputs, ready_event_lists, names, device,\n"
+            "      callbacks, reduce_op, prescale_factor, postscale_factor, process_set_id, status)) {\n"
             "  return status;\n"
             "}",
             within="EnqueueTensorAllreduces(std::vector<std::shared_ptr<OpContext>>& contexts,",

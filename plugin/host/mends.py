@@ -110,9 +110,7 @@ MENDS: tuple[Mend, ...] = (
                 "horovod_global.initialization_failed = false;",
                 within="bool InitializeHorovodOnce(",
             ),
-            Edit(
-                _BASICS, "if not initialization_ok:", "after", "    _paceline_glue.init_failed(self.MPI_LIB_CTYPES)"
-            ),
+            Edit(_BASICS, "if not initialization_ok:", "after", "    _paceline_glue.init_failed(self.MPI_LIB_CTYPES)"),
         ),
     ),
     Mend(
@@ -186,7 +184,7 @@ MENDS: tuple[Mend, ...] = (
                 'execute_process(COMMAND ${PY_EXE} -c "from distutils.sysconfig import get_python_inc; '
                 'print(get_python_inc())"',
                 "replace",
-                'execute_process(COMMAND ${PY_EXE} -c "import sysconfig; print(sysconfig.get_path(\'include\'))"',
+                "execute_process(COMMAND ${PY_EXE} -c \"import sysconfig; print(sysconfig.get_path('include'))\"",
             ),
             Edit(
                 "horovod/runner/js_run.py",
@@ -206,11 +204,17 @@ MENDS: tuple[Mend, ...] = (
 # Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, and what else mends rely on.
 GLUE: tuple[Edit, ...] = (
     Edit(
-        _BASICS, "from horovod.common import util as util", "after", "from horovod._paceline import glue as _paceline_glue"
+        _BASICS,
+        "from horovod.common import util as util",
+        "after",
+        "from horovod._paceline import glue as _paceline_glue",
     ),
     Edit(_BASICS, "initialization_ok = True", "before", "_paceline_glue.before_init(self.MPI_LIB_CTYPES)"),
     Edit(
-        _BASICS, "self.MPI_LIB_CTYPES.horovod_shutdown()", "before", "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)"
+        _BASICS,
+        "self.MPI_LIB_CTYPES.horovod_shutdown()",
+        "before",
+        "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)",
     ),
     Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", '#include "bridge/mends.h"'),
     Edit(

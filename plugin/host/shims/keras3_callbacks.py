@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from .keras3_optimizer import communication
-from .keras3_state import broadcast_state, is_built, shared_variables
+from .keras3_state import broadcast_state, build_optimizer, shared_variables
 from .user_error import UserError
 
 
@@ -42,7 +42,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Keras' hook."""
-        if not self.broadcast_done and is_built(self.model):
+        if not self.broadcast_done and self.model.built:
+            build_optimizer(self.model, getattr(self.model, "optimizer", None))
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -27,12 +27,6 @@ def shared_variables(model: Any, optimizer: Any = None, local: Collection[int] =
     return result
 
 
-def is_built(model: Any) -> bool:
-    """Whether all variables of `model` and its optimizer exist."""
-    optimizer = getattr(model, "optimizer", None)
-    return bool(model.built and (optimizer is None or optimizer.built))
-
-
 def build_optimizer(model: Any, optimizer: Any) -> None:
     """Make the optimizer's variables now, so that a rank that joins later has as many as the others."""
     if optimizer is not None and not optimizer.built and model.built:

@@ -1,0 +1,94 @@
+"""The runner of Horovod's own tests: what a record amounts to, and when an outcome is worse than expected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.upstream.expectations import AS_EXPECTED, BETTER, WORSE, Expectation, judge, load_table
+from integration_tests.upstream.outcomes import RankOutcome, read
+
+FILE = "parallel/test_x.py::Tests::"
+ROW = Expectation(path="parallel/test_x.py", passed=2, limit_s=60, may_fail={"test_muon": "1-D parameters"})
+
+
+def _phase(test: str, outcome: str, when: str = "call", **more: str) -> dict[str, Any]:
+    return {"test": FILE + test, "outcome": outcome, "when": when, "text": "", **more}
+
+
+def _record(path: Path, rank: int, *events: dict[str, Any]) -> RankOutcome:
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return read(path, rank)
+
+
+def test_record_counts_a_test_once(tmp_path: Path) -> None:
+    tests = ["test_a", "test_b", "test_muon", "test_skip", "test_sub"]
+    outcome = _record(
+        tmp_path / "rank0.jsonl",
+        0,
+        {"collected": [FILE + test for test in tests]},
+        *[_phase("test_a", "passed", when) for when in ("setup", "call", "teardown")],
+        *[_phase("test_b", "passed"), _phase("test_b", "failed", "teardown", text="left open")],
+        _phase("test_muon", "failed", text="2D only"),
+        _phase("test_skip", "skipped", "setup"),
+        *[_phase("test_sub", "failed", subtest="eager"), _phase("test_sub", "passed")],
+        {"finished": 1},
+    )
+    assert outcome.passed == {"test_a", "test_sub"}
+    assert outcome.skipped == {"test_skip"}
+    assert outcome.failed == {"test_b": "left open", "test_muon": "2D only", "test_sub (eager)": ""}
+    assert outcome.finished and not outcome.unreached
+
+
+def test_record_of_a_rank_that_died_names_the_test(tmp_path: Path) -> None:
+    outcome = _record(
+        tmp_path / "rank1.jsonl", 1, {"collected": [FILE + "test_a", FILE + "test_b"]}, _phase("test_a", "passed")
+    )
+    assert outcome.unreached == ["test_b"]
+    verdict = judge(ROW, [outcome], timed_out=False)
+    assert verdict.word == WORSE
+    assert verdict.remarks[0] == "rank 1 did not finish in test_b; 1 tests have no outcome"
+
+
+def test_missing_record_is_worse(tmp_path: Path) -> None:
+    verdict = judge(ROW, [read(tmp_path / "rank0.jsonl", 0)], timed_out=False)
+    assert verdict.word == WORSE
+
+
+def _outcome(rank: int, passed: set[str], failed: dict[str, str] | None = None) -> RankOutcome:
+    return RankOutcome(rank, passed=passed, failed=failed or {}, finished=True)
+
+
+@pytest.mark.parametrize(
+    ("passed", "failed", "word", "remark"),
+    [
+        ({"test_a", "test_b"}, {"test_muon": "2D only"}, AS_EXPECTED, None),
+        ({"test_a", "test_b"}, {"test_muon[float16]": "2D only"}, AS_EXPECTED, None),
+        ({"test_a", "test_muon"}, {}, BETTER, "test_muon may fail but passed"),
+        ({"test_a", "test_b", "test_c"}, {}, BETTER, "3 passed where 2 are expected to"),
+        ({"test_a", "test_b"}, {"test_c": "3 != 4\nmore"}, WORSE, "test_c failed on rank 1: 3 != 4"),
+        ({"test_a"}, {}, WORSE, "1 passed where 2 are expected to"),
+    ],
+)
+def test_verdict(passed: set[str], failed: dict[str, str], word: str, remark: str | None) -> None:
+    # Rank 0 gives what is expected, and all that rank 1 gives where that is better.
+    good = passed if word == BETTER else {"test_a", "test_b"}
+    verdict = judge(ROW, [_outcome(0, good), _outcome(1, passed, failed)], timed_out=False)
+    assert verdict.word == word
+    assert [text.startswith(remark or "") for text in verdict.remarks] == ([] if remark is None else [True])
+
+
+def test_verdict_of_a_run_that_was_ended() -> None:
+    verdict = judge(ROW, [_outcome(0, {"test_a", "test_b"})], timed_out=True)
+    assert (verdict.word, verdict.remarks) == (WORSE, ("was ended after 60 s",))
+
+
+def test_every_row_of_the_table_is_usable() -> None:
+    rows = load_table().values()
+    assert {row.folder for row in rows} == {"parallel", "single", "integration"}
+    for row in rows:
+        assert row.passed > 0 and row.limit_s > 0 and all(size > 1 for size in row.ranks), row
+        assert all(reason.strip() for reason in row.may_fail.values()), row
