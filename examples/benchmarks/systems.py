@@ -1,0 +1,78 @@
+"""What is compared: a table of systems that make a network's gradients equal on all ranks.
+
+A later method is one entry here. Its `setup` function is called on every rank, once, with the network and the rank's
+assignment; it connects the ranks and returns how to make a step.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paceline.benchmarks.assignment import Assignment, Counters
+from paceline.config import nearest
+from paceline.errors import UserError
+
+if TYPE_CHECKING:
+    from paceline.benchmarks.sleeping import SleepingNetwork
+
+ALONE = "alone"
+# A system waits for its turn longer than communication libraries expect a peer to be silent.
+SILENCE_LIMIT_S = 24 * 3600
+
+
+def _no_counters() -> Counters | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Running:
+    """A system at work on one rank. `step` makes one training step and returns when its gradients are final;
+    `counters` gives totals so far, if the system keeps any.
+    """
+
+    step: Callable[[], None]
+    counters: Callable[[], Counters | None] = _no_counters
+
+
+Setup = Callable[["SleepingNetwork", Assignment], Running]
+
+
+@dataclass(frozen=True)
+class System:
+    """One entry of the table.
+
+    `setup` is "module:function" of a `Setup`, imported on the ranks only. `env` is set on its ranks. `averages` says
+    that after each step every gradient is the mean of the same step's gradients of all ranks, which is then checked.
+    """
+
+    name: str
+    setup: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    averages: bool = True
+
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        System("horovod", "paceline.benchmarks.system_horovod:setup"),
+        System("ddp", "paceline.benchmarks.system_ddp:setup"),
+        System(ALONE, "paceline.benchmarks.system_alone:setup", averages=False),
+    )
+}
+
+
+def load(setup: str) -> Setup:
+    """The setup function that "module:function" names."""
+    module, _, function = setup.partition(":")
+    loaded: Setup = getattr(importlib.import_module(module), function)
+    return loaded
+
+
+def find(name: str) -> System:
+    """The system `name`; raises UserError for an unknown one."""
+    if name not in SYSTEMS:
+        raise UserError(f"There is no system {name!r}.", nearest(name, list(SYSTEMS)))
+    return SYSTEMS[name]

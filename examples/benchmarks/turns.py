@@ -1,0 +1,109 @@
+"""The systems in turn, A B C A B C ..., until their ratios are known well enough.
+
+The machine may be shared: what it does besides changes from minute to minute, so times of different systems compare
+only within a turn, where they lie seconds apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from paceline.benchmarks import models
+from paceline.benchmarks.hosts import Hosts
+from paceline.benchmarks.stats import FEWEST, Interval, median_interval
+from paceline.benchmarks.systems import ALONE, System
+from paceline.benchmarks.team import Team, TeamRun
+
+TURN_S = 1.5  # what one system's part of a turn should take
+FEWEST_STEPS, MOST_STEPS = 3, 40
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop at the latest: seconds of measuring per model (starting the ranks is not counted), and turns."""
+
+    time_s: float = 120.0
+    turns: int = 200
+
+
+@dataclass
+class Comparison:
+    """One model's turns: for each system, by name, what it did in each turn."""
+
+    model: models.Model
+    size: int
+    runs: dict[str, list[TeamRun]] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> int:
+        """The number of complete turns."""
+        return min(len(runs) for runs in self.runs.values())
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The ratios: every system that communicates over the first one that does."""
+        communicating = [name for name in self.runs if name != ALONE]
+        return [(other, communicating[0]) for other in communicating[1:]]
+
+    def ratio(self, system: str, reference: str) -> Interval:
+        """How much longer a step of `system` takes than one of `reference`, formed within each turn."""
+        pairs = zip(self.runs[system], self.runs[reference], strict=False)
+        return median_interval([run.step_ms / base.step_ms for run, base in pairs])
+
+    def figure(self, system: str, of: Callable[[TeamRun], float]) -> Interval:
+        """A figure of one system over the turns."""
+        return median_interval([of(run) for run in self.runs[system]])
+
+    @property
+    def settled(self) -> bool:
+        """Whether no ratio is wide any more; without any ratio, whether no step time is."""
+        if self.turns < FEWEST:
+            return False
+        intervals = [self.ratio(*pair) for pair in self.pairs] or [
+            self.figure(name, lambda run: run.step_ms) for name in self.runs
+        ]
+        return not any(interval.wide for interval in intervals)
+
+
+def steps_per_turn(step_s: float) -> int:
+    """How many steps of `step_s` seconds make up a turn."""
+    return max(FEWEST_STEPS, min(MOST_STEPS, round(TURN_S / step_s)))
+
+
+def compare(
+    model: str,
+    systems: Sequence[System],
+    size: int,
+    hosts: Hosts,
+    limits: Limits,
+    report: Callable[[str], None] = lambda text: None,
+) -> Comparison:
+    """Run `systems` in turn on `size` ranks. `report` is told in a line what goes on.
+
+    Raises UserError when a rank ends or hangs; no process is left in any case.
+    """
+    comparison = Comparison(models.find(model), size, {system.name: [] for system in systems})
+    with ExitStack() as stack:
+        teams = []
+        for system in systems:
+            report(f"{model}: starting the ranks of {system.name}")
+            teams.append(stack.enter_context(Team(system, model, size, hosts)))
+        begin_s = time.monotonic()
+        while True:
+            for team in teams:
+                comparison.runs[team.system.name].append(team.run(steps_per_turn(team.step_s)))
+            elapsed_s = time.monotonic() - begin_s
+            report(f"{model}: {_state(comparison)}, {elapsed_s:.0f} s")
+            if comparison.settled or comparison.turns >= limits.turns or elapsed_s >= limits.time_s:
+                return comparison
+
+
+def _state(comparison: Comparison) -> str:
+    parts = [f"turn {comparison.turns}"]
+    for system, reference in comparison.pairs:
+        ratio = comparison.ratio(system, reference)
+        parts.append(f"{system} / {reference} {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]")
+    return ", ".join(parts)
