@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from paceline import config, trace_summary
+from paceline import trace_summary
 from paceline.errors import UserError
-from paceline.host import check
+from paceline.host.load import require
 from paceline.launch import console, record
 
 LEAST_ACCURACY = 0.95
@@ -202,9 +202,8 @@ def demo_command(ranks: int, epochs: int, output: Path) -> int:
     accuracy does not exceed 95 % or if replicas differ.
     """
     frameworks = present()
-    if config.read().check_host:
-        for framework in frameworks:
-            check.require(framework.host)
+    for framework in frameworks:
+        require(framework.host)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

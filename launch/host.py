@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +65,8 @@ def _build_options(command: click.Command) -> click.Command:
 def _build(force: bool, mpi: bool | None, values: dict[str, Any]) -> Path:
     from paceline.host.build import build
 
+    # Asked to end, we end as after Ctrl-C: with the compilers and the temporary folder gone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress() as report:
         return build(config.read(flags=flags.texts(values)), report=report, force=force, mpi=mpi)
 

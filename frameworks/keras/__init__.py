@@ -1,0 +1,88 @@
+"""Keras 3: `import paceline.keras as hvd` in place of `import horovod.keras as hvd`.
+
+Works with Keras on TensorFlow and on PyTorch (KERAS_BACKEND=torch, without TensorFlow). Everything that horovod.keras
+and horovod.tensorflow.keras offer is here; see docs/keras.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.keras import callbacks as callbacks
+from paceline.keras import elastic as elastic
+from paceline.keras.backend import horovod_module
+from paceline.keras.operations import allgather as allgather
+from paceline.keras.operations import allreduce as allreduce
+from paceline.keras.operations import broadcast as broadcast
+from paceline.keras.operations import broadcast_global_variables as broadcast_global_variables
+from paceline.keras.operations import broadcast_variables as broadcast_variables
+from paceline.keras.operations import reducescatter as reducescatter
+from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimizer
+from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
+from paceline.keras.optimizer import load_model as load_model
+
+_OURS = [
+    "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_variables",
+    "callbacks",
+    "elastic",
+    "load_model",
+    "reducescatter",
+]
+
+# The same in Horovod's modules for TensorFlow and for PyTorch.
+_HOROVODS = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "Max",
+    "Min",
+    "Product",
+    "ProcessSet",
+    "Sum",
+    "add_process_set",
+    "allgather_object",
+    "broadcast_object",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
+__all__ = sorted([*_OURS, *_HOROVODS])
+
+
+def __getattr__(name: str) -> Any:
+    """Horovod's own names, as they are at this moment."""
+    if name in _HOROVODS:
+        return getattr(horovod_module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,27 @@
+"""TensorFlow: `import paceline.tensorflow as hvd` in place of `import horovod.tensorflow as hvd`.
+
+Everything public in horovod.tensorflow is here. `DistributedGradientTape`, `PartialDistributedGradientTape` and
+`DistributedOptimizer` are ours, with Horovod's arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.tensorflow.host import horovod_tensorflow
+from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
+from paceline.tensorflow.tape import DistributedGradientTape as DistributedGradientTape
+from paceline.tensorflow.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
+
+_OURS = ["DistributedGradientTape", "DistributedOptimizer", "PartialDistributedGradientTape"]
+
+__all__ = sorted({*_OURS, *(name for name in dir(horovod_tensorflow) if not name.startswith("_"))})
+
+
+def __getattr__(name: str) -> Any:
+    """Horovod's own names, as they are at this moment."""
+    return getattr(horovod_tensorflow, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,7 +7,3 @@ from paceline.errors import UserError
 
 class UsageError(UserError, ValueError):
     """An argument or an order of calls that cannot work; also a ValueError, as Horovod raises in such places."""
-
-
-class HostMissing(UserError, ImportError):
-    """Horovod is not installed, or was built without PyTorch."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,9 +66,6 @@ def _environment(folder: Path, settings: Settings, mpi: bool, frameworks: Mappin
     )
     wrapper.chmod(0o755)
     ours = {
-        "HOROVOD_CMAKE": str(wrapper),
-        "HOROVOD_LOCAL_VERSION": LOCAL_VERSION,
-        "MAKEFLAGS": f"-j{settings.build_jobs}",
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_MPI" if mpi else "HOROVOD_WITHOUT_MPI": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -75,22 +75,43 @@ def _environment(folder: Path, settings: Settings, mpi: bool, frameworks: Mappin
     }
     for name, variable in (("torch", "PYTORCH"), ("tensorflow", "TENSORFLOW")):
         ours[f"HOROVOD_{'WITH' if name in frameworks else 'WITHOUT'}_{variable}"] = "1"
-    return {**ours, **os.environ, "HOROVOD_CMAKE": str(wrapper), "HOROVOD_LOCAL_VERSION": LOCAL_VERSION}
+    # MAKEFLAGS of a make that calls us speak of its own jobs.
+    never = {"HOROVOD_CMAKE": str(wrapper), "HOROVOD_LOCAL_VERSION": LOCAL_VERSION}
+    return {**ours, **os.environ, **never, "MAKEFLAGS": f"-j{settings.build_jobs}"}
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _run(source: Path, out: Path, log: Path, env: Mapping[str, str], report: Report) -> None:
     command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--verbose"]
     command += ["--wheel-dir", str(out)]
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, cwd=source, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=source,
+            env=dict(env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
-        assert process.stdout is not None
-        for line in process.stdout:
-            file.write(line)
-            if match := _PROGRESS.match(line):
-                report(match[2].strip(), int(match[1]) / 100)
-        code = process.wait(BUILD_TIMEOUT_S)
+        # Whatever ends us or takes too long, no compiler stays behind.
+        limit = threading.Timer(BUILD_TIMEOUT_S, _end, [process])
+        limit.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                file.write(line)
+                if match := _PROGRESS.match(line):
+                    report(match[2].strip(), int(match[1]) / 100)
+            code = process.wait(BUILD_TIMEOUT_S)
+        finally:
+            limit.cancel()
+            _end(process)
     if code:
         lines = log.read_text(errors="replace").splitlines()
         errors = [line.strip() for line in lines if re.search(r"error[: ]|Error \d|CMake Error", line)]
@@ -138,7 +159,7 @@ def build(
     _require_tools(_wants_mpi(mpi))
     report("Fetching Horovod's source archive", 0.0)
     source_archive = archive.fetch(settings.cache_dir)
-    log = settings.cache_dir / "build.log"
+    log = settings.cache_dir / "logs" / f"{key(inputs)}.log"
     with tempfile.TemporaryDirectory(prefix="paceline-host-") as temporary:
         folder = Path(temporary)
         source = archive.unpack(source_archive, folder)
@@ -163,7 +184,7 @@ def build(
 def clean(settings: Settings) -> list[Path]:
     """Remove the archive, all wheels and the log from the cache; what was removed."""
     removed = []
-    for path in (settings.cache_dir / ARCHIVE_NAME, settings.cache_dir / "wheels", settings.cache_dir / "build.log"):
+    for path in (settings.cache_dir / ARCHIVE_NAME, settings.cache_dir / "wheels", settings.cache_dir / "logs"):
         if path.is_dir():
             shutil.rmtree(path)
             removed.append(path)

@@ -11,13 +11,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paceline import config
-from paceline.errors import UserError
 from paceline.host.key import changes_digest, installed_frameworks
 from paceline.host.release import BUILT_VERSION
 
 REMEDY = "Run `paceline host install` (minutes when it must build, seconds when the wheel is in the cache)."
 IMPORT_TIMEOUT_S = 180
+
+# What is looked at for every framework.
+_ALWAYS = ("Horovod", "hooks and mends")
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,13 @@ def findings() -> list[Finding]:
         version = metadata.version("horovod")
     except metadata.PackageNotFoundError:
         version = "none"
-    rows = [Finding("Horovod", version, BUILT_VERSION, version == BUILT_VERSION)]
+    rows = [Finding(_ALWAYS[0], version, BUILT_VERSION, version == BUILT_VERSION)]
     inputs = built_from()
     if inputs is None:
-        rows.append(Finding("hooks and mends", "none", changes_digest(), False))
+        rows.append(Finding(_ALWAYS[1], "none", changes_digest(), False))
         return rows
     expected = changes_digest(inputs["left_out"])
-    rows.append(Finding("hooks and mends", inputs["changes"], expected, inputs["changes"] == expected))
+    rows.append(Finding(_ALWAYS[1], inputs["changes"], expected, inputs["changes"] == expected))
     installed = installed_frameworks()
     for name in sorted({*installed, *inputs["frameworks"]}):
         built, here = inputs["frameworks"].get(name, "not built"), installed.get(name, "not installed")
@@ -87,21 +88,10 @@ def import_findings() -> list[Finding]:
     return rows
 
 
-def require(framework: str) -> None:
-    """Raise UserError unless the installed Horovod was built by this Paceline for `framework` as installed."""
-    wrong = [
-        row
-        for row in findings()
-        if not row.ok and (not row.what.startswith("built for") or row.what.endswith(framework))
-    ]
-    if wrong:
-        details = "; ".join(f"{row.what}: found {row.found}, expected {row.expected}" for row in wrong)
-        raise UserError(
-            f"The Horovod installed for {sys.executable} is not the one this Paceline works with ({details}).", REMEDY
-        )
-
-
-def at_import(framework: str) -> None:
-    """`require`, unless the option check_host is off; what `import paceline.<framework>` does first."""
-    if config.read().check_host:
-        require(framework)
+def wrong_for(framework: str) -> str:
+    """What is wrong with the installed Horovod for `framework` as installed; empty if nothing is."""
+    wrong = [row for row in findings() if not row.ok and row.what in (*_ALWAYS, f"built for {framework}")]
+    details = "; ".join(f"{row.what}: found {row.found}, expected {row.expected}" for row in wrong)
+    return details and (
+        f"The Horovod installed for {sys.executable} is not the one this Paceline works with ({details})."
+    )

@@ -100,6 +100,13 @@ class Distributed:
         """Horovod's name for what adds up gradients; None unless backward_passes_per_step > 1."""
         return self._distributed.accumulator
 
+    def __reduce__(self) -> Any:
+        # A copy or a pickle is the wrapped optimizer's, for processes without Horovod.
+        plan: Any = super().__reduce__()
+        rebuild, *rest = plan
+        lineage = type(self).__mro__
+        return (getattr(lineage[lineage.index(Distributed) + 1], rebuild.__name__), *rest)
+
     def register_local_var(self, var: Any) -> None:
         """Leave the gradients of `var` on this rank: they are not averaged."""
         self._distributed.local.add(self._var_key(var))  # type: ignore[attr-defined]

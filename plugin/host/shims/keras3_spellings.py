@@ -48,8 +48,9 @@ def _optimizer_attributes() -> None:
 
     if not hasattr(BaseOptimizer, "lr"):
         BaseOptimizer.lr = property(get, put)
-    for cls in (BaseOptimizer, keras.optimizers.LossScaleOptimizer, getattr(keras.optimizers, "MultiOptimizer", None)):
-        own = vars(cls).get("variables") if cls is not None else None
+    holders = (BaseOptimizer, keras.optimizers.LossScaleOptimizer, getattr(keras.optimizers, "MultiOptimizer", None))
+    for cls in (holder for holder in holders if holder is not None):
+        own = vars(cls).get("variables")
         if isinstance(own, property) and own.fget is not None:
             cls.variables = property(functools.partial(_called, own.fget))
 

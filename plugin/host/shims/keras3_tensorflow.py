@@ -79,7 +79,7 @@ def _dense(grads: Sequence[Any], settings: Settings, indices: Sequence[int]) -> 
         reduced = [one(carried[0], name=settings.operation("HorovodAllreduce", indices[0]), **options)]
     else:
         many = hvd._grouped_allreduce_cond if _elastic() else hvd.grouped_allreduce
-        reduced = many(carried, name=settings.operation("HorovodGroupedAllreduce", indices[0]), **options)
+        reduced = many(carried, name=settings.operation("HorovodAllreduceGroup", indices[0]), **options)
     return [tf.cast(new, old.dtype) for new, old in zip(reduced, grads)]
 
 

@@ -68,7 +68,7 @@ class Reducer:
             name = settings.operation("HorovodAllreduce", indices[dense[0]])
             handle = hvd.allreduce_async(carried[0], name=name, **options)
         elif dense:
-            name = settings.operation("HorovodGroupedAllreduce", indices[dense[0]])
+            name = settings.operation("HorovodAllreduceGroup", indices[dense[0]])
             handle = hvd.grouped_allreduce_async(carried, name=name, **options)
 
         def done() -> list[tuple[int, Any]]:

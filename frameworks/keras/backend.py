@@ -1,0 +1,63 @@
+"""Which Keras runs on what, checked before anything is loaded that would not work; other modules take it from here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.host.load import load
+
+BACKENDS = ("tensorflow", "torch")
+
+
+class NotUsable(UserError, ImportError):
+    """Keras is missing, or runs on a backend without a connection to Horovod."""
+
+
+def _refuse(backend: str) -> NotUsable:
+    return NotUsable(
+        f"Keras runs on the backend {backend!r}; Paceline connects {' and '.join(BACKENDS)}.",
+        "Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch in the environment before keras is first imported, or "
+        'change "backend" in ~/.keras/keras.json.',
+    )
+
+
+def _keras() -> Any:
+    wanted = os.environ.get("KERAS_BACKEND")
+    # Loading the backend may fail in words of its own (jax that is not installed): say it first.
+    if wanted and "keras" not in sys.modules and wanted not in BACKENDS:
+        raise _refuse(wanted)
+    try:
+        module = importlib.import_module("keras")
+    except ImportError as error:
+        raise NotUsable(
+            f"Keras cannot be imported: {error}",
+            "Install Keras 3 and the framework it runs on (pip install 'paceline[tensorflow]', or keras and torch with "
+            "KERAS_BACKEND=torch).",
+        ) from error
+    if not str(module.__version__).startswith("3"):
+        raise NotUsable(
+            f"Keras {module.__version__} is installed, Keras 3 is needed.",
+            "Install keras>=3, or use horovod.keras.",
+        )
+    if module.backend.backend() not in BACKENDS:
+        raise _refuse(module.backend.backend())
+    return module
+
+
+def _shim(name: str) -> Any:
+    return importlib.import_module(f"horovod._paceline.{name}")
+
+
+keras: Any = _keras()
+load(keras.backend.backend())
+shim: Any = _shim("keras3")
+settings: Any = _shim("keras3_settings")
+wrapping: Any = _shim("keras3_optimizer")
+state: Any = _shim("keras3_state")
+horovod_callbacks: Any = _shim("keras3_callbacks")
+wire: Any = _shim(f"keras3_{keras.backend.backend()}")
+horovod_module: Any = wire.hvd  # horovod.tensorflow or horovod.torch

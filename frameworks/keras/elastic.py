@@ -1,0 +1,128 @@
+"""Elastic training with Keras 3: ranks may come, go and fail. Horovod's words, under both backends.
+
+`state = KerasState(model, epoch=0)` holds what ranks must agree on; a function decorated with `run` and called with
+it trains, and is called again after ranks came, went or failed. The callbacks commit the state and count in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from horovod.common.elastic import ObjectState
+
+from paceline.errors import UserError
+from paceline.keras.backend import horovod_module as hvd
+from paceline.keras.backend import keras, shim, state, wire
+
+run: Any = importlib.import_module(f"{hvd.__name__}.elastic").run
+
+
+class KerasState(ObjectState):
+    """The weights of a model, the state of its optimizer and values of your own, kept equal on all ranks.
+
+    `model` must be built. `optimizer`: if it is not the one the model was compiled with. `kwargs`: values that become
+    attributes and are saved, restored and synchronised with the rest.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        if not model.built:
+            raise UserError(
+                f"The model {model.name!r} has no variables yet, so there is nothing to keep.",
+                "Build it first: model.build(input_shape), or call it on one batch.",
+            )
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        state.build_optimizer(model, self.optimizer)
+        self._save_model()
+        super().__init__(
+            bcast_object=lambda value: wire.broadcast_object(value, 0, "KerasState.values"),
+            get_rank=hvd.rank,
+            **kwargs,
+        )
+
+    def _variables(self) -> list[Any]:
+        variables: list[Any] = state.shared_variables(self.model, self.optimizer)
+        return variables
+
+    def _save_model(self) -> None:
+        self._saved = [keras.ops.copy(variable) for variable in self._variables()]
+
+    def save(self) -> None:
+        """Keep a copy of everything."""
+        self._save_model()
+        super().save()
+
+    def restore(self) -> None:
+        """Go back to the last copy."""
+        for variable, value in zip(self._variables(), self._saved, strict=True):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Take rank 0's values, and keep a copy of them."""
+        shim.forget_accumulated(self.optimizer)
+        state.broadcast_state(self._variables(), 0, "KerasState.variables")
+        self._save_model()
+        super().sync()
+
+
+class CommitStateCallback(keras.callbacks.Callback):
+    """Commit `state` every `batches_per_commit` batches and at the end of every epoch."""
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Keras' hook. All ranks count from here after ranks came or went."""
+        self.batches_remaining = self.batches_per_commit
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Keras' hook."""
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.state.commit()
+            self.batches_remaining = self.batches_per_commit
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keras' hook."""
+        self.state.commit()
+
+
+class UpdateBatchStateCallback(keras.callbacks.Callback):
+    """Keep `state.batch` at the batch that was last done; 0 at the end of an epoch."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Keras' hook."""
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keras' hook."""
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(keras.callbacks.Callback):
+    """Keep `state.epoch` at the number of epochs done, also over several calls of fit()."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self.initial_epoch = state.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Keras' hook."""
+        self.initial_epoch = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keras' hook."""
+        self.state.epoch = self.initial_epoch + epoch + 1
+
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]

@@ -1,0 +1,79 @@
+"""Single collectives on what Keras can make a tensor of; results are tensors of the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.keras.backend import horovod_module as hvd
+from paceline.keras.backend import keras, state
+
+
+def _tensor(value: Any) -> Any:
+    return keras.ops.convert_to_tensor(value)
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: Any = None,
+    compression: Any = hvd.Compression.none,
+    process_set: Any = hvd.global_process_set,
+) -> Any:
+    """`value`, of the same shape and dtype on all ranks, combined by `op` (Average unless given).
+
+    `average` is Horovod's old way to choose between Average and Sum.
+    """
+    if average is not None and op is not None:
+        raise UserError("allreduce() got both op and average.", "Give op=hvd.Average or op=hvd.Sum alone.")
+    if op is None:
+        op = hvd.Sum if average is False else hvd.Average
+    return hvd.allreduce(
+        _tensor(value),
+        op=op,
+        name=name or "paceline.keras.allreduce",
+        compression=compression,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+    )
+
+
+def allgather(value: Any, name: str | None = None, process_set: Any = hvd.global_process_set) -> Any:
+    """The ranks' values, one behind the other along the first dimension, in which alone they may differ."""
+    return hvd.allgather(_tensor(value), name=name or "paceline.keras.allgather", process_set=process_set)
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: Any = hvd.global_process_set) -> Any:
+    """The root's value, of the same shape and dtype on all ranks."""
+    name = name or "paceline.keras.broadcast"
+    return hvd.broadcast(_tensor(value), root_rank, name=name, process_set=process_set)
+
+
+def reducescatter(
+    value: Any, name: str | None = None, op: Any = hvd.Average, process_set: Any = hvd.global_process_set
+) -> Any:
+    """This rank's part, along the first dimension, of the ranks' values combined by `op`."""
+    name = name or "paceline.keras.reducescatter"
+    return hvd.reducescatter(_tensor(value), op=op, name=name, process_set=process_set)
+
+
+def broadcast_variables(variables: Sequence[Any], root_rank: int, name: str = "broadcast_variables") -> None:
+    """Give all ranks the root's values of Keras variables, such as `model.weights` or `optimizer.variables`.
+
+    Raises UserError, on every rank, if number, shapes or dtypes differ between ranks.
+    """
+    state.broadcast_state(list(variables), root_rank, name)
+
+
+def broadcast_global_variables(root_rank: int) -> None:
+    """Horovod's call for TensorFlow 1, which knew all variables of a program. Raises UserError."""
+    raise UserError(
+        "Keras 3 has no list of all variables, so broadcast_global_variables() has nothing to go by.",
+        f"Use hvd.callbacks.BroadcastGlobalVariablesCallback({root_rank}) in fit(), or "
+        f"hvd.broadcast_variables([*model.weights, *model.optimizer.variables], root_rank={root_rank}).",
+    )

@@ -1,0 +1,113 @@
+"""Wrapping an optimizer of Keras 3, and loading models that were trained with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.keras.backend import horovod_module as hvd
+from paceline.keras.backend import keras, settings, shim, wrapping
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = hvd.Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: Any = hvd.Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: Any = hvd.global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """`optimizer` as one that averages gradients over all ranks before it applies them.
+
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size())), loss=...)
+
+    The result is another face of the same optimizer: same class name, same variables, same files, and gradients are
+    averaged before anything else happens to them (unscaling, clipping, weight decay). Wrapping a LossScaleOptimizer
+    wraps the optimizer in it and returns it.
+
+    Args:
+        optimizer: an instance of keras.optimizers.Optimizer; it may have been built, trained or loaded.
+        name: how operations are named, with the variable's place in the optimizer's list behind it. Two optimizers
+            of one class whose gradients travel at the same time need different names.
+        device_dense, device_sparse: TensorFlow devices for Horovod's operations.
+        compression: hvd.Compression.none or hvd.Compression.fp16.
+        sparse_as_dense: make sparse gradients dense before they travel.
+        gradient_predivide_factor: with op=Average, divide by it before the sum and by size() / it afterwards.
+        op: hvd.Average or hvd.Sum.
+        backward_passes_per_step: add up so many gradients before they travel and are applied.
+        average_aggregated_gradients: divide that sum by the number of passes.
+        groups: a number of groups, or lists of variables, whose gradients travel as one message. `num_groups` is its
+            old name.
+        process_set: average over these ranks only.
+        scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
+
+    Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
+    """
+    if op not in (hvd.Average, hvd.Sum):
+        raise UserError(f"op={op} cannot be used for gradients of Keras.", "Use op=hvd.Average or op=hvd.Sum.")
+    return wrapping.distribute(
+        optimizer,
+        settings.Settings(
+            name=name or f"Distributed{type(optimizer).__name__}",
+            op=op,
+            average=hvd.Average,
+            process_set=process_set,
+            compression=compression,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
+            groups=groups if groups is not None else (num_groups or None),
+            scale_local_gradients=scale_local_gradients,
+        ),
+    )
+
+
+def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+    """As DistributedOptimizer, but gradients of `local_layers` (a layer or several, built) stay on their rank."""
+    layers = [] if local_layers is None else local_layers
+    layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
+    for layer in layers:
+        if not isinstance(layer, keras.layers.Layer):
+            raise UserError(
+                f"local_layers has {type(layer).__name__}, which is no layer.",
+                "Give layers of Keras, such as model.layers[0].",
+            )
+    wrapped = DistributedOptimizer(optimizer, *args, **kwargs)
+    for layer in layers:
+        for variable in layer.trainable_weights:
+            wrapped.register_local_var(variable)
+    return wrapped
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Iterable[type[Any]] | None = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = hvd.Compression.none,
+    legacy_opts: bool = False,
+    **choices: Any,
+) -> Any:
+    """Load a saved model and wrap its optimizer, which goes on with the state it was saved with.
+
+    `custom_optimizers`: classes of optimizers that the file may name. `choices`: further arguments of
+    DistributedOptimizer. `legacy_opts` is accepted, Keras 3 has no legacy optimizers.
+    """
+    return shim.load_model(
+        keras,
+        lambda optimizer: DistributedOptimizer(optimizer, compression=compression, **choices),
+        filepath,
+        custom_optimizers,
+        custom_objects,
+    )

@@ -1,0 +1,169 @@
+"""paceline.tensorflow: tapes and optimizers, eager and in tf.function, with dense and sparse gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.support.ranks import ranks
+
+TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_everything_of_horovod_is_there(rank: int, size: int) -> None:
+    import horovod.tensorflow
+
+    import paceline.tensorflow as hvd
+
+    theirs = {name for name in dir(horovod.tensorflow) if not name.startswith("_")}
+    assert theirs <= set(hvd.__all__) and all(hasattr(hvd, name) for name in theirs)
+    hvd.init()
+    assert (hvd.rank(), hvd.size()) == (rank, size)
+
+
+def _tape_gives_averages(rank: int, size: int, inside: bool) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    table = tf.Variable(tf.ones([5, 2]))
+    dense = tf.keras.Variable(np.ones(3, np.float32))
+    frozen = tf.Variable(1.0)
+    own = tf.Variable([2.0])
+
+    def step(factor: Any, rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            looked_up = tf.gather(table, rows)
+            loss = factor * (tf.reduce_sum(looked_up) + tf.reduce_sum(dense * [1.0, 2.0, 3.0]) + own[0])
+        tape = hvd.DistributedGradientTape(tape, name=f"tape{inside}")
+        assert isinstance(tape, tf.GradientTape)
+        tape.register_local_source(own)
+        return tape.gradient(loss, [table, dense, frozen, own])
+
+    run = tf.function(step) if inside else step
+    for turn in range(2):
+        factor = float(rank + 1 + turn)
+        sparse, averaged, nothing, local = run(tf.constant(factor), tf.constant([rank, 4]))
+        mean = (size + 1) / 2 + turn
+        np.testing.assert_allclose(averaged, mean * np.array([1.0, 2.0, 3.0]))
+        assert nothing is None
+        np.testing.assert_allclose(local, [factor / size])
+        expected = np.zeros([5, 2])
+        for other in range(size):
+            expected[[other, 4]] += (other + 1 + turn) / size
+        assert isinstance(sparse, tf.IndexedSlices)
+        np.testing.assert_allclose(tf.convert_to_tensor(sparse), expected)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_tape_eager(rank: int, size: int) -> None:
+    _tape_gives_averages(rank, size, inside=False)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_tape_in_a_function(rank: int, size: int) -> None:
+    _tape_gives_averages(rank, size, inside=True)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_two_tapes_in_one_function_do_not_meet(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    one, two = tf.Variable(1.0), tf.Variable(1.0)
+
+    @tf.function
+    def step(factor: Any) -> Any:
+        with tf.GradientTape(persistent=True) as tape:
+            first, second = factor * one, 10 * factor * two
+        tape = hvd.DistributedGradientTape(tape)
+        return tape.gradient(first, one), tape.gradient(second, [two])
+
+    first, (second,) = step(tf.constant(float(rank + 1)))
+    assert (float(first), float(second)) == (1.5, 15.0)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_partial_tape_and_groups(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(1)])
+    for variable in model.trainable_variables:
+        variable.assign(tf.ones(variable.shape))
+    x = tf.constant([[1.0, 2.0]]) * (rank + 1)
+
+    def gradients(wrap: Any) -> list[Any]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x))
+        return list(wrap(tape).gradient(loss, model.trainable_variables))
+
+    mine = gradients(lambda tape: tape)
+    partial = gradients(lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=model.layers[0]))
+    groups = [[model.trainable_variables[2], model.trainable_variables[0]]]
+    averaged = gradients(lambda tape: hvd.DistributedGradientTape(tape, groups=groups, name="grouped"))
+    for place, (alone, part, whole) in enumerate(zip(mine, partial, averaged, strict=True)):
+        expected = np.mean(hvd.allgather_object(alone.numpy(), name=f"partial.{place}"), axis=0)
+        np.testing.assert_allclose(whole, expected)
+        np.testing.assert_allclose(part, alone / size if place < 2 else expected)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_optimizer_in_a_function_with_the_loop_of_keras_2(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    for op, expected in ((hvd.Average, 1.5), (hvd.Sum, 3.0)):
+        variable = tf.Variable([0.0, 0.0])
+        optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name=f"old{op}", op=op)
+
+        @tf.function
+        def step(variable: Any = variable, optimizer: Any = optimizer) -> None:
+            pairs = optimizer.compute_gradients(lambda: (rank + 1.0) * tf.reduce_sum(variable), [variable])
+            # Averaged (or summed) above: applying them must not do it again, changed or not.
+            optimizer.apply_gradients([(tf.clip_by_value(grad, -100.0, 100.0), one) for grad, one in pairs])
+
+        step()
+        np.testing.assert_allclose(variable.numpy(), [-expected] * 2)
+        # Without compute_gradients, applying averages.
+        optimizer.apply_gradients([(tf.constant([rank + 1.0, 0.0]), variable)])
+        np.testing.assert_allclose(variable.numpy(), [-2 * expected, -expected])
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_optimizer_of_tensorflow_1_is_horovods(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0))
+    assert type(optimizer).__module__ == "horovod.tensorflow"
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_sparse_gradients_of_an_optimizer_stay_sparse(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    rows = tf.IndexedSlices(tf.fill([2, 3], float(rank + 1)), tf.constant([rank, 3]), tf.constant([4, 3]))
+    table = tf.keras.Variable(np.zeros([4, 3], np.float32))
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name="rows")
+    optimizer.apply_gradients([(rows, table)])
+    np.testing.assert_allclose(table.numpy(), np.repeat([[-0.5], [-1.0], [0.0], [-1.5]], 3, axis=1))
+    passes = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name="rows2", backward_passes_per_step=2)
+    with pytest.raises(UserError, match="sparse_as_dense=True"):
+        passes.apply_gradients([(rows, table)])

@@ -1,0 +1,54 @@
+"""Which Keras backends paceline.keras serves, and what it loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("keras")
+
+
+def _run(code: str, backend: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("backend", ["jax", "numpy", "openvino"])
+def test_other_backends_are_refused_with_the_ones_that_work(backend: str) -> None:
+    code = (
+        "from paceline.errors import UserError\n"
+        "try:\n    import paceline.keras\n"
+        "except UserError as error:\n    print(error.problem, '|', error.remedy)"
+    )
+    result = _run(code, backend)
+    problem, _, remedy = result.stdout.partition(" | ")
+    assert repr(backend) in problem, result.stderr
+    assert "KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch" in remedy
+
+
+def test_torch_backend_loads_no_tensorflow() -> None:
+    code = (
+        "import sys, keras, numpy\n"
+        "import paceline.keras as hvd\n"
+        "hvd.init()\n"
+        "optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))\n"
+        "variable = keras.Variable(numpy.zeros(3, 'float32'))\n"
+        "optimizer.apply_gradients([(keras.ops.ones(3), variable)])\n"
+        "assert float(variable.numpy().sum()) == -3.0\n"
+        "assert hvd.size() == 1 and 'tensorflow' not in sys.modules\n"
+    )
+    result = _run(code, "torch")
+    assert result.returncode == 0, result.stderr
+
+
+def test_horovods_keras_module_names_ours_for_torch() -> None:
+    code = (
+        "import keras, horovod.keras as hvd\n"
+        "try:\n    hvd.DistributedOptimizer(keras.optimizers.SGD())\n"
+        "except Exception as error:\n    print(error)"
+    )
+    result = _run(code, "torch")
+    assert "paceline.keras" in result.stdout, result.stderr
