@@ -78,7 +78,7 @@ class _Paceline(click.Group):
 @click.version_option(paceline.__version__, prog_name="paceline")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Horovod with optimal gradient merging, pipelined and partial exchanges, and linear pipelines.
+    """Horovod on current frameworks, with traces, measurements and a place for better exchange methods.
 
     Options of `paceline run` can also be given as PACELINE_* variables: `paceline options` lists them.
     """

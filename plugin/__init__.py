@@ -1,4 +1,4 @@
-"""Paceline: Horovod with optimal gradient merging, pipelined and partial exchanges, and linear pipelines.
+"""Paceline: Horovod on current frameworks, with traces, measurements and a place for better exchange methods.
 
 `import paceline.torch as hvd`, `paceline.tensorflow` or `paceline.keras` is where users start; importing this package
 alone loads no framework.
