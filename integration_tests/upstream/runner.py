@@ -37,10 +37,12 @@ def command(row: Expectation, tests: Path, size: int, environment: Path, folder:
     """What to start, in the folder that the file is in."""
     pytest: list[str | Path] = [
         environment / "bin/python", RECORD, folder, tests / row.path,
-        "-v", "-p", "no:cacheprovider", "-o", f"faulthandler_timeout={STACKS_AFTER_S}", "--rootdir", tests,
+        "-v", "-p", "no:cacheprovider", "--rootdir", tests,
     ]  # fmt: skip
     if row.folder == "parallel":
-        return [environment / "bin/horovodrun", "-np", str(size), "-H", f"localhost:{size}", "--gloo", *pytest]
+        stacks = ["-o", f"faulthandler_timeout={STACKS_AFTER_S}"]
+        return [environment / "bin/horovodrun", "-np", str(size), "-H", f"localhost:{size}", "--gloo", *pytest, *stacks]
+    # No stacks here: the timer's thread does not survive the fork, and a test that fails would wait for it for ever.
     return [*pytest, "--forked"]
 
 
