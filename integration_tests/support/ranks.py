@@ -134,6 +134,16 @@ class World:
                 lines.append(self._log(rank).read_text(errors="replace")[-6000:])
         return "\n".join(lines)
 
+    def pause(self) -> None:
+        """Stop every process, so that background threads take no CPU; connections stay."""
+        for process in self._processes:
+            process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let paused processes go on."""
+        for process in self._processes:
+            process.send_signal(signal.SIGCONT)
+
     def end(self) -> None:
         """End every process of this world and stop its rendezvous server."""
         for process in self._processes:
