@@ -51,7 +51,7 @@ class Reduction:
         self._counts: dict[Tensor, int] = {}
         self._started: dict[Group, Finish] = {}
         self._session = _session()
-        self._hooks: dict[Tensor, Any] = {}
+        self._hooks: dict[Tensor, list[Any]] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
         weakref.finalize(self, _remove_hooks, self._hooks)
@@ -121,12 +121,10 @@ class Reduction:
                 self._store(parameter, result)
         self._started.clear()
 
-    def _arrived(self, parameter: Tensor) -> None:
+    def _arriving(self, parameter: Tensor) -> None:
+        """Before a gradient is added to `parameter.grad`: refuse one pass too many, while what travels is still whole."""
         with self._lock:
-            self._forget_if_ranks_changed()
-            if self.finished:
-                self._passes.restart()
-                self.restart()
+            self._begin_if_finished()
             count = self._counts.get(parameter, 0) + 1
             if count > self._passes.per_update:
                 raise UsageError(
@@ -135,6 +133,12 @@ class Reduction:
                     "Call step() after every backward_passes_per_step backward passes, or raise "
                     "backward_passes_per_step to accumulate gradients of several passes.",
                 )
+
+    def _arrived(self, parameter: Tensor) -> None:
+        """After a gradient was added to `parameter.grad`."""
+        with self._lock:
+            self._begin_if_finished()
+            count = self._counts.get(parameter, 0) + 1
             if parameter.grad is not None and parameter.grad.requires_grad:
                 raise UsageError(
                     f"The gradient of {self._names[parameter]!r} carries a graph of its own (create_graph=True).",
@@ -199,6 +203,12 @@ class Reduction:
         elif parameter.grad is not result:
             parameter.grad.copy_(result)
 
+    def _begin_if_finished(self) -> None:
+        self._forget_if_ranks_changed()
+        if self.finished:
+            self._passes.restart()
+            self.restart()
+
     def _forget_if_ranks_changed(self) -> None:
         if self._session is not _session():
             self.forget()
@@ -230,25 +240,33 @@ def _session() -> object:
     return horovod.mpi_ops._handle_map
 
 
-def _watch(parameter: Tensor, reduction: weakref.ref[Reduction]) -> Any:
+def _watch(parameter: Tensor, reduction: weakref.ref[Reduction]) -> list[Any]:
+    def arriving(gradient: Tensor) -> None:
+        alive = reduction()
+        watched = watched_parameter()
+        if alive is not None and watched is not None:
+            alive._arriving(watched)
+
     def arrived(parameter: Tensor) -> None:
         alive = reduction()
         if alive is not None:
             alive._arrived(parameter)
 
+    # The hook belongs to the parameter: held strongly, each would keep the other alive.
+    watched_parameter = weakref.ref(parameter)
     # A frozen parameter takes no hook, but keeps one: watched from the start, it is seen as soon as it is unfrozen.
     frozen = not parameter.requires_grad
     if frozen:
         parameter.requires_grad_(True)
-    hook = parameter.register_post_accumulate_grad_hook(arrived)
+    hooks = [parameter.register_hook(arriving), parameter.register_post_accumulate_grad_hook(arrived)]
     if frozen:
         parameter.requires_grad_(False)
-    return hook
+    return hooks
 
 
-def _remove_hooks(hooks: dict[Tensor, Any]) -> None:
+def _remove_hooks(hooks: dict[Tensor, list[Any]]) -> None:
     remove: Callable[[], None]
-    for remove in [hook.remove for hook in hooks.values()]:
+    for remove in [hook.remove for both in hooks.values() for hook in both]:
         remove()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from integration_tests.support.ranks import ranks
-from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters
+from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters, train
 
 
 def _optimizer(model: torch.nn.Module, passes: int, **options: Any) -> Any:
@@ -80,14 +80,18 @@ def test_set_to_none_is_passed_on(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_a_pass_too_many_is_an_error_that_names_the_gradient(rank: int, size: int) -> None:
+    """It is refused before it touches a gradient that travels: the update is that of the passes before it."""
     import paceline.torch as hvd
 
+    expected = net()
+    train(expected, _optimizer(expected, 1), rank, steps=1)
     model = net()
     optimizer = _optimizer(model, 1)
     loss_of(model, rank, 0).backward()
     with pytest.raises(hvd.UsageError, match=r"'2\.(weight|bias)' was computed 2 times(.|\n)*backward_passes_per_step"):
         loss_of(model, rank, 1).backward()
     optimizer.step()
+    assert torch.equal(parameters(model), parameters(expected))
     optimizer.set_backward_passes_per_step(2)
     optimizer.zero_grad()
     for batch in range(2):
