@@ -122,7 +122,7 @@ class Reduction:
         self._started.clear()
 
     def _arriving(self, parameter: Tensor) -> None:
-        """Before a gradient is added to `parameter.grad`: refuse one pass too many, while what travels is still whole."""
+        """Before a gradient is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""
         with self._lock:
             self._begin_if_finished()
             count = self._counts.get(parameter, 0) + 1
