@@ -9,6 +9,7 @@ from setuptools import setup
 PACKAGES = {
     "paceline": "plugin",
     "paceline.core": "plugin/core",
+    "paceline.fusion": "plugin/fusion",
     "paceline.host": "plugin/host",
     "paceline.host.shims": "plugin/host/shims",
     "paceline.bridge": "plugin/bridge",

@@ -1,0 +1,1 @@
+"""Merging of gradients: measured costs, plans, and the policies that make them."""
