@@ -42,6 +42,10 @@ def before_init(library: ctypes.CDLL) -> None:
         from paceline.host.check import REMEDY
 
         raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
+    if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
+        from paceline.fusion import control
+
+        control.begin(library, settings)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
         _recordings[library._handle] = settings.record

@@ -85,6 +85,16 @@ def _positive(text: str) -> int:
     return value
 
 
+def _count(text: str) -> int:
+    return 0 if text.strip() == "0" else _positive(text)
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text.strip()
+
+
 def _path(text: str) -> Path:
     if not text.strip():
         raise ValueError("must be a path")
@@ -114,6 +124,27 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "check_host", _boolean, "yes or no", "", True,
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", "run",
+    ),
+    Option(
+        "fusion", _text, "policy", "", "threshold",
+        "how gradients are merged into messages: threshold (Horovod's own), none, single, mgwfbp, optimal, or a policy "
+        "of your own (docs/fusion.md)", "run",
+    ),
+    Option(
+        "fusion_warmup_steps", _positive, "whole number", "steps", 10,
+        "measure this many steps before the first plan is made", "run",
+    ),
+    Option(
+        "fusion_watch_steps", _count, "whole number", "steps", 100,
+        "measure again, and plan anew where that pays, after so many steps; 0: never", "run",
+    ),
+    Option(
+        "fusion_time_limit_s", _positive, "whole number", "s", 10,
+        "how long a policy of your own may take to make a plan", "run",
+    ),
+    Option(
+        "gate_timeout_ms", _positive, "whole number", "ms", 500,
+        "let an incomplete group of gradients go when none has appeared for this long", "run",
     ),
     Option(
         "cache_dir", _path, "path", "", _cache_home,

@@ -39,34 +39,60 @@ bool Enqueue(common::ProcessSet&, std::vector<std::shared_ptr<common::OpContext>
              std::vector<common::ReadyEventList>&, std::vector<std::string>& names, int,
              std::vector<common::StatusCallback>&, common::ReduceOp, double, double, int32_t process_set_id,
              common::Status&) {
-  auto& recorder = GetRuntime().recorder;
-  if (recorder.recording()) {
-    const auto now_ns = Nanoseconds(Clock::now());
-    for (size_t n = 0; n < tensors.size(); ++n) {
-      recorder.Arrived({names[n], static_cast<int64_t>(tensors[n]->size()), static_cast<int32_t>(tensors[n]->dtype()),
-                        process_set_id},
-                       now_ns);
+  auto& runtime = GetRuntime();
+  const auto merger = runtime.mergers.Watching(process_set_id);
+  const bool recording = runtime.recorder.recording();
+  if (!recording && merger == nullptr) {
+    return false;
+  }
+  const auto now_ns = Nanoseconds(Clock::now());
+  for (size_t n = 0; n < tensors.size(); ++n) {
+    if (recording) {
+      runtime.recorder.Arrived({names[n], static_cast<int64_t>(tensors[n]->size()),
+                                static_cast<int32_t>(tensors[n]->dtype()), process_set_id},
+                               now_ns);
+    }
+    if (merger != nullptr) {
+      merger->Arrived(names[n], now_ns);
     }
   }
   return false;
 }
 
-void Popped(common::ProcessSet&, std::deque<common::Request>&) {}
+void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+  GetRuntime().mergers.current().Popped(process_set, messages);
+}
 
-bool Ready(const common::Request&, int, int, bool ready) { return ready; }
+bool Ready(const common::Request& request, int count, int, bool ready) {
+  return IsCall(request.tensor_name()) ? count == 1 : ready;
+}
 
-void Fuse(common::Controller&, std::deque<common::Response>&, common::ResponseList&) {}
+void Fuse(common::Controller& controller, std::deque<common::Response>& responses,
+          common::ResponseList& response_list) {
+  GetRuntime().mergers.current().Fuse(controller, responses, response_list);
+}
 
-bool Cacheable(const common::Response&) { return true; }
+bool Cacheable(const common::Response& response) {
+  return response.tensor_names().empty() || !IsCall(response.tensor_names()[0]);
+}
 
-void Entries(const common::Response&, common::ProcessSet&) {}
+void Entries(const common::Response& response, common::ProcessSet& process_set) {
+  GetRuntime().mergers.current().Entries(response, process_set);
+}
 
-void Performed(common::ProcessSet&, const common::Response& response,
-               const std::vector<common::TensorTableEntry>& entries, const common::Status&, Clock::time_point start) {
+void Performed(common::ProcessSet& process_set, const common::Response& response,
+               const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
+               Clock::time_point start) {
   auto& runtime = GetRuntime();
   const auto type = response.response_type();
+  const auto start_ns = Nanoseconds(start);
+  const auto end_ns = Nanoseconds(Clock::now());
+  runtime.mergers.current().Performed(process_set, response, entries, status, start_ns, end_ns);
   if (type == common::Response::JOIN) {
     runtime.automatic_names.Meet();
+  }
+  if (!Cacheable(response)) {
+    return;  // calls are not the user's messages
   }
   int64_t bytes = 0;
   if (type != common::Response::JOIN && type != common::Response::BARRIER) {
@@ -74,16 +100,17 @@ void Performed(common::ProcessSet&, const common::Response& response,
       bytes += entry.tensor != nullptr ? static_cast<int64_t>(entry.tensor->size()) : 0;
     }
   }
-  runtime.recorder.Performed(KindOf(type), response.tensor_names(), bytes, Nanoseconds(start),
-                             Nanoseconds(Clock::now()));
+  runtime.recorder.Performed(KindOf(type), response.tensor_names(), bytes, start_ns, end_ns);
 }
 
 void Operations(common::HorovodGlobalState&, std::vector<std::shared_ptr<common::AllreduceOp>>&,
                 std::vector<std::shared_ptr<common::BroadcastOp>>&) {}
 
-void Cycle(common::HorovodGlobalState&, common::ProcessSet& process_set) {
+void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {
   if (process_set.IsCurrentProcessIncluded()) {
-    GetRuntime().recorder.Coordinated();
+    auto& runtime = GetRuntime();
+    runtime.recorder.Coordinated();
+    runtime.mergers.Cycle(state, process_set, process_set_id);
   }
 }
 

@@ -24,6 +24,10 @@ namespace paceline {
 
 using Clock = std::chrono::steady_clock;
 
+inline int64_t Nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
 // enqueue: an allreduce call of any framework, before entries are made. True: Paceline has taken the call over and
 // `status` is its answer. All vectors have one element per tensor.
 bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common::OpContext>>& contexts,
@@ -58,8 +62,9 @@ void Performed(common::ProcessSet& process_set, const common::Response& response
 void Operations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduce_ops,
                 std::vector<std::shared_ptr<common::BroadcastOp>>& broadcast_ops);
 
-// cycle: a coordination round of this process set is about to begin.
-void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set);
+// cycle: a coordination round of this process set is about to begin. All hooks until the next call of this one are
+// about this process set.
+void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id);
 
 }  // namespace paceline
 }  // namespace horovod

@@ -3,9 +3,7 @@
 #ifndef PACELINE_BRIDGE_RUNTIME_H
 #define PACELINE_BRIDGE_RUNTIME_H
 
-#include <chrono>
-#include <cstdint>
-
+#include "bridge/mergers.h"
 #include "core/automatic_names.h"
 #include "core/recorder.h"
 
@@ -15,14 +13,11 @@ namespace paceline {
 struct Runtime {
   ::paceline::core::Recorder recorder;
   ::paceline::core::AutomaticNames automatic_names;
+  Mergers mergers;
 };
 
 // Never destroyed: Horovod's background thread may outlive static destructors.
 Runtime& GetRuntime();
-
-inline int64_t Nanoseconds(std::chrono::steady_clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
 
 }  // namespace paceline
 }  // namespace horovod

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "core/automatic_names.h"
+#include "core/binding.h"
 #include "core/recorder.h"
 
 namespace py = pybind11;
@@ -40,4 +41,6 @@ PYBIND11_MODULE(_core, module) {
       .def("next", &AutomaticNames::Next, py::arg("kind"))
       .def("meet", &AutomaticNames::Meet)
       .def("reset", &AutomaticNames::Reset);
+
+  paceline::core::BindPlanner(module);
 }

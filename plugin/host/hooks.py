@@ -101,7 +101,7 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             _OPERATIONS,
             "auto response_list =",
             "before",
-            f"{_CALL}Cycle(state, process_set);",
+            f"{_CALL}Cycle(state, process_set, process_set_id);",
             within="bool RunLoopOnce(HorovodGlobalState& state) {",
         ),
     ),

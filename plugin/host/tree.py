@@ -18,6 +18,8 @@ from paceline.host.mends import GLUE, MENDS
 # Where our sources stand in Horovod's tree; the C++ folder is on the include path.
 CPP_FOLDER = "paceline"
 PYTHON_FOLDER = "horovod/_paceline"
+# The parts of the core that the bridge includes. Others are for Python only: a change there needs no new Horovod.
+CORE_IN_HOST = ("automatic_names", "gate", "merge_plan", "monitor", "recorder")
 
 LEAVABLE = ("hooks", *(mend.name for mend in MENDS))
 
@@ -31,7 +33,7 @@ def our_sources() -> dict[str, Path]:
     files = {}
     for name, package in (("core", paceline.core), ("bridge", paceline.bridge)):
         for path in sorted(_folder(package).iterdir()):
-            if path.suffix in (".cc", ".h") and path.name != "binding.cc":
+            if path.suffix in (".cc", ".h") and (package is paceline.bridge or path.stem in CORE_IN_HOST):
                 files[f"{CPP_FOLDER}/{name}/{path.name}"] = path
     for path in sorted(_folder(paceline.host.shims).glob("*.py")):
         files[f"{PYTHON_FOLDER}/{path.name}"] = path

@@ -1,0 +1,88 @@
+"""A policy as text, by value, so that a launcher can send it to ranks that lack the module it comes from."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import inspect
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import UserError
+from paceline.fusion.policies import PICKLE, Policy, of_function
+
+if TYPE_CHECKING:
+    from paceline.fusion.policies import PolicyFunction
+
+# One environment variable of a new process holds 128 KiB on Linux, its name included.
+MOST_TEXT_BYTES = 120_000
+_PYTHON = sys.version_info[:2]
+
+
+def to_text(policy: Policy) -> str:
+    """Text from which `resolve` makes an equal policy in another process of the same Python version.
+
+    Raises UserError if the function cannot be pickled or is too large for an environment variable.
+    """
+    if policy.text is not None:
+        return policy.text
+    assert policy.function is not None
+    try:
+        function = _by_value(policy.function)
+    except Exception as error:  # pickling asks every object it meets
+        raise UserError(
+            f"The fusion policy {policy.name} cannot be sent to the ranks: {type(error).__name__}: {error}.",
+            "Use no locks, files or generators in it, or install its module on every host and name it "
+            "module:function there.",
+        ) from error
+    payload = pickle.dumps((_PYTHON, policy.name, function))
+    text = PICKLE + base64.urlsafe_b64encode(payload).decode()
+    if len(text) > MOST_TEXT_BYTES:
+        raise UserError(
+            f"The fusion policy {policy.name} takes {len(text):,} bytes as text; {MOST_TEXT_BYTES:,} fit into an "
+            "environment variable.",
+            "Keep data out of its globals, defaults and closure, or install its module on every host.",
+        )
+    return text
+
+
+def _by_value(function: PolicyFunction) -> bytes:
+    import cloudpickle
+
+    module = inspect.getmodule(function) or inspect.getmodule(type(function))
+    name = None if module is None else module.__name__
+    # Modules of ours are on every rank, and __main__ always goes by value.
+    foreign = module is not None and name != "__main__" and str(name).partition(".")[0] not in ("paceline", "builtins")
+    lend = foreign and name not in cloudpickle.list_registry_pickle_by_value()
+    if lend:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(function))
+    finally:
+        if lend:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def from_text(text: str) -> Policy:
+    """The policy that `to_text` wrote. Raises UserError if it is damaged or of another Python version."""
+    remedy = "Start the run again, with one version of Python and the same packages on all hosts."
+    version: Any
+    try:
+        version, name, function = pickle.loads(base64.urlsafe_b64decode(text.removeprefix(PICKLE)))
+    except (binascii.Error, pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError) as error:
+        raise UserError(
+            f"The text of a fusion policy ({len(text)} characters) is damaged: {type(error).__name__}: {error}.",
+            remedy,
+        ) from None
+    if version != _PYTHON:
+        there, here = (".".join(map(str, each)) for each in (version, _PYTHON))
+        raise UserError(f"The fusion policy {name} was made by Python {there}, this rank runs Python {here}.", remedy)
+    try:
+        loaded = pickle.loads(function)
+    except Exception as error:  # it imports what the function needs
+        raise UserError(
+            f"The fusion policy {name} cannot be loaded here: {type(error).__name__}: {error}.",
+            "Install what it imports on every host.",
+        ) from error
+    return of_function(loaded, name)

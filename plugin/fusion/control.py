@@ -1,0 +1,128 @@
+"""Switches merging on in this process: the policy, and the thread that drives it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from paceline import config
+from paceline.errors import UserError
+from paceline.fusion.bridge import Bridge
+from paceline.fusion.driver import Driver, Limits, State, tell
+from paceline.fusion.policies import Policy, resolve
+
+if TYPE_CHECKING:
+    from paceline.fusion.policies import PolicyFunction
+
+# How often drivers look: often while a plan is being made, seldom while one is followed.
+LOOK_S = 0.02
+REST_S = 0.2
+
+
+class Control:
+    """Merging in one of Horovod's libraries, in this process."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.bridge = Bridge(library)
+        self.policy: Policy | None = None
+        self.drivers: dict[int, Driver] = {}
+        self._limits = Limits(1, 0, 1.0, 1.0)
+        self._world = -1
+        self._lock = threading.Lock()  # protects policy, limits and drivers
+        self._thread: threading.Thread | None = None
+
+    def choose(self, policy: Policy, limits: Limits) -> None:
+        """Ask for `policy` from now on."""
+        with self._lock:
+            if self.policy is not None and policy.digest == self.policy.digest and limits == self._limits:
+                return
+            self.policy, self._limits = policy, limits
+            self.drivers.clear()
+            self.bridge.want(policy.digest if policy.makes_plans else 0)
+            if policy.makes_plans and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="paceline fusion", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(LOOK_S if self._look() else REST_S)
+
+    def _look(self) -> bool:
+        """Let every driver go on; true if one of them is waiting for something to happen soon."""
+        with self._lock:
+            policy = self.policy
+            if policy is None or not policy.makes_plans:
+                return False
+            world = self.bridge.world()
+            if world != self._world:
+                self._world = world
+                self.drivers.clear()
+            busy = False
+            for process_set in self.bridge.process_sets():
+                status = self.bridge.status(process_set)
+                if status is None or status.rank != 0 or status.size < 2:
+                    continue
+                driver = self.drivers.get(process_set)
+                if driver is None:
+                    driver = self.drivers[process_set] = Driver(self.bridge, process_set, policy, self._limits)
+                try:
+                    driver.look()
+                except Exception as error:  # a fault of ours must not end training
+                    driver.state, driver.reason = State.REFUSED, f"{type(error).__name__}: {error}"
+                    tell(f"fusion={policy.name} stopped: {driver.reason}. Training goes on; please report this.")
+                busy = busy or driver.state not in (State.ACTIVE, State.REFUSED)
+            return busy
+
+
+_controls: dict[int, Control] = {}
+
+
+def control(library: ctypes.CDLL) -> Control:
+    """The one that belongs to `library`."""
+    return _controls.setdefault(library._handle, Control(library))
+
+
+def _limits(settings: config.Settings) -> Limits:
+    return Limits(
+        settings.fusion_warmup_steps,
+        settings.fusion_watch_steps,
+        settings.fusion_time_limit_s,
+        settings.gate_timeout_ms * 1e-3,
+    )
+
+
+def _checked(policy: Policy, given_as: str) -> Policy:
+    if policy.makes_plans and os.environ.get("HOROVOD_AUTOTUNE", "0") not in ("", "0"):
+        raise UserError(
+            f"{given_as} and HOROVOD_AUTOTUNE=1 exclude each other: autotuning changes what is merged while a plan "
+            "says it.",
+            "Leave one of them out: horovodrun without --autotune, or fusion=threshold.",
+        )
+    return policy
+
+
+def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
+    """Before init(): what the variables ask for. A policy that a wrapper asked for earlier stays."""
+    if "fusion" in settings.given():
+        policy = _checked(resolve(settings.fusion), f"{settings.origin('fusion')}={settings.fusion:.40}")
+        control(library).choose(policy, _limits(settings))
+    elif library._handle in _controls and (policy_now := _controls[library._handle].policy) is not None:
+        _checked(policy_now, f"fusion={policy_now.name}")
+
+
+def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -> None:
+    """What a wrapper's argument `fusion` asks for; None leaves everything as it is.
+
+    Raises UserError for an unknown policy and where autotuning is on.
+    """
+    if fusion is not None:
+        policy = _checked(resolve(fusion), f"fusion={fusion if isinstance(fusion, str) else 'function'}")
+        control(library).choose(policy, _limits(config.read()))
+
+
+def chosen(library: ctypes.CDLL) -> Any:
+    """The control of `library` if merging was ever asked for in this process, else None."""
+    return _controls.get(library._handle)

@@ -1,0 +1,297 @@
+"""Measure, plan, activate, watch: what the first rank of a process set does about merging, in the background.
+
+| state | what it waits for | then |
+| --- | --- | --- |
+| agreeing | every rank has been heard and wants the same policy | warming |
+| warming | the first steps are over | asks for a sweep of message sizes: sweeping |
+| sweeping | the steps to measure have been made | asks what the ranks measured: measuring |
+| measuring | the answer | makes a plan and sends it: offering; if none can be made: refused |
+| offering | the plan is in force on all ranks | active |
+| active | the steps until the next look | asks what the ranks measured: watching |
+| watching | the answer | a new plan, if it pays: offering; otherwise active |
+| refused | nothing: Horovod's own merging stays | agreeing, when the ranks ask for another policy |
+
+Whatever the state, ranks that no longer agree lead back to agreeing. Calls and plans are carried out by the library, at
+the same place in the sequence of operations on all ranks (bridge/calls.h).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from paceline.core._core import CostModel
+from paceline.errors import UserError
+from paceline.fusion import costs
+from paceline.fusion.bridge import Bridge, Call, Measurement, Status
+from paceline.fusion.gradient import Gradient
+from paceline.fusion.planning import Plan, make_plan
+from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy, resolve
+
+# Steps before anything is measured: memory is allocated and connections are warm after them.
+FIRST_STEPS = 3
+# Sizes of the sweep, and how often each is sent; the last is as large as all gradients together.
+SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1))
+# Planning anew pays if it is expected to shorten the communication of a step by this share.
+WORTH = 0.05
+# A gate waits at least this many times the longest pause between two gradients.
+PATIENCE_PAUSES = 3.0
+# Steps over which ranks may disagree before it is said: their scripts may not have come as far.
+DISAGREEMENT_LOOKS = 100
+# What a plan's expectations are, in order (core/merge_plan.h).
+EXPECTED = ("step_s", "exposed_s", "stock_step_s", "a_s", "b_s_per_byte", "coordination_s", "compute_s", "messages")
+
+
+class State(Enum):
+    """See the table above."""
+
+    AGREEING = "agreeing"
+    WARMING = "warming"
+    SWEEPING = "sweeping"
+    MEASURING = "measuring"
+    OFFERING = "offering"
+    ACTIVE = "active"
+    WATCHING = "watching"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Options of the same names (config.py), in seconds and steps."""
+
+    warmup_steps: int
+    watch_steps: int
+    time_limit_s: float
+    gate_timeout_s: float
+
+
+def tell(text: str) -> None:
+    """One line for the user."""
+    print(f"Paceline: {text}", file=sys.stderr, flush=True)
+
+
+class Driver:
+    """Drives one process set in which this rank is the first. `look` is called every few milliseconds."""
+
+    def __init__(
+        self, bridge: Bridge, process_set: int, policy: Policy, limits: Limits, tell: Callable[[str], None] = tell
+    ) -> None:
+        self.state = State.AGREEING
+        self.reason = ""
+        self._bridge = bridge
+        self._set = process_set
+        self._policy = policy
+        self._limits = limits
+        self._tell = tell
+        self._until = 0  # a number of steps, of a call or of a plan, whichever the state waits for
+        self._version = 0
+        self._looks = 0
+        self._plan: Plan | None = None
+        self._where = "" if process_set == 0 else f" in process set {process_set}"
+
+    def look(self) -> None:
+        """Go on as far as possible without waiting."""
+        status = self._bridge.status(self._set)
+        if status is None:
+            return
+        if not (status.agreed and status.plans):
+            self._disagree(status)
+            return
+        step = {
+            State.AGREEING: self._agreeing,
+            State.WARMING: self._warming,
+            State.SWEEPING: self._sweeping,
+            State.MEASURING: self._measuring,
+            State.OFFERING: self._offering,
+            State.ACTIVE: self._active,
+            State.WATCHING: self._watching,
+            State.REFUSED: lambda _: None,
+        }[self.state]
+        step(status)
+
+    def _go(self, state: State, until: int) -> None:
+        self.state, self._until = state, until
+
+    def _disagree(self, status: Status) -> None:
+        if self.state is not State.AGREEING:
+            self._go(State.AGREEING, 0)
+            self._looks = 0
+        self._looks += 1
+        if self._looks == DISAGREEMENT_LOOKS:
+            self.reason = disagreement(self._bridge.agreement(self._set), self._policy)
+            self._tell(f"{self.reason}{self._where}; Horovod's own merging is used. Give all ranks the same fusion.")
+
+    def _agreeing(self, status: Status) -> None:
+        self._looks = 0
+        self.reason = ""
+        self._go(State.WARMING, status.steps + FIRST_STEPS)
+
+    def _warming(self, status: Status) -> None:
+        if status.steps < self._until:
+            return
+        plan = self._bridge.plan(self._set)
+        total_bytes = sum(tensor.bytes for tensor in plan.tensors) if plan else 0
+        most_bytes = min(total_bytes, status.threshold_bytes)
+        self._bridge.ask(self._set, Call.SWEEP, sweep_sizes(most_bytes))
+        self._go(State.SWEEPING, status.steps + self._limits.warmup_steps + 1)
+
+    def _sweeping(self, status: Status) -> None:
+        if status.steps >= self._until:
+            self._go(State.MEASURING, self._bridge.ask(self._set, Call.MEASURE))
+
+    def _measuring(self, status: Status) -> None:
+        measured = self._bridge.measurement(self._set, self._until)
+        if measured is None:
+            return
+        if isinstance(measured, str) or measured.own.steps < 2:
+            self._go(State.SWEEPING, status.steps + self._limits.warmup_steps)
+            return
+        try:
+            model, plan = self._make(measured, status)
+        except UserError as error:
+            self.reason = str(error)
+            self._go(State.REFUSED, 0)
+            self._tell(f"fusion={self._policy.name}{self._where}: {error} Horovod's own merging is used.")
+            return
+        self._offer(measured, model, plan, status)
+        self._tell(f"fusion={self._policy.name}{self._where}: {summary(plan, measured)}")
+
+    def _offering(self, status: Status) -> None:
+        if status.version >= self._until:
+            self._go(State.ACTIVE, status.steps + self._limits.watch_steps)
+
+    def _active(self, status: Status) -> None:
+        if self._limits.watch_steps and status.steps >= self._until:
+            self._go(State.WATCHING, self._bridge.ask(self._set, Call.MEASURE))
+
+    def _watching(self, status: Status) -> None:
+        measured = self._bridge.measurement(self._set, self._until)
+        if measured is None:
+            return
+        self._go(State.ACTIVE, status.steps + self._limits.watch_steps)
+        if isinstance(measured, str) or measured.own.steps < 2 or self._plan is None:
+            return
+        try:
+            model, plan = self._make(measured, status)
+        except UserError as error:
+            self._tell(f"fusion={self._policy.name}{self._where}: {error} The last plan stays.")
+            return
+        if plan.named_groups == self._plan.named_groups:
+            return
+        now_s = predicted_s(self._plan.named_groups, measured, model)
+        new_s = plan.predicted[plan.policy].exposed_s
+        gain_s = now_s - new_s
+        if gain_s > WORTH * (measured.compute_s + now_s):
+            self._offer(measured, model, plan, status)
+            self._tell(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
+
+    def _make(self, measured: Measurement, status: Status) -> tuple[CostModel, Plan]:
+        model = costs.fit(measured.samples)
+        plan = make_plan(
+            self._policy,
+            regular(measured),
+            model,
+            coordination_s=measured.coordination_s,
+            cycle_s=status.cycle_s,
+            threshold_bytes=status.threshold_bytes,
+            time_limit_s=self._limits.time_limit_s,
+            # All ranks must have a buffer of the same size, and other ranks know nothing of this process set's plan.
+            max_group_bytes=0 if self._set == 0 else status.threshold_bytes,
+        )
+        return model, plan
+
+    def _offer(self, measured: Measurement, model: CostModel, plan: Plan, status: Status) -> None:
+        number_of = {tensor.name: number for number, tensor in enumerate(measured.tensors)}
+        group_of = [-1] * len(measured.tensors)
+        for group, names in enumerate(plan.named_groups):
+            for name in names:
+                group_of[number_of[name]] = group
+        chosen, stock = plan.predicted[plan.policy], plan.predicted[THRESHOLD]
+        expected = {
+            "step_s": measured.compute_s + chosen.exposed_s,
+            "exposed_s": chosen.exposed_s,
+            "stock_step_s": measured.compute_s + stock.exposed_s,
+            "a_s": model.a_s,
+            "b_s_per_byte": model.b_s_per_byte,
+            "coordination_s": measured.coordination_s,
+            "compute_s": measured.compute_s,
+            "messages": float(chosen.messages),
+        }
+        at = sorted(at for at in measured.ready_s if at is not None)
+        pause_s = max((after - before for before, after in zip(at, at[1:], strict=False)), default=0.0)
+        patience_s = max(self._limits.gate_timeout_s, PATIENCE_PAUSES * pause_s)
+        self._version = max(self._version, status.version) + 1
+        self._bridge.ask(
+            self._set,
+            Call.PLAN,
+            encode(self._version, True, patience_s, [expected[name] for name in EXPECTED], group_of),
+        )
+        self._plan = plan
+        self._go(State.OFFERING, self._version)
+
+
+def sweep_sizes(most_bytes: int) -> list[float]:
+    """Sizes of messages to time, in bytes, small ones first."""
+    sizes = [float(size) for size, times in SWEEP if size < most_bytes for _ in range(times)]
+    return [*sizes, float(most_bytes)]
+
+
+def regular(measured: Measurement) -> list[Gradient]:
+    """The tensors that every step has on every rank."""
+    return [
+        Gradient(tensor.name, tensor.bytes, ready_s, type=tensor.type)
+        for tensor, ready_s in zip(measured.tensors, measured.ready_s, strict=True)
+        if ready_s is not None
+    ]
+
+
+def encode(version: int, active: bool, patience_s: float, expected: list[float], group_of: list[int]) -> list[float]:
+    """A plan as it travels (core/merge_plan.h: Encode)."""
+    return [
+        float(version), float(active), patience_s, float(len(group_of)),
+        *(value + 1 if value >= 0 else 0.0 for value in expected),
+        *(group + 1.0 if group >= 0 else 0.0 for group in group_of),
+    ]  # fmt: skip
+
+
+def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel) -> float:
+    """What the exposed communication of a plan is expected to take under newly measured costs."""
+    from paceline.core import _core
+
+    gradients = regular(measured)
+    place = {gradient.name: index for index, gradient in enumerate(gradients)}
+    kept = [[place[name] for name in group if name in place] for group in groups]
+    missing = set(range(len(gradients))) - {index for group in kept for index in group}
+    kept = [group for group in kept if group] + [[index] for index in sorted(missing)]
+    kept.sort(key=lambda group: max(gradients[index].ready_s for index in group))
+    return _core.predict(
+        kept,
+        [float(gradient.bytes) for gradient in gradients],
+        [gradient.ready_s for gradient in gradients],
+        [gradient.type for gradient in gradients],
+        model.plus(measured.coordination_s),
+    ).exposed_s
+
+
+def summary(plan: Plan, measured: Measurement) -> str:
+    """What was chosen and what it is expected to bring, in one line."""
+    chosen, stock = plan.predicted[plan.policy], plan.predicted[THRESHOLD]
+    step_s, stock_s = measured.compute_s + chosen.exposed_s, measured.compute_s + stock.exposed_s
+    gain = 1 - step_s / stock_s if stock_s else 0.0
+    compared = f"{abs(gain):.1%} {'below' if gain >= 0 else 'above'} Horovod's own merging ({1e3 * stock_s:.1f} ms)"
+    return (
+        f"{len(plan.names)} gradients in {chosen.messages} messages, expected step {1e3 * step_s:.1f} ms, {compared}."
+    )
+
+
+def disagreement(asked: list[int | None], own: Policy) -> str:
+    """Which rank asks for what."""
+    names: dict[int | None, str] = {resolve(name).digest: name for name in BUILT_IN if name != THRESHOLD}
+    names |= {0: THRESHOLD, None: "nothing yet", own.digest: own.name}
+    ranks: dict[str, list[int]] = {}
+    for rank, digest in enumerate(asked):
+        ranks.setdefault(names.get(digest, "another policy"), []).append(rank)
+    parts = [f"{name} on rank {', '.join(map(str, there))}" for name, there in ranks.items()]
+    return "The ranks ask for different policies: " + "; ".join(parts)

@@ -1,0 +1,310 @@
+"""From a trace that `paceline record` wrote to what a planner needs: gradients, the cost of a message, coordination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from paceline import trace
+from paceline.errors import UserError
+from paceline.fusion.gradient import Gradient
+from paceline.trace import Collective, RankTrace, Step, Tensor, Trace
+
+ALLREDUCE = "allreduce"
+WARM_UP_STEPS = 3  # connections are made and caches filled meanwhile
+NEARLY_ALL = 0.9  # of the steps; a tensor in fewer is no part of the model's every step
+METRIC_BYTES = 64  # an average of a loss, not a gradient
+FEW_SAMPLES = 5
+RECORD_MORE = "Record a script of at least five steps: `paceline record -np 2 python train.py`."
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What a trace says. `samples` are messages as (bytes, seconds), `left_out` maps tensors that are not planned for
+    to the reason, `steps` is the number of steps that were used, `ranks` the size of the world.
+
+    `finish_s` is what was measured, comparable with a plan's: from the first gradient of a step to the end of the last
+    message with gradients, the median over steps and ranks; `messages` is the median number of these messages.
+    """
+
+    gradients: tuple[Gradient, ...]
+    samples: tuple[tuple[float, float], ...]
+    coordination_s: float
+    left_out: dict[str, str]
+    steps: int
+    ranks: int
+    finish_s: float
+    messages: float
+
+
+def load(path: Path) -> Trace:
+    """The trace in `path`, or of the ranks' own files if a run left those beside it. Raises UserError."""
+    parts = trace.parts(path)
+    if path.exists() or not parts:
+        return trace.load(path)
+    try:
+        return trace.merge([trace.load(part) for part in parts])
+    except ValueError as error:
+        raise UserError(
+            f"The ranks' traces {', '.join(part.name for part in parts)} do not belong together: {error}.",
+            "They come from different runs: remove them and record again.",
+        ) from None
+
+
+def measure(recorded: Trace, cycle_s: float) -> Measurements:
+    """Readiness, costs and coordination from a trace. `cycle_s` is Horovod's cycle time during the recording: a message
+    that finds the thread idle waits half of it on average, which is not counted as coordination.
+
+    Raises UserError if there are fewer than two steps or no tensor that is reduced in every step.
+    """
+    ranks = [_Rank(one) for one in recorded.ranks]
+    steps = max((len(rank.trace.steps) for rank in ranks), default=0)
+    if steps < 2:
+        found = "one step only" if steps else "no step: nothing was all-reduced"
+        raise UserError(f"The trace has {found}, so there is nothing to plan from.", RECORD_MORE)
+    known = _known(ranks)
+    main_set = _main_set(known.values())
+    left_out: dict[str, str] = {}
+    names = _planned(ranks, known, main_set, left_out)
+    if not names:
+        raise UserError(
+            "The trace has no tensor that is all-reduced in every step.",
+            "Record a script whose every step calls allreduce, as DistributedOptimizer does. " + RECORD_MORE,
+        )
+    messages = _messages(ranks, main_set)
+    return Measurements(
+        _gradients(ranks, names),
+        tuple((float(one.size_bytes), one.duration_s) for one in messages if one.size_bytes > 0),
+        _coordination_s(messages, cycle_s),
+        left_out,
+        max(len(rank.steps) for rank in ranks),
+        recorded.size,
+        *_measured(ranks, names),
+    )
+
+
+class _Rank:
+    """One rank's trace without the first steps, and its tensors by name."""
+
+    def __init__(self, one: RankTrace) -> None:
+        self.trace = one
+        last = one.steps[-1].index if one.steps else 0
+        self.steps = [step for step in one.steps if step.index >= min(WARM_UP_STEPS, last)]
+        reduced = {tensor for step in self.steps for tensor in _reduced(step)}
+        self.tensors = {one.tensors[number].name: one.tensors[number] for number in sorted(reduced)}
+
+    def arrivals(self, step: Step) -> dict[str, float]:
+        """When the tensors that are reduced in the step arrived, by name."""
+        reduced = _reduced(step)
+        names = self.trace.tensors
+        return {names[one.tensor].name: one.time_s for one in step.arrivals if one.tensor in reduced}
+
+
+def _reduced(step: Step) -> set[int]:
+    return {tensor for one in step.collectives if one.kind == ALLREDUCE for tensor in one.tensors}
+
+
+# Which tensors are planned for.
+
+
+def _known(ranks: Sequence[_Rank]) -> dict[str, Tensor]:
+    """Every tensor that is reduced, by name."""
+    return {name: tensor for rank in ranks for name, tensor in rank.tensors.items()}
+
+
+def _main_set(tensors: Iterable[Tensor]) -> int:
+    """The process set that reduces most bytes: only one is planned for, since several may work at the same time."""
+    bytes_of: dict[int, int] = {}
+    for tensor in tensors:
+        bytes_of[tensor.process_set] = bytes_of.get(tensor.process_set, 0) + tensor.size_bytes
+    return max(bytes_of, key=lambda number: (bytes_of[number], -number), default=0)
+
+
+def _planned(ranks: Sequence[_Rank], known: dict[str, Tensor], main_set: int, left_out: dict[str, str]) -> set[str]:
+    """The names of the tensors that are gradients; the others go to `left_out` with the reason."""
+    names = set()
+    for name, tensor in known.items():
+        share = _share_of_steps(ranks, name)
+        if tensor.process_set != main_set:
+            left_out[name] = f"of process set {tensor.process_set}; planned for is set {main_set}, which reduces most"
+        elif share < NEARLY_ALL:
+            left_out[name] = f"in {share:.0%} of the steps only"
+        else:
+            names.add(name)
+    for name in _metrics(ranks, names, known):
+        names.remove(name)
+        left_out[name] = "handed in after all gradients had been reduced, as a metric is"
+    return names
+
+
+def _share_of_steps(ranks: Sequence[_Rank], name: str) -> float:
+    """The least share of a rank's steps that the tensor arrived in; ranks outside its process set do not count."""
+    shares = []
+    for rank in ranks:
+        if name in rank.tensors:
+            present = sum(name in rank.arrivals(step) for step in rank.steps)
+            shares.append(present / len(rank.steps))
+    return min(shares, default=0.0)
+
+
+def _metrics(ranks: Sequence[_Rank], names: set[str], known: dict[str, Tensor]) -> set[str]:
+    """Small tensors at the end of a step that wait for everything before them: their readiness depends on the plan."""
+    found: set[str] = set()
+    small = {name for name in names if known[name].size_bytes <= METRIC_BYTES}
+    while candidates := {_last(rank, names - found) for rank in ranks}:
+        name = candidates.pop()
+        if candidates or name not in small or not all(_waits(rank, name, names - found) for rank in ranks):
+            break
+        found.add(name)
+    return found if found != names else set()
+
+
+def _last(rank: _Rank, names: set[str]) -> str | None:
+    """The tensor that most often arrives last."""
+    counts: dict[str, int] = {}
+    for step in rank.steps:
+        arrivals = {name: time_s for name, time_s in rank.arrivals(step).items() if name in names}
+        if arrivals:
+            last = max(arrivals, key=lambda name: arrivals[name])
+            counts[last] = counts.get(last, 0) + 1
+    return max(counts, key=lambda name: counts[name], default=None)
+
+
+def _waits(rank: _Rank, name: str, names: set[str]) -> bool:
+    """Whether the tensor arrives after the messages of all others of `names` have ended, in nearly all steps."""
+    steps = waits = 0
+    for step in rank.steps:
+        arrived_s = rank.arrivals(step).get(name)
+        ends_s = [
+            one.end_s
+            for one in step.collectives
+            if any(rank.trace.tensors[tensor].name in names - {name} for tensor in one.tensors)
+        ]
+        if arrived_s is not None and ends_s:
+            steps += 1
+            waits += arrived_s >= max(ends_s)
+    return steps > 0 and waits >= NEARLY_ALL * steps
+
+
+def _gradients(ranks: Sequence[_Rank], names: set[str]) -> tuple[Gradient, ...]:
+    """The gradients in order of readiness: the median over steps, and of the ranks' medians the latest."""
+    ready_s: dict[str, float] = {}
+    tensors: dict[str, Tensor] = {}
+    for rank in ranks:
+        delays_s: dict[str, list[float]] = {}
+        for step in rank.steps:
+            arrivals = {name: time_s for name, time_s in rank.arrivals(step).items() if name in names}
+            for name, time_s in arrivals.items():
+                delays_s.setdefault(name, []).append(time_s - min(arrivals.values()))
+        for name, values in delays_s.items():
+            ready_s[name] = max(ready_s.get(name, 0.0), median(values))
+            tensors[name] = rank.tensors[name]
+    types: dict[str, int] = {}
+    made = []
+    for name in sorted(names, key=lambda name: ready_s[name]):
+        tensor = tensors[name]
+        kind = types.setdefault(tensor.dtype, len(types))
+        made.append(Gradient(name, tensor.size_bytes, ready_s[name], tensor.dtype, kind))
+    return tuple(made)
+
+
+def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float]:
+    """The median finish of a step, and the median number of messages that carried gradients."""
+    finishes_s, counts = [], []
+    for rank in ranks:
+        for step in rank.steps:
+            carried = [
+                one for one in step.collectives if names & {rank.trace.tensors[number].name for number in one.tensors}
+            ]
+            arrivals_s = [time_s for name, time_s in rank.arrivals(step).items() if name in names]
+            if carried and arrivals_s:
+                finishes_s.append(max(one.end_s for one in carried) - min(arrivals_s))
+                counts.append(len(carried))
+    return median(finishes_s), float(median(counts))
+
+
+# What messages cost.
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A message over all ranks that saw it.
+
+    `duration_s` is the shortest: a rank that begins early waits for the others within. `delay_s` is the shortest time
+    that it waited for its begin after its last tensor had come and the message before it had ended. `negotiated`: some
+    rank got its last tensor while the message before it was under way, so that a round of coordination of its own
+    lies between them. `idle`: no message was under way.
+    """
+
+    size_bytes: int
+    duration_s: float
+    delay_s: float
+    negotiated: bool
+    idle: bool
+
+
+def _messages(ranks: Sequence[_Rank], process_set: int) -> list[_Message]:
+    """The messages of the lowest rank, each matched with the other ranks' by step and tensors."""
+    seen = [_views(rank, process_set) for rank in ranks]
+    found = []
+    for key, first in seen[0].items():
+        views = [first] + [other[key] for other in seen[1:] if key in other]
+        found.append(
+            _Message(
+                first.message.size_bytes,
+                min(view.message.end_s - view.message.start_s for view in views),
+                min(view.delay_s for view in views),
+                any(view.previous is not None and view.previous.start_s < view.arrived_s for view in views),
+                any(view.previous is None or view.previous.end_s <= view.arrived_s for view in views),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _View:
+    """A message as one rank saw it: itself, the one before it, and when its last tensor had come."""
+
+    message: Collective
+    previous: Collective | None
+    arrived_s: float
+
+    @property
+    def delay_s(self) -> float:
+        before_s = self.arrived_s if self.previous is None else max(self.arrived_s, self.previous.end_s)
+        return max(0.0, self.message.start_s - before_s)
+
+
+def _views(rank: _Rank, process_set: int) -> dict[tuple[int, frozenset[str]], _View]:
+    views = {}
+    previous: Collective | None = None
+    for step in rank.steps:
+        arrivals = {one.tensor: one.time_s for one in step.arrivals}
+        for one in step.collectives:
+            tensors = [rank.trace.tensors[number] for number in one.tensors]
+            ours = one.kind == ALLREDUCE and {tensor.process_set for tensor in tensors} == {process_set}
+            if ours and all(number in arrivals for number in one.tensors):
+                names = frozenset(tensor.name for tensor in tensors)
+                views[step.index, names] = _View(one, previous, max(arrivals[number] for number in one.tensors))
+            previous = one
+    return views
+
+
+def _coordination_s(messages: Iterable[_Message], cycle_s: float) -> float:
+    """One round of coordination.
+
+    Messages that became ready while another was under way began one round after it. Where those are few, the ones
+    that found the thread idle tell, less half a cycle.
+    """
+    busy: list[float] = []
+    idle: list[float] = []
+    for one in messages:
+        if one.idle:
+            idle.append(one.delay_s)
+        elif one.negotiated:
+            busy.append(one.delay_s)
+    if len(busy) >= FEW_SAMPLES:
+        return median(busy)
+    return max(0.0, median(idle) - cycle_s / 2) if idle else 0.0

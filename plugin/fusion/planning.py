@@ -1,0 +1,248 @@
+"""From gradients and costs to a plan: ask the policy, check what it says, and predict what all policies would take."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from paceline.core import _core
+from paceline.core._core import CostModel
+from paceline.errors import UserError
+from paceline.fusion.gradient import Gradient, check, in_order
+from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy
+
+TIME_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a policy is expected to take: seconds from the step's first gradient to the end of the last message, the
+    part of it after the last gradient, and the number of messages.
+    """
+
+    finish_s: float
+    exposed_s: float
+    messages: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Merge groups in order of sending; they hold places in `names`, which are in the order of the gradients given.
+
+    `predicted` has the chosen policy and every built-in one, `starts_s` and `ends_s` are the chosen one's groups.
+    """
+
+    policy: str
+    groups: list[list[int]]
+    names: list[str]
+    predicted: dict[str, Predicted]
+    starts_s: list[float]
+    ends_s: list[float]
+
+    @property
+    def named_groups(self) -> list[list[str]]:
+        """The groups as names."""
+        return [[self.names[index] for index in group] for group in self.groups]
+
+
+class PolicyFailed(UserError):
+    """A user's policy made no plan that can be used. Training goes on with Horovod's own merging."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What the planner works on: the gradients taken apart, and what a message costs with a coordination round."""
+
+    gradients: Sequence[Gradient]
+    costs: CostModel
+    coordination_s: float
+    cycle_s: float
+    threshold_bytes: int
+    max_group_bytes: int
+
+    @property
+    def columns(self) -> tuple[list[float], list[float], list[int]]:
+        return (
+            [float(gradient.bytes) for gradient in self.gradients],
+            [gradient.ready_s for gradient in self.gradients],
+            [gradient.type for gradient in self.gradients],
+        )
+
+
+def make_plan(
+    policy: Policy,
+    gradients: Sequence[Gradient],
+    costs: CostModel,
+    *,
+    coordination_s: float,
+    cycle_s: float,
+    threshold_bytes: int,
+    time_limit_s: float = TIME_LIMIT_S,
+    max_group_bytes: int = 0,
+) -> Plan:
+    """The plan of `policy`, with predictions for it and for all built-in policies.
+
+    `costs` is one message without the coordination that precedes it; each message of a plan pays one round of
+    `coordination_s`. `cycle_s` and `threshold_bytes` are Horovod's, for its own merging, and a plan of policy
+    `threshold` is only a prediction. No group of several tensors exceeds `max_group_bytes` (0: no limit). A user's
+    function gets `time_limit_s`.
+
+    Raises UserError, naming the tensor or value, for input that cannot be planned for; PolicyFailed if a user's policy
+    raises, is too slow, repeats, omits or invents a tensor, or makes an empty or a too large group.
+    """
+    check(gradients)
+    try:
+        task = _Task(gradients, costs, coordination_s, cycle_s, threshold_bytes, max_group_bytes)
+        with_rounds = costs.plus(coordination_s)
+        plans = {name: _built_in(name, task, with_rounds) for name in BUILT_IN}
+    except ValueError as error:
+        raise UserError(
+            f"No plan can be made: {error}.", "Correct that value: times are seconds, finite and at least 0."
+        ) from None
+    if policy.function is None:
+        groups, prediction = plans[policy.name]
+    else:
+        groups = _users(policy, gradients, with_rounds, time_limit_s, max_group_bytes)
+        prediction = _core.predict(groups, *task.columns, with_rounds)
+    predicted = {name: _predicted(task, *plan) for name, plan in plans.items()}
+    predicted[policy.name] = _predicted(task, groups, prediction)
+    names = [gradient.name for gradient in gradients]
+    return Plan(policy.name, groups, names, predicted, prediction.starts_s, prediction.ends_s)
+
+
+def _built_in(name: str, task: _Task, with_rounds: CostModel) -> tuple[list[list[int]], _core.Prediction]:
+    columns = task.columns
+    if name == THRESHOLD:
+        return _core.predict_stock(*columns, task.costs, task.coordination_s, task.cycle_s, task.threshold_bytes)
+    groups = _core.plan(name, *columns, with_rounds, max_group_bytes=task.max_group_bytes)
+    return groups, _core.predict(groups, *columns, with_rounds)
+
+
+def _predicted(task: _Task, groups: list[list[int]], prediction: _core.Prediction) -> Predicted:
+    # Tensors of one group that cannot share a message travel in one for each type.
+    messages = sum(len({task.gradients[index].type for index in group}) for group in groups)
+    return Predicted(prediction.finish_s, prediction.exposed_s, messages)
+
+
+def _users(
+    policy: Policy, gradients: Sequence[Gradient], costs: CostModel, time_limit_s: float, max_group_bytes: int
+) -> list[list[int]]:
+    function = policy.function
+    assert function is not None
+    ordered = [gradients[index] for index in in_order(gradients, range(len(gradients)))]
+    given = _within(policy, lambda: _lists(policy, function(tuple(ordered), costs)), time_limit_s)
+    places = {gradient.name: index for index, gradient in enumerate(gradients)}
+    groups = [
+        [_place(policy, member, number, ordered, places) for member in group] for number, group in enumerate(given)
+    ]
+    _check_groups(policy, groups, gradients, max_group_bytes)
+    if policy.keeps_order:
+        return groups
+    groups = [in_order(gradients, group) for group in groups]
+    return sorted(groups, key=lambda group: (gradients[group[-1]].ready_s, group[-1]))
+
+
+def _failed(policy: Policy, problem: str, remedy: str) -> PolicyFailed:
+    return PolicyFailed(f"The fusion policy {policy.name} {problem}.", remedy)
+
+
+def _within(policy: Policy, work: Callable[[], list[list[object]]], time_limit_s: float) -> list[list[object]]:
+    """What `work` returns, from a thread of its own: Python cannot end a function that does not return."""
+    results: list[list[list[object]]] = []
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # also sys.exit() in a policy must not pass unnoticed
+            errors.append(error)
+
+    thread = threading.Thread(target=body, name=f"fusion policy {policy.name}", daemon=True)
+    thread.start()
+    thread.join(time_limit_s)
+    if errors:
+        error = errors[0]
+        if isinstance(error, PolicyFailed):
+            raise error
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise _failed(
+            policy,
+            f"raised {type(error).__name__}: {error} ({where.filename}, line {where.lineno})",
+            "Correct the function; `paceline plan TRACE --policy ...` tries it without a training run.",
+        ) from error
+    if not results:
+        raise _failed(
+            policy,
+            f"took longer than {time_limit_s:g} s",
+            "Make it faster: it runs while training goes on, and should take milliseconds.",
+        )
+    return results[0]
+
+
+def _lists(policy: Policy, given: object) -> list[list[object]]:
+    remedy = "Return a list of groups, each a list of gradient names or of places in the list it was given."
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise _failed(policy, f"returned {given!r:.60}, no groups", remedy)
+    groups: list[list[object]] = []
+    for number, group in enumerate(given):
+        if isinstance(group, str) or not isinstance(group, Iterable):
+            raise _failed(policy, f"returned {group!r:.60} as group {number}", remedy)
+        groups.append(list(group))
+    return groups
+
+
+def _place(policy: Policy, member: object, number: int, ordered: Sequence[Gradient], places: dict[str, int]) -> int:
+    """Where a member of group `number` stands among the gradients that the planner was given."""
+    if isinstance(member, str):
+        if member in places:
+            return places[member]
+        raise _failed(
+            policy,
+            f"has a tensor {member} in group {number}, which this model does not reduce",
+            _remedy(policy, f"The first of its {len(ordered)} tensors is {ordered[0].name}."),
+        )
+    try:
+        place = None if isinstance(member, bool) else operator.index(member)  # type: ignore[arg-type]
+    except TypeError:
+        place = None
+    if place is None or not 0 <= place < len(ordered):
+        raise _failed(
+            policy,
+            f"has {member!r:.60} in group {number}",
+            f"Give names or whole numbers from 0 to {len(ordered) - 1}.",
+        )
+    return places[ordered[place].name]
+
+
+def _check_groups(policy: Policy, groups: list[list[int]], gradients: Sequence[Gradient], max_group_bytes: int) -> None:
+    once = _remedy(policy, "Put every tensor into exactly one group.")
+    group_of: dict[int, int] = {}
+    for number, group in enumerate(groups):
+        if not group:
+            raise _failed(policy, f"made an empty group, number {number}", _remedy(policy, "Leave empty groups out."))
+        for index in group:
+            if index in group_of:
+                where = f"groups {group_of[index]} and {number}" if group_of[index] != number else f"group {number}"
+                raise _failed(policy, f"repeats the tensor {gradients[index].name}, in {where}", once)
+            group_of[index] = number
+        size_bytes = sum(gradients[index].bytes for index in group)
+        if len(group) > 1 and 0 < max_group_bytes < size_bytes:
+            raise _failed(
+                policy,
+                f"made group {number} (from tensor {gradients[group[0]].name} on) of {size_bytes:,} bytes; "
+                f"{max_group_bytes:,} are allowed",
+                _remedy(policy, "Make smaller groups, or raise that limit."),
+            )
+    missing = [gradient.name for index, gradient in enumerate(gradients) if index not in group_of]
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise _failed(policy, f"omits the tensor {missing[0]}{others}", once)
+
+
+def _remedy(policy: Policy, for_function: str) -> str:
+    if policy.keeps_order:  # a plan from a file
+        return "That plan was made for another model: record this one and write a new plan with `paceline plan`."
+    return for_function

@@ -1,0 +1,84 @@
+"""hvd.fusion_report(): what merging does at present, what was expected of it, and what it measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paceline.fusion.control import chosen
+from paceline.fusion.driver import EXPECTED
+
+
+@dataclass(frozen=True)
+class FusionReport:
+    """Merging in one process set, as this rank sees it. Times in seconds, sizes in bytes; None: not known (yet).
+
+    - `policy`: what this rank asked for; "threshold" is Horovod's own merging.
+    - `state`: "off"; "active" (a plan is followed); on the first rank also the states of `paceline.fusion.driver`
+      ("agreeing", "warming", "sweeping", "measuring", "offering", "refused"), on the others "waiting". `reason` says
+      why merging is refused.
+    - `version`: counts plans, 0 before the first. `groups`: names of the tensors of each message, in order of sending.
+    - `a_s`, `b_s_per_byte`: a message of n bytes takes a_s + b_s_per_byte * n, after one coordination round of
+      `coordination_s`, as measured before this plan.
+    - `predicted_step_s`, `predicted_exposed_s` (communication after the last gradient), and
+      `predicted_stock_step_s`, the same under Horovod's own merging.
+    - `measured_step_s`, `measured_exposed_s`: medians over the last `steps` steps, of this rank.
+    - `timeouts`: groups that were let go incomplete, because no gradient came for PACELINE_GATE_TIMEOUT_MS.
+    """
+
+    policy: str
+    state: str
+    reason: str = ""
+    version: int = 0
+    groups: list[list[str]] = field(default_factory=list)
+    group_bytes: list[int] = field(default_factory=list)
+    a_s: float | None = None
+    b_s_per_byte: float | None = None
+    coordination_s: float | None = None
+    predicted_step_s: float | None = None
+    predicted_exposed_s: float | None = None
+    predicted_stock_step_s: float | None = None
+    measured_step_s: float | None = None
+    measured_exposed_s: float | None = None
+    steps: int = 0
+    timeouts: int = 0
+
+
+def report(library: str, process_set: int = 0) -> FusionReport:
+    """The report of this rank; `library` is "torch" or "tensorflow", whose Horovod must be loaded (ValueError)."""
+    from paceline.attach import loaded
+
+    control = chosen(loaded(library))
+    if control is None or control.policy is None or not control.policy.makes_plans:
+        return FusionReport("threshold", "off")
+    bridge = control.bridge
+    plan, status, driver = bridge.plan(process_set), bridge.status(process_set), control.drivers.get(process_set)
+    if plan is None or status is None:
+        return FusionReport(control.policy.name, "off", f"there is no process set {process_set} on this rank")
+    groups: list[list[str]] = [[] for _ in range(max(plan.group_of, default=-1) + 1)]
+    group_bytes = [0] * len(groups)
+    for tensor, group in zip(plan.tensors, plan.group_of, strict=False):
+        if group >= 0:
+            groups[group].append(tensor.name)
+            group_bytes[group] += tensor.bytes
+    waiting = driver.state.value if driver else "waiting"
+    state = "active" if plan.active else waiting
+    expected = dict(zip(EXPECTED, plan.expected, strict=False)) if plan.active else {}
+    own = bridge.own(process_set)
+    return FusionReport(
+        policy=control.policy.name,
+        state=state,
+        reason=driver.reason if driver else "",
+        version=plan.version,
+        groups=groups,
+        group_bytes=group_bytes,
+        a_s=expected.get("a_s"),
+        b_s_per_byte=expected.get("b_s_per_byte"),
+        coordination_s=expected.get("coordination_s"),
+        predicted_step_s=expected.get("step_s"),
+        predicted_exposed_s=expected.get("exposed_s"),
+        predicted_stock_step_s=expected.get("stock_step_s"),
+        measured_step_s=own.step_s if own.step_s >= 0 else None,
+        measured_exposed_s=own.exposed_s if own.exposed_s >= 0 else None,
+        steps=own.steps,
+        timeouts=status.expired,
+    )
