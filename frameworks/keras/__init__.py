@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.fusion.adapters import FusionReport as FusionReport
+from paceline.fusion.adapters import reporter
 from paceline.keras import callbacks as callbacks
 from paceline.keras import elastic as elastic
-from paceline.keras.backend import horovod_module
+from paceline.keras.backend import horovod_module, keras
 from paceline.keras.operations import allgather as allgather
 from paceline.keras.operations import allreduce as allreduce
 from paceline.keras.operations import broadcast as broadcast
@@ -21,8 +23,11 @@ from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimize
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
 
+fusion_report = reporter(keras.backend.backend())
+
 _OURS = [
     "DistributedOptimizer",
+    "FusionReport",
     "PartialDistributedOptimizer",
     "allgather",
     "allreduce",
@@ -31,6 +36,7 @@ _OURS = [
     "broadcast_variables",
     "callbacks",
     "elastic",
+    "fusion_report",
     "load_model",
     "reducescatter",
 ]

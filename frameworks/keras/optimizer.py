@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
 
@@ -25,6 +26,7 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
+    fusion: Any = None,
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -49,11 +51,14 @@ def DistributedOptimizer(
             old name.
         process_set: average over these ranks only.
         scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
+        fusion: how gradients are merged into messages (docs/fusion.md), for all operations of this process; None: as
+            PACELINE_FUSION says.
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
     """
     if op not in (hvd.Average, hvd.Sum):
         raise UserError(f"op={op} cannot be used for gradients of Keras.", "Use op=hvd.Average or op=hvd.Sum.")
+    fuse(keras.backend.backend(), fusion)
     return wrapping.distribute(
         optimizer,
         settings.Settings(

@@ -1,19 +1,29 @@
 """TensorFlow: `import paceline.tensorflow as hvd` in place of `import horovod.tensorflow as hvd`.
 
 Everything public in horovod.tensorflow is here. `DistributedGradientTape`, `PartialDistributedGradientTape` and
-`DistributedOptimizer` are ours, with Horovod's arguments.
+`DistributedOptimizer` are ours, with Horovod's arguments; `fusion_report` is new.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from paceline.fusion.adapters import FusionReport as FusionReport
+from paceline.fusion.adapters import reporter
 from paceline.tensorflow.host import horovod_tensorflow
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.tensorflow.tape import DistributedGradientTape as DistributedGradientTape
 from paceline.tensorflow.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
 
-_OURS = ["DistributedGradientTape", "DistributedOptimizer", "PartialDistributedGradientTape"]
+fusion_report = reporter("tensorflow")
+
+_OURS = [
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "FusionReport",
+    "PartialDistributedGradientTape",
+    "fusion_report",
+]
 
 __all__ = sorted({*_OURS, *(name for name in dir(horovod_tensorflow) if not name.startswith("_"))})
 

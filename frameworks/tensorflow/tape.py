@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.errors import UserError
+from paceline.fusion.adapters import fuse
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
 
@@ -88,6 +89,7 @@ def DistributedGradientTape(
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
     name: str = "DistributedGradientTape",
+    fusion: Any = None,
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -98,8 +100,10 @@ def DistributedGradientTape(
 
     Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
     place of the source in the list behind it. Two tapes whose gradients travel at the same time, in different
-    tf.functions, need different names. Raises UserError for settings that cannot be used.
+    tf.functions, need different names. `fusion`: how gradients are merged into messages (docs/fusion.md); None: as
+    PACELINE_FUSION says. Raises UserError for settings that cannot be used.
     """
+    fuse("tensorflow", fusion)
     if isinstance(gradtape, _Distributed):
         raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
     choices = settings.Settings(

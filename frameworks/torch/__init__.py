@@ -1,13 +1,15 @@
 """PyTorch: `import paceline.torch as hvd` in place of `import horovod.torch as hvd`.
 
 Everything public in horovod.torch is here. `DistributedOptimizer` and `broadcast_optimizer_state` are ours, with
-Horovod's arguments.
+Horovod's arguments; `fusion_report` is new.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from paceline.fusion.adapters import FusionReport as FusionReport
+from paceline.fusion.adapters import reporter
 from paceline.torch.amp import combine_before_unscaling
 from paceline.torch.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.errors import UsageError as UsageError
@@ -16,7 +18,16 @@ from paceline.torch.state import broadcast_optimizer_state as broadcast_optimize
 from paceline.torch.state import register_elastic_handler
 from paceline.torch.wrapper import WrappedOptimizer as WrappedOptimizer
 
-_OURS = ["DistributedOptimizer", "UsageError", "WrappedOptimizer", "broadcast_optimizer_state"]
+fusion_report = reporter("torch")
+
+_OURS = [
+    "DistributedOptimizer",
+    "FusionReport",
+    "UsageError",
+    "WrappedOptimizer",
+    "broadcast_optimizer_state",
+    "fusion_report",
+]
 
 __all__ = sorted({*_OURS, *(name for name in dir(horovod_torch) if not name.startswith("_"))})
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.fusion.adapters import fuse
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange import SyncExchange
 from paceline.torch.groups import form_groups
@@ -36,6 +37,7 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[Tensor]] | None = None,
     sparse_as_dense: bool = False,
     process_set: Any = horovod.global_process_set,
+    fusion: Any = None,
 ) -> torch.optim.Optimizer:
     """Make `optimizer` use gradients that are combined over all ranks.
 
@@ -58,17 +60,21 @@ def DistributedOptimizer(
     - `groups`: a number of groups, or lists of parameters; gradients of one group travel together.
     - `sparse_as_dense`: sparse gradients travel as dense ones and come back sparse.
     - `process_set`: the ranks to combine over; on other ranks the optimizer acts alone.
+    - `fusion`: how gradients are merged into messages: "optimal", "mgwfbp", "single", "none", "threshold" (Horovod's
+      own) or a policy of your own (docs/fusion.md); the same on all ranks. It holds for all operations of this process
+      and goes before PACELINE_FUSION. None: what that variable says.
 
     Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
 
     Raises UsageError (a ValueError) for arguments that cannot be used, for an optimizer that is wrapped already, and
-    before hvd.init().
+    before hvd.init(); UserError for an unknown fusion policy.
     """
     _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor, process_set)
     if num_groups != 0:
         warnings.warn("num_groups is the old name of groups; use groups.", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     names = ParameterNames(optimizer.param_groups, named_parameters)
+    fuse("torch", fusion)
     if op == horovod.Adasum and horovod.size() > 1:
         return _adasum(optimizer, names, compression, backward_passes_per_step, process_set)
 

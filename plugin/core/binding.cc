@@ -1,10 +1,11 @@
 // The Python face of the core: conversions only.
 
+#include "core/binding.h"
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "core/automatic_names.h"
-#include "core/binding.h"
 #include "core/recorder.h"
 
 namespace py = pybind11;

@@ -114,7 +114,7 @@ def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
 
 
 def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -> None:
-    """What a wrapper's argument `fusion` asks for; None leaves everything as it is.
+    """What a wrapper's argument `fusion` asks for, for every gradient of this process; None changes nothing.
 
     Raises UserError for an unknown policy and where autotuning is on.
     """

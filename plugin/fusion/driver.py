@@ -17,6 +17,7 @@ the same place in the sequence of operations on all ranks (bridge/calls.h).
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class Driver:
         if not (status.agreed and status.plans):
             self._disagree(status)
             return
-        step = {
+        steps: dict[State, Callable[[Status], None]] = {
             State.AGREEING: self._agreeing,
             State.WARMING: self._warming,
             State.SWEEPING: self._sweeping,
@@ -107,9 +108,9 @@ class Driver:
             State.OFFERING: self._offering,
             State.ACTIVE: self._active,
             State.WATCHING: self._watching,
-            State.REFUSED: lambda _: None,
-        }[self.state]
-        step(status)
+        }
+        if self.state is not State.REFUSED:
+            steps[self.state](status)
 
     def _go(self, state: State, until: int) -> None:
         self.state, self._until = state, until
@@ -220,7 +221,7 @@ class Driver:
             "messages": float(chosen.messages),
         }
         at = sorted(at for at in measured.ready_s if at is not None)
-        pause_s = max((after - before for before, after in zip(at, at[1:], strict=False)), default=0.0)
+        pause_s = max((after - before for before, after in itertools.pairwise(at)), default=0.0)
         patience_s = max(self._limits.gate_timeout_s, PATIENCE_PAUSES * pause_s)
         self._version = max(self._version, status.version) + 1
         self._bridge.ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from paceline.trace import Collective, RankTrace, Step, Tensor, Trace
 
 ALLREDUCE = "allreduce"
 WARM_UP_STEPS = 3  # connections are made and caches filled meanwhile
+MOST_STEPS = 200  # of the latest; more make no median better
 NEARLY_ALL = 0.9  # of the steps; a tensor in fewer is no part of the model's every step
 METRIC_BYTES = 64  # an average of a loss, not a gradient
 FEW_SAMPLES = 5
@@ -86,20 +88,25 @@ def measure(recorded: Trace, cycle_s: float) -> Measurements:
 
 
 class _Rank:
-    """One rank's trace without the first steps, and its tensors by name."""
+    """The steps of one rank's trace that count, and the tensors that are reduced in them by name."""
 
     def __init__(self, one: RankTrace) -> None:
         self.trace = one
         last = one.steps[-1].index if one.steps else 0
-        self.steps = [step for step in one.steps if step.index >= min(WARM_UP_STEPS, last)]
+        self.steps = [step for step in one.steps if step.index >= min(WARM_UP_STEPS, last)][-MOST_STEPS:]
         reduced = {tensor for step in self.steps for tensor in _reduced(step)}
         self.tensors = {one.tensors[number].name: one.tensors[number] for number in sorted(reduced)}
+        # For each step, when the tensors that are reduced in it arrived, by name.
+        self.arrivals = [
+            {one.tensors[each.tensor].name: each.time_s for each in step.arrivals if each.tensor in reduced_here}
+            for step in self.steps
+            for reduced_here in [_reduced(step)]
+        ]
 
-    def arrivals(self, step: Step) -> dict[str, float]:
-        """When the tensors that are reduced in the step arrived, by name."""
-        reduced = _reduced(step)
-        names = self.trace.tensors
-        return {names[one.tensor].name: one.time_s for one in step.arrivals if one.tensor in reduced}
+    def carriers(self, step: Step, names: set[str]) -> list[Collective]:
+        """The messages of the step that carried any tensor of `names`."""
+        tensors = self.trace.tensors
+        return [one for one in step.collectives if any(tensors[number].name in names for number in one.tensors)]
 
 
 def _reduced(step: Step) -> set[int]:
@@ -125,12 +132,12 @@ def _main_set(tensors: Iterable[Tensor]) -> int:
 def _planned(ranks: Sequence[_Rank], known: dict[str, Tensor], main_set: int, left_out: dict[str, str]) -> set[str]:
     """The names of the tensors that are gradients; the others go to `left_out` with the reason."""
     names = set()
+    shares = _shares_of_steps(ranks)
     for name, tensor in known.items():
-        share = _share_of_steps(ranks, name)
         if tensor.process_set != main_set:
             left_out[name] = f"of process set {tensor.process_set}; planned for is set {main_set}, which reduces most"
-        elif share < NEARLY_ALL:
-            left_out[name] = f"in {share:.0%} of the steps only"
+        elif shares[name] < NEARLY_ALL:
+            left_out[name] = f"in {shares[name]:.0%} of the steps only"
         else:
             names.add(name)
     for name in _metrics(ranks, names, known):
@@ -139,14 +146,14 @@ def _planned(ranks: Sequence[_Rank], known: dict[str, Tensor], main_set: int, le
     return names
 
 
-def _share_of_steps(ranks: Sequence[_Rank], name: str) -> float:
-    """The least share of a rank's steps that the tensor arrived in; ranks outside its process set do not count."""
-    shares = []
+def _shares_of_steps(ranks: Sequence[_Rank]) -> dict[str, float]:
+    """The least share of a rank's steps that each tensor arrived in; ranks outside its process set do not count."""
+    shares: dict[str, float] = {}
     for rank in ranks:
-        if name in rank.tensors:
-            present = sum(name in rank.arrivals(step) for step in rank.steps)
-            shares.append(present / len(rank.steps))
-    return min(shares, default=0.0)
+        counts = Counter(name for arrivals in rank.arrivals for name in arrivals)
+        for name in rank.tensors:
+            shares[name] = min(shares.get(name, 1.0), counts[name] / len(rank.steps))
+    return shares
 
 
 def _metrics(ranks: Sequence[_Rank], names: set[str], known: dict[str, Tensor]) -> set[str]:
@@ -163,28 +170,23 @@ def _metrics(ranks: Sequence[_Rank], names: set[str], known: dict[str, Tensor]) 
 
 def _last(rank: _Rank, names: set[str]) -> str | None:
     """The tensor that most often arrives last."""
-    counts: dict[str, int] = {}
-    for step in rank.steps:
-        arrivals = {name: time_s for name, time_s in rank.arrivals(step).items() if name in names}
+    counts: Counter[str] = Counter()
+    for every in rank.arrivals:
+        arrivals = {name: time_s for name, time_s in every.items() if name in names}
         if arrivals:
-            last = max(arrivals, key=lambda name: arrivals[name])
-            counts[last] = counts.get(last, 0) + 1
-    return max(counts, key=lambda name: counts[name], default=None)
+            counts[max(arrivals, key=lambda name: arrivals[name])] += 1
+    return counts.most_common(1)[0][0] if counts else None
 
 
 def _waits(rank: _Rank, name: str, names: set[str]) -> bool:
     """Whether the tensor arrives after the messages of all others of `names` have ended, in nearly all steps."""
+    others = names - {name}
     steps = waits = 0
-    for step in rank.steps:
-        arrived_s = rank.arrivals(step).get(name)
-        ends_s = [
-            one.end_s
-            for one in step.collectives
-            if any(rank.trace.tensors[tensor].name in names - {name} for tensor in one.tensors)
-        ]
-        if arrived_s is not None and ends_s:
+    for step, arrivals in zip(rank.steps, rank.arrivals, strict=True):
+        ends_s = [one.end_s for one in rank.carriers(step, others)]
+        if name in arrivals and ends_s:
             steps += 1
-            waits += arrived_s >= max(ends_s)
+            waits += arrivals[name] >= max(ends_s)
     return steps > 0 and waits >= NEARLY_ALL * steps
 
 
@@ -194,10 +196,11 @@ def _gradients(ranks: Sequence[_Rank], names: set[str]) -> tuple[Gradient, ...]:
     tensors: dict[str, Tensor] = {}
     for rank in ranks:
         delays_s: dict[str, list[float]] = {}
-        for step in rank.steps:
-            arrivals = {name: time_s for name, time_s in rank.arrivals(step).items() if name in names}
+        for every in rank.arrivals:
+            arrivals = {name: time_s for name, time_s in every.items() if name in names}
+            first_s = min(arrivals.values(), default=0.0)
             for name, time_s in arrivals.items():
-                delays_s.setdefault(name, []).append(time_s - min(arrivals.values()))
+                delays_s.setdefault(name, []).append(time_s - first_s)
         for name, values in delays_s.items():
             ready_s[name] = max(ready_s.get(name, 0.0), median(values))
             tensors[name] = rank.tensors[name]
@@ -214,14 +217,12 @@ def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float]:
     """The median finish of a step, and the median number of messages that carried gradients."""
     finishes_s, counts = [], []
     for rank in ranks:
-        for step in rank.steps:
-            carried = [
-                one for one in step.collectives if names & {rank.trace.tensors[number].name for number in one.tensors}
-            ]
-            arrivals_s = [time_s for name, time_s in rank.arrivals(step).items() if name in names]
-            if carried and arrivals_s:
-                finishes_s.append(max(one.end_s for one in carried) - min(arrivals_s))
-                counts.append(len(carried))
+        for step, arrivals in zip(rank.steps, rank.arrivals, strict=True):
+            carriers = rank.carriers(step, names)
+            arrivals_s = [time_s for name, time_s in arrivals.items() if name in names]
+            if carriers and arrivals_s:
+                finishes_s.append(max(one.end_s for one in carriers) - min(arrivals_s))
+                counts.append(len(carriers))
     return median(finishes_s), float(median(counts))
 
 

@@ -1,0 +1,109 @@
+"""Random sizes, orders, delays and plans, for long: nothing hangs, nothing is mixed up, every sum is exact."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+
+from integration_tests.support.merging import ByHand
+from integration_tests.support.ranks import ranks
+
+STEPS = 2000
+PLAN_STEPS = 20
+TENSORS = 11
+
+
+def _sizes(label: str) -> dict[str, int]:
+    same = random.Random(99)  # the same sizes on every rank
+    return {f"stress.{label}.{n}": same.choice([1, 3, 17, 100, 1001, 4099]) for n in range(TENSORS)}
+
+
+def _random_groups(names: list[str], chance: random.Random) -> list[list[str]]:
+    """Any partition, of neighbours or not, with some tensors left out."""
+    shuffled = [name for name in names if chance.random() < 0.9]
+    if chance.random() < 0.5:
+        chance.shuffle(shuffled)
+    count = chance.randint(1, max(1, len(shuffled)))
+    groups: list[list[str]] = [[] for _ in range(count)]
+    for name in shuffled:
+        groups[chance.randrange(count)].append(name)
+    return [group for group in groups if group]
+
+
+def _value(rank: int, step: int, number: int) -> float:
+    return float((rank + 1) * 1000 + step % 100 + number)
+
+
+def _total(size: int, step: int, number: int) -> float:
+    return sum(_value(rank, step, number) for rank in range(size))
+
+
+@ranks(4, timeout_s=400)
+def test_torch_sums_are_exact_whatever_the_plan(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hand = ByHand("torch")
+    hand.begin()
+    hand.agreed()
+    own, plans = random.Random(1000 + rank), random.Random(7)
+    sizes = _sizes("torch")
+    names = list(sizes)
+    for step in range(STEPS):
+        if rank == 0 and step and step % PLAN_STEPS == 0:
+            hand.send(_random_groups(hand.names("stress.torch"), plans), patience_s=0.5)
+        order = names.copy()
+        own.shuffle(order)
+        handles = {}
+        for name in order:
+            if own.random() < 0.02:
+                time.sleep(own.random() * 0.003)
+            number = names.index(name)
+            tensor = torch.full((sizes[name],), _value(rank, step, number))
+            handles[name] = hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
+        own.shuffle(order)
+        for name in order:
+            result = hvd.synchronize(handles[name])
+            expected = _total(size, step, names.index(name))
+            assert (result == expected).all(), f"step {step}, {name}: {result[:3]}, expected {expected}"
+    versions = hvd.allgather(torch.tensor([hand.state().version]), name="stress.torch.versions")
+    assert versions.tolist() == [STEPS // PLAN_STEPS - 1] * size
+    hand.end()
+
+
+@ranks(4, timeout_s=400)
+def test_tensorflow_sums_are_exact_whatever_the_plan(rank: int, size: int) -> None:
+    """All operations stand in one tf.function; its threads run them in an order of their own."""
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    hvd.init()
+    hand = ByHand("tensorflow")
+    hand.begin()
+    hand.agreed()
+    own, plans = random.Random(2000 + rank), random.Random(8)
+    sizes = _sizes("tensorflow")
+    names = list(sizes)
+
+    @tf.function(reduce_retracing=True)
+    def exchange(first: tf.Tensor) -> list[tf.Tensor]:
+        return [
+            hvd.allreduce(tf.fill([sizes[name]], first + float(number)), name=name, op=hvd.Sum)
+            for number, name in enumerate(names)
+        ]
+
+    for step in range(STEPS):
+        if rank == 0 and step and step % PLAN_STEPS == 0:
+            hand.send(_random_groups(hand.names("stress.tensorflow"), plans), patience_s=0.5)
+        if own.random() < 0.1:
+            time.sleep(own.random() * 0.005)
+        results = exchange(tf.constant(_value(rank, step, 0)))
+        for number, result in enumerate(results):
+            expected = _total(size, step, number)
+            assert (result.numpy() == expected).all(), f"step {step}, {names[number]}: expected {expected}"
+    versions = np.ravel(hvd.allgather(tf.constant([hand.state().version]), name="stress.tensorflow.versions"))
+    assert versions.tolist() == [STEPS // PLAN_STEPS - 1] * size
+    hand.end()

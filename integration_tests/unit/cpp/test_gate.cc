@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "core/gate.h"
+#include "doctest/doctest.h"
+
+using paceline::core::Gate;
+using Numbers = std::vector<int32_t>;
+
+namespace {
+
+constexpr int64_t kPatience = 100;
+
+Gate Following(Numbers group_of) {
+  Gate gate;
+  REQUIRE(gate.Follow(std::move(group_of), kPatience).empty());
+  return gate;
+}
+
+}  // namespace
+
+TEST_CASE("a group goes when its last member comes, in the order of coming") {
+  auto gate = Following({0, 0, 0, 1});
+  CHECK(gate.Arrive(2, 1).empty());
+  CHECK(gate.Arrive(0, 2).empty());
+  CHECK(gate.holding());
+  CHECK(gate.Arrive(1, 3) == Numbers{2, 0, 1});
+  CHECK_FALSE(gate.holding());
+  CHECK(gate.Arrive(3, 4) == Numbers{3});
+}
+
+TEST_CASE("a tensor that is offered passes every time it is seen, and is held again in the next round") {
+  auto gate = Following({0, 0});
+  gate.Arrive(0, 1);
+  gate.Arrive(1, 2);
+  CHECK(gate.Arrive(0, 3) == Numbers{0});
+  CHECK(gate.Arrive(1, 4) == Numbers{1});
+  gate.Performed(0);
+  CHECK(gate.Arrive(0, 5).empty());
+  CHECK(gate.Arrive(1, 6) == Numbers{1});
+  gate.Performed(1);
+  CHECK(gate.Arrive(1, 7) == Numbers{0, 1});
+}
+
+TEST_CASE("tensors without a group and tensors that no plan knows pass") {
+  auto gate = Following({-1, 0, 0});
+  CHECK(gate.Arrive(0, 1) == Numbers{0});
+  CHECK(gate.Arrive(17, 1) == Numbers{17});
+  CHECK(Gate().Arrive(3, 1) == Numbers{3});
+}
+
+TEST_CASE("nothing is held for longer than the patience after the last arrival") {
+  auto gate = Following({0, 0, 0, 1, 1});
+  gate.Arrive(0, 10);
+  gate.Arrive(3, 20);
+  CHECK(gate.Expire(20 + kPatience - 1).empty());
+  CHECK(gate.Expire(20 + kPatience) == Numbers{0, 3});
+  CHECK(gate.expired() == 2);
+  // The rest of that round passes at once.
+  CHECK(gate.Arrive(1, 130) == Numbers{1});
+  CHECK(gate.Arrive(2, 131) == Numbers{2});
+  // The next round is held again.
+  for (int32_t t = 0; t < 3; ++t) {
+    gate.Performed(t);
+  }
+  CHECK(gate.Arrive(1, 140).empty());
+}
+
+TEST_CASE("a member that comes again begins a new round and lets go what is held") {
+  auto gate = Following({0, 0, 0});
+  gate.Arrive(0, 1);
+  CHECK(gate.Expire(1 + kPatience) == Numbers{0});
+  gate.Performed(0);
+  CHECK(gate.Arrive(0, 200).empty());  // collecting again
+  CHECK(gate.Arrive(1, 201).empty());
+  CHECK(gate.Arrive(2, 202) == Numbers{0, 1, 2});
+}
+
+TEST_CASE("a group whose members do not come together is left open after three strikes, until the plan changes") {
+  auto gate = Following({0, 0});
+  int64_t now = 0;
+  for (int strike = 0; strike < Gate::kMostStrikes; ++strike) {
+    CHECK(gate.Arrive(0, now).empty());
+    now += kPatience;
+    CHECK(gate.Expire(now) == Numbers{0});
+    gate.Performed(0);
+  }
+  CHECK(gate.Arrive(0, now) == Numbers{0});
+  CHECK(gate.expired() == Gate::kMostStrikes);
+  gate.Performed(0);
+  CHECK(gate.Follow({0, 0}, kPatience).empty());
+  CHECK(gate.Arrive(0, now).empty());
+}
+
+TEST_CASE("a change of plan lets go what is held and counts what is on its way as seen") {
+  auto gate = Following({0, 0, 1, 1});
+  gate.Arrive(0, 1);
+  gate.Arrive(2, 1);
+  gate.Arrive(3, 1);  // 2 and 3 are offered
+  CHECK(gate.Follow({0, 1, 0, 1}, kPatience) == Numbers{0});
+  // 0 and 2 are offered and one group: a round of theirs is over. 1 waits for 3, which is on its way already.
+  CHECK(gate.Arrive(1, 2) == Numbers{1});
+  gate.Performed(0);
+  CHECK(gate.Arrive(0, 3).empty());
+}
+
+TEST_CASE("a release lets everything go") {
+  auto gate = Following({0, 0, 1, 1});
+  gate.Arrive(2, 1);
+  gate.Arrive(0, 1);
+  CHECK(gate.Release() == Numbers{0, 2});
+  CHECK_FALSE(gate.holding());
+}
+
+TEST_CASE("whatever comes goes exactly once, in any order and under any plans") {
+  std::mt19937 random(42);
+  constexpr int32_t kTensors = 9;
+  Gate gate;
+  std::vector<int> inside(kTensors, 0);  // handed in and not let through
+  int64_t now = 0;
+  auto let = [&](const Numbers& numbers) {
+    for (const int32_t number : numbers) {
+      REQUIRE(inside[number] == 1);
+      inside[number] = 0;
+    }
+  };
+  for (int step = 0; step < 3000; ++step) {
+    if (step % 7 == 0) {
+      Numbers group_of(kTensors);
+      for (auto& group : group_of) {
+        group = static_cast<int32_t>(random() % 4) - 1;
+      }
+      // Groups are numbered without gaps.
+      const std::set<int32_t> used(group_of.begin(), group_of.end());
+      for (auto& group : group_of) {
+        group = group < 0 ? -1 : static_cast<int32_t>(std::distance(used.upper_bound(-1), used.find(group)));
+      }
+      let(gate.Follow(group_of, kPatience));
+    }
+    Numbers order(kTensors);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    order.resize(1 + random() % kTensors);  // the others are unused in this step
+    for (const int32_t tensor : order) {
+      inside[tensor] = 1;
+      let(gate.Arrive(tensor, ++now));
+    }
+    now += kPatience;
+    let(gate.Expire(now));
+    REQUIRE_FALSE(gate.holding());
+    REQUIRE(std::count(inside.begin(), inside.end(), 1) == 0);
+    for (const int32_t tensor : order) {
+      gate.Performed(tensor);
+    }
+  }
+}

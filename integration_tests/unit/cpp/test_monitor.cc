@@ -1,0 +1,98 @@
+#include <string>
+#include <vector>
+
+#include "core/monitor.h"
+#include "doctest/doctest.h"
+
+using paceline::core::Monitor;
+using paceline::core::ReducedTensor;
+
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+// A step that begins at `start`: tensor n appears 10 n ms later, and all are reduced together until 5 ms after that.
+void Make(Monitor& monitor, const std::vector<ReducedTensor>& tensors, int64_t start_ms) {
+  int64_t at_ms = start_ms;
+  for (const auto& tensor : tensors) {
+    monitor.Arrived(tensor.name, at_ms * kMs);
+    at_ms += 10;
+  }
+  monitor.Coordinated((at_ms - 10) * kMs, (at_ms - 9) * kMs);
+  monitor.Reduced(tensors, 12, (at_ms - 9) * kMs, (at_ms - 5) * kMs);
+}
+
+}  // namespace
+
+TEST_CASE("tensors are numbered in the order in which they were first reduced") {
+  Monitor monitor;
+  monitor.Arrived("b", 1);  // not reduced yet: unknown
+  CHECK(monitor.NumberOf("b") == -1);
+  monitor.Reduced({{"b", 4, 0}, {"a", 8, 1}}, 12, 0, 1);
+  monitor.Reduced({{"c", 4, 0}, {"a", 16, 1}}, 20, 1, 2);
+  CHECK(monitor.NumberOf("b") == 0);
+  CHECK(monitor.NumberOf("a") == 1);
+  CHECK(monitor.NumberOf("c") == 2);
+  CHECK(monitor.tensors()[1].bytes == 16);
+  CHECK(monitor.messages().size() == 2);
+  CHECK(monitor.messages()[1].bytes == 20);
+}
+
+TEST_CASE("medians over the complete steps") {
+  Monitor monitor;
+  const std::vector<ReducedTensor> tensors = {{"x", 4, 0}, {"y", 4, 0}, {"z", 4, 0}};
+  monitor.Reduced(tensors, 12, 0, 1);
+  for (int64_t step = 0; step < 8; ++step) {
+    Make(monitor, tensors, 100 * step);
+  }
+  const auto measured = monitor.Measure();
+  CHECK(monitor.steps() == 8);
+  CHECK(measured.steps == 7);  // the last one may not be over
+  CHECK(measured.ready_s[0] == doctest::Approx(0));
+  CHECK(measured.ready_s[1] == doctest::Approx(0.010));
+  CHECK(measured.ready_s[2] == doctest::Approx(0.020));
+  CHECK(measured.step_s == doctest::Approx(0.100));
+  CHECK(measured.exposed_s == doctest::Approx(0.005));
+  CHECK(measured.coordination_s == doctest::Approx(0.001));
+}
+
+TEST_CASE("a tensor that is missing in some steps is irregular") {
+  Monitor monitor;
+  const std::vector<ReducedTensor> all = {{"x", 4, 0}, {"y", 4, 0}}, some = {{"x", 4, 0}};
+  monitor.Reduced(all, 8, 0, 1);
+  for (int64_t step = 0; step < 20; ++step) {
+    Make(monitor, step % 3 == 0 ? some : all, 100 * step);
+  }
+  const auto measured = monitor.Measure();
+  CHECK(measured.ready_s[0] >= 0);
+  CHECK(measured.ready_s[1] < 0);
+}
+
+TEST_CASE("nothing is known before a step is over, nor after a restart") {
+  Monitor monitor;
+  const std::vector<ReducedTensor> tensors = {{"x", 4, 0}};
+  monitor.Reduced(tensors, 4, 0, 1);
+  Make(monitor, tensors, 0);
+  CHECK(monitor.Measure().steps == 0);
+  CHECK(monitor.Measure().step_s < 0);
+  Make(monitor, tensors, 100);
+  CHECK(monitor.Measure().steps == 1);
+  monitor.Restart();
+  CHECK(monitor.Measure().steps == 0);
+  CHECK(monitor.messages().empty());
+  CHECK(monitor.NumberOf("x") == 0);
+  // The end of a message whose step was forgotten belongs nowhere.
+  monitor.Reduced(tensors, 4, 0, 500 * kMs);
+  Make(monitor, tensors, 600);
+  Make(monitor, tensors, 700);
+  CHECK(monitor.Measure().exposed_s == doctest::Approx(0.005));
+}
+
+TEST_CASE("memory is bounded") {
+  Monitor monitor;
+  for (size_t n = 0; n < Monitor::kMostTensors + 10; ++n) {
+    monitor.Reduced({{"noname." + std::to_string(n), 4, 0}}, 4, 0, 1);
+  }
+  CHECK(monitor.tensors().size() == Monitor::kMostTensors);
+  CHECK(monitor.messages().size() == Monitor::kMessages);
+}
