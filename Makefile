@@ -33,7 +33,8 @@ PYTEST := $(PY) -m pytest -q --durations 10 $(PYTEST_ARGS)
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h)
 HOST := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/host/*.py plugin/host/*.cmake \
                            plugin/host/shims/*.py)
-CPP := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h integration_tests/unit/cpp/*.cc)
+CPP := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h integration_tests/unit/cpp/*.cc \
+                 integration_tests/unit/cpp/*.h)
 
 .PHONY: help demo test unit test-cpp soak mends idle upstream lint lint-style lint-types lint-cpp lint-tidy clean
 .DELETE_ON_ERROR:

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "host": ("paceline.launch.host:host_command", "Build, install and check the Horovod that Paceline runs in."),
     "run": ("paceline.launch.run:run_command", "horovodrun with Paceline's options."),
     "record": ("paceline.launch.record:record_command", "Run an unmodified script and trace its communication."),
+    "plan": ("paceline.launch.plan:plan_command", "Predict from a trace what each merging policy would take."),
     "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
     "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),

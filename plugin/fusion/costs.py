@@ -60,8 +60,8 @@ def fit(samples: Sequence[tuple[float, float]], *, measured: bool = False) -> Co
     except ValueError as error:
         raise UserError(
             f"No cost can be fitted to {len(samples)} measured messages: {error}.",
-            "Give the cost with --cost A,B, or measure messages of several sizes: "
-            "HOROVOD_FUSION_THRESHOLD=0 sends every tensor alone.",
+            "Measure messages of several sizes: HOROVOD_FUSION_THRESHOLD=0 sends every tensor alone. `paceline plan` "
+            "also takes a cost with --cost A,B.",
         ) from None
 
 
