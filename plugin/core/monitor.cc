@@ -34,20 +34,20 @@ void Monitor::Arrived(const std::string& name, int64_t now_ns) {
     return;
   }
   const int32_t number = found->second;
-  if (steps_.empty() || last_step_[number] == begun_) {
+  if (steps_.empty() || last_[number].first == begun_) {
     Step step;
     step.start_ns = now_ns;
     Keep(steps_, std::move(step), kSteps + 1);
     ++begun_;
   }
-  steps_.back().arrivals.emplace_back(number, now_ns);
-  steps_.back().last_arrival_ns = now_ns;
-  last_step_[number] = begun_;
+  Step& step = steps_.back();
+  last_[number] = {begun_, step.arrivals.size()};
+  step.arrivals.push_back({number, now_ns, 0, step.waiting == 0 && !step.arrivals.empty()});
+  ++step.waiting;
 }
 
 void Monitor::Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, int64_t start_ns, int64_t end_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
-  int64_t step = 0;
   for (const auto& tensor : tensors) {
     auto found = numbers_.find(tensor.name);
     if (found == numbers_.end()) {
@@ -56,15 +56,18 @@ void Monitor::Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, 
       }
       found = numbers_.emplace(tensor.name, static_cast<int32_t>(tensors_.size())).first;
       tensors_.push_back(tensor);
-      last_step_.push_back(0);
+      last_.emplace_back(0, 0);
     }
     tensors_[found->second] = tensor;
-    step = std::max(step, last_step_[found->second]);
-  }
-  // Counted from the running step back: 0 is the running one.
-  const int64_t back = begun_ - step;
-  if (step > 0 && back < static_cast<int64_t>(steps_.size())) {
-    steps_[steps_.size() - 1 - static_cast<size_t>(back)].last_end_ns = end_ns;
+    const auto [step, place] = last_[found->second];
+    const int64_t back = begun_ - step;  // counted from the running step
+    if (step > 0 && back < static_cast<int64_t>(steps_.size())) {
+      Step& its_step = steps_[steps_.size() - 1 - static_cast<size_t>(back)];
+      if (its_step.arrivals[place].end_ns == 0) {
+        its_step.arrivals[place].end_ns = end_ns;
+        --its_step.waiting;
+      }
+    }
   }
   Keep(messages_, Message{bytes, end_ns - start_ns}, kMessages);
 }
@@ -102,6 +105,32 @@ int64_t Monitor::steps() const {
   return begun_;
 }
 
+std::vector<bool> Monitor::Regular(const std::vector<Seen>& seen, size_t complete) const {
+  const auto often = [&](size_t times, size_t of) {
+    return times >= std::max<size_t>(static_cast<size_t>(kRegular * static_cast<double>(of)), 1);
+  };
+  std::vector<bool> regular(seen.size());
+  std::vector<std::pair<double, size_t>> order;  // of appearance
+  for (size_t number = 0; number < seen.size(); ++number) {
+    regular[number] = often(seen[number].ready_ns.size(), complete);
+    if (regular[number]) {
+      order.emplace_back(MedianSeconds(seen[number].ready_ns), number);
+    }
+  }
+  std::sort(order.begin(), order.end());
+  size_t values = order.size();  // from this one on
+  for (size_t n = order.size(); n > 0 && tensors_[order[n - 1].second].bytes <= kValue_bytes; --n) {
+    const Seen& one = seen[order[n - 1].second];
+    if (one.alone > 0 && often(one.alone, one.ready_ns.size())) {
+      values = n - 1;
+    }
+  }
+  for (; values < order.size(); ++values) {
+    regular[order[values].second] = false;
+  }
+  return regular;
+}
+
 Measured Monitor::Measure() const {
   std::lock_guard<std::mutex> lock(mutex_);
   Measured measured;
@@ -111,20 +140,30 @@ Measured Monitor::Measure() const {
     return measured;
   }
   const size_t complete = steps_.size() - 1;  // the last one is still running
-  std::vector<std::vector<int64_t>> ready_ns(tensors_.size());
+  std::vector<Seen> seen(tensors_.size());
+  for (size_t s = 0; s < complete; ++s) {
+    for (const auto& arrival : steps_[s].arrivals) {
+      seen[arrival.number].ready_ns.push_back(arrival.at_ns - steps_[s].start_ns);
+      seen[arrival.number].alone += arrival.alone ? 1 : 0;
+    }
+  }
+  const auto regular = Regular(seen, complete);
   std::vector<int64_t> step_ns, exposed_ns;
   for (size_t s = 0; s < complete; ++s) {
-    const Step& step = steps_[s];
-    for (const auto& [number, at_ns] : step.arrivals) {
-      ready_ns[number].push_back(at_ns - step.start_ns);
+    int64_t last_arrival_ns = steps_[s].start_ns;
+    int64_t last_end_ns = last_arrival_ns;
+    for (const auto& arrival : steps_[s].arrivals) {
+      if (regular[arrival.number]) {
+        last_arrival_ns = std::max(last_arrival_ns, arrival.at_ns);
+        last_end_ns = std::max(last_end_ns, arrival.end_ns);
+      }
     }
-    step_ns.push_back(steps_[s + 1].start_ns - step.start_ns);
-    exposed_ns.push_back(std::max<int64_t>(step.last_end_ns - step.last_arrival_ns, 0));
+    step_ns.push_back(steps_[s + 1].start_ns - steps_[s].start_ns);
+    exposed_ns.push_back(std::max<int64_t>(last_end_ns - last_arrival_ns, 0));
   }
-  const auto needed = static_cast<size_t>(kRegular * static_cast<double>(complete));
-  for (size_t number = 0; number < ready_ns.size(); ++number) {
-    if (ready_ns[number].size() >= std::max<size_t>(needed, 1)) {
-      measured.ready_s[number] = MedianSeconds(std::move(ready_ns[number]));
+  for (size_t number = 0; number < seen.size(); ++number) {
+    if (regular[number]) {
+      measured.ready_s[number] = MedianSeconds(std::move(seen[number].ready_ns));
     }
   }
   measured.steps = static_cast<int64_t>(complete);

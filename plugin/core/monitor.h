@@ -32,7 +32,7 @@ struct Measured {
   int64_t steps = 0;            // that the medians are over
   std::vector<double> ready_s;  // per tensor: when it appears, from the first tensor of its step; negative: irregular
   double step_s = -1;           // from the first tensor of a step to that of the next
-  double exposed_s = -1;        // from the last tensor of a step to the end of the step's last message
+  double exposed_s = -1;        // from the last regular tensor of a step to the end of their last message
   double coordination_s = -1;   // one coordination round that led to a message
 };
 
@@ -49,6 +49,9 @@ class Monitor {
   static constexpr size_t kMostTensors = 16384;
   // A tensor that appears in a smaller share of the steps in memory is irregular.
   static constexpr double kRegular = 0.9;
+  // So are tensors of at most this size that come last, after everything before them has been reduced: values such as
+  // a loss, which are averaged when the gradients are there. They are no reason to be slow with the gradients.
+  static constexpr int64_t kValue_bytes = 64;
 
   void Arrived(const std::string& name, int64_t now_ns);
   void Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, int64_t start_ns, int64_t end_ns);
@@ -66,18 +69,31 @@ class Monitor {
   Measured Measure() const;
 
  private:
+  struct Arrival {
+    int32_t number = 0;
+    int64_t at_ns = 0;
+    int64_t end_ns = 0;  // of its message; 0: not reduced yet
+    bool alone = false;  // everything before it in its step had been reduced
+  };
   struct Step {
     int64_t start_ns = 0;
-    int64_t last_arrival_ns = 0;
-    int64_t last_end_ns = 0;
-    std::vector<std::pair<int32_t, int64_t>> arrivals;
+    size_t waiting = 0;  // arrivals that are not reduced yet
+    std::vector<Arrival> arrivals;
   };
+
+  // What `complete` steps say about one tensor.
+  struct Seen {
+    std::vector<int64_t> ready_ns;
+    size_t alone = 0;
+  };
+
+  std::vector<bool> Regular(const std::vector<Seen>& seen, size_t complete) const;
 
   mutable std::mutex mutex_;  // protects everything below
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<ReducedTensor> tensors_;
-  std::vector<int64_t> last_step_;  // per tensor: the step in which it last appeared
-  std::deque<Step> steps_;          // complete ones and, last, the running one
+  std::vector<std::pair<int64_t, size_t>> last_;  // per tensor: the step in which it last appeared, and its place there
+  std::deque<Step> steps_;                        // complete ones and, last, the running one
   int64_t begun_ = 0;
   std::deque<Message> messages_;
   std::deque<int64_t> coordination_ns_;

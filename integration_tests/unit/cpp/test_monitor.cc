@@ -68,6 +68,37 @@ TEST_CASE("a tensor that is missing in some steps is irregular") {
   CHECK(measured.ready_s[1] < 0);
 }
 
+TEST_CASE("values that are averaged when the gradients are there are no gradients") {
+  Monitor monitor;
+  const std::vector<ReducedTensor> gradients = {{"x", 400, 0}, {"y", 4, 0}};
+  const std::vector<ReducedTensor> loss = {{"loss", 4, 0}}, accuracy = {{"accuracy", 8, 0}};
+  monitor.Reduced({gradients[0], gradients[1], loss[0], accuracy[0]}, 416, 0, 1);
+  for (int64_t step = 0; step < 12; ++step) {
+    const int64_t start_ms = 100 * step;
+    Make(monitor, gradients, start_ms);  // the last gradient appears at 10 and has been reduced at 15
+    monitor.Arrived("loss", (start_ms + 30) * kMs);
+    monitor.Arrived("accuracy", (start_ms + 31) * kMs);
+    monitor.Reduced(loss, 4, (start_ms + 32) * kMs, (start_ms + 40) * kMs);
+    monitor.Reduced(accuracy, 8, (start_ms + 40) * kMs, (start_ms + 45) * kMs);
+  }
+  const auto measured = monitor.Measure();
+  CHECK(measured.ready_s[0] == doctest::Approx(0));
+  CHECK(measured.ready_s[1] == doctest::Approx(0.010));
+  CHECK(measured.ready_s[2] < 0);
+  CHECK(measured.ready_s[3] < 0);
+  CHECK(measured.exposed_s == doctest::Approx(0.005));
+}
+
+TEST_CASE("a small gradient that comes last is a gradient") {
+  Monitor monitor;
+  const std::vector<ReducedTensor> tensors = {{"x", 400, 0}, {"y", 4, 0}};
+  monitor.Reduced(tensors, 404, 0, 1);
+  for (int64_t step = 0; step < 12; ++step) {
+    Make(monitor, tensors, 100 * step);
+  }
+  CHECK(monitor.Measure().ready_s[1] == doctest::Approx(0.010));
+}
+
 TEST_CASE("nothing is known before a step is over, nor after a restart") {
   Monitor monitor;
   const std::vector<ReducedTensor> tensors = {{"x", 4, 0}};
