@@ -21,9 +21,12 @@ from paceline.launch import console
 # Name -> where the command is defined, and its line in `paceline --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "host": ("paceline.launch.host:host_command", "Build, install and check the Horovod that Paceline runs in."),
-    "run": ("paceline.launch.run:run_command", "horovodrun with Paceline's options."),
+    "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
     "record": ("paceline.launch.record:record_command", "Run an unmodified script and trace its communication."),
-    "plan": ("paceline.launch.plan:plan_command", "Predict from a trace what each merging policy would take."),
+    "plan": (
+        "paceline.launch.plan:plan_command",
+        "Predict from a trace how long each way of merging gradients would take.",
+    ),
     "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
     "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),
@@ -79,7 +82,7 @@ class _Paceline(click.Group):
 @click.version_option(paceline.__version__, prog_name="paceline")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Horovod on current frameworks, with traces, measurements and a place for better exchange methods.
+    """Horovod on current frameworks, with gradients merged by plan, traces and measurements.
 
     Options of `paceline run` can also be given as PACELINE_* variables: `paceline options` lists them.
     """

@@ -11,6 +11,9 @@ import click
 from paceline import config
 from paceline.errors import UserError
 
+# A unit as help texts show it where a value stands.
+_UNITS = {"s": "seconds", "ms": "milliseconds"}
+
 
 def click_options(scope: str) -> list[click.Option]:
     """One click option for every declared option of `scope`. Values stay text: config.read parses them."""
@@ -22,7 +25,8 @@ def click_options(scope: str) -> list[click.Option]:
         if option.is_switch:
             names, kind = ["/".join(option.flags), option.name], {"is_flag": True, "type": bool}
         else:
-            names, kind = [option.flag, option.name], {"metavar": (option.unit or option.kind).upper(), "type": str}
+            unit = _UNITS.get(option.unit, option.unit or option.kind)
+            names, kind = [option.flag, option.name], {"metavar": unit.upper(), "type": str}
         made.append(click.Option(names, default=None, help=help_text, **kind))  # type: ignore[arg-type]
     return made
 
@@ -113,16 +117,18 @@ def options_command() -> None:
     from paceline.launch import console
 
     settings = config.read()
-    table = Table(title="Options of Paceline", title_justify="left")
-    for column in ("flag", "variable", "value", "from", "meaning"):
+    table = Table(title="Options of Paceline", title_justify="left", show_lines=True)
+    table.add_column("option", no_wrap=True)  # a name must stay one word, to be found and copied
+    for column in ("value", "from", "meaning"):
         table.add_column(column, overflow="fold")
     for option in config.OPTIONS:
         value = config.as_text(getattr(settings, option.name))
         unit = f" {option.unit}" if option.unit else ""
         origin = "default" if settings.origin(option.name) == config.DEFAULT else "variable"
-        table.add_row("\n".join(option.flags), option.variable, value + unit, origin, option.meaning)
+        table.add_row("\n".join((option.variable, *option.flags)), value + unit, origin, option.meaning)
     console.out().print(table)
     console.out().print(
-        "Flags of the first column belong to `paceline run` and `paceline host`; a flag wins over its variable.",
+        "The variables work with every launcher; the flags belong to `paceline run` and `paceline host` and win over "
+        "the variables.",
         soft_wrap=True,
     )

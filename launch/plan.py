@@ -29,13 +29,24 @@ FITTED = "fitted to"
 
 @click.command("plan")
 @click.argument("trace_path", metavar="TRACE", type=Path)
-@click.option("--policy", default="optimal", show_default=True, help="Whose plan to show; also module:function.")
-@click.option("-o", "--output", type=Path, help="Write the plan: PACELINE_FUSION=file:PLAN.json follows it.")
+@click.option(
+    "--policy",
+    metavar="POLICY",
+    default="optimal",
+    show_default=True,
+    help="Whose plan to show: threshold, none, single, mgwfbp, optimal, one of your own as module:function, or "
+    "file:PLAN.json.",
+)
+@click.option("-o", "--output", type=Path, help="Write that plan; `paceline run --fusion file:PLAN.json` follows it.")
 @click.option("--plot", "picture", type=Path, help="Draw backward pass and messages of all policies (PNG, PDF, SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON in place of tables.")
 @click.option("--cost", metavar="A,B", help="Cost of a message in place of the measured: seconds, seconds per byte.")
 @click.option("--curve", is_flag=True, help="Cost as a curve through the measured medians, in place of a line.")
-@click.option("--algorithm", help="Compute the cost for this all-reduce: ring, double-binary-trees, ...")
+@click.option(
+    "--algorithm",
+    help="Cost of a message in theory, for this all-reduce: ring, binary-tree, double-binary-trees, "
+    "recursive-doubling, recursive-halving-doubling.",
+)
 @click.option("--ranks", type=int, help="Ranks for --algorithm. [default: those of the trace]")
 @click.option("--alpha", type=float, help="For --algorithm: start-up of one message between two ranks, seconds.")
 @click.option("--beta", type=float, help="For --algorithm: seconds to move a byte.")
@@ -54,10 +65,12 @@ def plan_command(
     threshold_mb: float,
     **cost_flags: Any,
 ) -> None:
-    """Predict from a trace what each merging policy would take.
+    """Predict from a trace how long each way of merging gradients would take: `paceline plan trace.json`.
 
-    TRACE is what `paceline record` wrote. Prints when each policy would have reduced the last gradient, how much of
-    that is exposed (after the backward pass), and the plan of one policy. docs/planning.md explains the model.
+    TRACE is what `paceline record` wrote; nothing is run. Prints for each policy when the last gradient would have been
+    reduced and how much of that time is exposed, that is, after the backward pass; then the plan of one policy, a row
+    per message. Costs are fitted to the trace unless --cost or --algorithm gives them. docs/planning.md explains the
+    model.
     """
     for name, value in (("--cycle-time-ms", cycle_time_ms), ("--coordination-ms", coordination_ms or 0.0)):
         if not 0 <= value < float("inf"):

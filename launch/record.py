@@ -139,10 +139,12 @@ def record_command(
     given = flags.texts(values)
     if "record" in given:
         raise UserError("--record belongs to `paceline run`.", "For `paceline record`, name the trace with -o FILE.")
+    given["record"] = str(output.absolute())
+    settings = config.read(flags=given)
+    environ = run.environment(settings, given)
     path = prepare(output)
-    given["record"] = str(path)
-    run.announce(config.read(flags=given))
-    code = run.call([*run.horovodrun(), *horovodrun_arguments, *command], run.environment(given))
+    run.announce(settings)
+    code = run.call([*run.horovodrun(), *horovodrun_arguments, *command], environ)
     return report(path, picture, code)
 
 

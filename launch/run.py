@@ -106,9 +106,23 @@ def announce(settings: config.Settings) -> None:
     console.note(f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}")
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment and the flags as variables; horovodrun forwards all of it to the ranks."""
-    return {**os.environ, **flags.environment(given)}
+def environment(settings: config.Settings, given: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment and the flags as variables; horovodrun forwards all of it to the ranks.
+
+    A fusion policy that only this host may have goes by value. Raises UserError if it cannot be used or sent.
+    """
+    environ = {**os.environ, **flags.environment(given)}
+    if "fusion" in settings.given():
+        from paceline.fusion import carrying, policies
+
+        environ |= flags.environment({"fusion": carrying.for_ranks(settings.fusion)})
+        known = policies.known_names()
+        if ":" not in settings.fusion and settings.fusion not in known:
+            console.note(
+                f"No fusion policy {settings.fusion} is known here. {config.nearest(settings.fusion, known)} "
+                "It will do if the script registers it before hvd.init()."
+            )
+    return environ
 
 
 def check_command(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
@@ -184,16 +198,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 @flags.with_options("run")
 @click.command("run", cls=HorovodrunCommand)
 def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], **values: Any) -> None:
-    """horovodrun with Paceline's options: `paceline run --record trace.json -np 4 -H a:2,b:2 python train.py`.
+    """Start a script on several ranks: `paceline run --fusion optimal -np 4 -H a:2,b:2 python train.py`.
 
-    Paceline's flags may stand anywhere before the command and become PACELINE_* variables of the ranks; all others go
-    to horovodrun unchanged (`horovodrun --help` lists them). The exit code is horovodrun's.
+    This is horovodrun with Paceline's options. They may stand anywhere before the command and become PACELINE_*
+    variables of the ranks; all other options go to horovodrun unchanged (`horovodrun --help` lists them). The exit code
+    is horovodrun's.
     """
+    check_command(horovodrun_arguments, command)
     given = flags.texts(values)
     settings = config.read(flags=given)
-    check_command(horovodrun_arguments, command)
+    environ = environment(settings, given)
     announce(settings)
     program = horovodrun()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(program[0], [*program, *horovodrun_arguments, *command], environment(given))
+    os.execve(program[0], [*program, *horovodrun_arguments, *command], environ)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from paceline.benchmarks.merging import Merging
+
 # Totals since the start: coordination rounds, messages, and their payload bytes. None: the system cannot tell.
 Counters = Mapping[str, int]
 
@@ -61,9 +63,21 @@ class Hello:
 
 @dataclass(frozen=True)
 class Ready:
-    """A rank has connected to the others and warmed up; its last step took `step_s`."""
+    """A rank has connected to the others and warmed up so far; its last step took `step_s`.
+
+    `merging` is None for a system that merges nothing by plan.
+    """
 
     step_s: float
+    merging: Merging | None = None
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Make `steps` steps that nobody measures and, with `check`, one more after which every gradient is checked."""
+
+    steps: int
+    check: bool
 
 
 @dataclass(frozen=True)
@@ -77,10 +91,11 @@ class Run:
 @dataclass(frozen=True)
 class Measured:
     """What the measured steps of one rank took in all: wall clock, processor time of all threads, waits that gave up
-    the processor (voluntary context switches), and what the system counted.
+    the processor (voluntary context switches), and what the system counted; and how it merges when they are over.
     """
 
     wall_s: float
     cpu_s: float
     wakeups: int
     counters: Counters | None
+    merging: Merging | None = None

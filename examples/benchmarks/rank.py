@@ -16,9 +16,13 @@ import sys
 import time
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paceline.benchmarks.assignment import Assignment, Hello, Measured, Ready, Run
+from paceline.benchmarks.assignment import Assignment, Hello, Measured, Ready, Run, WarmUp
 from paceline.benchmarks.systems import Running
+
+if TYPE_CHECKING:
+    from paceline.benchmarks.sleeping import SleepingNetwork
 
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first step, Horovod's response cache is filled after it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -61,11 +65,28 @@ def _measure(running: Running, run: Run) -> Measured:
         counters=None
         if counted is None or counted_end is None
         else {name: counted_end[name] - counted[name] for name in counted},
+        merging=running.merging(),
     )
 
 
+def _checked_step(running: Running, network: SleepingNetwork, assignment: Assignment) -> None:
+    network.mark(assignment.rank)
+    running.step()
+    network.check_mean(assignment.size)
+
+
+def _warm_up(running: Running, steps: int) -> Ready:
+    for _ in range(steps):
+        begin_s = time.monotonic()
+        running.step()
+        step_s = time.monotonic() - begin_s
+    return Ready(step_s, running.merging())
+
+
 def serve(assignment: Assignment, control: Connection) -> None:
-    """Set the system up, warm up, report, and answer every `Run` with a `Measured` until the controller closes."""
+    """Set the system up and warm up, then do what the controller says until it closes: `WarmUp` is answered with
+    `Ready`, `Run` with `Measured`.
+    """
     import torch
 
     from paceline.benchmarks import models, systems
@@ -75,20 +96,21 @@ def serve(assignment: Assignment, control: Connection) -> None:
     network = SleepingNetwork(models.find(assignment.model))
     running = systems.load(assignment.setup)(network, assignment)
     if assignment.averages:
-        network.mark(assignment.rank)
-        running.step()
-        network.check_mean(assignment.size)
-    for _ in range(WARM_UP_STEPS):
-        begin_s = time.monotonic()
-        running.step()
-        step_s = time.monotonic() - begin_s
-    control.send(Ready(step_s))
+        _checked_step(running, network, assignment)
+    control.send(_warm_up(running, WARM_UP_STEPS))
     while True:
         try:
-            run = control.recv()
+            order = control.recv()
         except EOFError:
             return
-        control.send(_measure(running, run))
+        if isinstance(order, Run):
+            control.send(_measure(running, order))
+            continue
+        assert isinstance(order, WarmUp)
+        ready = _warm_up(running, order.steps)
+        if order.check and assignment.averages:
+            _checked_step(running, network, assignment)
+        control.send(ready)
 
 
 def main(text: str) -> None:

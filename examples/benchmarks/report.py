@@ -58,8 +58,15 @@ def as_json(
     """One model's result, ready for json.dumps. Times in milliseconds; a figure nobody counts is None.
 
     `wire_bytes_per_step` are Ethernet bytes of each host's link; `bytes_per_step` are payload as the system counts it.
+    Where systems merge by plan, `plans` has the plan of each, and `predicted_over_measured` among the ratios is that of
+    the system that the first ratio is about.
     """
     model = comparison.model
+    plans = {name: plan for name in comparison.runs if (plan := _plan(comparison, name)) is not None}
+    ratios = {f"{a}_over_{b}": _ratio(comparison.ratio(a, b)) for a, b in comparison.pairs}
+    if plans:
+        leading = comparison.pairs[0][0]
+        ratios["predicted_over_measured"] = plans[leading]["predicted_over_measured"]
     return {
         "model": model.name,
         "tensors": model.tensors,
@@ -70,7 +77,8 @@ def as_json(
         "ranks": comparison.size,
         "rate": rate,
         "systems": {name: _system(comparison, name) for name in comparison.runs},
-        "ratios": {f"{a}_over_{b}": _ratio(comparison.ratio(a, b)) for a, b in comparison.pairs},
+        **({"plans": plans} if plans else {}),
+        "ratios": ratios,
         "machine": machine,
         "command": command,
     }
@@ -90,6 +98,27 @@ def _system(comparison: Comparison, name: str) -> dict[str, Any]:
         "wire_bytes_per_step": _wire(runs),
         "turns": len(runs),
         "steps": sum(run.steps for run in runs),
+    }
+
+
+def _plan(comparison: Comparison, name: str) -> dict[str, Any] | None:
+    """The last plan of a system that merges by plan, and how well it foretold the steps of all turns."""
+    plans = comparison.plans(name)
+    if not plans:
+        return None
+    last = plans[-1]
+    return {
+        "groups": len(last.group_bytes),
+        "group_bytes": list(last.group_bytes),
+        "a_ms": _rounded(last.a_s * 1e3),
+        "b_ms_per_mb": _rounded(last.b_s_per_byte * 1e9),
+        "coordination_ms": _rounded(last.coordination_s * 1e3),
+        "predicted_step_ms": _rounded(last.step_s * 1e3),
+        "predicted_exposed_ms": _rounded(last.exposed_s * 1e3),
+        "predicted_stock_step_ms": _rounded(last.stock_step_s * 1e3),
+        "predicted_over_measured": _ratio(comparison.predicted_over_measured(name)),
+        "versions": len({plan.version for plan in plans}),
+        "timeouts": last.timeouts,
     }
 
 
@@ -151,12 +180,26 @@ def as_table(result: dict[str, Any]) -> RenderableType:
             _shown(system["bytes_per_step"], 1e6, 2),
             _shown(max(wire["sent"]) if wire else None, 1e6, 2),
         )
-    lines = []
+    lines = [Text(_plan_line(name, plan)) for name, plan in result.get("plans", {}).items()]
     for name, ratio in result["ratios"].items():
         interval = f"{ratio['median']:.3f}, 95 % in {ratio['low']:.3f} .. {ratio['high']:.3f} ({ratio['turns']} turns)"
         doubt = "; wide: measure longer before relying on it" if ratio["wide"] else ""
         lines.append(Text(f"{name.replace('_over_', ' / ')}: {interval}{doubt}"))
     return Group(table, *lines)
+
+
+def _plan_line(name: str, plan: dict[str, Any]) -> str:
+    messages = "1 message" if plan["groups"] == 1 else f"{plan['groups']} messages"
+    again = plan["versions"] - 1
+    anew = f", planned anew {'once' if again == 1 else f'{again} times'}" if again else ""
+    late = plan["timeouts"]
+    incomplete = f", {late} message{'s' if late > 1 else ''} went incomplete" if late else ""
+    return (
+        f"{name}: {messages} planned at {plan['a_ms']:.2f} ms + {plan['b_ms_per_mb']:.2f} ms/MB each and"
+        f" {plan['coordination_ms']:.2f} ms of coordination; step predicted {plan['predicted_step_ms']:.1f} ms"
+        f" ({plan['predicted_exposed_ms']:.1f} ms exposed), stock {plan['predicted_stock_step_ms']:.1f} ms"
+        f"{anew}{incomplete}"
+    )
 
 
 def _shown(value: float | None, unit: float = 1, digits: int = 1) -> str:

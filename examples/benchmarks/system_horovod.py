@@ -1,4 +1,4 @@
-"""Horovod's DistributedOptimizer over Gloo, with its defaults."""
+"""Horovod's DistributedOptimizer over Gloo, with its defaults, and the same script with merging by plan."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from paceline.benchmarks import merging
 from paceline.benchmarks.assignment import Assignment, Counters
 from paceline.benchmarks.hosts import interface_of
 from paceline.benchmarks.sleeping import NoUpdate, SleepingNetwork
@@ -33,6 +35,11 @@ def setup(network: SleepingNetwork, assignment: Assignment) -> Running:
         optimizer.step()
 
     return Running(step, _counters)
+
+
+def setup_merging(network: SleepingNetwork, assignment: Assignment) -> Running:
+    """The same: PACELINE_FUSION alone makes the difference (systems.py). It also reports how far merging is."""
+    return replace(setup(network, assignment), merging=merging.of_this_rank)
 
 
 @contextmanager

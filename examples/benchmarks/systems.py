@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paceline.benchmarks.assignment import Assignment, Counters
+from paceline.benchmarks.merging import Merging
 from paceline.config import nearest
 from paceline.errors import UserError
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from paceline.benchmarks.sleeping import SleepingNetwork
 
 ALONE = "alone"
+HOROVOD = "horovod"
+DDP = "ddp"
+FUSION = "PACELINE_FUSION"
 # A system waits for its turn longer than communication libraries expect a peer to be silent.
 SILENCE_LIMIT_S = 24 * 3600
 
@@ -27,14 +31,20 @@ def _no_counters() -> Counters | None:
     return None
 
 
+def _no_merging() -> Merging | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Running:
     """A system at work on one rank. `step` makes one training step and returns when its gradients are final;
-    `counters` gives totals so far, if the system keeps any.
+    `counters` gives totals so far, if the system keeps any; `merging` how far the system is that merges by plan, which
+    is measured only when it is "active".
     """
 
     step: Callable[[], None]
     counters: Callable[[], Counters | None] = _no_counters
+    merging: Callable[[], Merging | None] = _no_merging
 
 
 Setup = Callable[["SleepingNetwork", Assignment], Running]
@@ -57,8 +67,9 @@ class System:
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
-        System("horovod", "paceline.benchmarks.system_horovod:setup"),
-        System("ddp", "paceline.benchmarks.system_ddp:setup"),
+        # Stock Horovod, whatever the environment of the benchmark asks for.
+        System(HOROVOD, "paceline.benchmarks.system_horovod:setup", {FUSION: "threshold"}),
+        System(DDP, "paceline.benchmarks.system_ddp:setup"),
         System(ALONE, "paceline.benchmarks.system_alone:setup", averages=False),
     )
 }
@@ -76,3 +87,18 @@ def find(name: str) -> System:
     if name not in SYSTEMS:
         raise UserError(f"There is no system {name!r}.", nearest(name, list(SYSTEMS)))
     return SYSTEMS[name]
+
+
+def merging(policy: str) -> System:
+    """Horovod that merges by the plans of `policy`: anything that PACELINE_FUSION takes.
+
+    Raises UserError for a policy that cannot be found, and for "threshold", which makes no plans: that is the system
+    "horovod".
+    """
+    from paceline.fusion import policies
+
+    if not policies.resolve(policy).makes_plans:
+        raise UserError(
+            f"The policy {policy} is stock Horovod, which is always measured.", "Leave it out, or name another."
+        )
+    return System(policy, "paceline.benchmarks.system_horovod:setup_merging", {FUSION: policy})

@@ -15,15 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from paceline.benchmarks.assignment import Assignment, Hello, Measured, Ready, Run
+from paceline.benchmarks import warm_up
+from paceline.benchmarks.assignment import Assignment, Hello, Measured, Ready, Run, WarmUp
 from paceline.benchmarks.hosts import Hosts, Traffic
+from paceline.benchmarks.merging import Merging, Plan
 from paceline.benchmarks.rank import log_path
 from paceline.benchmarks.systems import System
 from paceline.errors import UserError
@@ -65,6 +67,12 @@ class TeamRun:
         counters = self.ranks[0].counters
         return None if counters is None else counters[name] / self.steps
 
+    @property
+    def plan(self) -> Plan | None:
+        """What was merged by at the end of the turn, as rank 0 reports it; the same plan is in force everywhere."""
+        merging = self.ranks[0].merging
+        return None if merging is None else merging.plan
+
     def _mean(self, values: Sequence[float]) -> float:
         return sum(values) / len(values) / self.steps
 
@@ -72,13 +80,18 @@ class TeamRun:
 class Team:
     """`size` ranks of one system on `hosts`; a context manager that leaves no process behind.
 
-    Entering starts and warms up the ranks and stops them. `step_s` is what a step took last. Raises UserError with the
-    output of the rank in question when one ends, and of all when one does not answer in time.
+    Entering starts and warms up the ranks and stops them. `step_s` is what a step took last. `tell` hears in a line
+    what goes on while that lasts. Raises UserError with the output of the rank in question when one ends, and of all
+    when one does not answer in time; also when a system that merges by plan comes to none.
     """
 
-    def __init__(self, system: System, model: str, size: int, hosts: Hosts) -> None:
+    def __init__(
+        self, system: System, model: str, size: int, hosts: Hosts, tell: Callable[[str], None] = lambda text: None
+    ) -> None:
         self.system = system
         self.step_s = 0.0
+        self._merging: list[Merging] = []
+        self._tell = tell
         self._model = model
         self._size = size
         self._hosts = hosts
@@ -90,8 +103,7 @@ class Team:
         self._dir = _short_folder()
         try:
             self._start()
-            ready = self._answers(Ready, READY_LIMIT_S)
-            self.step_s = max(answer.step_s for answer in ready)
+            self._until_active(self._ready(READY_LIMIT_S))
             self._stop()
         except BaseException:
             self._end()
@@ -104,18 +116,44 @@ class Team:
         self._end()
 
     def run(self, steps: int) -> TeamRun:
-        """Let the ranks make `steps` measured steps and stop them again."""
-        before = self._hosts.traffic()
+        """Let the ranks make `steps` measured steps and stop them again.
+
+        Ranks that have begun to plan anew (their costs have changed) come to a plan before they are measured.
+        """
         self._signal(signal.SIGCONT)
-        for connection in self._connections.values():
-            connection.send(Run(SETTLE_STEPS, steps))
-        # Generous: a machine that other work slows down tenfold is no failure.
-        measured = self._answers(Measured, RUN_LIMIT_S + 10 * self.step_s * (steps + SETTLE_STEPS))
+        if not all(one.active for one in self._merging):
+            self._until_active([Ready(self.step_s, one) for one in self._merging])
+        before = self._hosts.traffic()
+        self._send(Run(SETTLE_STEPS, steps))
+        measured = self._answers(Measured, self._limit_s(steps + SETTLE_STEPS))
         self._stop()
         after = self._hosts.traffic()
         done = TeamRun(steps, measured, _per_step(before, after, steps + SETTLE_STEPS))
         self.step_s = done.step_ms / 1e3
+        self._merging = warm_up.mergings(measured)
+        warm_up.check_not_refused(self.system.name, self._merging)
         return done
+
+    def _until_active(self, ready: list[Ready]) -> None:
+        ready = warm_up.until_active(self.system.name, ready, self._warm_up, self._tell)
+        self._merging = warm_up.mergings(ready)
+
+    def _warm_up(self, order: WarmUp) -> list[Ready]:
+        self._send(order)
+        return self._ready(self._limit_s(order.steps + order.check))
+
+    def _ready(self, limit_s: float) -> list[Ready]:
+        ready = self._answers(Ready, limit_s)
+        self.step_s = max(answer.step_s for answer in ready)
+        return ready
+
+    def _send(self, order: WarmUp | Run) -> None:
+        for connection in self._connections.values():
+            connection.send(order)
+
+    def _limit_s(self, steps: int) -> float:
+        """How long `steps` steps may take. Generous: a machine that other work slows down tenfold is no failure."""
+        return RUN_LIMIT_S + 10 * self.step_s * steps
 
     def _start(self) -> None:
         folder = self._dir.name

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 
 from paceline.benchmarks import models
 from paceline.benchmarks.hosts import Hosts
+from paceline.benchmarks.merging import Plan
 from paceline.benchmarks.stats import FEWEST, Interval, median_interval
 from paceline.benchmarks.systems import ALONE, System
 from paceline.benchmarks.team import Team, TeamRun
 
 TURN_S = 1.5  # what one system's part of a turn should take
 FEWEST_STEPS, MOST_STEPS = 3, 40
+SHOWN = 2  # ratios that fit on the line that tells what goes on
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,16 @@ class Limits:
 
 @dataclass
 class Comparison:
-    """One model's turns: for each system, by name, what it did in each turn."""
+    """One model's turns: for each system, by name, what it did in each turn.
+
+    `wanted` are the ratios to form, as pairs (system, reference); without any, every system that communicates is
+    compared with the first that does.
+    """
 
     model: models.Model
     size: int
     runs: dict[str, list[TeamRun]] = field(default_factory=dict)
+    wanted: Sequence[tuple[str, str]] = ()
 
     @property
     def turns(self) -> int:
@@ -44,7 +51,9 @@ class Comparison:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The ratios: every system that communicates over the first one that does."""
+        """The ratios."""
+        if self.wanted:
+            return list(self.wanted)
         communicating = [name for name in self.runs if name != ALONE]
         return [(other, communicating[0]) for other in communicating[1:]]
 
@@ -52,6 +61,14 @@ class Comparison:
         """How much longer a step of `system` takes than one of `reference`, formed within each turn."""
         pairs = zip(self.runs[system], self.runs[reference], strict=False)
         return median_interval([run.step_ms / base.step_ms for run, base in pairs])
+
+    def plans(self, system: str) -> list[Plan]:
+        """The plans that were in force at the end of the turns; none for a system that does not merge by plan."""
+        return [run.plan for run in self.runs[system] if run.plan is not None]
+
+    def predicted_over_measured(self, system: str) -> Interval:
+        """The step that the plan in force promised over the step of the same turn, for a system that has `plans`."""
+        return median_interval([1e3 * run.plan.step_s / run.step_ms for run in self.runs[system] if run.plan])
 
     def figure(self, system: str, of: Callable[[TeamRun], float]) -> Interval:
         """A figure of one system over the turns."""
@@ -80,30 +97,36 @@ def compare(
     hosts: Hosts,
     limits: Limits,
     report: Callable[[str], None] = lambda text: None,
+    wanted: Sequence[tuple[str, str]] = (),
 ) -> Comparison:
-    """Run `systems` in turn on `size` ranks. `report` is told in a line what goes on.
+    """Run `systems` in turn on `size` ranks. `report` is told in a line what goes on; `wanted` are the ratios that
+    decide when they are known well enough (`Comparison`).
 
     Raises UserError when a rank ends or hangs; no process is left in any case.
     """
-    comparison = Comparison(models.find(model), size, {system.name: [] for system in systems})
+    comparison = Comparison(models.find(model), size, {system.name: [] for system in systems}, wanted)
+
+    def tell(text: str) -> None:
+        report(f"{model}: {text}")
+
     with ExitStack() as stack:
         teams = []
         for system in systems:
-            report(f"{model}: starting the ranks of {system.name}")
-            teams.append(stack.enter_context(Team(system, model, size, hosts)))
+            tell(f"starting the ranks of {system.name}")
+            teams.append(stack.enter_context(Team(system, model, size, hosts, tell)))
         begin_s = time.monotonic()
         while True:
             for team in teams:
                 comparison.runs[team.system.name].append(team.run(steps_per_turn(team.step_s)))
             elapsed_s = time.monotonic() - begin_s
-            report(f"{model}: {_state(comparison)}, {elapsed_s:.0f} s")
+            tell(f"{_state(comparison)}, {elapsed_s:.0f} s")
             if comparison.settled or comparison.turns >= limits.turns or elapsed_s >= limits.time_s:
                 return comparison
 
 
 def _state(comparison: Comparison) -> str:
     parts = [f"turn {comparison.turns}"]
-    for system, reference in comparison.pairs:
+    for system, reference in comparison.pairs[:SHOWN]:
         ratio = comparison.ratio(system, reference)
         parts.append(f"{system} / {reference} {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]")
     return ", ".join(parts)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ from integration_tests.support.packages import ROOT
 from paceline.benchmarks import systems, team, turns
 from paceline.benchmarks.assignment import Assignment
 from paceline.benchmarks.hosts import Loopback
+from paceline.benchmarks.merging import Merging, Plan
 from paceline.benchmarks.sleeping import SleepingNetwork
 from paceline.benchmarks.systems import Running, System
-from paceline.benchmarks.team import Team
+from paceline.benchmarks.team import Team, TeamRun
 from paceline.errors import UserError
 
 END_LIMIT_S = 20.0
@@ -54,6 +56,47 @@ def dies_in_its_turn(network: SleepingNetwork, assignment: Assignment) -> Runnin
             os._exit(7)
 
     return Running(step)
+
+
+def merges(steps: list[int], states: dict[range, str]) -> Running:
+    """A system that only claims to merge: its state by the number of steps made, which its reports tell."""
+
+    def step() -> None:
+        steps[0] += 1
+
+    def merging() -> Merging:
+        state = next((state for when, state in states.items() if steps[0] in when), "active")
+        plan = Plan(steps[0], 0, (), 0.0, 0.0, 0.0, 1e-3, 0.0, 2e-3) if state == "active" else None
+        return Merging("optimal", state, f"step {steps[0]}", plan)
+
+    return Running(step, merging=merging)
+
+
+def plans_when_it_likes(network: SleepingNetwork, assignment: Assignment) -> Running:
+    return merges([0], {range(8 + 5 * assignment.rank): "warming", range(26, 33): "sweeping"})
+
+
+def refuses_to_merge(network: SleepingNetwork, assignment: Assignment) -> Running:
+    return merges([0], {range(4, 10**6): "refused"} if assignment.rank == 1 else {range(6): "warming"})
+
+
+def loses_a_gradient_once_it_merges(network: SleepingNetwork, assignment: Assignment) -> Running:
+    steps = [0]
+    running = merges(steps, {range(7): "warming"})
+
+    def step() -> None:
+        running.step()
+        network.zero_grad(set_to_none=True)
+        network().backward()
+        if steps[0] > 7:
+            list(network.parameters())[2].grad.zero_()
+
+    return replace(running, step=step)
+
+
+def reasons(run: TeamRun) -> list[str]:
+    """What each rank's merging reported at the end of a turn."""
+    return [rank.merging.reason for rank in run.ranks if rank.merging]
 
 
 def ended(pids: list[int]) -> bool:
@@ -138,6 +181,31 @@ def test_a_rank_that_cannot_start_is_shown_with_its_output() -> None:
 def test_a_rank_that_dies_in_its_turn_ends_the_benchmark() -> None:
     told = refusal(made_here("dies_in_its_turn"), 3)
     assert "Rank 2 of dies_in_its_turn on localhost ended with status 7." in told and "no more paper" in told
+
+
+def test_ranks_step_alike_until_all_have_a_plan_and_again_when_they_plan_anew() -> None:
+    told: list[str] = []
+    with Team(made_here("plans_when_it_likes"), "mini", 3, Loopback(), told.append) as started:
+        # Rank 2 has a plan at its 18th step: three steps at the start, three batches of five, and one to be checked.
+        assert reasons(started.run(4)) == ["step 24"] * 3
+        assert told[1:] == [
+            "plans_when_it_likes warms up, 5 steps, active: step 8 (rank 0), warming: step 8 (rank 1, 2)",
+            "plans_when_it_likes warms up, 10 steps, active: step 13 (rank 0, 1), warming: step 13 (rank 2)",
+        ]
+        second = started.run(4)  # ends while the ranks sweep
+        assert second.plan is None and reasons(second) == ["step 29"] * 3
+        third = started.run(4)  # after one batch and one step to be checked
+        assert third.plan is not None and reasons(third) == ["step 40"] * 3
+
+
+def test_a_rank_that_refuses_to_merge_ends_the_benchmark() -> None:
+    told = refusal(made_here("refuses_to_merge"), 2)
+    assert "Rank 1 of refuses_to_merge refuses to merge: step 8." in told
+
+
+def test_gradients_are_checked_once_more_when_merging_is_active() -> None:
+    told = refusal(made_here("loses_a_gradient_once_it_merges", averages=True), 1)
+    assert "gradient of norm.bias, element 0: expected the mean over 1 ranks, 10, found 0" in told
 
 
 def test_a_system_that_does_not_average_is_found_out() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
+from typing import Any
 
+from paceline import attach
 from paceline.attach import loaded
 from paceline.fusion.bridge import Bridge, Call, PlanState
 from paceline.fusion.driver import EXPECTED, encode
@@ -25,11 +27,19 @@ class ByHand:
 
     def begin(self) -> None:
         """Ask for plans; call it on every rank, and `agreed` afterwards."""
+        self._version = 0  # plans of one agreement are counted from 1
         self.bridge.want(BY_HAND)
 
+    def start(self) -> ByHand:
+        """`begin`, and `agreed`."""
+        self.begin()
+        self.agreed()
+        return self
+
     def end(self) -> None:
-        """Back to Horovod's own merging."""
+        """Back to Horovod's own merging; whoever asks for plans next starts from there."""
         self.bridge.want(0)
+        self.wait(lambda: (status := self.bridge.status(self.process_set)) is None or not status.plans)
 
     def agreed(self) -> None:
         """Wait until all ranks have asked."""
@@ -62,6 +72,26 @@ class ByHand:
         assert self.bridge.ask(self.process_set, Call.PLAN, values) > 0
         return self._version
 
+    def follow(self, groups: list[list[str]], patience_s: float = 5.0) -> None:
+        """Call it on every rank of the process set: the first sends the plan, and each waits until it follows it.
+
+        Not to be mixed with `send`.
+        """
+        expected = self._version + 1
+        status = self.bridge.status(self.process_set)
+        assert status is not None
+        if status.rank == 0:
+            assert self.send(groups, patience_s) == expected
+        self._version = expected
+        self.in_force(expected)
+        assert self.state().active
+
+    def expired(self) -> int:
+        """How many groups this rank let go incomplete under the present plan."""
+        status = self.bridge.status(self.process_set)
+        assert status is not None
+        return status.expired
+
     def in_force(self, version: int) -> None:
         """Wait until this rank follows the plan of that version."""
         self.wait(lambda: self.state().version >= version)
@@ -73,3 +103,29 @@ class ByHand:
         while not done():
             assert time.monotonic() < end, "waited too long"
             time.sleep(0.002)
+
+
+class Messages:
+    """What one rank's library performs from here on: which tensors share a message."""
+
+    def __init__(self, library: str = "torch") -> None:
+        self._handle = loaded(library)
+        self._handle.horovod_paceline_record_start(ctypes.c_int64(1000))
+
+    def steps(self) -> list[list[list[str]]]:
+        """Per step the messages in their order, each the names of its tensors; those of no allreduce are left out."""
+        trace: dict[str, Any] = attach.take(self._handle)
+        names = [tensor["name"] for tensor in trace["tensors"]]
+        return [
+            [
+                [names[tensor] for tensor in collective["tensors"]]
+                for collective in step["collectives"]
+                if collective["kind"] == "allreduce"
+            ]
+            for step in trace["steps"]
+        ]
+
+    def stop(self) -> list[list[list[str]]]:
+        """`steps`, and no more is recorded."""
+        self._handle.horovod_paceline_record_stop()
+        return self.steps()

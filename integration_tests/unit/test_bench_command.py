@@ -1,4 +1,4 @@
-"""`paceline bench baseline` refuses what it cannot use before anything is started."""
+"""`paceline bench` refuses what it cannot use before anything is started."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from paceline.benchmarks import systems
 from paceline.benchmarks.hosts import interface_of
 from paceline.errors import UserError
+from paceline.launch import bench as bench_module
+from paceline.launch.bench_options import Request
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", *arguments]
+def bench(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "paceline.launch.cli", "bench", name, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -31,14 +34,70 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_bad_input_is_named_without_a_traceback(arguments: list[str], said: str) -> None:
-    done = bench(*arguments)
+    done = bench("baseline", *arguments)
     assert done.returncode == 2 and said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and done.stdout == ""
 
 
-def test_help_names_the_models_and_the_limits() -> None:
-    done = bench("--help")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--hosts", "1", "--np", "1"], "--np 2 or more"),
+        (["--policy", "optimum"], "Did you mean optimal?"),
+        (["--policy", "threshold"], "stock Horovod, which is always measured"),
+        (["--policy", "no_such_module:policy"], "no_such_module"),
+        (["--turns", "0"], "--turns 0"),
+        (["--model", "resnet51"], "Did you mean resnet50?"),
+    ],
+)
+def test_bad_input_of_fusion_is_named_without_a_traceback(arguments: list[str], said: str) -> None:
+    done = bench("fusion", *arguments)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["baseline", "fusion"])
+def test_help_names_the_models_and_the_limits(name: str) -> None:
+    done = bench(name, "--help")
     assert done.returncode == 0 and "resnet50" in done.stdout and "--time-limit-s" in done.stdout
+    assert "gradients of 438 and 553 MB" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "wanted", "repeat"),
+    [
+        (
+            [],
+            ["stock", "ddp", "none", "single", "mgwfbp", "optimal", "alone"],
+            ["optimal/stock", "optimal/ddp", "none/stock", "single/stock", "mgwfbp/stock"],
+            "--policy none --policy single --policy mgwfbp --policy optimal",
+        ),
+        (
+            ["--policy", "mgwfbp", "--policy", "none", "--policy", "mgwfbp"],
+            ["stock", "ddp", "mgwfbp", "none", "alone"],
+            ["none/stock", "none/ddp", "mgwfbp/stock"],
+            "--policy mgwfbp --policy none",
+        ),
+    ],
+)
+def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], names: list[str], wanted: list[str], repeat: str
+) -> None:
+    asked: list[tuple[Request, list[systems.System], str, list[tuple[str, str]]]] = []
+    monkeypatch.setattr(bench_module, "measure", lambda *given: asked.append(given))
+    command = ["fusion", "--hosts", "1", "--model", "mini", "--time-limit-s", "7", *arguments]
+    done = CliRunner().invoke(bench_module.bench_command, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    [(request, chosen, told, pairs)] = asked
+    assert (request.hosts, request.ranks, request.models, request.time_limit_s) == (1, 2, ("mini",), 7.0)
+    assert [system.name for system in chosen] == names
+    assert ["/".join(pair) for pair in pairs] == wanted
+    for system in chosen[2:-1]:
+        assert system.env["PACELINE_FUSION"] == system.name and callable(systems.load(system.setup))
+    assert (
+        told
+        == f"paceline bench fusion --hosts 1 --np 2 --rate 1gbit --model mini {repeat} --time-limit-s 7 --turns 200"
+    )
 
 
 def test_an_unknown_system_is_refused_with_the_nearest() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from paceline.benchmarks import report
 from paceline.benchmarks.assignment import Measured
 from paceline.benchmarks.hosts import Traffic
+from paceline.benchmarks.merging import Merging, Plan
 from paceline.benchmarks.models import find
 from paceline.benchmarks.team import TeamRun
 from paceline.benchmarks.turns import Comparison, steps_per_turn
@@ -19,10 +20,21 @@ from paceline.benchmarks.turns import Comparison, steps_per_turn
 STEPS = 4
 
 
-def run(step_ms: Sequence[float], wire: int | None = None, messages: int | None = None) -> TeamRun:
+def merging(predicted_ms: float, version: int = 1) -> Merging:
+    """A plan of two messages that promises a step of this time."""
+    plan = Plan(version, version - 1, (400, 3000), 2e-3, 8e-9, 3e-3, predicted_ms / 1e3, 1e-3, 11e-3)
+    return Merging("optimal", "active", "", plan)
+
+
+def run(
+    step_ms: Sequence[float],
+    wire: int | None = None,
+    messages: int | None = None,
+    plan: Merging | None = None,
+) -> TeamRun:
     """One turn in which rank r took step_ms[r] per step."""
     counters = None if messages is None else {"coordination_rounds": 0, "messages": messages * STEPS, "bytes": 80}
-    ranks = [Measured(STEPS * ms / 1e3, STEPS * ms / 4e3, 3 * STEPS, counters) for ms in step_ms]
+    ranks = [Measured(STEPS * ms / 1e3, STEPS * ms / 4e3, 3 * STEPS, counters, plan) for ms in step_ms]
     return TeamRun(STEPS, ranks, None if wire is None else [Traffic(wire, wire + 1), Traffic(wire + 2, wire + 3)])
 
 
@@ -82,6 +94,58 @@ def test_json_has_one_figure_per_step_and_none_for_what_nobody_counts() -> None:
     assert ddp["messages_per_step"] is None
     assert result["ratios"] == {"ddp_over_horovod": {"median": 0.8, "low": 0.8, "high": 0.8, "turns": 5, "wide": False}}
     assert result["machine"]["cores"] >= 1 and result["machine"]["versions"]["torch"]
+
+
+def merged() -> Comparison:
+    """Five turns of stock Horovod, DDP and the optimal plan, which takes 8 ms and was made anew after two turns."""
+    return Comparison(
+        find("mini"),
+        2,
+        {
+            "stock": [run([10, 10])] * 5,
+            "ddp": [run([16, 16])] * 5,
+            "optimal": [run([8, 8], messages=2, plan=merging(7.2, 1))] * 2
+            + [run([8, 8], messages=2, plan=merging(8.8, 2))] * 3,
+        },
+        [("optimal", "stock"), ("optimal", "ddp")],
+    )
+
+
+def test_json_of_merging_has_the_plan_and_how_well_it_foretold_the_step() -> None:
+    result = json.loads(json.dumps(report.as_json(merged(), 2, "1gbit", {}, "")))
+    assert list(result["ratios"]) == ["optimal_over_stock", "optimal_over_ddp", "predicted_over_measured"]
+    assert result["ratios"]["optimal_over_stock"]["median"] == 0.8
+    assert result["ratios"]["optimal_over_ddp"]["median"] == 0.5
+    foretold = {"median": 1.1, "low": 0.9, "high": 1.1, "turns": 5, "wide": True}
+    assert result["ratios"]["predicted_over_measured"] == foretold
+    assert result["plans"] == {
+        "optimal": {
+            "groups": 2,
+            "group_bytes": [400, 3000],
+            "a_ms": 2.0,
+            "b_ms_per_mb": 8.0,
+            "coordination_ms": 3.0,
+            "predicted_step_ms": 8.8,
+            "predicted_exposed_ms": 1.0,
+            "predicted_stock_step_ms": 11.0,
+            "predicted_over_measured": foretold,
+            "versions": 2,
+            "timeouts": 1,
+        }
+    }
+
+
+def test_table_of_merging_tells_the_plan() -> None:
+    text = io.StringIO()
+    Console(file=text, width=160).print(report.as_table(report.as_json(merged(), 2, "1gbit", {}, "")))
+    told = " ".join(text.getvalue().split())  # lines are broken anywhere
+    assert "optimal: 2 messages planned at 2.00 ms + 8.00 ms/MB each and 3.00 ms of coordination" in told
+    assert "step predicted 8.8 ms (1.0 ms exposed), stock 11.0 ms, planned anew once, 1 message went incomplete" in told
+    assert "predicted / measured: 1.100" in told
+
+
+def test_without_merging_there_are_no_plans() -> None:
+    assert "plans" not in report.as_json(comparison(), 2, "1gbit", {}, "")
 
 
 def test_on_loopback_there_is_no_wire() -> None:

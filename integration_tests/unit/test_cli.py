@@ -88,6 +88,9 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
         (["run", "-np", "2"], "no command", "train.py"),
         (["record", "-np", "2"], "no command", "train.py"),
         (["record", "--record", "x", "-np", "2", "true"], "--record belongs to", "-o FILE"),
+        (["run", "--fusion", "file:absent.json", "-np", "2", "true"], "absent.json cannot be read", "--output"),
+        (["run", "--fusion", "absent:fastest", "-np", "2", "true"], "importing 'absent' raises", "module:function"),
+        (["record", "--fusion", "os:fork_", "-np", "2", "true"], "os has no 'fork_'", "Did you mean fork"),
         (["record", "-o", "/absent/trace.json", "-np", "2", "true"], "/absent", "Make it"),
     ],
 )
@@ -115,12 +118,15 @@ def test_wrong_value_is_refused_in_a_real_process_without_a_traceback() -> None:
 
 def test_options_lists_all_with_value_and_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_RECORD_STEPS", "77")
+    monkeypatch.setenv("PACELINE_CACHE_DIR", "/a/long/path" * 9)  # longer than a line: it must not fold the names
     result = invoke("options")
     assert result.exit_code == 0
+    lines = result.output.splitlines()
     for option in config.OPTIONS:
-        (row,) = (line for line in result.output.splitlines() if f" {option.variable} " in line)
-        assert option.flag in row
-        assert ("variable" if option.name == "record_steps" else "default") in row
+        (first,) = (number for number, line in enumerate(lines) if f" {option.variable} " in line)
+        assert ("variable" if option.name in ("record_steps", "cache_dir") else "default") in lines[first]
+        for number, flag in enumerate(option.flags, first + 1):
+            assert f" {flag} " in lines[number]
     assert "77 steps" in result.output
 
 

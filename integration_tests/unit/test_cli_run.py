@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from paceline import config
 from paceline.errors import UserError
+from paceline.fusion import plan_file
+from paceline.fusion.policies import resolve
 from paceline.launch import flags, run
 
 OURS = {"--record": 1, "--check-host": 0, "--no-check-host": 0}
@@ -66,8 +71,6 @@ def test_horovodruns_flags_are_read_from_the_installed_one() -> None:
 
 
 def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
-    from paceline import config
-
     assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(run.horovodrun_flags())
 
 
@@ -86,5 +89,68 @@ def test_call_ends_what_exceeds_its_limit_with_all_its_children() -> None:
     with pytest.raises(UserError, match="did not end within 1 s"):
         run.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, on_line=lines.append, limit_s=1)
     (child,) = lines
-    stat = Path(f"/proc/{child}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    limit = time.monotonic() + 10  # it was killed, which takes effect when it next runs
+    while not _gone(Path(f"/proc/{child}/stat")):
+        assert time.monotonic() < limit, "a child outlived the command"
+        time.sleep(0.01)
+
+
+def _gone(stat: Path) -> bool:
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+# What the ranks are told of a fusion policy.
+
+
+def told(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: str) -> str | None:
+    """PACELINE_FUSION of the ranks where the launcher got this variable and these flags."""
+    monkeypatch.delenv("PACELINE_FUSION", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("PACELINE_FUSION", variable)
+    return run.environment(config.read(flags=given), given).get("PACELINE_FUSION")
+
+
+def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(monkeypatch) is None
+    assert told(monkeypatch, fusion="optimal") == "optimal"
+    assert told(monkeypatch, variable="mgwfbp") == "mgwfbp"
+    assert told(monkeypatch, variable="mgwfbp", fusion="single") == "single"
+    assert capsys.readouterr().err == ""
+    assert told(monkeypatch, fusion="optimul") == "optimul", "the script may register it"
+    assert "optimul is known here. Did you mean optimal? It will do if the script" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_function_travels_by_value(by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "travellers_module.py").write_text("def halves(gradients, costs):\n    return [[0, 1], [2]]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    spec = "travellers_module:halves"
+    here = resolve(spec)
+    text = told(monkeypatch, fusion=spec) if by_flag else told(monkeypatch, variable=spec)
+    (tmp_path / "travellers_module.py").unlink()
+    sys.modules.pop("travellers_module")
+    assert text is not None
+    there = resolve(text)
+    assert (there.name, there.digest, there.keeps_order) == (spec, here.digest, False)
+    assert there.function is not None
+    assert there.function([], None) == [[0, 1], [2]]  # type: ignore[arg-type]
+    assert "travellers_module" not in sys.modules
+    assert told(monkeypatch, fusion=text) == text, "a run within a run"
+
+
+def test_plan_travels_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [[f"allreduce.encoder.layer.{n}.attention.{part}" for part in ("weight", "bias")] for n in range(500)]
+    plan_file.write(tmp_path / "plan.json", "optimal", groups)
+    monkeypatch.chdir(tmp_path)
+    here = resolve("file:plan.json")
+    text = told(monkeypatch, fusion="file:plan.json")
+    (tmp_path / "plan.json").unlink()
+    assert text is not None
+    there = resolve(text)
+    assert (there.name, there.digest, there.keeps_order) == ("file:plan.json", here.digest, True)
+    assert there.function is not None
+    assert there.function([], None) == groups  # type: ignore[arg-type]

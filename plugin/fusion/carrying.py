@@ -1,4 +1,4 @@
-"""A policy as text, by value, so that a launcher can send it to ranks that lack the module it comes from."""
+"""A policy as text, by value, so that a launcher can send it to ranks that lack the module or file it comes from."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ import binascii
 import inspect
 import pickle
 import sys
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
-from paceline.fusion.policies import PICKLE, Policy, of_function
+from paceline.fusion.policies import ENTRY_POINTS, PICKLE, Policy, resolve
 
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction
 
-# One environment variable of a new process holds 128 KiB on Linux, its name included.
-MOST_TEXT_BYTES = 120_000
+# Horovod's launcher writes all variables of a rank into one word of a command line, which holds 128 KiB on Linux.
+MOST_TEXT_BYTES = 60_000
 _PYTHON = sys.version_info[:2]
+_ON_EVERY_HOST = f"install it on every host as an entry point of group {ENTRY_POINTS} and give its name."
+
+
+def for_ranks(spec: str) -> str:
+    """What `spec` is to be replaced by for ranks on any host: `module:function` and `file:PLAN.json` by their value.
+
+    Names pass unchanged, known here or not: the script may register them. Raises UserError if the function or the plan
+    cannot be used or sent.
+    """
+    return to_text(resolve(spec)) if ":" in spec else spec
 
 
 def to_text(policy: Policy) -> str:
     """Text from which `resolve` makes an equal policy in another process of the same Python version.
 
-    Raises UserError if the function cannot be pickled or is too large for an environment variable.
+    Raises UserError if the function cannot be pickled or is too large.
     """
     if policy.text is not None:
         return policy.text
@@ -33,16 +44,14 @@ def to_text(policy: Policy) -> str:
     except Exception as error:  # pickling asks every object it meets
         raise UserError(
             f"The fusion policy {policy.name} cannot be sent to the ranks: {type(error).__name__}: {error}.",
-            "Use no locks, files or generators in it, or install its module on every host and name it "
-            "module:function there.",
+            f"Use no locks, files or generators in it, or {_ON_EVERY_HOST}",
         ) from error
-    payload = pickle.dumps((_PYTHON, policy.name, function))
-    text = PICKLE + base64.urlsafe_b64encode(payload).decode()
+    payload = pickle.dumps((_PYTHON, policy.name, policy.digest, policy.keeps_order, function))
+    text = PICKLE + base64.urlsafe_b64encode(zlib.compress(payload, 9)).decode()
     if len(text) > MOST_TEXT_BYTES:
         raise UserError(
-            f"The fusion policy {policy.name} takes {len(text):,} bytes as text; {MOST_TEXT_BYTES:,} fit into an "
-            "environment variable.",
-            "Keep data out of its globals, defaults and closure, or install its module on every host.",
+            f"The fusion policy {policy.name} takes {len(text):,} bytes as text; {MOST_TEXT_BYTES:,} can be sent.",
+            f"Keep data out of its globals, defaults and closure, or {_ON_EVERY_HOST}",
         )
     return text
 
@@ -69,8 +78,9 @@ def from_text(text: str) -> Policy:
     remedy = "Start the run again, with one version of Python and the same packages on all hosts."
     version: Any
     try:
-        version, name, function = pickle.loads(base64.urlsafe_b64decode(text.removeprefix(PICKLE)))
-    except (binascii.Error, pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError) as error:
+        payload = zlib.decompress(base64.urlsafe_b64decode(text.removeprefix(PICKLE)))
+        version, name, digest, keeps_order, function = pickle.loads(payload)
+    except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError, ValueError, TypeError) as error:
         raise UserError(
             f"The text of a fusion policy ({len(text)} characters) is damaged: {type(error).__name__}: {error}.",
             remedy,
@@ -85,4 +95,4 @@ def from_text(text: str) -> Policy:
             f"The fusion policy {name} cannot be loaded here: {type(error).__name__}: {error}.",
             "Install what it imports on every host.",
         ) from error
-    return of_function(loaded, name)
+    return Policy(name, digest, loaded, keeps_order, text)

@@ -79,5 +79,4 @@ def policy(path: Path) -> Policy:
     """The policy that follows the plan in `path`. Its digest is that of the plan, wherever the file lies."""
     groups = read(path)
     identity = "plan:" + json.dumps(groups)
-    text = FILE + str(path.absolute())
-    return Policy(FILE + path.name, digest_of(identity), FixedPlan(groups), keeps_order=True, text=text)
+    return Policy(FILE + path.name, digest_of(identity), FixedPlan(groups), keeps_order=True)
