@@ -107,7 +107,7 @@ void Merger::Let(const std::vector<int32_t>& numbers, std::deque<common::Request
   }
 }
 
-void Merger::Filter(common::Request message, std::deque<common::Request>& messages, int64_t now_ns) {
+void Merger::Filter(common::Request message, std::deque<common::Request>& messages) {
   if (message.request_type() == common::Request::JOIN) {
     Let(gate_.Release(), messages);
   }
@@ -118,7 +118,7 @@ void Merger::Filter(common::Request message, std::deque<common::Request>& messag
     return;
   }
   held_[number] = std::move(message);
-  Let(gate_.Arrive(number, now_ns), messages);
+  Let(gate_.Arrive(number), messages);
 }
 
 void Merger::MakeCalls(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
@@ -140,7 +140,6 @@ void Merger::MakeCalls(common::ProcessSet& process_set, std::deque<common::Reque
 }
 
 void Merger::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
-  const int64_t now_ns = cycle_start_ns_;
   std::deque<common::Request> popped;
   popped.swap(messages);
   for (auto& message : popped) {
@@ -149,12 +148,12 @@ void Merger::Popped(common::ProcessSet& process_set, std::deque<common::Request>
       continue;
     }
     if (watching_) {
-      Filter(std::move(message), messages, now_ns);
+      Filter(std::move(message), messages);
     } else {
       messages.push_back(std::move(message));
     }
   }
-  Let(gate_.Expire(now_ns), messages);
+  Let(gate_.Expire(cycle_start_ns_), messages);
   expired_ = gate_.expired();
   MakeCalls(process_set, messages);
 }

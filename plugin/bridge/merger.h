@@ -87,7 +87,7 @@ class Merger {
   };
 
   void Let(const std::vector<int32_t>& numbers, std::deque<common::Request>& messages);
-  void Filter(common::Request message, std::deque<common::Request>& messages, int64_t now_ns);
+  void Filter(common::Request message, std::deque<common::Request>& messages);
   void MakeCalls(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   void Fill(const Call& call, CallBuffer& buffer);
   std::vector<double> OwnMeasurement(int64_t elements) const;

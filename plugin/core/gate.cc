@@ -64,7 +64,7 @@ std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, int64_t patienc
   return out;
 }
 
-std::vector<int32_t> Gate::Arrive(int32_t tensor, int64_t now_ns) {
+std::vector<int32_t> Gate::Arrive(int32_t tensor) {
   Tensor& state = StateOf(tensor);
   const auto index = static_cast<size_t>(tensor);
   const int32_t number = index < group_of_.size() ? group_of_[index] : -1;
@@ -75,7 +75,7 @@ std::vector<int32_t> Gate::Arrive(int32_t tensor, int64_t now_ns) {
   if (state == Tensor::kHeld) {
     return {};
   }
-  last_arrival_ns_ = now_ns;
+  waited_ns_ = 0;
   Group& group = groups_[number];
   std::vector<int32_t> out;
   if (seen_[index] != 0) {
@@ -105,7 +105,9 @@ void Gate::Performed(int32_t tensor) { StateOf(tensor) = Tensor::kAway; }
 
 std::vector<int32_t> Gate::Expire(int64_t now_ns) {
   std::vector<int32_t> out;
-  if (held_ == 0 || now_ns - last_arrival_ns_ < patience_ns_) {
+  waited_ns_ += std::min(now_ns - last_look_ns_, patience_ns_ / kLooks + 1);
+  last_look_ns_ = now_ns;
+  if (held_ == 0 || waited_ns_ < patience_ns_) {
     return out;
   }
   for (auto& group : groups_) {

@@ -31,22 +31,25 @@ namespace paceline::core {
 // because some belong to parameters that are unused in some steps, and waiting for them would cost time in every step.
 //
 // Nothing is held for longer than the patience after the last arrival, so a program that waits for a held tensor before
-// it hands in the next goes on. One thread at a time.
+// it hands in the next goes on. Time passes only while somebody looks: of the time between two looks (Expire) at most
+// an eighth of the patience counts, for a process that was stopped, or a thread that was busy with a long message, has
+// not waited in vain for gradients meanwhile. One thread at a time.
 class Gate {
  public:
   static constexpr int kMostStrikes = 3;
+  static constexpr int64_t kLooks = 8;  // that the patience takes at least
 
   // Follow a new plan from here on: `group_of[t]` is the group of tensor t, negative where it has none. Returns what
   // was held. Tensors that are offered count as seen, for they are on their way.
   std::vector<int32_t> Follow(std::vector<int32_t> group_of, int64_t patience_ns);
 
   // Tensor was handed in, or is seen again. Returns the tensors to let through, in the order in which they came.
-  std::vector<int32_t> Arrive(int32_t tensor, int64_t now_ns);
+  std::vector<int32_t> Arrive(int32_t tensor);
 
   // The tensor was reduced (or failed).
   void Performed(int32_t tensor);
 
-  // What must not be held any longer at `now_ns`.
+  // What must not be held any longer at `now_ns`; to be called in every cycle.
   std::vector<int32_t> Expire(int64_t now_ns);
 
   // Everything that is held, whatever the state.
@@ -77,7 +80,8 @@ class Gate {
   std::vector<std::vector<int32_t>> members_;
   std::vector<Group> groups_;
   int64_t patience_ns_ = 0;
-  int64_t last_arrival_ns_ = 0;
+  int64_t waited_ns_ = 0;  // since the last arrival
+  int64_t last_look_ns_ = 0;
   int32_t held_ = 0;
   int64_t expired_ = 0;
 };
