@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from paceline import attach
 from paceline.attach import loaded
 from paceline.fusion.bridge import Bridge, Call, PlanState
+from paceline.fusion.control import choose
 from paceline.fusion.driver import EXPECTED, encode
+from paceline.fusion.report import FusionReport, report
 
 # Any number that is not 0: all ranks of a test ask for the same "policy", and no driver knows it.
 BY_HAND = 4711
@@ -129,3 +134,42 @@ class Messages:
         """`steps`, and no more is recorded."""
         self._handle.horovod_paceline_record_stop()
         return self.steps()
+
+
+@contextmanager
+def variables(**values: str) -> Iterator[None]:
+    """These environment variables in this process, for the time being."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def ask_for(library: str, fusion: Any) -> None:
+    """Ask for a policy on this rank, as the wrappers' argument `fusion` does; "threshold" ends merging by plan."""
+    choose(loaded(library), fusion)
+
+
+def step_until(
+    library: str, step: Callable[[int], None], state: str = "active", begin: int = 0, most: int = 400
+) -> FusionReport:
+    """Make steps step(begin), step(begin + 1), ... on every rank until the first one reports `state`.
+
+    Returns this rank's report. The ranks tell each other by a broadcast, which is no part of plans; who is told has
+    performed everything that the first rank had performed.
+    """
+    hvd = importlib.import_module(f"horovod.{library}")
+    found = report(library)
+    for number in range(begin, begin + most):
+        step(number)
+        found = report(library)
+        if hvd.broadcast_object(found.state, 0, name="step_until.state") == state:
+            return report(library)
+        time.sleep(0.003)
+    raise AssertionError(f"not {state} after {most} steps: {found}")

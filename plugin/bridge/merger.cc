@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
+#include <tuple>
 
 #include "bridge/runtime.h"
 #include "horovod/common/logging.h"
@@ -207,7 +208,11 @@ void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& 
     }
   }
   const auto add_all = [&](std::vector<std::pair<int64_t, common::Response>>& all) {
-    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    // By name within a group: a place in a message decides in which order ranks are added up, and is to be the same in
+    // every run.
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.first, a.second.tensor_names()[0]) < std::tie(b.first, b.second.tensor_names()[0]);
+    });
     for (size_t n = 0; n < all.size();) {
       std::vector<common::Response> group;
       const int64_t number = all[n].first;

@@ -10,6 +10,7 @@ Gate::Tensor& Gate::StateOf(int32_t tensor) {
   if (index >= tensors_.size()) {
     tensors_.resize(index + 1, Tensor::kAway);
     seen_.resize(index + 1, 0);
+    step_of_.resize(index + 1, 0);
   }
   return tensors_[index];
 }
@@ -51,7 +52,8 @@ std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, int64_t patienc
     const auto tensor = static_cast<int32_t>(t);
     members_[group].push_back(tensor);
     ++groups_[group].members;
-    if (StateOf(tensor) == Tensor::kOffered) {
+    StateOf(tensor);
+    if (step_of_[t] == step_) {
       seen_[t] = 1;
       ++groups_[group].seen;
     }
@@ -67,6 +69,10 @@ std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, int64_t patienc
 std::vector<int32_t> Gate::Arrive(int32_t tensor) {
   Tensor& state = StateOf(tensor);
   const auto index = static_cast<size_t>(tensor);
+  if (state == Tensor::kAway) {
+    step_ += step_of_[index] == step_ ? 1 : 0;
+    step_of_[index] = step_;
+  }
   const int32_t number = index < group_of_.size() ? group_of_[index] : -1;
   if (state == Tensor::kOffered || number < 0) {
     state = Tensor::kOffered;

@@ -40,7 +40,8 @@ class Gate {
   static constexpr int64_t kLooks = 8;  // that the patience takes at least
 
   // Follow a new plan from here on: `group_of[t]` is the group of tensor t, negative where it has none. Returns what
-  // was held. Tensors that are offered count as seen, for they are on their way.
+  // was held. Tensors that came in the running step count as seen: they are on their way, or have been reduced. A step
+  // ends where a tensor comes again.
   std::vector<int32_t> Follow(std::vector<int32_t> group_of, int64_t patience_ns);
 
   // Tensor was handed in, or is seen again. Returns the tensors to let through, in the order in which they came.
@@ -75,7 +76,9 @@ class Gate {
   void LetGo(Group& group, std::vector<int32_t>& out);
 
   std::vector<Tensor> tensors_;
-  std::vector<uint8_t> seen_;  // per tensor: in the current round of its group
+  std::vector<uint8_t> seen_;     // per tensor: in the current round of its group
+  std::vector<int64_t> step_of_;  // per tensor: the step in which it last came, 0 for never
+  int64_t step_ = 1;
   std::vector<int32_t> group_of_;
   std::vector<std::vector<int32_t>> members_;
   std::vector<Group> groups_;

@@ -132,6 +132,40 @@ TEST_CASE("a change of plan lets go what is held and counts what is on its way a
   CHECK(gate.Arrive(0).empty());
 }
 
+TEST_CASE("a plan in the middle of a step keeps its rounds in line with the steps") {
+  Gate gate;
+  int64_t now = 0;
+  for (const int32_t early : {0, 1}) {
+    CHECK(gate.Arrive(early) == Numbers{early});
+    gate.Performed(early);  // reduced before the plan comes
+  }
+  CHECK(gate.Follow({0, 0, 0, 0}, kPatience).empty());
+  CHECK(gate.Arrive(2).empty());
+  CHECK(gate.Arrive(3) == Numbers{2, 3});
+  for (int step = 0; step < 5; ++step) {
+    for (int32_t t = 0; t < 4; ++t) {
+      gate.Performed(t);
+    }
+    CHECK(gate.Arrive(0).empty());
+    CHECK(gate.Arrive(1).empty());
+    CHECK(gate.Arrive(2).empty());
+    CHECK(gate.Arrive(3) == Numbers{0, 1, 2, 3});
+  }
+  CHECK(WaitFor(gate, now).empty());
+  CHECK(gate.expired() == 0);
+}
+
+TEST_CASE("a plan between two steps begins with the next") {
+  Gate gate;
+  for (const int32_t tensor : {0, 1}) {
+    gate.Arrive(tensor);
+    gate.Performed(tensor);
+  }
+  CHECK(gate.Follow({0, 0}, kPatience).empty());
+  CHECK(gate.Arrive(1).empty());
+  CHECK(gate.Arrive(0) == Numbers{1, 0});
+}
+
 TEST_CASE("a release lets everything go") {
   auto gate = Following({0, 0, 1, 1});
   gate.Arrive(2);
