@@ -182,6 +182,24 @@ def test_unnamed_allreduce_after_uneven_join(rank: int, size: int) -> None:
     assert gathered.tolist() == list(range(size))
 
 
+# --- stateful-join: an operation without inputs and state is a constant to TensorFlow.
+
+
+@pytest.mark.mend("stateful-join")
+@ranks(2, 3, timeout_s=30)
+def test_every_join_of_tensorflow_asks_the_ranks(rank: int, size: int) -> None:
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    hvd.init()
+    for epoch in range(3):
+        for batch in range(1 + rank):
+            found = hvd.allreduce(tf.fill([3], float(rank)), name="gradient", op=hvd.Sum)
+            assert found.numpy().tolist() == [float(sum(range(batch, size)))] * 3, (epoch, batch)
+        assert int(hvd.join()) in range(size)
+        assert hvd.broadcast_object(epoch, 0) == epoch
+
+
 # --- run-arguments: stray commas made two settings of horovod.run the tuple (None,).
 
 

@@ -66,7 +66,8 @@ void Take(const Merger& merger, What what, Taken& taken) {
                 static_cast<double>(merger.plan().version),
                 static_cast<double>(merger.expired()),
                 merger.threshold_bytes(),
-                merger.cycle_s()};
+                merger.cycle_s(),
+                static_cast<double>(merger.serial())};
       break;
     }
     case What::kAgreement:
@@ -102,9 +103,6 @@ extern "C" {
 
 // The policy that this process wants; 0 for the host's own merging. May be called at any time, before init(), too.
 void horovod_paceline_fusion_want(double policy) { GetRuntime().mergers.Want(policy); }
-
-// Counts calls of init().
-int64_t horovod_paceline_fusion_world() { return GetRuntime().mergers.world(); }
 
 // The ids of process sets that this rank is in: at most `capacity` are written; returns how many there are.
 int32_t horovod_paceline_fusion_sets(int32_t* ids, int32_t capacity) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -49,7 +50,14 @@ class Merger {
   static constexpr int64_t kSweeps = 64;
   static constexpr double kIrregular = 1e9;
 
-  explicit Merger(int32_t process_set_id) : process_set_id_(process_set_id) {}
+  // `serial` tells this merger from others that served the same id.
+  Merger(int32_t process_set_id, std::weak_ptr<common::Controller> controller, int64_t serial)
+      : process_set_id_(process_set_id), controller_(std::move(controller)), serial_(serial) {}
+
+  // Whether the process set is the one that this merger was made for.
+  bool Serves(const common::Controller& controller) const { return controller_.lock().get() == &controller; }
+  // Whether that process set is gone.
+  bool orphan() const { return controller_.expired(); }
 
   // Any thread: a tensor was handed in.
   void Arrived(const std::string& name, int64_t now_ns);
@@ -70,6 +78,7 @@ class Merger {
   ::paceline::core::MergePlan plan() const;
   const ::paceline::core::Monitor& monitor() const { return monitor_; }
   bool watching() const { return watching_; }
+  int64_t serial() const { return serial_; }
   int32_t rank() const { return rank_; }
   int32_t size() const { return size_; }
   int64_t expired() const { return expired_; }
@@ -99,6 +108,8 @@ class Merger {
   void Add(common::ResponseList& list, common::Controller& controller, std::vector<common::Response> group) const;
 
   const int32_t process_set_id_;
+  const std::weak_ptr<common::Controller> controller_;
+  const int64_t serial_;
   // Only the background thread touches these.
   ::paceline::core::Gate gate_;
   std::unordered_map<int32_t, common::Request> held_;

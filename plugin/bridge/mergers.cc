@@ -1,5 +1,7 @@
 #include "bridge/mergers.h"
 
+#include <iterator>
+
 namespace horovod {
 namespace paceline {
 
@@ -7,15 +9,20 @@ void Mergers::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   mergers_.clear();
   used_ = false;
-  ++world_;
 }
 
 void Mergers::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     auto& merger = mergers_[process_set_id];
-    if (merger == nullptr) {
-      merger = std::make_shared<Merger>(process_set_id);
+    if (merger == nullptr || !merger->Serves(*process_set.controller)) {
+      // The id of a removed process set is given again. All ranks of the new one begin alike, whatever they were in.
+      merger = std::make_shared<Merger>(process_set_id, process_set.controller, ++made_);
+    }
+    if (process_set_id == 0) {
+      for (auto other = mergers_.begin(); other != mergers_.end();) {
+        other = other->second->orphan() ? mergers_.erase(other) : std::next(other);
+      }
     }
     current_ = merger;
   }

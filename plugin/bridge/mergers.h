@@ -32,14 +32,12 @@ class Mergers {
   // Any thread: the merger of this process set, or null.
   std::shared_ptr<Merger> Find(int32_t process_set_id) const;
   std::vector<int32_t> Ids() const;
-  // Counts resets: what belongs to another world can be told by it.
-  int64_t world() const { return world_; }
 
  private:
   std::atomic<double> wanted_{0};
   std::atomic<bool> used_{false};  // some process set of this world watches arrivals, or did
-  std::atomic<int64_t> world_{0};
-  std::shared_ptr<Merger> current_;  // background thread only
+  int64_t made_ = 0;                 // background thread only, and so is the next
+  std::shared_ptr<Merger> current_;
 
   mutable std::mutex mutex_;  // protects the map
   std::map<int32_t, std::shared_ptr<Merger>> mergers_;

@@ -10,7 +10,6 @@ Gate::Tensor& Gate::StateOf(int32_t tensor) {
   if (index >= tensors_.size()) {
     tensors_.resize(index + 1, Tensor::kAway);
     seen_.resize(index + 1, 0);
-    step_of_.resize(index + 1, 0);
   }
   return tensors_[index];
 }
@@ -23,6 +22,15 @@ void Gate::BeginRound(int32_t group) {
   groups_[group].open = groups_[group].strikes >= kMostStrikes;
 }
 
+void Gate::Complete(int32_t group) {
+  Group& one = groups_[group];
+  if (one.strikes > 0 && one.strikes < kMostStrikes && ++one.complete == kForgiving) {
+    --one.strikes;
+    one.complete = 0;
+  }
+  BeginRound(group);
+}
+
 void Gate::LetGo(Group& group, std::vector<int32_t>& out) {
   for (const int32_t member : group.held) {
     tensors_[member] = Tensor::kOffered;
@@ -32,7 +40,8 @@ void Gate::LetGo(Group& group, std::vector<int32_t>& out) {
   group.held.clear();
 }
 
-std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, int64_t patience_ns) {
+std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, const std::vector<bool>& reduced,
+                                  int64_t patience_ns) {
   std::vector<int32_t> out = Release();
   group_of_ = std::move(group_of);
   patience_ns_ = patience_ns;
@@ -52,8 +61,7 @@ std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, int64_t patienc
     const auto tensor = static_cast<int32_t>(t);
     members_[group].push_back(tensor);
     ++groups_[group].members;
-    StateOf(tensor);
-    if (step_of_[t] == step_) {
+    if (StateOf(tensor) != Tensor::kAway || (t < reduced.size() && reduced[t])) {
       seen_[t] = 1;
       ++groups_[group].seen;
     }
@@ -69,10 +77,6 @@ std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, int64_t patienc
 std::vector<int32_t> Gate::Arrive(int32_t tensor) {
   Tensor& state = StateOf(tensor);
   const auto index = static_cast<size_t>(tensor);
-  if (state == Tensor::kAway) {
-    step_ += step_of_[index] == step_ ? 1 : 0;
-    step_of_[index] = step_;
-  }
   const int32_t number = index < group_of_.size() ? group_of_[index] : -1;
   if (state == Tensor::kOffered || number < 0) {
     state = Tensor::kOffered;
@@ -102,7 +106,7 @@ std::vector<int32_t> Gate::Arrive(int32_t tensor) {
     }
   }
   if (group.seen == group.members) {
-    BeginRound(number);
+    Complete(number);
   }
   return out;
 }
@@ -116,12 +120,19 @@ std::vector<int32_t> Gate::Expire(int64_t now_ns) {
   if (held_ == 0 || waited_ns_ < patience_ns_) {
     return out;
   }
-  for (auto& group : groups_) {
-    if (!group.held.empty()) {
-      LetGo(group, out);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    if (group.held.empty()) {
+      continue;
+    }
+    LetGo(group, out);
+    ++expired_;
+    ++group.strikes;
+    group.complete = 0;
+    if (group.strikes % 2 == 0) {
+      BeginRound(static_cast<int32_t>(g));
+    } else {
       group.open = true;
-      ++group.strikes;
-      ++expired_;
     }
   }
   return out;

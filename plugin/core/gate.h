@@ -23,12 +23,16 @@ namespace paceline::core {
 //   collecting  member, others still missing          collecting  the member is held
 //   collecting  member, the last one                  collecting  all held members go, a new round begins
 //   collecting  patience runs out while some are held open        all held members go, one strike
+//   collecting  the same, an even strike              collecting  all held members go, a new round begins
 //   open        member not seen in this round         open        it goes at once; the last one: collecting, new round
 //   any         member seen in this round             collecting  held members go; a new round begins with it
 //   any         plan changes                          -           all held members go
 //
 // A group with kMostStrikes strikes stays open until the plan changes: its members do not come together, for example
 // because some belong to parameters that are unused in some steps, and waiting for them would cost time in every step.
+// Before that, a strike is forgiven for every kForgiving rounds that were complete: in weeks of training something will
+// hold up a step now and then. At an even strike the round ends with what has come: the rounds may be out of line with
+// the program's steps, the missing members being those of the next step, and are in line after that.
 //
 // Nothing is held for longer than the patience after the last arrival, so a program that waits for a held tensor before
 // it hands in the next goes on. Time passes only while somebody looks: of the time between two looks (Expire) at most
@@ -37,12 +41,13 @@ namespace paceline::core {
 class Gate {
  public:
   static constexpr int kMostStrikes = 3;
+  static constexpr int kForgiving = 100;
   static constexpr int64_t kLooks = 8;  // that the patience takes at least
 
   // Follow a new plan from here on: `group_of[t]` is the group of tensor t, negative where it has none. Returns what
-  // was held. Tensors that came in the running step count as seen: they are on their way, or have been reduced. A step
-  // ends where a tensor comes again.
-  std::vector<int32_t> Follow(std::vector<int32_t> group_of, int64_t patience_ns);
+  // was held. Tensors that came in the running step count as seen: those that are held or offered, and those with
+  // `reduced[t]`, which are through already.
+  std::vector<int32_t> Follow(std::vector<int32_t> group_of, const std::vector<bool>& reduced, int64_t patience_ns);
 
   // Tensor was handed in, or is seen again. Returns the tensors to let through, in the order in which they came.
   std::vector<int32_t> Arrive(int32_t tensor);
@@ -68,17 +73,17 @@ class Gate {
     int32_t members = 0;
     int32_t seen = 0;
     int32_t strikes = 0;
+    int32_t complete = 0;  // rounds since the last strike, or since one was forgiven
     bool open = false;
   };
 
   Tensor& StateOf(int32_t tensor);
   void BeginRound(int32_t group);
+  void Complete(int32_t group);
   void LetGo(Group& group, std::vector<int32_t>& out);
 
   std::vector<Tensor> tensors_;
-  std::vector<uint8_t> seen_;     // per tensor: in the current round of its group
-  std::vector<int64_t> step_of_;  // per tensor: the step in which it last came, 0 for never
-  int64_t step_ = 1;
+  std::vector<uint8_t> seen_;  // per tensor: in the current round of its group
   std::vector<int32_t> group_of_;
   std::vector<std::vector<int32_t>> members_;
   std::vector<Group> groups_;

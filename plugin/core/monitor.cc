@@ -34,16 +34,50 @@ void Monitor::Arrived(const std::string& name, int64_t now_ns) {
     return;
   }
   const int32_t number = found->second;
+  if (!steps_.empty() && last_[number].first == begun_ && steps_.back().waiting > 0) {
+    Realign();
+  }
   if (steps_.empty() || last_[number].first == begun_) {
-    Step step;
-    step.start_ns = now_ns;
-    Keep(steps_, std::move(step), kSteps + 1);
-    ++begun_;
+    Begin(now_ns);
   }
   Step& step = steps_.back();
   last_[number] = {begun_, step.arrivals.size()};
   step.arrivals.push_back({number, now_ns, 0, step.waiting == 0 && !step.arrivals.empty()});
   ++step.waiting;
+}
+
+void Monitor::Begin(int64_t now_ns) {
+  Step step;
+  step.start_ns = now_ns;
+  Keep(steps_, std::move(step), kSteps + 1);
+  ++begun_;
+}
+
+void Monitor::Realign() {
+  Step& ending = steps_.back();
+  size_t first = 0;  // of the arrivals that belong to the next step
+  int64_t longest_ns = -1;
+  for (size_t n = 1; n < ending.arrivals.size(); ++n) {
+    const int64_t pause_ns = ending.arrivals[n].at_ns - ending.arrivals[n - 1].at_ns;
+    if (ending.arrivals[n].alone && pause_ns > longest_ns) {
+      first = n;
+      longest_ns = pause_ns;
+    }
+  }
+  if (first == 0) {
+    return;
+  }
+  Step next;
+  next.start_ns = ending.arrivals[first].at_ns;
+  next.arrivals.assign(ending.arrivals.begin() + static_cast<std::ptrdiff_t>(first), ending.arrivals.end());
+  next.arrivals[0].alone = false;
+  steps_.clear();
+  steps_.push_back(std::move(next));
+  ++begun_;
+  for (size_t n = 0; n < steps_[0].arrivals.size(); ++n) {
+    last_[steps_[0].arrivals[n].number] = {begun_, n};
+    steps_[0].waiting += steps_[0].arrivals[n].end_ns == 0 ? 1 : 0;
+  }
 }
 
 void Monitor::Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, int64_t start_ns, int64_t end_ns) {
@@ -79,7 +113,10 @@ void Monitor::Coordinated(int64_t start_ns, int64_t end_ns) {
 
 void Monitor::Restart() {
   std::lock_guard<std::mutex> lock(mutex_);
-  steps_.clear();
+  if (!steps_.empty()) {
+    steps_.erase(steps_.begin(), steps_.end() - 1);
+    steps_[0].partial = true;
+  }
   messages_.clear();
   coordination_ns_.clear();
 }
@@ -98,6 +135,15 @@ std::vector<ReducedTensor> Monitor::tensors() const {
 std::vector<Message> Monitor::messages() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return {messages_.begin(), messages_.end()};
+}
+
+std::vector<bool> Monitor::ReducedInRunningStep() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<bool> reduced(tensors_.size(), false);
+  for (size_t n = 0; n < reduced.size(); ++n) {
+    reduced[n] = !steps_.empty() && last_[n].first == begun_ && steps_.back().arrivals[last_[n].second].end_ns != 0;
+  }
+  return reduced;
 }
 
 int64_t Monitor::steps() const {
@@ -136,12 +182,14 @@ Measured Monitor::Measure() const {
   Measured measured;
   measured.ready_s.assign(tensors_.size(), -1);
   measured.coordination_s = MedianSeconds({coordination_ns_.begin(), coordination_ns_.end()});
-  if (steps_.size() < 2) {
+  const size_t first = !steps_.empty() && steps_[0].partial ? 1 : 0;
+  if (steps_.size() < first + 2) {
     return measured;
   }
-  const size_t complete = steps_.size() - 1;  // the last one is still running
+  const size_t last = steps_.size() - 1;  // it is still running
+  const size_t complete = last - first;
   std::vector<Seen> seen(tensors_.size());
-  for (size_t s = 0; s < complete; ++s) {
+  for (size_t s = first; s < last; ++s) {
     for (const auto& arrival : steps_[s].arrivals) {
       seen[arrival.number].ready_ns.push_back(arrival.at_ns - steps_[s].start_ns);
       seen[arrival.number].alone += arrival.alone ? 1 : 0;
@@ -149,7 +197,7 @@ Measured Monitor::Measure() const {
   }
   const auto regular = Regular(seen, complete);
   std::vector<int64_t> step_ns, exposed_ns;
-  for (size_t s = 0; s < complete; ++s) {
+  for (size_t s = first; s < last; ++s) {
     int64_t last_arrival_ns = steps_[s].start_ns;
     int64_t last_end_ns = last_arrival_ns;
     for (const auto& arrival : steps_[s].arrivals) {

@@ -39,8 +39,12 @@ struct Measured {
 // Watches the allreduce operations of one group of ranks. Tensors are numbered in the order in which they were first
 // reduced, which is the same on all ranks, and so are the messages; times are each rank's own.
 //
-// A step begins with the first tensor that has already appeared in the running step, as in Recorder. All times are
-// nanoseconds of one steady clock. Methods may be called from any thread.
+// A step begins with the first tensor that has already appeared in the running step, as in Recorder. Watching may begin
+// in the middle of a step, and such steps would go on to begin there. Between two steps a program has waited for all
+// gradients; so if tensors are on their way where a step is thought to begin, the true beginning is looked for: after
+// the longest pause of that step at whose end nothing was on its way.
+//
+// All times are nanoseconds of one steady clock. Methods may be called from any thread.
 class Monitor {
  public:
   static constexpr size_t kSteps = 24;
@@ -56,13 +60,16 @@ class Monitor {
   void Arrived(const std::string& name, int64_t now_ns);
   void Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, int64_t start_ns, int64_t end_ns);
   void Coordinated(int64_t start_ns, int64_t end_ns);
-  // Forget the steps and the messages in memory (what they were like has changed), keep the numbers.
+  // Forget the steps and the messages in memory (what they were like has changed), keep the numbers. The running step
+  // goes on, but is not measured.
   void Restart();
 
   // The number of a tensor, negative if it was never reduced.
   int32_t NumberOf(const std::string& name) const;
   std::vector<ReducedTensor> tensors() const;
   std::vector<Message> messages() const;
+  // Per tensor: it appeared in the running step, and has been reduced since.
+  std::vector<bool> ReducedInRunningStep() const;
   // Steps that have begun on this rank.
   int64_t steps() const;
   // Over the complete steps in memory.
@@ -77,7 +84,8 @@ class Monitor {
   };
   struct Step {
     int64_t start_ns = 0;
-    size_t waiting = 0;  // arrivals that are not reduced yet
+    size_t waiting = 0;    // arrivals that are not reduced yet
+    bool partial = false;  // watched from its middle on
     std::vector<Arrival> arrivals;
   };
 
@@ -87,13 +95,15 @@ class Monitor {
     size_t alone = 0;
   };
 
+  void Begin(int64_t now_ns);
+  void Realign();
   std::vector<bool> Regular(const std::vector<Seen>& seen, size_t complete) const;
 
   mutable std::mutex mutex_;  // protects everything below
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<ReducedTensor> tensors_;
   std::vector<std::pair<int64_t, size_t>> last_;  // per tensor: the step in which it last appeared, and its place there
-  std::deque<Step> steps_;                        // complete ones and, last, the running one
+  std::deque<Step> steps_;  // complete ones (the first one may be partial) and, last, the running one
   int64_t begun_ = 0;
   std::deque<Message> messages_;
   std::deque<int64_t> coordination_ns_;

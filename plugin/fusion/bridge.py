@@ -36,7 +36,10 @@ class _What(IntEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """Where merging stands in one process set, as this rank sees it."""
+    """Where merging stands in one process set, as this rank sees it.
+
+    `serial` tells process sets that have the same id, one after the other, apart.
+    """
 
     rank: int
     size: int
@@ -47,6 +50,7 @@ class Status:
     expired: int
     threshold_bytes: int
     cycle_s: float
+    serial: int
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,6 @@ class Bridge:
         self.library = library
         self._lock = threading.Lock()  # the library keeps one picture at a time
         library.horovod_paceline_fusion_want.argtypes = [ctypes.c_double]
-        library.horovod_paceline_fusion_world.restype = ctypes.c_int64
         library.horovod_paceline_fusion_ask.restype = ctypes.c_int64
         library.horovod_paceline_fusion_ask.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64]
         library.horovod_paceline_fusion_take.restype = ctypes.c_int64
@@ -114,10 +117,6 @@ class Bridge:
     def want(self, policy: int) -> None:
         """Ask for the policy with this digest on this rank; 0 for Horovod's own merging."""
         self.library.horovod_paceline_fusion_want(float(policy))
-
-    def world(self) -> int:
-        """How often init() was called."""
-        return int(self.library.horovod_paceline_fusion_world())
 
     def process_sets(self) -> list[int]:
         """The ids of the process sets that this rank is in."""
@@ -135,10 +134,10 @@ class Bridge:
         taken = self._take(process_set, _What.STATUS)
         if taken is None:
             return None
-        rank, size, agreed, plans, steps, version, expired, threshold_bytes, cycle_s = taken[0]
+        rank, size, agreed, plans, steps, version, expired, threshold_bytes, cycle_s, serial = taken[0]
         return Status(
             int(rank), int(size), bool(agreed), bool(plans), int(steps), int(version), int(expired),
-            int(threshold_bytes), cycle_s,
+            int(threshold_bytes), cycle_s, int(serial),
         )  # fmt: skip
 
     def agreement(self, process_set: int) -> list[int | None]:

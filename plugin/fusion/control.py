@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 LOOK_S = 0.02
 REST_S = 0.2
 
+# Variables under which Horovod merges in a way of its own: what they say against plans, and what can be done.
+_EXCLUDING = {
+    "HOROVOD_AUTOTUNE": (
+        "autotuning changes what is merged while a plan says it",
+        "Leave one of them out: horovodrun without --autotune, or fusion=threshold.",
+    ),
+    "HOROVOD_DISABLE_GROUP_FUSION": (
+        "it says that only tensors of one grouped operation share a message, a plan says otherwise",
+        "Leave one of them out: horovodrun without --disable-group-fusion, or fusion=threshold.",
+    ),
+}
+
 
 class Control:
     """Merging in one of Horovod's libraries, in this process."""
@@ -30,7 +42,6 @@ class Control:
         self.policy: Policy | None = None
         self.drivers: dict[int, Driver] = {}
         self._limits = Limits(1, 0, 1.0, 1.0)
-        self._world = -1
         self._lock = threading.Lock()  # protects policy, limits and drivers
         self._thread: threading.Thread | None = None
 
@@ -56,18 +67,15 @@ class Control:
             policy = self.policy
             if policy is None or not policy.makes_plans:
                 return False
-            world = self.bridge.world()
-            if world != self._world:
-                self._world = world
-                self.drivers.clear()
             busy = False
             for process_set in self.bridge.process_sets():
                 status = self.bridge.status(process_set)
                 if status is None or status.rank != 0 or status.size < 2:
                     continue
                 driver = self.drivers.get(process_set)
-                if driver is None:
-                    driver = self.drivers[process_set] = Driver(self.bridge, process_set, policy, self._limits)
+                if driver is None or driver.serial != status.serial:
+                    driver = Driver(self.bridge, process_set, policy, self._limits, status.serial)
+                    self.drivers[process_set] = driver
                 try:
                     driver.look()
                 except Exception as error:  # a fault of ours must not end training
@@ -95,22 +103,19 @@ def _limits(settings: config.Settings) -> Limits:
 
 
 def _checked(policy: Policy, given_as: str) -> Policy:
-    if policy.makes_plans and os.environ.get("HOROVOD_AUTOTUNE", "0") not in ("", "0"):
-        raise UserError(
-            f"{given_as} and HOROVOD_AUTOTUNE=1 exclude each other: autotuning changes what is merged while a plan "
-            "says it.",
-            "Leave one of them out: horovodrun without --autotune, or fusion=threshold.",
-        )
+    for variable, (conflict, remedy) in _EXCLUDING.items():
+        if policy.makes_plans and os.environ.get(variable, "0") not in ("", "0"):
+            raise UserError(f"{given_as}={policy.name} and {variable}=1 exclude each other: {conflict}.", remedy)
     return policy
 
 
 def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
     """Before init(): what the variables ask for. A policy that a wrapper asked for earlier stays."""
     if "fusion" in settings.given():
-        policy = _checked(resolve(settings.fusion), f"{settings.origin('fusion')}={settings.fusion:.40}")
+        policy = _checked(resolve(settings.fusion), settings.origin("fusion"))
         control(library).choose(policy, _limits(settings))
     elif library._handle in _controls and (policy_now := _controls[library._handle].policy) is not None:
-        _checked(policy_now, f"fusion={policy_now.name}")
+        _checked(policy_now, "fusion")
 
 
 def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -> None:
@@ -119,7 +124,7 @@ def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -
     Raises UserError for an unknown policy and where autotuning is on.
     """
     if fusion is not None:
-        policy = _checked(resolve(fusion), f"fusion={fusion if isinstance(fusion, str) else 'function'}")
+        policy = _checked(resolve(fusion), "fusion")
         control(library).choose(policy, _limits(config.read()))
 
 

@@ -77,8 +77,15 @@ class Driver:
     """Drives one process set in which this rank is the first. `look` is called every few milliseconds."""
 
     def __init__(
-        self, bridge: Bridge, process_set: int, policy: Policy, limits: Limits, tell: Callable[[str], None] = tell
+        self,
+        bridge: Bridge,
+        process_set: int,
+        policy: Policy,
+        limits: Limits,
+        serial: int,
+        tell: Callable[[str], None] = tell,
     ) -> None:
+        self.serial = serial
         self.state = State.AGREEING
         self.reason = ""
         self._bridge = bridge
@@ -95,7 +102,7 @@ class Driver:
     def look(self) -> None:
         """Go on as far as possible without waiting."""
         status = self._bridge.status(self._set)
-        if status is None:
+        if status is None or status.serial != self.serial:
             return
         if not (status.agreed and status.plans):
             self._disagree(status)

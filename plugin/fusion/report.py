@@ -54,6 +54,8 @@ def report(library: str, process_set: int = 0) -> FusionReport:
     plan, status, driver = bridge.plan(process_set), bridge.status(process_set), control.drivers.get(process_set)
     if plan is None or status is None:
         return FusionReport(control.policy.name, "off", f"there is no process set {process_set} on this rank")
+    if driver is not None and driver.serial != status.serial:
+        driver = None  # of a process set that had this id before
     groups: list[list[str]] = [[] for _ in range(max(plan.group_of, default=-1) + 1)]
     group_bytes = [0] * len(groups)
     for tensor, group in zip(plan.tensors, plan.group_of, strict=False):

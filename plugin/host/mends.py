@@ -25,6 +25,7 @@ _GLOO_CONTEXT = "horovod/common/gloo/gloo_context.cc"
 _GLOO_CONTROLLER = "horovod/common/gloo/gloo_controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _CONTROLLER = "horovod/common/controller.cc"
+_TENSORFLOW_OPS = "horovod/tensorflow/mpi_ops.cc"
 _TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
 _TORCH_OPTIMIZER = "horovod/torch/optimizer.py"
 _RUNNER = "horovod/runner/__init__.py"
@@ -142,6 +143,12 @@ MENDS: tuple[Mend, ...] = (
                 "return ::horovod::paceline::AutomaticName(prefix);",
             ),
         ),
+    ),
+    Mend(
+        "stateful-join",
+        "TensorFlow takes join for a constant: from the second time on it returns the first answer at once, and the "
+        "other ranks wait for ever.",
+        (Edit(_TENSORFLOW_OPS, 'REGISTER_OP("HorovodJoin")', "after", "    .SetIsStateful()"),),
     ),
     Mend(
         "run-arguments",

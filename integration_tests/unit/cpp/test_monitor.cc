@@ -112,11 +112,49 @@ TEST_CASE("nothing is known before a step is over, nor after a restart") {
   CHECK(monitor.Measure().steps == 0);
   CHECK(monitor.messages().empty());
   CHECK(monitor.NumberOf("x") == 0);
-  // The end of a message whose step was forgotten belongs nowhere.
+  // The running step goes on and is not measured.
   monitor.Reduced(tensors, 4, 0, 500 * kMs);
   Make(monitor, tensors, 600);
+  CHECK(monitor.Measure().steps == 0);
   Make(monitor, tensors, 700);
   CHECK(monitor.Measure().exposed_s == doctest::Approx(0.005));
+}
+
+TEST_CASE("a restart in the middle of a step leaves steps where they begin") {
+  Monitor monitor;
+  const std::vector<ReducedTensor> tensors = {{"x", 4, 0}, {"y", 4, 0}};
+  monitor.Reduced(tensors, 8, 0, 1);
+  Make(monitor, tensors, 0);
+  monitor.Arrived("x", 100 * kMs);
+  monitor.Reduced({tensors[0]}, 4, 101 * kMs, 102 * kMs);
+  monitor.Restart();
+  CHECK(monitor.ReducedInRunningStep() == std::vector<bool>{true, false});
+  monitor.Arrived("y", 110 * kMs);
+  monitor.Reduced({tensors[1]}, 4, 111 * kMs, 112 * kMs);
+  CHECK(monitor.ReducedInRunningStep() == std::vector<bool>{true, true});
+  for (int64_t step = 2; step < 5; ++step) {
+    Make(monitor, tensors, 100 * step);
+  }
+  const auto measured = monitor.Measure();
+  CHECK(measured.steps == 2);
+  CHECK(measured.ready_s[0] == doctest::Approx(0));
+  CHECK(measured.ready_s[1] == doctest::Approx(0.010));
+}
+
+TEST_CASE("steps watched from their middle on are brought into line where a program has waited for everything") {
+  Monitor monitor;
+  const std::vector<ReducedTensor> tensors = {{"x", 4, 0}, {"y", 4, 0}, {"z", 4, 0}};
+  monitor.Reduced(tensors, 12, 0, 1);
+  monitor.Arrived("z", 20 * kMs);  // x and y came before anybody watched
+  monitor.Reduced(tensors, 12, 21 * kMs, 25 * kMs);
+  for (int64_t step = 1; step < 6; ++step) {
+    Make(monitor, tensors, 100 * step);
+  }
+  const auto measured = monitor.Measure();
+  CHECK(measured.steps > 2);
+  CHECK(measured.ready_s[0] == doctest::Approx(0));
+  CHECK(measured.ready_s[1] == doctest::Approx(0.010));
+  CHECK(measured.ready_s[2] == doctest::Approx(0.020));
 }
 
 TEST_CASE("memory is bounded") {
