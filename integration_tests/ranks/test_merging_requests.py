@@ -1,0 +1,169 @@
+"""What ranks ask for: policies of their own, different ones, ones that fail, again in every new world."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from integration_tests.support.merging import ByHand, ask_for, step_until
+from integration_tests.support.ranks import RankFailed, ranks, run_ranks
+
+SIZES = (700, 3, 5000, 40, 1)
+
+
+def _steps(label: str, rank: int, size: int) -> Any:
+    import horovod.torch as hvd
+    import torch
+
+    def step_of(step: int) -> None:
+        handles = [
+            hvd.allreduce_async_(torch.full((count,), float(rank + step + n)), name=f"{label}.{n}", op=hvd.Sum)
+            for n, count in enumerate(SIZES)
+        ]
+        for n, handle in enumerate(handles):
+            expected = size * (size - 1) / 2 + size * (step + n)
+            assert hvd.synchronize(handle).tolist() == [expected] * SIZES[n], (step, n)
+
+    return step_of
+
+
+def ends(gradients: Any, costs: Any) -> list[list[str]]:
+    """A user's policy: the outer gradients together, and the inner ones."""
+    names = sorted(gradient.name for gradient in gradients)
+    return [[names[0], names[-1]], names[1:-1]]
+
+
+def raises(gradients: Any, costs: Any) -> list[list[str]]:
+    """A user's policy with a fault in it."""
+    raise RuntimeError("nothing comes to my mind")
+
+
+def repeats(gradients: Any, costs: Any) -> list[list[str]]:
+    """A user's policy that names a tensor twice."""
+    names = [gradient.name for gradient in gradients]
+    return [names, names[:1]]
+
+
+def omits(gradients: Any, costs: Any) -> list[list[str]]:
+    """A user's policy that forgets a tensor."""
+    return [[gradient.name for gradient in gradients][1:]]
+
+
+def dawdles(gradients: Any, costs: Any) -> list[list[str]]:
+    """A user's policy that takes longer than it may."""
+    time.sleep(3)
+    return [[gradient.name for gradient in gradients]]
+
+
+@ranks(3)
+def test_policy_of_the_users_own(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    step_of = _steps("own", rank, size)
+    ask_for("torch", ends)
+    found = step_until("torch", step_of)
+    groups = {frozenset(int(name[-1]) for name in group) for group in found.groups}
+    assert groups == {frozenset((0, 4)), frozenset((1, 2, 3))}
+    for step in range(10):
+        step_of(step)
+    ask_for("torch", "threshold")
+
+
+FAULTS = {
+    raises: "RuntimeError: nothing comes to my mind",
+    repeats: "repeats the tensor allreduce.faulty.0, in groups 0 and 1",
+    omits: "omits the tensor",
+    dawdles: "longer than 1 s",
+}
+
+
+@ranks(2, env={"PACELINE_FUSION_TIME_LIMIT_S": "1"})
+def test_policies_that_fail_leave_merging_to_horovod(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    step_of = _steps("faulty", rank, size)
+    for policy, words in FAULTS.items():
+        ask_for("torch", policy)
+        found = step_until("torch", step_of, "refused")
+        for step in range(5):
+            step_of(step)
+        if rank == 0:
+            assert policy.__name__ in found.policy
+            assert words in found.reason, found.reason
+    # Nothing of it stays.
+    ask_for("torch", "single")
+    assert len(step_until("torch", step_of).groups) == 1
+    ask_for("torch", "threshold")
+
+
+@ranks(3)
+def test_ranks_that_ask_for_different_policies_go_on_without_a_plan(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    from paceline.fusion.report import report
+
+    hvd.init()
+    step_of = _steps("different", rank, size)
+    ask_for("torch", "mgwfbp" if rank == 1 else "single")
+    for step in range(400):
+        step_of(step)
+        time.sleep(0.01)
+        said = report("torch").reason
+        if hvd.broadcast_object(said, 0, name="different.said"):
+            break
+    if rank == 0:
+        assert said == "The ranks ask for different policies: single on rank 0, 2; mgwfbp on rank 1"
+    assert not report("torch").groups
+    ask_for("torch", "single")  # and now they agree
+    assert len(step_until("torch", step_of).groups) == 1
+    ask_for("torch", "threshold")
+
+
+@ranks(2, env={"PACELINE_FUSION": "single", "PACELINE_FUSION_WARMUP_STEPS": "2"}, fresh=True, timeout_s=100)
+def test_every_new_world_plans_anew(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    step_of = _steps("worlds", rank, size)
+    for _ in range(10):
+        hvd.init()
+        found = step_until("torch", step_of)
+        assert len(found.groups) == 1 and found.version == 1
+        hvd.shutdown()
+
+
+def _leave(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hand = ByHand("torch").start()
+    names = [f"left.{n}" for n in range(3)]
+    for step in range(5):
+        if step == 1:
+            hand.follow([hand.names("left.")], patience_s=30)
+        if step == 3:
+            # Everyone holds two of three tensors when one rank goes for good.
+            for name in names[:2]:
+                hvd.allreduce_async(torch.ones(5), name=name)
+            time.sleep(0.3)
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            with pytest.raises(hvd.HorovodInternalError):
+                hvd.allreduce(torch.ones(5), name=names[2])
+            return
+        for handle in [hvd.allreduce_async(torch.ones(5), name=name) for name in names]:
+            hvd.synchronize(handle)
+
+
+def test_rank_that_dies_while_groups_are_held_is_an_error_on_the_others() -> None:
+    with pytest.raises(RankFailed) as caught:
+        run_ranks(_leave, 3, timeout_s=40, fresh=True)
+    report = str(caught.value)
+    assert "--- rank 1: died\n-9" in report
+    assert "--- rank 0: ok" in report and "--- rank 2: ok" in report
