@@ -144,7 +144,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "gate_timeout_ms", _positive, "whole number", "ms", 500,
-        "let an incomplete group of gradients go when none has appeared for this long (at least 3 x the longest pause)", "run",
+        "let an incomplete group of gradients go when none has appeared for this long (at least 3 x the longest pause)",
+        "run",
     ),
     Option(
         "cache_dir", _path, "path", "", _cache_home,

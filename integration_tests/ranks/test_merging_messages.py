@@ -33,7 +33,7 @@ def _operations(path: Path) -> list[tuple[set[str], set[str]]]:
     stacks: dict[int, list[str]] = {pid: [] for pid in names}
     under_way: set[int] = set()
     for event in events:
-        pid, phase = event.get("pid"), event.get("ph")
+        pid, phase = int(event.get("pid", -1)), event.get("ph")
         if pid not in names or phase not in ("B", "E"):
             continue
         stack = stacks[pid]

@@ -78,7 +78,8 @@ int64_t Merger::Ask(CallKind kind, std::vector<double> values) {
   return calls_;
 }
 
-void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked) {
+void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked,
+                   int64_t stock_threshold_bytes) {
   state_ = &state;
   rank_ = process_set.controller->GetRank();
   size_ = process_set.controller->GetSize();
@@ -92,7 +93,8 @@ void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proces
     Ask(CallKind::kSettings, {});
   }
   if (watching_) {
-    threshold_bytes_ = process_set.controller->TensorFusionThresholdBytes();
+    threshold_bytes_ =
+        stock_threshold_bytes >= 0 ? stock_threshold_bytes : process_set.controller->TensorFusionThresholdBytes();
     cycle_s_ = state.parameter_manager.CycleTimeMs() * 1e-3;
   }
 }

@@ -65,7 +65,9 @@ class Merger {
   // bytes (kSweep, one call each). Returns the number of the (last) call.
   int64_t Ask(CallKind kind, std::vector<double> values);
 
-  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked);
+  // `stock_threshold_bytes`: how large Horovod's own messages may be where no plan has raised it; negative: as it is.
+  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked,
+             int64_t stock_threshold_bytes);
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list);
   void Entries(const common::Response& response, common::ProcessSet& process_set);
@@ -85,7 +87,9 @@ class Merger {
   int64_t answered() const { return answered_; }
   double threshold_bytes() const { return static_cast<double>(threshold_bytes_); }
   double cycle_s() const { return cycle_s_; }
-  // The last answer of this kind.
+  // Background thread: what the threshold was before a plan raised it; negative if none did.
+  int64_t own_threshold_bytes() const { return own_threshold_bytes_; }
+  // Any thread: the last answer of this kind.
   Answer answer(CallKind kind) const;
 
  private:

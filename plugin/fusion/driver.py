@@ -6,8 +6,8 @@
 | warming | the first steps are over | asks for a sweep of message sizes: sweeping |
 | sweeping | the steps to measure have been made | asks what the ranks measured: measuring |
 | measuring | the answer | makes a plan and sends it: offering; if none can be made: refused |
-| offering | the plan is in force on all ranks | active |
-| active | the steps until the next look | asks what the ranks measured: watching |
+| offering | the plan is in force on all ranks | active; if it is not after some steps: agreeing |
+| active | the steps until the next look | asks what the ranks measured: watching; if the plan is gone: agreeing |
 | watching | the answer | a new plan, if it pays: offering; otherwise active |
 | refused | nothing: Horovod's own merging stays | agreeing, when the ranks ask for another policy |
 
@@ -39,8 +39,12 @@ SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1
 WORTH = 0.05
 # A gate waits at least this many times the longest pause between two gradients.
 PATIENCE_PAUSES = 3.0
-# Steps over which ranks may disagree before it is said: their scripts may not have come as far.
+# Looks at which ranks may disagree before it is said: their scripts may not have come as far.
 DISAGREEMENT_LOOKS = 100
+# How often the costs may fail to be fitted, being too much alike, before there is no plan.
+MOST_FITS = 5
+# Steps after which a plan that was sent and is not in force will not be.
+OFFER_STEPS = 50
 # What a plan's expectations are, in order (core/merge_plan.h).
 EXPECTED = ("step_s", "exposed_s", "stock_step_s", "a_s", "b_s_per_byte", "coordination_s", "compute_s", "messages")
 
@@ -96,6 +100,10 @@ class Driver:
         self._until = 0  # a number of steps, of a call or of a plan, whichever the state waits for
         self._version = 0
         self._looks = 0
+        self._fits = 0
+        self._give_up = 0  # a number of steps
+        self._told_disagreement = False
+        self._told_fault = ""
         self._plan: Plan | None = None
         self._where = "" if process_set == 0 else f" in process set {process_set}"
 
@@ -126,19 +134,25 @@ class Driver:
         if self.state is not State.AGREEING:
             self._go(State.AGREEING, 0)
             self._looks = 0
+            self.reason = ""
         self._looks += 1
-        if self._looks == DISAGREEMENT_LOOKS:
-            self.reason = disagreement(self._bridge.agreement(self._set), self._policy)
+        asked = self._bridge.agreement(self._set)
+        if self._looks >= DISAGREEMENT_LOOKS and asked and not self._told_disagreement:
+            self._told_disagreement = True
+            self.reason = disagreement(asked, self._policy)
             self._tell(f"{self.reason}{self._where}; Horovod's own merging is used. Give all ranks the same fusion.")
 
     def _agreeing(self, status: Status) -> None:
         self._looks = 0
+        self._told_disagreement = False
         self.reason = ""
         self._go(State.WARMING, status.steps + FIRST_STEPS)
 
     def _warming(self, status: Status) -> None:
-        if status.steps < self._until:
-            return
+        if status.steps >= self._until:
+            self._sweep(status)
+
+    def _sweep(self, status: Status) -> None:
         plan = self._bridge.plan(self._set)
         total_bytes = sum(tensor.bytes for tensor in plan.tensors) if plan else 0
         most_bytes = min(total_bytes, status.threshold_bytes)
@@ -157,24 +171,49 @@ class Driver:
             self._go(State.SWEEPING, status.steps + self._limits.warmup_steps)
             return
         try:
-            model, plan = self._make(measured, status)
+            model = costs.fit(measured.samples)
         except UserError as error:
-            self.reason = str(error)
-            self._go(State.REFUSED, 0)
-            self._tell(f"fusion={self._policy.name}{self._where}: {error} Horovod's own merging is used.")
+            self._fits += 1
+            if self._fits == MOST_FITS:
+                self._refuse(error)
+            else:
+                self._sweep(status)
+            return
+        try:
+            plan = self._make(measured, status, model)
+        except UserError as error:
+            self._refuse(error)
             return
         self._offer(measured, model, plan, status)
         self._tell(f"fusion={self._policy.name}{self._where}: {summary(plan, measured)}")
 
+    def _refuse(self, error: UserError) -> None:
+        self.reason = f"{error.problem} {error.remedy}"
+        self._go(State.REFUSED, 0)
+        self._tell(f"fusion={self._policy.name}{self._where}: {self.reason} Horovod's own merging is used.")
+
     def _offering(self, status: Status) -> None:
-        if status.version >= self._until:
+        if status.version == self._until:
             self._go(State.ACTIVE, status.steps + self._limits.watch_steps)
+        elif status.steps >= self._give_up:
+            self._go(State.AGREEING, 0)
+
+    def _lost(self, status: Status) -> bool:
+        """Whether the plan is gone, because ranks disagreed for a moment: begin anew."""
+        if status.version == self._version:
+            return False
+        self._go(State.AGREEING, 0)
+        return True
 
     def _active(self, status: Status) -> None:
+        if self._lost(status):
+            return
         if self._limits.watch_steps and status.steps >= self._until:
             self._go(State.WATCHING, self._bridge.ask(self._set, Call.MEASURE))
 
     def _watching(self, status: Status) -> None:
+        if self._lost(status):
+            return
         measured = self._bridge.measurement(self._set, self._until)
         if measured is None:
             return
@@ -182,9 +221,13 @@ class Driver:
         if isinstance(measured, str) or measured.own.steps < 2 or self._plan is None:
             return
         try:
-            model, plan = self._make(measured, status)
+            model = costs.fit(measured.samples)
+            plan = self._make(measured, status, model)
         except UserError as error:
-            self._tell(f"fusion={self._policy.name}{self._where}: {error} The last plan stays.")
+            fault = f"fusion={self._policy.name}{self._where}: {error.problem} {error.remedy} The last plan stays."
+            if fault != self._told_fault:
+                self._told_fault = fault
+                self._tell(fault)
             return
         if plan.named_groups == self._plan.named_groups:
             return
@@ -195,9 +238,8 @@ class Driver:
             self._offer(measured, model, plan, status)
             self._tell(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
 
-    def _make(self, measured: Measurement, status: Status) -> tuple[CostModel, Plan]:
-        model = costs.fit(measured.samples)
-        plan = make_plan(
+    def _make(self, measured: Measurement, status: Status, model: CostModel) -> Plan:
+        return make_plan(
             self._policy,
             regular(measured),
             model,
@@ -206,9 +248,8 @@ class Driver:
             threshold_bytes=status.threshold_bytes,
             time_limit_s=self._limits.time_limit_s,
             # All ranks must have a buffer of the same size, and other ranks know nothing of this process set's plan.
-            max_group_bytes=0 if self._set == 0 else status.threshold_bytes,
+            max_group_bytes=0 if self._set == 0 else max(status.threshold_bytes, 1),
         )
-        return model, plan
 
     def _offer(self, measured: Measurement, model: CostModel, plan: Plan, status: Status) -> None:
         number_of = {tensor.name: number for number, tensor in enumerate(measured.tensors)}
@@ -237,6 +278,7 @@ class Driver:
             encode(self._version, True, patience_s, [expected[name] for name in EXPECTED], group_of),
         )
         self._plan = plan
+        self._give_up = status.steps + OFFER_STEPS
         self._go(State.OFFERING, self._version)
 
 
@@ -289,9 +331,8 @@ def summary(plan: Plan, measured: Measurement) -> str:
     step_s, stock_s = measured.compute_s + chosen.exposed_s, measured.compute_s + stock.exposed_s
     gain = 1 - step_s / stock_s if stock_s else 0.0
     compared = f"{abs(gain):.1%} {'below' if gain >= 0 else 'above'} Horovod's own merging ({1e3 * stock_s:.1f} ms)"
-    return (
-        f"{len(plan.names)} gradients in {chosen.messages} messages, expected step {1e3 * step_s:.1f} ms, {compared}."
-    )
+    messages = f"{chosen.messages} message{'' if chosen.messages == 1 else 's'}"
+    return f"{len(plan.names)} gradients in {messages}, expected step {1e3 * step_s:.1f} ms, {compared}."
 
 
 def disagreement(asked: list[int | None], own: Policy) -> str:
