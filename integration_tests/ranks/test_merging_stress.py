@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Any
 
 import numpy as np
+import pytest
 
 from integration_tests.support.merging import ByHand
-from integration_tests.support.ranks import ranks
+from integration_tests.support.ranks import run_ranks
 
-STEPS = 2000
+# `make soak` makes the long run, which takes minutes.
+LENGTHS = [200, pytest.param(2000, marks=pytest.mark.soak)]
 PLAN_STEPS = 20
 TENSORS = 11
 
@@ -40,8 +43,7 @@ def _total(size: int, step: int, number: int) -> float:
     return sum(_value(rank, step, number) for rank in range(size))
 
 
-@ranks(4, timeout_s=400)
-def test_torch_sums_are_exact_whatever_the_plan(rank: int, size: int) -> None:
+def _torch(rank: int, size: int, steps: int) -> None:
     import horovod.torch as hvd
     import torch
 
@@ -52,7 +54,7 @@ def test_torch_sums_are_exact_whatever_the_plan(rank: int, size: int) -> None:
     own, plans = random.Random(1000 + rank), random.Random(7)
     sizes = _sizes("torch")
     names = list(sizes)
-    for step in range(STEPS):
+    for step in range(steps):
         if rank == 0 and step and step % PLAN_STEPS == 0:
             hand.send(_random_groups(hand.names("stress.torch"), plans), patience_s=0.5)
         order = names.copy()
@@ -70,12 +72,11 @@ def test_torch_sums_are_exact_whatever_the_plan(rank: int, size: int) -> None:
             expected = _total(size, step, names.index(name))
             assert (result == expected).all(), f"step {step}, {name}: {result[:3]}, expected {expected}"
     versions = hvd.allgather(torch.tensor([hand.state().version]), name="stress.torch.versions")
-    assert versions.tolist() == [STEPS // PLAN_STEPS - 1] * size
+    assert versions.tolist() == [steps // PLAN_STEPS - 1] * size
     hand.end()
 
 
-@ranks(4, timeout_s=400)
-def test_tensorflow_sums_are_exact_whatever_the_plan(rank: int, size: int) -> None:
+def _tensorflow(rank: int, size: int, steps: int) -> None:
     """All operations stand in one tf.function; its threads run them in an order of their own."""
     import horovod.tensorflow as hvd
     import tensorflow as tf
@@ -95,7 +96,7 @@ def test_tensorflow_sums_are_exact_whatever_the_plan(rank: int, size: int) -> No
             for number, name in enumerate(names)
         ]
 
-    for step in range(STEPS):
+    for step in range(steps):
         if rank == 0 and step and step % PLAN_STEPS == 0:
             hand.send(_random_groups(hand.names("stress.tensorflow"), plans), patience_s=0.5)
         if own.random() < 0.1:
@@ -105,5 +106,12 @@ def test_tensorflow_sums_are_exact_whatever_the_plan(rank: int, size: int) -> No
             expected = _total(size, step, number)
             assert (result.numpy() == expected).all(), f"step {step}, {names[number]}: expected {expected}"
     versions = np.ravel(hvd.allgather(tf.constant([hand.state().version]), name="stress.tensorflow.versions"))
-    assert versions.tolist() == [STEPS // PLAN_STEPS - 1] * size
+    assert versions.tolist() == [steps // PLAN_STEPS - 1] * size
     hand.end()
+
+
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("steps", LENGTHS)
+@pytest.mark.parametrize("body", [_torch, _tensorflow], ids=["torch", "tensorflow"])
+def test_sums_are_exact_whatever_the_plan(body: Any, steps: int) -> None:
+    run_ranks(body, 4, steps, timeout_s=900)

@@ -183,8 +183,10 @@ def run_ranks(
     key = (size, tuple(sorted((env or {}).items())))
     world = None if fresh else _kept.pop(key, None)
     if world is None:
-        end_kept_worlds()  # two cores: idle worlds' background threads would slow this one
+        end_kept_worlds()
         world = World(size, env or {})
+    else:
+        world.resume()
     try:
         results = world.run(body.__module__, body.__qualname__, args, timeout_s)
     except BaseException:
@@ -193,6 +195,7 @@ def run_ranks(
     if fresh:
         world.end()
     else:
+        world.pause()  # idle worlds' background threads would slow down whatever comes next
         _kept[key] = world
     return results
 
