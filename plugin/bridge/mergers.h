@@ -36,7 +36,7 @@ class Mergers {
  private:
   std::atomic<double> wanted_{0};
   std::atomic<bool> used_{false};  // some process set of this world watches arrivals, or did
-  int64_t made_ = 0;                 // background thread only, and so is the next
+  int64_t made_ = 0;               // background thread only, and so is the next
   std::shared_ptr<Merger> current_;
 
   mutable std::mutex mutex_;  // protects the map
