@@ -49,6 +49,19 @@ def test_costs_that_can_never_be_fitted_are_a_refusal() -> None:
     assert "No cost can be fitted" in run.driver.reason
 
 
+def test_ranks_that_agree_anew_may_fail_to_fit_as_often_again() -> None:
+    run = Run()
+    for _ in range(2):
+        run.to(State.MEASURING)
+        for _ in range(MOST_FITS - 1):
+            run.bridge.answer = ALIKE
+            assert run.look() is State.SWEEPING
+            run.look(100)
+        run.look(agreed=False)
+        run.look(agreed=True)
+    assert run.lines == []
+
+
 def test_nothing_is_said_of_ranks_that_nobody_has_heard() -> None:
     run = Run(agreed=False)
     for _ in range(2 * DISAGREEMENT_LOOKS):

@@ -121,7 +121,7 @@ def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
 def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -> None:
     """What a wrapper's argument `fusion` asks for, for every gradient of this process; None changes nothing.
 
-    Raises UserError for an unknown policy and where autotuning is on.
+    Raises UserError for an unknown policy, and for one that plans beside a variable of Horovod's that excludes plans.
     """
     if fusion is not None:
         policy = _checked(resolve(fusion), "fusion")

@@ -143,7 +143,7 @@ class Driver:
             self._tell(f"{self.reason}{self._where}; Horovod's own merging is used. Give all ranks the same fusion.")
 
     def _agreeing(self, status: Status) -> None:
-        self._looks = 0
+        self._looks = self._fits = 0
         self._told_disagreement = False
         self.reason = ""
         self._go(State.WARMING, status.steps + FIRST_STEPS)
