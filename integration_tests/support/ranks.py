@@ -98,8 +98,11 @@ class World:
             raise RankFailed(f"only {len(connections)} of {self.size} ranks started: {error}\n{report}") from error
         return connections
 
-    def run(self, module: str, body: str, args: tuple[Any, ...], timeout_s: float) -> list[Any]:
-        """Run `body` of `module` on every rank as body(rank, size, *args); the results by rank."""
+    def run(self, module: str, body: str, args: tuple[Any, ...], timeout_s: float, grace_s: float = 5) -> list[Any]:
+        """Run `body` of `module` on every rank as body(rank, size, *args); the results by rank.
+
+        Once a rank has failed, the others have `grace_s` to answer.
+        """
         for rank, connection in self._connections.items():
             connection.send((module, body, (rank, self.size, *args)))
         answers: dict[int, tuple[str, Any]] = {}
@@ -115,7 +118,7 @@ class World:
                     answers[rank] = ("died", self._processes[rank].wait(10))
             if any(kind != "ok" for kind, _ in answers.values()):
                 # The others may now wait for the failed rank: leave them a moment to notice, not the whole limit.
-                deadline = min(deadline, time.monotonic() + 5)
+                deadline = min(deadline, time.monotonic() + grace_s)
         if len(answers) < self.size or any(kind != "ok" for kind, _ in answers.values()):
             raise RankFailed(self._report(answers, timeout_s))
         return [answers[rank][1] for rank in range(self.size)]
@@ -175,10 +178,12 @@ def run_ranks(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
     fresh: bool = False,
+    grace_s: float = 5,
 ) -> list[Any]:
     """Run `body(rank, size, *args)` on `size` ranks and return what each returned, in the order of ranks.
 
-    `body` must be a module-level function. Raises `RankFailed` with every rank's account.
+    Once a rank has failed, the others have `grace_s` to answer. `body` must be a module-level function. Raises
+    `RankFailed` with every rank's account.
     """
     key = (size, tuple(sorted((env or {}).items())))
     world = None if fresh else _kept.pop(key, None)
@@ -188,7 +193,7 @@ def run_ranks(
     else:
         world.resume()
     try:
-        results = world.run(body.__module__, body.__qualname__, args, timeout_s)
+        results = world.run(body.__module__, body.__qualname__, args, timeout_s, grace_s)
     except BaseException:
         world.end()
         raise

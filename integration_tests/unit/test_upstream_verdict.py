@@ -53,6 +53,24 @@ def test_record_of_a_rank_that_died_names_the_test(tmp_path: Path) -> None:
     assert verdict.remarks[0] == "rank 1 did not finish in test_b; 1 tests have no outcome"
 
 
+def test_what_may_fail_with_many_ranks_must_pass_with_fewer(tmp_path: Path) -> None:
+    row = Expectation(path="parallel/test_x.py", passed=2, limit_s=60, may_fail_from={3: {"test_b": "rounding"}})
+    record = [
+        {"collected": [FILE + "test_a", FILE + "test_b"]},
+        _phase("test_a", "passed"),
+        _phase("test_b", "failed", text="off by one"),
+        {"finished": 1},
+    ]
+    outcomes = [_record(tmp_path / f"rank{rank}.jsonl", rank, *record) for rank in range(3)]
+    assert judge(row, outcomes, timed_out=False).word == AS_EXPECTED
+    few = judge(row, outcomes[:2], timed_out=False)
+    assert few.word == WORSE
+    assert few.remarks == (
+        "test_b failed on ranks 0, 1: off by one",
+        "1 passed where 2 are expected to",
+    )
+
+
 def test_missing_record_is_worse(tmp_path: Path) -> None:
     verdict = judge(ROW, [read(tmp_path / "rank0.jsonl", 0)], timed_out=False)
     assert verdict.word == WORSE

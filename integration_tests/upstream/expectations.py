@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,13 @@ class Expectation:
     ranks: tuple[int, ...] = (2,)
     # Test -> why it may fail.
     may_fail: Mapping[str, str] = field(default_factory=dict)
+    # Number of ranks -> what else may fail with that many or more, and is then not among `passed`.
+    may_fail_from: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+    def at(self, size: int) -> Expectation:
+        """The row as it holds for `size` ranks."""
+        more = {test: why for least, tests in self.may_fail_from.items() if size >= least for test, why in tests.items()}
+        return replace(self, passed=self.passed - len(more), may_fail={**self.may_fail, **more}, may_fail_from={})
 
     @property
     def folder(self) -> str:
@@ -35,7 +42,11 @@ def load_table(path: Path = TABLE) -> dict[str, Expectation]:
     """Path below upstream's test folder -> its row, in the order of the file."""
     rows = {}
     for name, row in load(path)["files"].items():
-        values: dict[str, Any] = {**row, "ranks": tuple(row.get("ranks", (2,)))}
+        values: dict[str, Any] = {
+            **row,
+            "ranks": tuple(row.get("ranks", (2,))),
+            "may_fail_from": {int(least): tests for least, tests in row.get("may_fail_from", {}).items()},
+        }
         rows[name] = Expectation(path=name, **values)
     return rows
 
@@ -50,6 +61,7 @@ class Verdict:
 
 def judge(row: Expectation, ranks: Sequence[RankOutcome], timed_out: bool) -> Verdict:
     """Worse if a rank did not finish, a test failed that may not, or fewer passed than expected."""
+    row = row.at(len(ranks))
     worse, better = [], []
     if timed_out:
         worse.append(f"was ended after {row.limit_s:g} s")
