@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,12 @@ class Expectation:
     ranks: tuple[int, ...] = (2,)
     # Test -> why it may fail.
     may_fail: Mapping[str, str] = field(default_factory=dict)
-    # Number of ranks -> what else may fail with that many or more, and is then not among `passed`.
+    # Number of ranks -> what else may fail with that many or more.
     may_fail_from: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
-    def at(self, size: int) -> Expectation:
-        """The row as it holds for `size` ranks."""
-        more = {test: why for least, tests in self.may_fail_from.items() if size >= least for test, why in tests.items()}
-        return replace(self, passed=self.passed - len(more), may_fail={**self.may_fail, **more}, may_fail_from={})
+    def excused(self, size: int) -> frozenset[str]:
+        """Tests that are among `passed`, and may fail with `size` ranks all the same."""
+        return frozenset(test for least, tests in self.may_fail_from.items() if size >= least for test in tests)
 
     @property
     def folder(self) -> str:
@@ -61,7 +60,8 @@ class Verdict:
 
 def judge(row: Expectation, ranks: Sequence[RankOutcome], timed_out: bool) -> Verdict:
     """Worse if a rank did not finish, a test failed that may not, or fewer passed than expected."""
-    row = row.at(len(ranks))
+    excused = row.excused(len(ranks))
+    may_fail = {*row.may_fail, *excused}
     worse, better = [], []
     if timed_out:
         worse.append(f"was ended after {row.limit_s:g} s")
@@ -74,19 +74,24 @@ def judge(row: Expectation, ranks: Sequence[RankOutcome], timed_out: bool) -> Ve
         for name in outcome.failed:
             failed.setdefault(name, []).append(outcome.rank)
     for name, where in sorted(failed.items()):
-        if name.split(" (")[0].split("[")[0] not in row.may_fail:
+        if _function(name) not in may_fail:
             text = next(outcome.failed[name] for outcome in ranks if name in outcome.failed)
             first_line = (text.strip().splitlines() or ["no message"])[0]
             worse.append(f"{name} failed on {_ranks(where)}: {first_line[:200]}")
-    fewest = min((len(outcome.passed) for outcome in ranks), default=0)
+    fewest = min((len(outcome.passed | excused) for outcome in ranks), default=0)
     if fewest < row.passed:
         worse.append(f"{fewest} passed where {row.passed} are expected to")
     elif fewest > row.passed:
         better.append(f"{fewest} passed where {row.passed} are expected to: raise the number in {TABLE.name}")
     good = set.intersection(*(outcome.passed for outcome in ranks)) if ranks else set()
-    better += [f"{name} may fail but passed" for name in row.may_fail if name in good and name not in failed]
+    better += [f"{name} may fail but passed" for name in sorted(may_fail & good - {_function(name) for name in failed})]
     word = WORSE if worse else BETTER if better else AS_EXPECTED
     return Verdict(word, tuple(worse + better))
+
+
+def _function(name: str) -> str:
+    """A test's name without its subtest and parameters."""
+    return name.split(" (")[0].split("[")[0]
 
 
 def _ranks(numbers: Sequence[int]) -> str:
