@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from paceline import config
 from paceline.host.release import BUILT_VERSION
 from paceline.trace import part_path, write
 
+# How long a rank that ends waits for its gradients in flight.
+SHUTDOWN_LIMIT_S = 60.0
 INTERFACE = 1  # bridge/c_api.cc: horovod_paceline_interface
 
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
@@ -46,13 +49,60 @@ def before_init(library: ctypes.CDLL) -> None:
         from paceline.fusion import control
 
         control.begin(library, settings)
+    if "paceline.updates_in_flight" in sys.modules:
+        sys.modules["paceline.updates_in_flight"].new_world(library)
+    if settings.exchange != "sync":
+        _exchange_in_unmodified_scripts(library)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
         _recordings[library._handle] = settings.record
 
 
+def _exchange_in_unmodified_scripts(library: ctypes.CDLL) -> None:
+    """PACELINE_EXCHANGE holds for scripts that use Horovod's module, too: its wrapper becomes ours."""
+    if _library_name(library) == "torch":
+        import horovod.torch
+
+        import paceline.torch
+
+        horovod.torch.DistributedOptimizer = paceline.torch.DistributedOptimizer
+        horovod.torch.broadcast_optimizer_state = paceline.torch.broadcast_optimizer_state
+        return
+    if os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0"):
+        from paceline.errors import UserError
+
+        raise UserError(
+            "PACELINE_EXCHANGE=pipelined is set together with TF_USE_LEGACY_KERAS: optimizers of Keras 2 cannot leave "
+            "out an update.",
+            "Unset PACELINE_EXCHANGE, or use Keras 3.",
+        )
+    import horovod.tensorflow
+    from horovod._paceline import keras3
+
+    import paceline.tensorflow
+
+    keras3.exchange = _pipeline_of_keras
+    horovod.tensorflow.DistributedOptimizer = paceline.tensorflow.DistributedOptimizer
+    horovod.tensorflow.DistributedGradientTape = paceline.tensorflow.DistributedGradientTape
+    horovod.tensorflow.PartialDistributedGradientTape = paceline.tensorflow.PartialDistributedGradientTape
+
+
+def _pipeline_of_keras(settings: Any, reduce: Any) -> Any:
+    from paceline.keras.pipelined import exchange_of
+    from paceline.pipelined import resolve
+
+    make = exchange_of(resolve(None))
+    return make and make(settings, reduce)
+
+
 def before_shutdown(library: ctypes.CDLL) -> None:
-    """Write what was recorded so far; called at each shutdown, a later one overwrites what an earlier one wrote."""
+    """Let gradients in flight arrive, and write what was recorded so far; called at each shutdown.
+
+    A later shutdown overwrites what an earlier one wrote. Whoever ends while its last gradient travels would take it
+    from the other ranks.
+    """
+    if library.horovod_is_initialized():
+        library.horovod_paceline_pipelined_settle_all(ctypes.c_double(SHUTDOWN_LIMIT_S))
     record = _recordings.get(library._handle)
     # After shutdown() a rank has no number any more, and everything was written then.
     if record is not None and library.horovod_is_initialized():

@@ -95,6 +95,12 @@ def _text(text: str) -> str:
     return text.strip()
 
 
+def _exchange(text: str) -> str:
+    if text.strip() not in ("sync", "pipelined"):
+        raise ValueError("must be sync or pipelined")
+    return text.strip()
+
+
 def _path(text: str) -> Path:
     if not text.strip():
         raise ValueError("must be a path")
@@ -141,6 +147,19 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "fusion_time_limit_s", _positive, "whole number", "s", 10,
         "how long a policy of your own may take to make a plan", "run",
+    ),
+    Option(
+        "exchange", _exchange, "exchange", "", "sync",
+        "when gradients are used: sync (in the step they belong to) or pipelined (one step later, while the next "
+        "ones are computed)", "run",
+    ),
+    Option(
+        "pipeline_k", _positive, "whole number", "", 2,
+        "iteration dependency K of the pipelined exchange: gradients are K - 1 steps old when they are used", "run",
+    ),
+    Option(
+        "pipeline_warmup_steps", _count, "whole number", "updates", 0,
+        "make this many updates synchronously before exchanges are pipelined", "run",
     ),
     Option(
         "gate_timeout_ms", _positive, "whole number", "ms", 500,

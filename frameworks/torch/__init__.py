@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
+from paceline.pipelined import Pipelined as Pipelined
 from paceline.torch.amp import combine_before_unscaling
 from paceline.torch.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.errors import UsageError as UsageError
@@ -23,6 +24,7 @@ fusion_report = reporter("torch")
 _OURS = [
     "DistributedOptimizer",
     "FusionReport",
+    "Pipelined",
     "UsageError",
     "WrappedOptimizer",
     "broadcast_optimizer_state",

@@ -29,7 +29,7 @@ def combine_before_unscaling() -> None:
     @functools.wraps(original)
     def unscale_grads(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if type(optimizer) is WrappedOptimizer:
-            optimizer.before_unscaling()
+            optimizer.before_unscaling(self.get_scale())
         return original(self, optimizer, *args, **kwargs)
 
     setattr(unscale_grads, _MARK, True)

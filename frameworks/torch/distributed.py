@@ -11,14 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.attach import loaded
 from paceline.fusion.adapters import fuse
+from paceline.pipelined import InFlight, Pipelined, resolve
 from paceline.torch.errors import UsageError
-from paceline.torch.exchange import SyncExchange
+from paceline.torch.exchange import Exchange, SyncExchange
 from paceline.torch.groups import form_groups
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.layouts import Layouts
 from paceline.torch.names import ParameterNames
 from paceline.torch.passes import Passes
+from paceline.torch.pipelined import PipelinedExchange
 from paceline.torch.reduction import Reduction
 from paceline.torch.wrapper import WrappedOptimizer
 
@@ -38,6 +41,7 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: Any = horovod.global_process_set,
     fusion: Any = None,
+    exchange: str | Pipelined | None = None,
 ) -> torch.optim.Optimizer:
     """Make `optimizer` use gradients that are combined over all ranks.
 
@@ -63,6 +67,8 @@ def DistributedOptimizer(
     - `fusion`: how gradients are merged into messages: "optimal", "mgwfbp", "single", "none", "threshold" (Horovod's
       own) or a policy of your own (docs/fusion.md); the same on all ranks. It holds for all operations of this process
       and goes before PACELINE_FUSION. None: what that variable says.
+    - `exchange`: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps): updates use gradients of k - 1 steps ago, which
+      travel while later ones are computed (docs/pipelined.md); the same on all ranks. None: as PACELINE_EXCHANGE says.
 
     Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
 
@@ -86,7 +92,7 @@ def DistributedOptimizer(
         optimizer,
         names,
         form_groups(groups, [parameter for _, parameter in names.items()]),
-        None if alone else SyncExchange(op, compression, gradient_predivide_factor, process_set),
+        None if alone else _exchange(resolve(exchange), op, compression, gradient_predivide_factor, process_set),
         Layouts(process_set),
         passes,
         sparse_as_dense,
@@ -94,6 +100,20 @@ def DistributedOptimizer(
     wrapper = WrappedOptimizer(optimizer, reduction, passes, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
+
+
+def _exchange(
+    settings: Pipelined, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any
+) -> Exchange:
+    sync = SyncExchange(op, compression, gradient_predivide_factor, process_set)
+    if settings.k == 1:
+        return sync
+    if compression not in (horovod.Compression.none, horovod.Compression.fp16):
+        raise UsageError(
+            "A compression of your own was given together with a pipelined exchange.",
+            'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
+        )
+    return PipelinedExchange(sync, settings, InFlight(loaded("torch"), process_set.process_set_id))
 
 
 def _check(
@@ -107,7 +127,7 @@ def _check(
     held_by = _wrappers.get(optimizer) if type(optimizer) is not WrappedOptimizer else None
     if (
         type(optimizer) is WrappedOptimizer
-        or type(optimizer).__module__ == horovod.DistributedOptimizer.__module__
+        or type(optimizer).__module__ == horovod.optimizer.__name__
         or (held_by is not None and held_by() is not None)
     ):
         raise UsageError(
@@ -139,7 +159,7 @@ def _adasum(
             "op=hvd.Adasum needs MPI or NCCL; this job runs on Gloo, which has no Adasum.",
             "Use op=hvd.Average, or install with HOROVOD_WITH_MPI=1 paceline host install and run over MPI.",
         )
-    adasum = horovod.DistributedOptimizer(
+    adasum = horovod.optimizer.DistributedOptimizer(
         optimizer, names.items(), compression=compression, backward_passes_per_step=passes, op=horovod.Adasum
     )
     adasum.state = optimizer.state

@@ -28,6 +28,40 @@ class Exchange(Protocol):
         """
         ...
 
+    @property
+    def agreement(self) -> tuple[int, int]:
+        """Two numbers that must be the same on all ranks: iteration dependency K and synchronous updates before."""
+        ...
+
+    @property
+    def filled(self) -> int:
+        """How many updates are in flight between steps."""
+        ...
+
+    def complete(self) -> bool:
+        """All gradients of an update were started and answered. Whether the answers are gradients: make an update."""
+        ...
+
+    def rescaled(self, scale: float, answered: bool) -> float:
+        """By what to multiply answers so that they are scaled by `scale`, the GradScaler's of this update."""
+        ...
+
+    def drain(self) -> list[tuple[dict[str, list[Tensor]], float]]:
+        """Take out what is in flight: per update, oldest first, results by unit name, and their GradScaler's scale."""
+        ...
+
+    def state(self) -> dict[str, Any] | None:
+        """What a run that goes on from here needs; None if that is nothing."""
+        ...
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what is in flight."""
+        ...
+
 
 class SyncExchange:
     """Reduce over the ranks of `process_set` with Horovod, after each gradient or group of gradients appears.
@@ -68,3 +102,28 @@ class SyncExchange:
             ]
 
         return finish
+
+    agreement = (1, 0)
+    filled = 0
+
+    def complete(self) -> bool:
+        """See Exchange.complete."""
+        return True
+
+    def rescaled(self, scale: float, answered: bool) -> float:
+        """See Exchange.rescaled."""
+        return 1.0
+
+    def drain(self) -> list[tuple[dict[str, list[Tensor]], float]]:
+        """See Exchange.drain."""
+        return []
+
+    def state(self) -> None:
+        """See Exchange.state."""
+        return None
+
+    def load(self, state: dict[str, Any]) -> None:
+        """See Exchange.load."""
+
+    def forget(self) -> None:
+        """See Exchange.forget."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -27,7 +27,8 @@ class Reduction:
     start together. `finish` starts what is missing, in the order of the parameters, waits, and stores the results in
     `parameter.grad`. Without an `exchange` (one rank) passes are counted and nothing travels.
 
-    `finished` is true from `finish` until a new gradient appears or `restart`.
+    `finished` is true from `finish` until a new gradient appears or `restart`; `answered` tells whether the results are
+    gradients: a pipelined exchange has none at first.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Reduction:
         sparse_as_dense: bool,
     ) -> None:
         self.finished = False
+        self.answered = True
         self._optimizer = optimizer
         self._names = names
         self._groups = groups
@@ -50,11 +52,17 @@ class Reduction:
         self._sparse_as_dense = sparse_as_dense
         self._counts: dict[Tensor, int] = {}
         self._started: dict[Group, Finish] = {}
+        self._units: dict[str, Group] = {}  # what last travelled under a name
         self._session = _session()
         self._hooks: dict[Tensor, list[Any]] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
         weakref.finalize(self, _remove_hooks, self._hooks)
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether results are those of earlier updates."""
+        return self._exchange is not None and self._exchange.agreement[0] > 1
 
     @property
     def pending(self) -> bool:
@@ -82,6 +90,8 @@ class Reduction:
         """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
         self._session = _session()
         self._started.clear()
+        if self._exchange is not None:
+            self._exchange.forget()
         self._layouts.forget()
         self._passes.restart()
         self.restart()
@@ -97,8 +107,56 @@ class Reduction:
             self.watch_all()
             with torch.no_grad():
                 self._exchange_all()
+            self.answered = self._exchange.complete()
         self._counts.clear()
         self.finished = True
+
+    def rescale(self, scale: float) -> None:
+        """Scale the results by `scale`, the GradScaler's of this update: in flight it may have been another one."""
+        factor = self._exchange.rescaled(scale, self.answered) if self._exchange is not None else 1.0
+        if factor != 1.0:
+            for group in self._optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(factor)
+
+    def drain(self) -> Iterator[float]:
+        """Put one update in flight after the other, oldest first, into `parameter.grad`; yields its GradScaler's scale.
+
+        Raises UsageError while gradients of a backward pass travel.
+        """
+        if self.pending or self._started:
+            raise UsageError(
+                "drain() was called between backward() and step().", "Call step() first, then drain() on all ranks."
+            )
+        if self._exchange is None:
+            return
+        for results, scale in self._exchange.drain():
+            self._passes.restart()
+            self.restart()
+            with torch.no_grad():
+                for name, tensors in results.items():
+                    for parameter, result in zip(self._units[name], tensors, strict=True):
+                        self._store(parameter, result)
+            yield scale
+
+    def in_flight(self) -> dict[str, Any] | None:
+        """What is in flight, to be saved; None if nothing is."""
+        return self._exchange.state() if self._exchange is not None and self._exchange.filled else None
+
+    def load_in_flight(self, state: dict[str, Any]) -> None:
+        """Go on with what was saved, with another optimizer of the same parameters."""
+        if self._exchange is None:
+            return
+        try:
+            self._exchange.load(state)
+        except ValueError as error:
+            raise UsageError(
+                f"The saved state cannot be continued: {error}.",
+                "Use the exchange that it was saved with, or drain() before saving.",
+            ) from error
+        by_name = {self._names[unit[0]]: unit for unit in self._all_units()}
+        self._units = {name: by_name[name] for results, _ in state["in_flight"] for name in results}
 
     def _exchange_all(self) -> None:
         parameters = [
@@ -108,8 +166,9 @@ class Reduction:
             if parameter.requires_grad or parameter in self._counts
         ]
         unknown = [parameter for parameter in parameters if not self._layouts.known(parameter)]
+        assert self._exchange is not None
         with self._explained(unknown):
-            self._layouts.agree(unknown, name=self._names[unknown[0]] if unknown else "")
+            self._layouts.agree(unknown, self._names[unknown[0]] if unknown else "", self._exchange.agreement)
         started = {parameter for unit in self._started for parameter in unit}
         for unit in dict.fromkeys(self._unit(parameter) for parameter in parameters):
             if started.isdisjoint(unit):
@@ -166,6 +225,10 @@ class Reduction:
             return (parameter,)
         return tuple(member for member in group if member.requires_grad or member in self._counts)
 
+    def _all_units(self) -> list[Group]:
+        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        return list(dict.fromkeys(self._unit(parameter) for parameter in parameters))
+
     def _always_dense(self, parameter: Tensor) -> bool:
         return self._sparse_as_dense or parameter in self._groups
 
@@ -173,6 +236,7 @@ class Reduction:
         assert self._exchange is not None
         gradients = [self._outgoing(parameter) for parameter in unit]
         with self._explained(unit):
+            self._units[self._names[unit[0]]] = unit
             self._started[unit] = self._exchange.start(self._names[unit[0]], gradients)
 
     def _outgoing(self, parameter: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ def broadcast_optimizer_state(
     there is weight decay. Where only some ranks lack state (the root loaded a checkpoint), their parameters are put
     back afterwards, so that replicas stay equal.
     """
-    if type(optimizer) is WrappedOptimizer:
-        optimizer.forget()
-        optimizer = optimizer.held
+    wrapper = optimizer if type(optimizer) is WrappedOptimizer else None
+    if wrapper is not None:
+        optimizer = wrapper.held
     # Horovod's own wrappers (Adasum) are known to it.
     has_state = len(optimizer.state_dict()["state"]) > 0
     handle = horovod.allreduce_async_(
@@ -32,10 +32,14 @@ def broadcast_optimizer_state(
     kept = []
     if some_have_state and not has_state:
         kept = [(p, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
-    horovod.broadcast_optimizer_state(optimizer, root_rank, model)
+    horovod.functions.broadcast_optimizer_state(optimizer, root_rank, model)
     with torch.no_grad():
         for parameter, value in kept:
             parameter.copy_(value)
+    if wrapper is not None:
+        in_flight = horovod.broadcast_object(wrapper.in_flight(), root_rank, name="paceline.in_flight")
+        wrapper.forget()
+        wrapper.load_in_flight(in_flight)
 
 
 class WrappedOptimizerHandler(OptimizerStateHandler):

@@ -14,6 +14,9 @@ from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.passes import Passes
 from paceline.torch.reduction import Reduction
 
+# Where state_dict() has the gradients that are in flight.
+IN_FLIGHT = "paceline_in_flight"
+
 
 class WrappedOptimizer(torch.optim.Optimizer):
     """An optimizer whose step() uses gradients combined over all ranks; made by `DistributedOptimizer`.
@@ -53,6 +56,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
         With a closure, each evaluation is an update of its own as far as gradients are concerned: the closure's
         gradients are combined, and so is the loss it returns, so that all ranks take the same decisions.
         """
+        if closure is not None and self._reduction.pipelined:
+            raise UsageError(
+                "step(closure) was called with a pipelined exchange: a closure needs its gradients at once.",
+                'Use exchange="sync" with optimizers that take closures, or call step() without one.',
+            )
         if closure is not None:
             result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
             self._close()
@@ -69,7 +77,36 @@ class WrappedOptimizer(torch.optim.Optimizer):
         else:
             self.synchronize()
         self._close()
+        if not self._reduction.answered:
+            return None
         return self.held.step(*args, **kwargs)
+
+    def drain(self) -> int:
+        """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
+
+        For a pipelined one, before evaluation, before saving with another tool than `state_dict`, and at the end. All
+        ranks must call it after the same update. The next K - 1 updates will be skipped, as at the beginning. An update
+        whose gradients, scaled by a GradScaler, overflowed is left out.
+        """
+        updates = 0
+        for scale in self._reduction.drain():
+            gradients = [p.grad for group in self.held.param_groups for p in group["params"] if p.grad is not None]
+            values = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
+            if scale != 1.0:
+                for gradient in gradients:
+                    gradient.div_(scale)
+                if not all(bool(torch.isfinite(value).all()) for value in values):
+                    continue
+            self.held.step()
+            updates += 1
+        self._close()
+        return updates
+
+    @contextlib.contextmanager
+    def pipelining(self) -> Iterator[None]:
+        """A context, such as one epoch, at whose end what is in flight is applied (`drain`)."""
+        yield
+        self.drain()
 
     def synchronize(self) -> None:
         """Combine the gradients over all ranks now; afterwards `parameter.grad` holds the results.
@@ -131,20 +168,38 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self._reduction.watch_all()
 
     def state_dict(self) -> dict[str, Any]:
-        """The held optimizer's state: loads into a plain optimizer and the other way round."""
-        return self.held.state_dict()
+        """The held optimizer's state: loads into a plain optimizer and the other way round.
+
+        With gradients in flight it has these, too, under a key that plain optimizers ignore.
+        """
+        state = self.held.state_dict()
+        in_flight = self._reduction.in_flight()
+        return state if in_flight is None else {**state, IN_FLIGHT: in_flight}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the held optimizer's state. Gradients on their way are forgotten."""
+        """Load the held optimizer's state; all ranks must load the same.
+
+        Gradients on their way are forgotten, those of the state come in their place.
+        """
         self.forget()
-        self.held.load_state_dict(state_dict)
+        self.held.load_state_dict({key: value for key, value in state_dict.items() if key != IN_FLIGHT})
+        self.load_in_flight(state_dict.get(IN_FLIGHT))
+
+    def in_flight(self) -> dict[str, Any] | None:
+        """The gradients in flight, as `state_dict` has them; None if there are none."""
+        return self._reduction.in_flight()
+
+    def load_in_flight(self, state: dict[str, Any] | None) -> None:
+        """Go on with gradients in flight that `in_flight` returned."""
+        if state is not None:
+            self._reduction.load_in_flight(state)
 
     def forget(self) -> None:
         """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""
         self._reduction.forget()
         self._unscaled = False
 
-    def before_unscaling(self) -> None:
+    def before_unscaling(self, scale: float = 1.0) -> None:
         """Called before a GradScaler looks at the gradients: it must see what the update will use, on every rank."""
         if not self._reduction.finished and not self._passes.next_call_updates():
             raise UsageError(
@@ -156,6 +211,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             # The last update was skipped and nothing told us that a new one began: this rank had no gradient since.
             self._restart()
         self.synchronize()
+        self._reduction.rescale(scale)
         self._unscaled = True
 
     # --- the held optimizer shows through ---------------------------------------------------------------------------

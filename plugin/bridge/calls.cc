@@ -11,37 +11,6 @@ namespace {
 
 const std::string kPrefix = "paceline.call.";  // NOLINT(cert-err58-cpp): a literal
 
-class HostMemory : public common::PersistentBuffer {
- public:
-  // Not initialised: a page that no message needs is never touched.
-  explicit HostMemory(int64_t size) : bytes_(new uint8_t[static_cast<size_t>(size)]) {}
-  const void* AccessData(std::shared_ptr<common::OpContext>) const override { return bytes_.get(); }
-
- private:
-  std::unique_ptr<uint8_t[]> bytes_;
-};
-
-// Allocates for calls in host memory, without any framework.
-class HostContext : public common::OpContext {
- public:
-  common::Status AllocatePersistent(int64_t size, std::shared_ptr<common::PersistentBuffer>* buffer) override {
-    *buffer = std::make_shared<HostMemory>(size);
-    return common::Status::OK();
-  }
-  common::Status AllocateOutput(common::TensorShape shape, std::shared_ptr<common::Tensor>* tensor,
-                                std::shared_ptr<common::ReadyEvent>*) override {
-    *tensor = std::make_shared<CallBuffer>(common::DataType::HOROVOD_FLOAT64, shape.num_elements());
-    return common::Status::OK();
-  }
-  common::Status AllocateZeros(int64_t elements, common::DataType dtype,
-                               std::shared_ptr<common::Tensor>* tensor) override {
-    *tensor = std::make_shared<CallBuffer>(dtype, elements);
-    return common::Status::OK();
-  }
-  // Fusion buffers are kept by framework. No library of Horovod's has two of them, so this one is free for us.
-  common::Framework framework() const override { return common::Framework::MXNET; }
-};
-
 }  // namespace
 
 bool IsCall(const std::string& name) { return name.compare(0, kPrefix.size(), kPrefix) == 0; }
@@ -80,17 +49,11 @@ common::Request RequestFor(const Call& call, int64_t elements) {
   return request;
 }
 
-CallBuffer::CallBuffer(common::DataType dtype, int64_t elements)
-    : dtype_(dtype), bytes_(static_cast<size_t>(elements) * common::DataType_Size(dtype)) {
-  shape_.AddDim(elements);
-}
-
-common::TensorTableEntry EntryFor(const std::string& name, const std::shared_ptr<CallBuffer>& buffer,
+common::TensorTableEntry EntryFor(const std::string& name, const std::shared_ptr<HostTensor>& buffer,
                                   int32_t process_set_id) {
-  static const auto context = std::make_shared<HostContext>();
   common::TensorTableEntry entry;
   entry.tensor_name = name;
-  entry.context = context;
+  entry.context = HostContext();
   entry.tensor = buffer;
   entry.output = buffer;
   entry.process_set_id = process_set_id;

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "bridge/host_tensor.h"
 #include "horovod/common/common.h"
 #include "horovod/common/message.h"
 
@@ -42,25 +42,8 @@ Call CallOf(const std::string& name);
 // What the caller sends to the coordinator. Values are float64, those of a sweep float32.
 common::Request RequestFor(const Call& call, int64_t elements);
 
-// Memory of one part of a call on one rank, zeros at first.
-class CallBuffer : public common::Tensor {
- public:
-  CallBuffer(common::DataType dtype, int64_t elements);
-  const common::DataType dtype() const override { return dtype_; }
-  const common::TensorShape shape() const override { return shape_; }
-  const void* data() const override { return bytes_.data(); }
-  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
-  // Of a float64 buffer.
-  double* values() { return reinterpret_cast<double*>(bytes_.data()); }
-
- private:
-  common::DataType dtype_;
-  common::TensorShape shape_;
-  std::vector<uint8_t> bytes_;
-};
-
 // This rank's part in the operation called `name`.
-common::TensorTableEntry EntryFor(const std::string& name, const std::shared_ptr<CallBuffer>& buffer,
+common::TensorTableEntry EntryFor(const std::string& name, const std::shared_ptr<HostTensor>& buffer,
                                   int32_t process_set_id);
 
 }  // namespace paceline

@@ -32,13 +32,42 @@ CollectiveKind KindOf(common::Response::ResponseType type) {
   }
 }
 
+// Every tensor by itself: what Horovod's groups are for, going together, is the merging plan's business here.
+common::Status Pipelined(const std::vector<std::shared_ptr<common::Tensor>>& tensors,
+                         const std::vector<std::shared_ptr<common::Tensor>>& outputs,
+                         const std::vector<std::string>& names, int device,
+                         std::vector<common::StatusCallback>& callbacks, const Reducing& reducing) {
+  if (device != CPU_DEVICE_ID) {
+    return common::Status::InvalidArgument("Pipelined exchange of " + names[0] +
+                                           ": expected a tensor in host memory, " + "found one on GPU " +
+                                           std::to_string(device) + ". Use exchange=\"sync\" for gradients on GPUs.");
+  }
+  for (size_t n = 0; n < tensors.size(); ++n) {
+    const auto channel = GetRuntime().channels.Of(names[n], MarkOf(names[n]), reducing.process_set_id);
+    const auto accepted = channel->Call(reducing, tensors[n], outputs[n], callbacks[n]);
+    if (!accepted.ok() && n == 0) {
+      return accepted;
+    }
+    if (!accepted.ok()) {
+      callbacks[n](accepted);
+    }
+  }
+  return common::Status::OK();
+}
+
 }  // namespace
 
 bool Enqueue(common::ProcessSet&, std::vector<std::shared_ptr<common::OpContext>>&,
-             std::vector<std::shared_ptr<common::Tensor>>& tensors, std::vector<std::shared_ptr<common::Tensor>>&,
-             std::vector<common::ReadyEventList>&, std::vector<std::string>& names, int,
-             std::vector<common::StatusCallback>&, common::ReduceOp, double, double, int32_t process_set_id,
-             common::Status&) {
+             std::vector<std::shared_ptr<common::Tensor>>& tensors,
+             std::vector<std::shared_ptr<common::Tensor>>& outputs, std::vector<common::ReadyEventList>&,
+             std::vector<std::string>& names, int device, std::vector<common::StatusCallback>& callbacks,
+             common::ReduceOp reduce_op, double prescale_factor, double postscale_factor, int32_t process_set_id,
+             common::Status& status) {
+  if (MarkOf(names[0]).k > 1) {
+    status = Pipelined(tensors, outputs, names, device, callbacks,
+                       {reduce_op, prescale_factor, postscale_factor, process_set_id});
+    return true;
+  }
   auto& runtime = GetRuntime();
   const auto merger = runtime.mergers.Watching(process_set_id);
   const bool recording = runtime.recorder.recording();

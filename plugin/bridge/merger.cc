@@ -250,7 +250,7 @@ std::vector<double> Merger::OwnMeasurement(int64_t elements) const {
   return values;
 }
 
-void Merger::Fill(const Call& call, CallBuffer& buffer) {
+void Merger::Fill(const Call& call, HostTensor& buffer) {
   const int64_t elements = buffer.shape().num_elements();
   std::vector<double> values;
   if (call.kind == CallKind::kSettings) {
@@ -272,7 +272,7 @@ void Merger::Entries(const common::Response& response, common::ProcessSet& proce
   for (size_t n = 0; n < response.tensor_names().size(); ++n) {
     const auto& name = response.tensor_names()[n];
     const bool sized = n < response.tensor_sizes().size();
-    const auto buffer = std::make_shared<CallBuffer>(sized ? response.tensor_type() : common::DataType::HOROVOD_FLOAT64,
+    const auto buffer = std::make_shared<HostTensor>(sized ? response.tensor_type() : common::DataType::HOROVOD_FLOAT64,
                                                      sized ? response.tensor_sizes()[n] : 1);
     const Call call = CallOf(name);
     if (sized && call.kind != CallKind::kSweep) {

@@ -102,7 +102,7 @@ class Merger {
   void Let(const std::vector<int32_t>& numbers, std::deque<common::Request>& messages);
   void Filter(common::Request message, std::deque<common::Request>& messages);
   void MakeCalls(common::ProcessSet& process_set, std::deque<common::Request>& messages);
-  void Fill(const Call& call, CallBuffer& buffer);
+  void Fill(const Call& call, HostTensor& buffer);
   std::vector<double> OwnMeasurement(int64_t elements) const;
   void Answered(const Call& call, const common::Response& response,
                 const std::vector<common::TensorTableEntry>& entries, const common::Status& status,

@@ -1,0 +1,171 @@
+"""The pipelined exchange of PyTorch gradients: results of K - 1 updates ago (see paceline.pipelined)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.pipelined import InFlight, Pipelined, horovod_dtype, marked
+from paceline.torch.exchange import Finish, SyncExchange
+
+# One update in flight: the results of every unit by its name.
+Results = dict[str, list[Tensor]]
+
+
+class PipelinedExchange:
+    """Hands gradients in now and answers with those of K - 1 updates ago; every update must hand in all of them.
+
+    The first `warmup_steps` updates are synchronous. The K - 1 after that have no answers: `complete` says so, and what
+    `start` gave them are zeros. Sparse gradients, which Horovod gathers, wait here; dense ones in Horovod's library.
+    """
+
+    def __init__(self, sync: SyncExchange, settings: Pipelined, in_flight: InFlight) -> None:
+        self.settings = settings
+        self._sync = sync
+        self._in_flight = in_flight
+        self._updates = 0  # since the beginning; synchronous ones among them
+        self._filled = 0  # updates in flight, K - 1 at most
+        self._drains = 0
+        self._units: dict[str, list[Tensor]] = {}  # what travels under a name: tensors without memory
+        self._sparse: dict[str, deque[Finish]] = {}
+        self._scales: deque[float] = deque()  # of a GradScaler, for the updates in flight
+
+    @property
+    def agreement(self) -> tuple[int, int]:
+        """See Exchange.agreement."""
+        return self.settings.k, self.settings.warmup_steps
+
+    @property
+    def filled(self) -> int:
+        """How many updates are in flight."""
+        return self._filled
+
+    def start(self, name: str, gradients: Sequence[Tensor]) -> Finish:
+        """See Exchange.start."""
+        if self._updates < self.settings.warmup_steps:
+            return self._sync.start(name, gradients)
+        if gradients[0].is_sparse:
+            return self._start_sparse(name, gradients[0])
+        self._units[name] = [
+            self._sync.compression.compress(torch.empty_like(gradient, device="meta"))[0] for gradient in gradients
+        ]
+        return self._sync.start(marked(name, self.settings.k), gradients)
+
+    def _start_sparse(self, name: str, gradient: Tensor) -> Finish:
+        queue = self._sparse.setdefault(name, deque())
+        # Two of one name may be on their way at once.
+        queue.append(self._sync.start(f"{name}.{self._updates % self.settings.k}", [gradient]))
+        if len(queue) < self.settings.k:
+            return lambda: [torch.zeros_like(gradient)]
+        return queue.popleft()
+
+    def complete(self) -> bool:
+        """See Exchange.complete."""
+        self._updates += 1
+        if self._updates <= self.settings.warmup_steps:
+            return True
+        if self._filled < self.settings.k - 1:
+            self._filled += 1
+            return False
+        return True
+
+    def rescaled(self, scale: float, answered: bool) -> float:
+        """By what to multiply the answers so that they are scaled by `scale`, the GradScaler's of this update."""
+        if self.settings.warmup_steps and self._updates <= self.settings.warmup_steps:
+            return 1.0
+        self._scales.append(scale)
+        return scale / self._scales.popleft() if answered and len(self._scales) > self._filled else 1.0
+
+    def drain(self) -> list[tuple[Results, float]]:
+        """Wait for all updates in flight and take them out, oldest first, each with its GradScaler's scale (or 1).
+
+        All ranks must do so after the same update. Raises UserError if they do not within a minute, RuntimeError with
+        the reason if the wait for results fails.
+        """
+        name = min([*self._units, *self._sparse], default="")
+        self._in_flight.meet(
+            f"paceline.drain.{name}", [self._drains, self._filled], "drains before and updates in flight"
+        )
+        self._drains += 1
+        drained = self.state()["in_flight"]
+        self.forget()
+        return [(results, scale) for results, scale in drained]
+
+    def state(self) -> dict[str, Any]:
+        """What a run that goes on from here needs; waits for what travels, changes nothing, asks no other rank."""
+        updates: list[tuple[Results, float]] = [({}, scale) for scale in self._scales_or_ones()]
+        for name in self._units:
+            for age, tensors in enumerate(self._taken(name)):
+                updates[age][0][name] = tensors
+        for name, queue in self._sparse.items():
+            settled = [finish() for finish in queue]
+            self._sparse[name] = deque(_settled(tensors) for tensors in settled)
+            for age, tensors in enumerate(settled):
+                updates[age][0][name] = tensors
+        return {"k": self.settings.k, "updates": self._updates, "in_flight": updates}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken. Raises ValueError for one that another K made."""
+        if state["k"] != self.settings.k:
+            raise ValueError(f"expected gradients in flight of k={self.settings.k}, found k={state['k']}")
+        self.forget()
+        self._updates = state["updates"]
+        for results, scale in state["in_flight"]:
+            for name, tensors in results.items():
+                if tensors[0].is_sparse:
+                    self._sparse.setdefault(name, deque()).append(_settled(tensors))
+                else:
+                    self._units[name] = [torch.empty_like(tensor, device="meta") for tensor in tensors]
+                    self._put(name, tensors)
+            self._filled += 1
+            self._scales.append(scale)
+
+    def forget(self) -> None:
+        """Drop what is in flight: the ranks failed or changed, or it has been taken."""
+        for name, tensors in self._units.items():
+            for full in self._full_names(name, len(tensors)):
+                with contextlib.suppress(RuntimeError):
+                    self._in_flight.settle(full)
+                    self._in_flight.clear(full)
+        self._units.clear()
+        self._sparse.clear()
+        self._scales.clear()
+        self._filled = 0
+
+    def _scales_or_ones(self) -> list[float]:
+        return list(self._scales) if len(self._scales) == self._filled else [1.0] * self._filled
+
+    def _full_names(self, name: str, count: int) -> list[str]:
+        name = marked(name, self.settings.k)
+        if count == 1:
+            return [f"allreduce.{name}"]
+        return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
+
+    def _taken(self, name: str) -> list[list[Tensor]]:
+        """Per update in flight the results of a unit, as they travelled, decompressed."""
+        likes = self._units[name]
+        full_names = self._full_names(name, len(likes))
+        for full in full_names:
+            self._in_flight.settle(full)
+        taken = []
+        for age in range(self._filled):
+            tensors = [torch.empty(like.shape, dtype=like.dtype) for like in likes]
+            for full, tensor in zip(full_names, tensors, strict=True):
+                self._in_flight.result(full, age, tensor.data_ptr(), tensor.nbytes)
+            taken.append(tensors)
+        return taken
+
+    def _put(self, name: str, tensors: list[Tensor]) -> None:
+        for full, tensor in zip(self._full_names(name, len(tensors)), tensors, strict=True):
+            whole = tensor.contiguous()
+            dtype = horovod_dtype(str(whole.dtype).removeprefix("torch."))
+            self._in_flight.put(full, dtype, tuple(whole.shape), whole.data_ptr())
+
+
+def _settled(tensors: list[Tensor]) -> Finish:
+    return lambda: list(tensors)
