@@ -22,6 +22,7 @@ from paceline.keras.operations import reducescatter as reducescatter
 from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
+from paceline.pipelined import Pipelined as Pipelined
 
 fusion_report = reporter(keras.backend.backend())
 
@@ -29,6 +30,7 @@ _OURS = [
     "DistributedOptimizer",
     "FusionReport",
     "PartialDistributedOptimizer",
+    "Pipelined",
     "allgather",
     "allreduce",
     "broadcast",

@@ -9,6 +9,8 @@ from paceline.errors import UserError
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
+from paceline.keras.pipelined import exchange_of
+from paceline.pipelined import Pipelined, resolve
 
 
 def DistributedOptimizer(
@@ -27,6 +29,7 @@ def DistributedOptimizer(
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
     fusion: Any = None,
+    exchange: str | Pipelined | None = None,
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -53,6 +56,9 @@ def DistributedOptimizer(
         scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
         fusion: how gradients are merged into messages (docs/fusion.md), for all operations of this process; None: as
             PACELINE_FUSION says.
+        exchange: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps): updates use gradients of k - 1 steps ago, which
+            travel while later ones are computed (docs/pipelined.md); the same on all ranks. None: as PACELINE_EXCHANGE
+            says. The result then also has drain(), in_flight() and load_in_flight(state).
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
     """
@@ -75,6 +81,7 @@ def DistributedOptimizer(
             average_aggregated_gradients=average_aggregated_gradients,
             groups=groups if groups is not None else (num_groups or None),
             scale_local_gradients=scale_local_gradients,
+            exchange=exchange_of(resolve(exchange)),
         ),
     )
 

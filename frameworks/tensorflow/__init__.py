@@ -10,8 +10,12 @@ from typing import Any
 
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
+from paceline.pipelined import Pipelined as Pipelined
 from paceline.tensorflow.host import horovod_tensorflow
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
+from paceline.tensorflow.pipelined_tape import drain_tape as drain_tape
+from paceline.tensorflow.pipelined_tape import load_tape_in_flight as load_tape_in_flight
+from paceline.tensorflow.pipelined_tape import tape_in_flight as tape_in_flight
 from paceline.tensorflow.tape import DistributedGradientTape as DistributedGradientTape
 from paceline.tensorflow.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
 
@@ -22,7 +26,11 @@ _OURS = [
     "DistributedOptimizer",
     "FusionReport",
     "PartialDistributedGradientTape",
+    "Pipelined",
+    "drain_tape",
     "fusion_report",
+    "load_tape_in_flight",
+    "tape_in_flight",
 ]
 
 __all__ = sorted({*_OURS, *(name for name in dir(horovod_tensorflow) if not name.startswith("_"))})

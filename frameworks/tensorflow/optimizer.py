@@ -5,23 +5,44 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from paceline.errors import UserError
 from paceline.fusion.adapters import fuse
+from paceline.pipelined import Pipelined, resolve
 from paceline.tensorflow.host import horovod_tensorflow, keras3
 
+# Under PACELINE_EXCHANGE ours stands in its place (paceline.attach).
+_horovods = horovod_tensorflow.DistributedOptimizer
 
-def DistributedOptimizer(optimizer: Any, *args: Any, fusion: Any = None, **kwargs: Any) -> Any:
+
+def DistributedOptimizer(
+    optimizer: Any, *args: Any, fusion: Any = None, exchange: str | Pipelined | None = None, **kwargs: Any
+) -> Any:
     """An optimizer that averages gradients over all ranks before it applies them.
 
     Arguments are those of horovod.tensorflow.DistributedOptimizer, and `fusion`: how gradients are merged into messages
-    (docs/fusion.md); None: as PACELINE_FUSION says. For an optimizer of Keras `groups` is heeded, which
-    Horovod forgets on the way; see docs/keras.md. `use_locking` has no meaning for those.
+    (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps)
+    (docs/pipelined.md), for optimizers of Keras; None: as PACELINE_EXCHANGE says. For an optimizer of Keras `groups` is
+    heeded, which Horovod forgets on the way; see docs/keras.md. `use_locking` has no meaning for those. Raises
+    UserError for a pipelined exchange with another optimizer.
     """
     fuse("tensorflow", fusion)
-    original = horovod_tensorflow.DistributedOptimizer
+    pipelined = resolve(exchange)
     if not keras3.is_optimizer(optimizer):
-        return original(optimizer, *args, **kwargs)
+        if pipelined.k > 1:
+            raise UserError(
+                f"{type(optimizer).__name__} is no optimizer of Keras 3; a pipelined exchange cannot leave out its "
+                "updates.",
+                'Use an optimizer of tf.keras, or exchange="sync".',
+            )
+        return _horovods(optimizer, *args, **kwargs)
     import horovod.tensorflow.keras
 
-    given = dict(inspect.signature(original).bind(optimizer, *args, **kwargs).arguments)
+    from paceline.keras.pipelined import exchange_of
+
+    given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)
-    return horovod.tensorflow.keras.DistributedOptimizer(**given)
+    before, keras3.exchange = keras3.exchange, exchange_of(pipelined)
+    try:
+        return horovod.tensorflow.keras.DistributedOptimizer(**given)
+    finally:
+        keras3.exchange = before

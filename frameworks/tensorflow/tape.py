@@ -13,8 +13,10 @@ import tensorflow as tf
 
 from paceline.errors import UserError
 from paceline.fusion.adapters import fuse
+from paceline.pipelined import Pipelined, resolve
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
+from paceline.tensorflow.pipelined_tape import TAPE_NAME, expect_update, pipeline_of
 
 
 class _State:
@@ -61,9 +63,17 @@ class _Distributed:
             elif grad is not None and state.scale_local:
                 grads[place] = state.reduce.scale_local(grad)
         reduced = state.reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
+        if state.reduce.pipeline is not None and travelling:
+            expect_update(state.reduce.pipeline)
         for place, grad in zip(travelling, reduced, strict=True):
             grads[place] = grad
         return tf.nest.pack_sequence_as(sources, grads)
+
+    @property
+    def answered(self) -> Any:
+        """Whether the last gradients are gradients: a boolean tensor. False while a pipelined exchange begins."""
+        pipeline = self._distributed_state.reduce.pipeline
+        return tf.constant(True) if pipeline is None else pipeline.answered
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
@@ -88,8 +98,9 @@ def DistributedGradientTape(
     groups: Any = None,
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
-    name: str = "DistributedGradientTape",
+    name: str = TAPE_NAME,
     fusion: Any = None,
+    exchange: str | Pipelined | None = None,
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -101,7 +112,10 @@ def DistributedGradientTape(
     Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
     place of the source in the list behind it. Two tapes whose gradients travel at the same time, in different
     tf.functions, need different names. `fusion`: how gradients are merged into messages (docs/fusion.md); None: as
-    PACELINE_FUSION says. Raises UserError for settings that cannot be used.
+    PACELINE_FUSION says. `exchange`: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps); None: as PACELINE_EXCHANGE
+    says. With a pipelined one, gradients are those of k - 1 steps ago; where there are none yet they are zeros,
+    `tape.answered` is false, and an optimizer of Keras leaves out the update (docs/pipelined.md). Raises UserError
+    for settings that cannot be used.
     """
     fuse("tensorflow", fusion)
     if isinstance(gradtape, _Distributed):
@@ -118,6 +132,7 @@ def DistributedGradientTape(
         gradient_predivide_factor=gradient_predivide_factor,
         groups=groups if groups is not None else (num_groups or None),
         scale_local_gradients=scale_local_gradients,
+        exchange=pipeline_of(resolve(exchange)),
     )
     wrapped = type(gradtape)
     made = type(wrapped.__name__, (_Distributed, wrapped), {"__slots__": ("_distributed_state",)})

@@ -34,6 +34,10 @@ def install(tensorflow: Any) -> None:
         keras3_patches.install()
 
 
+# Set by Paceline: makes `Settings.exchange` for scripts that know nothing of it. None: synchronous.
+exchange: Any = None
+
+
 def is_optimizer(optimizer: Any) -> bool:
     """Whether `optimizer` is one of Keras 3."""
     return any(base.__module__ == "keras.src.optimizers.base_optimizer" for base in type(optimizer).__mro__)
@@ -53,7 +57,7 @@ def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> A
             "Set KERAS_BACKEND=tensorflow, or use paceline.keras, which also serves KERAS_BACKEND=torch.",
         )
     prefix = name or f"Distributed{type(optimizer).__name__}"
-    return distribute(optimizer, Settings(name=prefix, average=hvd.Average, **choices))
+    return distribute(optimizer, Settings(name=prefix, average=hvd.Average, exchange=exchange, **choices))
 
 
 def load_model(

@@ -18,7 +18,7 @@ import keras
 from keras.src import api_export
 from keras.src.saving import object_registration
 
-from .keras3_settings import Settings
+from .keras3_settings import Settings, split
 from .user_error import UserError
 
 
@@ -48,6 +48,7 @@ class _State:
         self.wire = wire
         self.settings = settings
         self.reduce = wire.Reducer(settings)
+        self.pipeline = self.reduce.pipeline  # None: gradients are used in the step they belong to
         self.accumulator = wire.Accumulator(settings) if settings.backward_passes_per_step > 1 else None
         self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
         self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
@@ -65,6 +66,16 @@ class _State:
     def announce(self, grads: Iterable[Any], keys: set[Any]) -> None:
         """compute_gradients reduced `grads`; the apply_gradients that follows must not do it again."""
         self.announced = (self.wire.here(), keys, [weakref.ref(grad) for grad in grads if grad is not None])
+
+    @property
+    def travels(self) -> bool:
+        """Whether a pipelined exchange is in use: there is one, and there are other ranks."""
+        return self.pipeline is not None and self.wire.takes_part(self.settings.process_set)
+
+    @property
+    def averages_passes(self) -> bool:
+        """Whether the sum of several passes is divided by their number."""
+        return self.accumulator is not None and self.settings.average_aggregated_gradients
 
     def take_announced(self, grads: Iterable[Any], keys: set[Any]) -> bool:
         """Whether `grads` come from compute_gradients and must not be reduced again."""
@@ -111,8 +122,63 @@ class Distributed:
         """Leave the gradients of `var` on this rank: they are not averaged."""
         self._distributed.local.add(self._var_key(var))  # type: ignore[attr-defined]
 
+    def drain(self) -> int:
+        """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
+
+        All ranks must call it after the same update; not in a graph. The next K - 1 updates will be left out, as at the
+        beginning. Gradients that overflowed under loss scaling make no update.
+        """
+        state = self._distributed
+        updates = 0
+        for results, scale in state.pipeline.drain() if state.pipeline is not None else ():
+            variables = [self._trainable_variables[place] for place in results]  # type: ignore[attr-defined]
+            grads = state.wire.tensors_like(list(results.values()), variables)
+            divisor = scale * (state.settings.backward_passes_per_step if state.averages_passes else 1)
+            if divisor != 1:
+                grads = [grad / divisor for grad in grads]
+            if scale != 1 and not state.wire.finite(grads):
+                continue
+            with state.update([]):
+                super().apply(grads, variables)  # type: ignore[misc]
+            self._iterations.assign_add(state.settings.backward_passes_per_step - 1)  # type: ignore[attr-defined]
+            updates += 1
+        return updates
+
+    def in_flight(self) -> dict[str, Any] | None:
+        """The gradients in flight, as NumPy arrays, to be saved beside the model; None if there are none.
+
+        Asks no other rank and changes nothing; every rank has the same.
+        """
+        pipeline = self._distributed.pipeline
+        return None if pipeline is None else pipeline.state()
+
+    def load_in_flight(self, state: dict[str, Any] | None) -> None:
+        """Go on with gradients in flight that `in_flight` returned; all ranks with the same. Not in a graph."""
+        distributed = self._distributed
+        if distributed.pipeline is None:
+            if state is not None and state["in_flight"]:
+                raise UserError(
+                    "Gradients in flight were given to an optimizer with a synchronous exchange.",
+                    "Use the exchange that the state was saved with, or drain() before saving.",
+                )
+            return
+        if state is None:
+            distributed.pipeline.forget()
+            return
+        in_flight = state["in_flight"]
+        if not self.built:  # type: ignore[attr-defined]
+            raise UserError(
+                f"The optimizer {self.name!r} does not know its variables yet, which gradients in flight belong to.",  # type: ignore[attr-defined]
+                "Call optimizer.build(model.trainable_variables), or load the model, before load_in_flight().",
+            )
+        places = sorted(in_flight[0][0]) if in_flight else []
+        keys = [self._var_key(self._trainable_variables[place]) for place in places]  # type: ignore[attr-defined]
+        distributed.pipeline.load(state, split(distributed.settings.groups, keys, self._var_key))  # type: ignore[attr-defined]
+
     def forget_accumulated(self) -> None:
-        """Drop gradients that wait for further backward passes (after ranks came or went)."""
+        """Drop gradients that wait for further backward passes or are in flight (after ranks came or went)."""
+        if self._distributed.pipeline is not None:
+            self._distributed.pipeline.forget()
         if self._distributed.accumulator is not None:
             self._distributed.accumulator.reset()
 
@@ -265,6 +331,15 @@ def run_update(
             "Leave gradient_accumulation_steps out and give backward_passes_per_step=, "
             "average_aggregated_gradients=True to DistributedOptimizer: they do the same.",
         )
+    if keras_accumulates and state.pipeline is not None:
+        raise UserError(
+            f"The optimizer {optimizer.name!r} accumulates gradients by itself "
+            f"(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}), with a pipelined exchange.",
+            "Leave gradient_accumulation_steps out and give backward_passes_per_step=, "
+            "average_aggregated_gradients=True to DistributedOptimizer: they do the same.",
+        )
+    if state.pipeline is not None and owner is not optimizer:
+        state.pipeline.scale = owner.dynamic_scale
     keys = {optimizer._var_key(variable) for variable in variables}
     announced = state.take_announced(grads, keys)
     if keras_accumulates and not averaged:
@@ -284,10 +359,24 @@ def run_update(
         with state.update([]):
             update(grads)
 
+    if state.travels and (announced or not averaged):
+        run = _where_answered(optimizer, run)
     if state.accumulator is None or (averaged and not announced):
         run()
     else:
         state.accumulator.when_due(run, lambda: optimizer._iterations.assign_add(1))
+
+
+def _where_answered(optimizer: Any, update: Callable[[], None]) -> Callable[[], None]:
+    """`update`, left out where a pipelined exchange has no answer: nothing may move then, not even a count."""
+    state: _State = optimizer._distributed
+
+    def leave_out() -> None:
+        # The passes before were counted one by one.
+        if state.settings.backward_passes_per_step > 1:
+            optimizer._iterations.assign_sub(state.settings.backward_passes_per_step - 1)
+
+    return lambda: state.pipeline.when_answered(update, leave_out)
 
 
 def _update_step_of_two(inherited: Callable[..., Any]) -> Callable[..., Any]:

@@ -61,6 +61,10 @@ def _patch_loss_scaling() -> None:
     setattr(apply, _MARK, original)
     scaling.apply = apply
     scaling.register_local_var = register_local_var
+    # Those of the wrapped optimizer, which users do not have in their hands.
+    scaling.drain = lambda self: find(self).drain()
+    scaling.in_flight = lambda self: find(self).in_flight()
+    scaling.load_in_flight = lambda self, state: find(self).load_in_flight(state)
 
 
 def install() -> None:

@@ -16,6 +16,8 @@ class Settings:
     """One wrapped optimizer's choices. `op` and `process_set` are those of the Horovod module of the backend in use.
 
     `groups`: None, a number of groups, or lists of variables whose gradients travel as one message each.
+    `exchange`: None for a synchronous one; else exchange(settings, reduce) makes Paceline's pipeline of one optimizer.
+    `mark`: what stands before the names of operations.
     """
 
     name: str
@@ -31,6 +33,8 @@ class Settings:
     average_aggregated_gradients: bool = False
     groups: int | Sequence[Sequence[Any]] | None = None
     scale_local_gradients: bool = True
+    exchange: Any = None
+    mark: str = ""
 
     def __post_init__(self) -> None:
         if self.backward_passes_per_step < 1:
@@ -66,7 +70,7 @@ class Settings:
         would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
-        return f"{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
+        return f"{self.mark}{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
 
 
 def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key_of: Any) -> list[list[int]]:

@@ -108,23 +108,28 @@ class Reducer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._functions: dict[Any, Any] = {}
+        self.pipeline = settings.exchange(settings, _reduce) if settings.exchange is not None else None
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
         """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
         settings = self._settings
+        dense = settings.sparse_as_dense or self.pipeline is not None
         grads = [
-            tf.convert_to_tensor(grad) if settings.sparse_as_dense or not isinstance(grad, tf.IndexedSlices) else grad
-            for grad in grads
+            tf.convert_to_tensor(grad) if dense or not isinstance(grad, tf.IndexedSlices) else grad for grad in grads
         ]
         if not grads or not takes_part(settings.process_set):
             return grads
         groups = split(settings.groups, keys, key_of)
+        reduce = _reduce
+        if self.pipeline is not None:
+            self.pipeline.begin(indices, groups)
+            reduce = self.pipeline.reduce
         if not tf.executing_eagerly():
-            return _reduce(grads, settings, indices, groups)
+            return reduce(grads, settings, indices, groups)
         shape = (tuple(indices), tuple(map(tuple, groups)), settings.process_set.size())
         if shape not in self._functions:
             self._functions[shape] = tf.function(
-                lambda tensors: _reduce(tensors, settings, indices, groups), reduce_retracing=True
+                lambda tensors: reduce(tensors, settings, indices, groups), reduce_retracing=True
             )
         return list(self._functions[shape](grads))
 
@@ -190,6 +195,16 @@ class Accumulator:
             return tf.constant(0)
 
         tf.cond(tf.equal(self.counter, 0), lambda: run(update), lambda: run(otherwise))
+
+
+def tensors_like(arrays: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """Tensors with the values of NumPy arrays, in the types of the variables."""
+    return [tf.constant(array, native(variable).dtype) for array, variable in zip(arrays, variables)]
+
+
+def finite(tensors: Sequence[Any]) -> bool:
+    """Whether no tensor has an infinity or a NaN; not in a graph."""
+    return all(bool(tf.reduce_all(tf.math.is_finite(tensor))) for tensor in tensors)
 
 
 def gradients(loss: Any, variables: Sequence[Any], grad_loss: Any, tape: Any) -> list[Any]:

@@ -24,63 +24,75 @@ def _carried(tensor: Any) -> Any:
     return tensor.float() if tensor.dtype in _CARRIED_AS_FLOAT32 else tensor
 
 
+def _start(
+    tensors: Sequence[Any], settings: Settings, indices: Sequence[int], group: Sequence[int]
+) -> Callable[[], list[tuple[int, Any]]]:
+    """Start one group's messages; what is returned waits for them."""
+    dense = [position for position in group if not tensors[position].is_sparse]
+    waiting: list[tuple[int, Callable[[], Any]]] = []
+    for position in group:
+        if tensors[position].is_sparse:
+            name = settings.operation("HorovodAllgather", indices[position])
+            waiting.append(
+                (position, hvd.sparse_allreduce_async(tensors[position], name, settings.op, settings.process_set))
+            )
+    options: dict[str, Any] = {
+        "op": settings.op,
+        "prescale_factor": settings.prescale,
+        "postscale_factor": settings.postscale,
+        "process_set": settings.process_set,
+    }
+    packed = [settings.compression.compress(_carried(tensors[position])) for position in dense]
+    carried, contexts = [tensor for tensor, _ in packed], [context for _, context in packed]
+    handle: Any = None
+    if len(dense) == 1:
+        name = settings.operation("HorovodAllreduce", indices[dense[0]])
+        handle = hvd.allreduce_async(carried[0], name=name, **options)
+    elif dense:
+        name = settings.operation("HorovodAllreduceGroup", indices[dense[0]])
+        handle = hvd.grouped_allreduce_async(carried, name=name, **options)
+
+    def done() -> list[tuple[int, Any]]:
+        result = [(position, wait()) for position, wait in waiting]
+        if dense:
+            reduced = hvd.synchronize(handle)
+            for position, value, context in zip(dense, [reduced] if len(dense) == 1 else reduced, contexts):
+                value = settings.compression.decompress(value, context)
+                result.append((position, value.to(tensors[position].dtype)))
+        return result
+
+    return done
+
+
+def _reduce(
+    grads: Sequence[Any], settings: Settings, indices: Sequence[int], groups: Sequence[Sequence[int]]
+) -> list[Any]:
+    result = list(grads)
+    for done in [_start(grads, settings, indices, group) for group in groups]:
+        for position, value in done():
+            result[position] = value
+    return result
+
+
 class Reducer:
     """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.pipeline = settings.exchange(settings, _reduce) if settings.exchange is not None else None
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
         """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
         settings = self._settings
-        tensors = [grad.to_dense() if settings.sparse_as_dense and grad.is_sparse else grad for grad in grads]
+        dense = settings.sparse_as_dense or self.pipeline is not None
+        tensors = [grad.to_dense() if dense and grad.is_sparse else grad for grad in grads]
         if not tensors or not takes_part(settings.process_set):
             return tensors
-        finish = [self._start(tensors, indices, group) for group in split(settings.groups, keys, key_of)]
-        for done in finish:
-            for position, value in done():
-                tensors[position] = value
-        return tensors
-
-    def _start(
-        self, tensors: list[Any], indices: Sequence[int], group: list[int]
-    ) -> Callable[[], list[tuple[int, Any]]]:
-        """Start one group's messages; what is returned waits for them."""
-        settings = self._settings
-        dense = [position for position in group if not tensors[position].is_sparse]
-        waiting: list[tuple[int, Callable[[], Any]]] = []
-        for position in group:
-            if tensors[position].is_sparse:
-                name = settings.operation("HorovodAllgather", indices[position])
-                waiting.append(
-                    (position, hvd.sparse_allreduce_async(tensors[position], name, settings.op, settings.process_set))
-                )
-        options: dict[str, Any] = {
-            "op": settings.op,
-            "prescale_factor": settings.prescale,
-            "postscale_factor": settings.postscale,
-            "process_set": settings.process_set,
-        }
-        packed = [settings.compression.compress(_carried(tensors[position])) for position in dense]
-        carried, contexts = [tensor for tensor, _ in packed], [context for _, context in packed]
-        handle: Any = None
-        if len(dense) == 1:
-            name = settings.operation("HorovodAllreduce", indices[dense[0]])
-            handle = hvd.allreduce_async(carried[0], name=name, **options)
-        elif dense:
-            name = settings.operation("HorovodAllreduceGroup", indices[dense[0]])
-            handle = hvd.grouped_allreduce_async(carried, name=name, **options)
-
-        def done() -> list[tuple[int, Any]]:
-            result = [(position, wait()) for position, wait in waiting]
-            if dense:
-                reduced = hvd.synchronize(handle)
-                for position, value, context in zip(dense, [reduced] if len(dense) == 1 else reduced, contexts):
-                    value = settings.compression.decompress(value, context)
-                    result.append((position, value.to(tensors[position].dtype)))
-            return result
-
-        return done
+        groups = split(settings.groups, keys, key_of)
+        if self.pipeline is None:
+            return _reduce(tensors, settings, indices, groups)
+        self.pipeline.begin(indices, groups)
+        return list(self.pipeline.reduce(tensors, settings, indices, groups))
 
     def scale_local(self, grad: Any) -> Any:
         """A gradient that stays on this rank, weighed like one rank's share of an average."""
@@ -121,6 +133,16 @@ class Accumulator:
             update()
         else:
             otherwise()
+
+
+def tensors_like(arrays: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """Tensors with the values of NumPy arrays, in the types of the variables."""
+    return [torch.from_numpy(array).to(native(variable).dtype) for array, variable in zip(arrays, variables)]
+
+
+def finite(tensors: Sequence[Any]) -> bool:
+    """Whether no tensor has an infinity or a NaN."""
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def here() -> Any:

@@ -1,0 +1,152 @@
+"""Pipelined exchange of the gradients of TensorFlow's tapes, eagerly and in tf.function."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.support.ranks import ranks
+
+TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
+
+
+def _quadratic(inside: bool, exchange: Any, steps: int, name: str, rate: float = 0.1) -> tuple[list[float], Any]:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    w = tf.Variable([1.0], dtype=tf.float64)
+    optimizer = keras.optimizers.SGD(rate)
+
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w**2 / 2)
+        tape = hvd.DistributedGradientTape(tape, name=name, exchange=exchange)
+        # Clipping makes new tensors; the update is left out all the same.
+        gradients = [tf.clip_by_value(one, -9.0, 9.0) for one in tape.gradient(loss, [w])]
+        optimizer.apply_gradients(zip(gradients, [w], strict=True))
+
+    run = tf.function(step) if inside else step
+    values = []
+    for _ in range(steps):
+        values.append(float(w[0]))
+        run()
+    updates = int(optimizer.iterations)
+    late = hvd.drain_tape(optimizer, [w], name=name)
+    assert int(optimizer.iterations) == updates + late
+    return values, updates
+
+
+@ranks(2, 3, env=TENSORFLOW, timeout_s=150)
+def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    for inside in (False, True):
+        values, updates = _quadratic(inside, "pipelined", 6, f"two{inside}")
+        assert values == pytest.approx([1, 1, 0.9, 0.8, 0.71, 0.63], rel=1e-6) and updates == 5
+        values, updates = _quadratic(inside, "sync", 4, f"one{inside}")
+        assert values == pytest.approx([1, 0.9, 0.81, 0.729], rel=1e-6) and updates == 4
+        values, updates = _quadratic(inside, hvd.Pipelined(k=2, warmup_steps=2), 6, f"warm{inside}")
+        assert values == pytest.approx([1, 0.9, 0.81, 0.81, 0.729, 0.648], rel=1e-6) and updates == 5
+
+
+SHAPES = [(17, 33), (33,), (33, 29), (29,), (29, 5), (5,)]
+
+
+@ranks(2, 3, env=TENSORFLOW, timeout_s=200)
+def test_weights_are_the_same_everywhere_after_every_step(rank: int, size: int) -> None:
+    import hashlib
+
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
+    optimizer = keras.optimizers.Adam(0.01)
+    data, pause = tf.random.Generator.from_seed(rank), random.Random(rank)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum((one - data.normal(one.shape)) ** 2) for one in weights])
+        tape = hvd.DistributedGradientTape(tape, name="same", exchange="pipelined")
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+    digests = []
+    for _ in range(500):
+        if pause.random() < 0.1:
+            time.sleep(pause.random() * 0.01)
+        step()
+        whole = b"".join(one.numpy().tobytes() for one in weights)
+        digests.append(hashlib.sha256(whole).hexdigest())
+    assert len(set(digests)) == 500
+    for theirs in hvd.allgather_object(digests, name="same.digests"):
+        assert theirs == digests
+    assert hvd.drain_tape(optimizer, weights, name="same") == 1
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+
+    def run(name: str, start: Any, first: int, last: int) -> Any:
+        weight = tf.Variable(start)
+
+        @tf.function
+        def step(number: Any) -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.sin(weight * (number + rank)))
+            tape = hvd.DistributedGradientTape(tape, name=name, exchange=hvd.Pipelined(k=3))
+            (gradient,) = tape.gradient(loss, [weight])
+            if tape.answered:
+                weight.assign_sub(0.1 * gradient)
+
+        for number in range(first, last):
+            step(tf.constant(float(number)))
+        return weight.numpy()
+
+    start = np.linspace(0, 1, 7, dtype=np.float32)
+    whole = run("whole", start, 0, 12)
+    half = run("half", start, 0, 5)
+    hvd.load_tape_in_flight(hvd.tape_in_flight("half"), "rest")
+    np.testing.assert_array_equal(run("rest", half, 5, 12), whole)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_indexed_slices(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    table = tf.Variable(tf.zeros([6, 2]))
+    optimizer = keras.optimizers.SGD(1.0)
+
+    @tf.function
+    def step(row: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, row))
+        tape = hvd.DistributedGradientTape(tape, op=hvd.Sum, name="sparse", exchange="pipelined")
+        optimizer.apply_gradients(zip(tape.gradient(loss, [table]), [table], strict=True))
+
+    expected = np.zeros((6, 2), np.float32)
+    for number in range(5):
+        step(tf.constant([(number + rank) % 6]))
+        if number:
+            for other in range(size):
+                expected[(number - 1 + other) % 6] -= 1
+        np.testing.assert_array_equal(table.numpy(), expected)
+    assert hvd.drain_tape(optimizer, [table], name="sparse") == 1
