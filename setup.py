@@ -10,6 +10,7 @@ PACKAGES = {
     "paceline": "plugin",
     "paceline.core": "plugin/core",
     "paceline.fusion": "plugin/fusion",
+    "paceline.timing": "plugin/timing",
     "paceline.host": "plugin/host",
     "paceline.host.shims": "plugin/host/shims",
     "paceline.bridge": "plugin/bridge",

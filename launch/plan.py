@@ -1,4 +1,4 @@
-"""`paceline plan`: from a recorded trace, what each way of merging gradients would take, and the plan it would make."""
+"""`paceline plan`: from a recorded trace, what every merging and exchange would take, and a plan."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def plan_command(
     """Predict from a trace how long each way of merging gradients would take: `paceline plan trace.json`.
 
     TRACE is what `paceline record` wrote; nothing is run. Prints for each policy when the last gradient would have been
-    reduced and how much of that time is exposed, that is, after the backward pass; then the plan of one policy, a row
-    per message. Costs are fitted to the trace unless --cost or --algorithm gives them. docs/planning.md explains the
-    model.
+    reduced and how much of that time is exposed, that is, after the backward pass; then what a step would take with
+    synchronous and with pipelined exchange, and which is worth it; then the plan of one policy, a row per message.
+    Costs are fitted to the trace unless --cost or --algorithm gives them. docs/planning.md explains the model.
     """
     for name, value in (("--cycle-time-ms", cycle_time_ms), ("--coordination-ms", coordination_ms or 0.0)):
         if not 0 <= value < float("inf"):
@@ -78,9 +78,11 @@ def plan_command(
     if not 0 <= threshold_mb < float("inf"):
         raise UserError(f"--threshold-mb {threshold_mb:g} cannot be used.", "Give MiB of at least 0; 0: merge nothing.")
     from paceline.fusion import from_trace, plan_file, planning, policies
+    from paceline.launch import plan_exchange
 
     chosen = policies.resolve(policy)  # a wrong name is refused before the trace is read
-    measured = from_trace.measure(from_trace.load(trace_path), cycle_time_ms / 1e3)
+    recorded = from_trace.load(trace_path)
+    measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
     costs, origin = _costs(measured, **cost_flags)
     coordination_s = measured.coordination_s if coordination_ms is None else coordination_ms / 1e3
 
@@ -110,19 +112,26 @@ def plan_command(
         plans[plan.policy] = plan
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")
+    exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s)
     if as_json:
         result = as_values(trace_path, measured, plan, costs, coordination_s)
         result |= {"cycle_s": cycle_time_ms / 1e3, "threshold_bytes": int(threshold_mb * MEGABYTE)}
+        result["exchange"] = plan_exchange.as_values(exchanges)
         click.echo(json.dumps(result))
         return
     out = console.out()
-    out.print(comparison_table(trace_path, measured, plan, origin.startswith(FITTED)))
+    own_costs = origin.startswith(FITTED)
+    out.print(comparison_table(trace_path, measured, plan, own_costs))
     out.print(
         f"Cost of a message: {_cost_text(costs)}, {origin}; one coordination round: {1e3 * coordination_s:.3g} ms.",
         soft_wrap=True,
     )
     for name, reason in measured.left_out.items():
         out.print(f"Left out: {name}, {reason}.", markup=False, soft_wrap=True)
+    if exchanges is not None:
+        out.print(plan_exchange.exchange_table(exchanges, own_costs))
+    for text in plan_exchange.texts(exchanges) if exchanges else (plan_exchange.UNKNOWN,):
+        out.print(text, markup=False, soft_wrap=True)
     out.print(plan_table(measured, plan))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,69 @@ def test_json_agrees_with_the_trace_and_with_itself() -> None:
     assert found["cycle_s"] == 1e-3
     assert found["threshold_bytes"] == 128 * 1024 * 1024
     assert found["costs"]["a_s"] == pytest.approx(2e-3)
+
+
+def test_exchanges_are_compared() -> None:
+    result = invoke("trace.json")
+    assert result.exit_code == 0, result.output
+    shown = result.stdout[result.stdout.index("Exchanges") : result.stdout.index("Plan of")]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert [row[:2] for row in rows] == [
+        ["synchronous", "threshold"],
+        ["synchronous", "optimal"],
+        ["pipelined, K = 2", "none (layer-wise)"],
+        ["pipelined, K = 2", "single (sequential)"],
+        ["measured in the trace", ""],
+    ]
+    assert rows[1][2:] == ["1000.00 ms", "2.40 ms", "0.999"]
+    assert rows[3][2:] == ["997.60 ms", "0.00 ms", "0.997"]
+    assert rows[4][2:] == rows[1][2:], "every tensor was alone, and here that is as good as the best plan"
+    assert "Computation: 997.60 ms of the recorded step of 1000.00 ms" in shown
+    assert "972.60 ms of it lie outside of what a trace shows" in shown
+    assert "Recommended: Horovod's own synchronous exchange; communication takes 0.00977 times as long" in shown
+    dear = invoke("trace.json", "--cost", "0.1,0").stdout
+    assert dear.count("measured in the trace") == 0
+    assert "Recommended: `paceline run --exchange pipelined --fusion single`; communication takes 0.201 times" in dear
+    merged = invoke("trace.json", "--cost", "0.012,0").stdout
+    assert "Recommended: `paceline run --fusion optimal`; communication" in merged
+
+
+def test_exchanges_as_values() -> None:
+    found = values("--cost", "0.1,0")
+    exchange = found["exchange"]
+    assert (exchange["step_s"], exchange["overlaps"]) == (pytest.approx(1.0), False)
+    rest_s = exchange["compute_s"] - found["gradients"][-1]["ready_s"]
+    assert exchange["synchronous_s"] == {
+        name: pytest.approx(rest_s + one["finish_s"]) for name, one in found["predicted"].items()
+    }
+    # Two data types: two messages at least, each with its round.
+    each_s = 0.1 + COORDINATION_S
+    assert exchange["communication_s"] == pytest.approx({"single": 2 * each_s, "none": len(NAMES) * each_s})
+    assert exchange["pipelined_s"] == {"single": exchange["compute_s"], "none": exchange["compute_s"]}
+    recommended = exchange["recommended"]
+    assert (recommended["exchange"], recommended["policy"]) == ("pipelined", "single")
+    assert recommended["step_s"] == exchange["compute_s"]
+
+
+def test_exchanges_are_left_out_where_no_step_has_a_time(folder: Path) -> None:
+    whole = recorded()
+    gaps = trace.Trace(whole.size, tuple(replace(one, steps=one.steps[::2]) for one in whole.ranks))
+    trace.write(trace.to_json(gaps), folder / "trace.json")
+    assert "Exchanges are not compared" in invoke("trace.json").stdout
+    assert values()["exchange"] is None
+
+
+def test_trace_of_overlapping_steps_says_so(folder: Path) -> None:
+    (one, *_) = recorded().ranks
+    # Each message ends a second later than it did: after the next step has begun.
+    steps = [
+        replace(step, collectives=tuple(replace(each, end_s=each.end_s + 1) for each in step.collectives))
+        for step in one.steps
+    ]
+    trace.write(trace.to_json(trace.Trace(3, (replace(one, steps=tuple(steps)),))), folder / "trace.json")
+    result = invoke("trace.json", "--cost", "1e-3,0")
+    assert "Computation: at most 1000.00 ms" in result.stdout, result.output
+    assert values("--cost", "1e-3,0")["exchange"]["overlaps"] is True
 
 
 def test_costs_can_be_given() -> None:

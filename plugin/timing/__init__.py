@@ -1,0 +1,1 @@
+"""What an iteration of training takes, synchronous or pipelined, and which is worth it: docs/planning.md."""
