@@ -1,0 +1,93 @@
+"""A character-level transformer with Keras 3: `horovodrun -np 2 python examples/characters_keras.py --steps 300`.
+
+It learns to predict the next character of Python's standard library. `--exchange pipelined` lets gradients travel
+while the next step is computed (docs/pipelined.md); what a script does for that is marked with (*).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers
+
+import paceline.keras as hvd
+from paceline.examples import characters
+from paceline.examples.characters import CONTEXT, HEADS, LAYERS, VOCABULARY, WIDTH
+
+SHOW_EVERY = 50
+
+
+class Places(layers.Layer):
+    """Adds a learned vector to each place of a window."""
+
+    def build(self, shape: Any) -> None:
+        """One vector for each place."""
+        self.vectors = self.add_weight(shape=(CONTEXT, WIDTH), initializer=keras.initializers.RandomNormal(stddev=0.02))
+
+    def call(self, inputs: Any) -> Any:
+        """(n, CONTEXT, WIDTH), as it comes."""
+        return inputs + self.vectors
+
+
+def net() -> keras.Model:
+    """A decoder: embeddings, causal self-attention, and a dense layer to the next character; 137,000 parameters."""
+    text = keras.Input((CONTEXT,), dtype="int32")
+    found = Places()(layers.Embedding(VOCABULARY, WIDTH, embeddings_initializer="normal")(text))
+    for _ in range(LAYERS):
+        normed = layers.LayerNormalization()(found)
+        found += layers.MultiHeadAttention(HEADS, WIDTH // HEADS)(normed, normed, use_causal_mask=True)
+        normed = layers.LayerNormalization()(found)
+        found += layers.Dense(WIDTH)(layers.Dense(4 * WIDTH, activation="gelu")(normed))
+    return keras.Model(text, layers.Dense(VOCABULARY)(layers.LayerNormalization()(found)))
+
+
+class Progress(keras.callbacks.Callback):
+    """Prints a line every few steps."""
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Mean loss so far."""
+        if (batch + 1) % SHOW_EVERY == 0:
+            characters.show(batch + 1, self.params["steps"], (logs or {})["loss"])
+
+
+def main() -> None:
+    """Train, and test on text that no rank has seen."""
+    chosen = characters.arguments("A character-level transformer with Keras on all ranks.")
+    hvd.init()
+    keras.utils.set_random_seed(chosen.seed)
+    windows = characters.training(hvd.rank(), hvd.size(), chosen.steps * chosen.batch_size, chosen.seed)
+    model = net()
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.Adam(chosen.learning_rate),
+        # A batch has most of the characters, so that the embedding's gradient is hardly sparse.
+        sparse_as_dense=True,
+        exchange=characters.exchange(chosen),  # (*)
+    )
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss=loss_of, metrics=["accuracy"])
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    callbacks.append(hvd.callbacks.DrainCallback())  # (*) the last update, whose gradients are still in flight
+    if hvd.rank() == 0:
+        callbacks.append(Progress())
+    model.fit(
+        windows.inputs,
+        windows.targets,
+        batch_size=chosen.batch_size,
+        shuffle=False,  # they come from random places
+        callbacks=callbacks,
+        verbose=0,
+    )
+
+    test = characters.held_out()
+    loss, accuracy = model.evaluate(test.inputs, test.targets, batch_size=250, verbose=0)
+    checksums = hvd.allgather(characters.checksum(model.get_weights()), name="checksum")
+    if hvd.rank() == 0:
+        framework = f"Keras {keras.__version__} ({keras.backend.backend()})"
+        characters.conclude(framework, float(loss), float(accuracy), len(np.unique(checksums)) == 1)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
