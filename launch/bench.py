@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
 from paceline.errors import UserError
 from paceline.launch.bench_options import Request, measure, takes_request
+
+if TYPE_CHECKING:
+    from paceline.benchmarks.systems import System
 
 BASELINE = ("horovod", "ddp", "alone")
 STOCK = "stock"
@@ -48,14 +52,53 @@ def fusion(request: Request, policies: tuple[str, ...]) -> None:
     steps first, until it has measured, planned and switched to its plan.
     """
     from paceline.benchmarks import systems
+    from paceline.benchmarks.ratios import over
 
-    if request.ranks < 2:
-        raise UserError("Merging cannot be measured on one rank: nothing is sent.", "Give --np 2 or more.")
+    _check_ranks("Merging", request)
     policies = tuple(dict.fromkeys(policies))  # a policy given twice is one system
     merging = [systems.merging(policy) for policy in policies]
     leading = "optimal" if "optimal" in policies else policies[-1]
-    stock = replace(systems.find(systems.HOROVOD), name=STOCK)
-    chosen = [stock, systems.find(systems.DDP), *merging, systems.find(systems.ALONE)]
-    wanted = [(leading, STOCK), (leading, systems.DDP)]
-    wanted += [(policy, STOCK) for policy in policies if policy != leading]
+    chosen = [_stock(), systems.find(systems.DDP), *merging, systems.find(systems.ALONE)]
+    wanted = [over(leading, STOCK), over(leading, systems.DDP)]
+    wanted += [over(policy, STOCK) for policy in policies if policy != leading]
     measure(request, chosen, request.command("fusion", {"--policy": policies}), wanted)
+
+
+@bench_command.command()
+@takes_request(models=("resnet50-x0.02", "resnet20-real"), time_limit_s=300.0, balanced=True)
+def pipelined(request: Request) -> None:
+    """Compare the pipelined exchange with stock Horovod, PyTorch's DDP and merging by plan, all over Gloo.
+
+    Without --rate the links get the rate at which communication takes about as long as compute, where pipelining gains
+    most. Compute alone and communication alone are measured in the same turns: a pipelined step should take as long as
+    the longer of the two.
+    """
+    from paceline.benchmarks import systems
+    from paceline.benchmarks.ratios import Ratio, over
+
+    _check_ranks("The pipelined exchange", request)
+    parts = (systems.ALONE, systems.COMMUNICATION)
+    sync, plain, merged = systems.SYNC_OPTIMAL, systems.PIPELINED, systems.PIPELINED_OPTIMAL
+    chosen = [_stock(), *map(systems.find, (systems.DDP, sync, plain, merged, systems.COMMUNICATION, systems.ALONE))]
+    wanted = [
+        over(plain, STOCK),
+        over(plain, systems.DDP),
+        over(plain, sync),
+        over(merged, STOCK),
+        over(merged, sync),
+        Ratio("measured_over_max_model", plain, parts),
+        Ratio("optimal_measured_over_max_model", merged, parts),
+        Ratio("communication_over_compute", systems.COMMUNICATION, (systems.ALONE,)),
+    ]
+    measure(request, chosen, request.command("pipelined", {}), wanted)
+
+
+def _stock() -> System:
+    from paceline.benchmarks import systems
+
+    return replace(systems.find(systems.HOROVOD), name=STOCK)
+
+
+def _check_ranks(what: str, request: Request) -> None:
+    if request.ranks < 2:
+        raise UserError(f"{what} cannot be measured on one rank: nothing is sent.", "Give --np 2 or more.")

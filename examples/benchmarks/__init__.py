@@ -1,12 +1,13 @@
-"""The benchmark harness behind `paceline bench`: systems that exchange gradients, run in turn on networks that sleep.
+"""The benchmark harness behind `paceline bench`: systems that exchange gradients, run in turn.
 
 models.py       what is trained: tensors and backward times (resnet.py, bert.py, vgg.py, mini.py; layers.py)
-sleeping.py     the network itself: layers that sleep instead of computing
+network.py      what systems train: layers that sleep (sleeping.py) or that compute (computing.py)
 systems.py      what is compared: one entry per system (system_*.py)
 rank.py         what one rank process does
 team.py         the ranks of one system, told when to run (assignment.py says what they are told)
 hosts.py        where ranks run: this machine or emulated hosts
 warm_up.py      steps before measuring, until a system that merges by plan has one (merging.py)
-turns.py        the systems in turn, until the ratios are known well enough (stats.py)
-report.py       JSON and tables
+turns.py        the systems in turn (team_run.py), until the ratios (ratios.py) are known well enough (stats.py)
+balance.py      the rate of links at which communication takes as long as compute
+report.py       JSON; table.py makes tables of it
 """

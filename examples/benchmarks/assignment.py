@@ -16,12 +16,13 @@ Counters = Mapping[str, int]
 class Assignment:
     """Who a rank is and what it runs. `host_names` and `host_addresses` list all hosts, which have equally many ranks.
 
-    `setup` and `averages` are those of the system (systems.py). `folder` is one that all ranks of the system share and
-    nobody else uses; `control` is the controller's socket.
+    `setup`, `averages` and `age` are those of the system (systems.py). `folder` is one that all ranks of the system
+    share and nobody else uses; `control` is the controller's socket.
     """
 
     setup: str
     averages: bool
+    age: int
     model: str
     rank: int
     size: int
@@ -82,8 +83,9 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Run:
-    """Make `settle` steps, then `steps` measured ones."""
+    """Make `fill` steps without compute, `settle` ordinary ones, then `steps` measured ones."""
 
+    fill: int
     settle: int
     steps: int
 

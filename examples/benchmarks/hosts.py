@@ -85,8 +85,8 @@ class Emulated:
 
 
 @contextmanager
-def open_hosts(count: int, rate: str) -> Iterator[Hosts]:
-    """One host: this machine, without a limit. More: an emulated cluster with links of `rate`, which needs root."""
+def open_hosts(count: int, rate: str | None) -> Iterator[Hosts]:
+    """One host: this machine. More: an emulated cluster with links of `rate`, which needs root. None: without limit."""
     if count == 1:
         yield Loopback()
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ACTIVE = "active"
 REFUSED = "refused"
@@ -15,8 +15,8 @@ class Plan:
 
     `group_bytes` are the sizes of its messages in their order. A message of n bytes is taken to need
     a_s + b_s_per_byte n seconds, after `coordination_s`. `step_s` is the step that the plan promises, `exposed_s` the
-    part of it that waits for communication, and `stock_step_s` the step that Horovod's own merging should make.
-    `timeouts` counts groups that were let go incomplete so far.
+    part of it that waits for communication, and `stock_step_s` the step that Horovod's own merging should make; they
+    are None where steps are not what plans foretell. `timeouts` counts groups that were let go incomplete so far.
     """
 
     version: int
@@ -25,9 +25,9 @@ class Plan:
     a_s: float
     b_s_per_byte: float
     coordination_s: float
-    step_s: float
-    exposed_s: float
-    stock_step_s: float
+    step_s: float | None
+    exposed_s: float | None
+    stock_step_s: float | None
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,13 @@ def of_this_rank() -> Merging:
     if found.state == ACTIVE and len(known) == len(expected):
         plan = Plan(found.version, found.timeouts, tuple(found.group_bytes), *known)
     return Merging(found.policy, found.state, found.reason, plan)
+
+
+def of_this_rank_without_forecast() -> Merging:
+    """The same for gradients that are used in a later step; plans foretell steps that wait for their own."""
+    found = of_this_rank()
+    plan = found.plan and replace(found.plan, step_s=None, exposed_s=None, stock_step_s=None)
+    return replace(found, plan=plan)
 
 
 def states(ranks: Sequence[Merging]) -> str:

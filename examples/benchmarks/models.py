@@ -5,6 +5,8 @@ of 128 tokens) and VGG-16 (32 images) take as much longer as they have more MACs
 too small to fill an accelerator; its 30 ms are mostly the starting of kernels. A forward pass takes half as long as a
 backward pass. Within a pass every layer takes the share of the time that it has of the MACs: the backward of a layer
 is twice its forward (gradients of inputs and of weights), a factor that cancels in the shares.
+
+A name that ends in -real stands for a network that computes on the processor (computing.py) and takes what it takes.
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ BYTES_PER_ELEMENT = 4
 
 @dataclass(frozen=True)
 class Model:
-    """Layers in the order of the forward pass, and the time of one backward pass in milliseconds."""
+    """Layers in the order of the forward pass, and for how many milliseconds they sleep in one backward pass.
+
+    `computes`: they do not sleep, they compute.
+    """
 
     name: str
     layers: tuple[Layer, ...]
     backward_ms: float
+    computes: bool = False
 
     @property
     def tensors(self) -> int:
@@ -54,6 +60,11 @@ class Model:
         return FORWARD_OVER_BACKWARD * self.backward_ms
 
     @property
+    def compute_ms(self) -> float:
+        """The time of both passes in milliseconds."""
+        return self.forward_ms + self.backward_ms
+
+    @property
     def shares(self) -> tuple[float, ...]:
         """The part of a pass that each layer takes; they add up to 1."""
         total = sum(layer.macs for layer in self.layers)
@@ -68,6 +79,8 @@ MODELS: dict[str, tuple[Callable[[], tuple[Layer, ...]], float]] = {
     "vgg16": (vgg16, 1100.0),
     "mini": (mini, 4.0),
 }
+# Networks that compute, which have the layers of the model they are named after.
+COMPUTING: dict[str, Callable[[], tuple[Layer, ...]]] = {"resnet20-real": resnet20}
 
 
 def find(name: str) -> Model:
@@ -78,11 +91,13 @@ def find(name: str) -> Model:
     if name in MODELS:
         layers, backward_ms = MODELS[name]
         return Model(name, layers(), backward_ms)
+    if name in COMPUTING:
+        return Model(name, COMPUTING[name](), 0.0, computes=True)
     match = re.fullmatch(r"(.+)-x([0-9.]+)", name)
     if match is None or match[1] not in MODELS:
         raise UserError(
             f"There is no model {name!r}.",
-            nearest(name, list(MODELS)) + " A factor may follow that scales all tensors: resnet50-x0.1.",
+            nearest(name, [*MODELS, *COMPUTING]) + " A factor may follow that scales all tensors: resnet50-x0.1.",
         )
     try:
         factor = float(match[2])

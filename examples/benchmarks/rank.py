@@ -22,7 +22,7 @@ from paceline.benchmarks.assignment import Assignment, Hello, Measured, Ready, R
 from paceline.benchmarks.systems import Running
 
 if TYPE_CHECKING:
-    from paceline.benchmarks.sleeping import SleepingNetwork
+    from paceline.benchmarks.network import Network
 
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first step, Horovod's response cache is filled after it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -47,7 +47,11 @@ def _end_with_controller() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
-def _measure(running: Running, run: Run) -> Measured:
+def _measure(running: Running, network: Network, run: Run) -> Measured:
+    network.hurried = True
+    for _ in range(run.fill):
+        running.step()
+    network.hurried = False
     for _ in range(run.settle):
         running.step()
     counted = running.counters()
@@ -69,9 +73,10 @@ def _measure(running: Running, run: Run) -> Measured:
     )
 
 
-def _checked_step(running: Running, network: SleepingNetwork, assignment: Assignment) -> None:
+def _checked_step(running: Running, network: Network, assignment: Assignment) -> None:
     network.mark(assignment.rank)
-    running.step()
+    for _ in range(1 + assignment.age):
+        running.step()
     network.check_mean(assignment.size)
 
 
@@ -90,10 +95,12 @@ def serve(assignment: Assignment, control: Connection) -> None:
     import torch
 
     from paceline.benchmarks import models, systems
+    from paceline.benchmarks.computing import ComputingNetwork
     from paceline.benchmarks.sleeping import SleepingNetwork
 
     torch.set_num_threads(1)
-    network = SleepingNetwork(models.find(assignment.model))
+    model = models.find(assignment.model)
+    network = ComputingNetwork(assignment.rank) if model.computes else SleepingNetwork(model)
     running = systems.load(assignment.setup)(network, assignment)
     if assignment.averages:
         _checked_step(running, network, assignment)
@@ -104,7 +111,7 @@ def serve(assignment: Assignment, control: Connection) -> None:
         except EOFError:
             return
         if isinstance(order, Run):
-            control.send(_measure(running, order))
+            control.send(_measure(running, network, order))
             continue
         assert isinstance(order, WarmUp)
         ready = _warm_up(running, order.steps)

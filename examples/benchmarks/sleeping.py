@@ -7,7 +7,6 @@ backward time is over, and the hooks of Horovod and DDP see them as they see any
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import nn
 
 from paceline.benchmarks.layers import Shape
 from paceline.benchmarks.models import Model
+from paceline.benchmarks.network import Network, write_mark
 
 
 class Accelerator:
@@ -26,6 +26,7 @@ class Accelerator:
     """
 
     def __init__(self) -> None:
+        self.hurried = False
         self._free_at_s = 0.0
 
     def begin(self) -> None:
@@ -33,7 +34,9 @@ class Accelerator:
         self._free_at_s = time.monotonic()
 
     def compute(self, duration_s: float) -> None:
-        """Return when the device has computed for `duration_s`; never earlier."""
+        """Return when the device has computed for `duration_s`; never earlier unless it is `hurried`."""
+        if self.hurried:
+            return
         self._free_at_s += duration_s
         rest_s = self._free_at_s - time.monotonic()
         if rest_s > 0:
@@ -43,21 +46,6 @@ class Accelerator:
 def _memory(shape: Shape) -> torch.Tensor:
     """Zeros, float32. The system gives large ones pages only when they are written, so unused ones cost no memory."""
     return torch.from_numpy(np.zeros(shape, dtype=np.float32))
-
-
-_PART = 13 * 2**16
-
-
-def _parts(gradient: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Where a part of the flattened gradient begins, the part, and j mod 13 for its elements j.
-
-    In parts, because a temporary copy of the largest gradients on every rank would fill the machine's memory.
-    """
-    flat = gradient.view(-1)
-    pattern = torch.remainder(torch.arange(min(_PART, flat.numel())), 13).to(gradient.dtype)
-    for start in range(0, flat.numel(), _PART):
-        part = flat[start : start + _PART]
-        yield start, part, pattern[: part.numel()]
 
 
 class _Pass(torch.autograd.Function):
@@ -112,10 +100,8 @@ class SleepingLayer(nn.Module):
         return result
 
 
-class SleepingNetwork(nn.Module):
-    """`model` as layers that sleep one after another on one accelerator. Called without arguments; returns a scalar
-    whose backward() sleeps the backward pass.
-    """
+class SleepingNetwork(Network):
+    """`model` as layers that sleep one after another on one accelerator. Its backward() sleeps the backward pass."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -129,6 +115,7 @@ class SleepingNetwork(nn.Module):
 
     def forward(self) -> torch.Tensor:
         """The forward pass."""
+        self.accelerator.hurried = self.hurried
         self.accelerator.begin()
         carrier = torch.zeros((), requires_grad=True)
         for layer in self.layers:
@@ -136,29 +123,17 @@ class SleepingNetwork(nn.Module):
         loss: torch.Tensor = _Turn.apply(self.accelerator, carrier)
         return loss
 
+    def optimizer(self) -> torch.optim.Optimizer:
+        """None that does anything."""
+        return NoUpdate(self.parameters())
+
     def mark(self, rank: int) -> None:
-        """Write gradients that tell whose they are: element j of tensor i is 8 (rank + 1) + i mod 251 + j mod 13."""
+        """Write marks into the gradients, where they stay until a system writes there."""
         for index, gradient in enumerate(self._gradients()):
-            for _, part, pattern in _parts(gradient):
-                torch.add(pattern, 8 * (rank + 1) + index % 251, out=part)
+            write_mark(gradient, index, rank)
 
-    def check_mean(self, size: int) -> None:
-        """Check that every `.grad` is the mean over `size` ranks of what `mark` wrote.
-
-        Raises RuntimeError that names the first tensor that is not, the element, and both values.
-        """
-        for index, (name, parameter) in enumerate(self.named_parameters()):
-            if parameter.grad is None:
-                raise RuntimeError(f"parameter {name} has no gradient after a step")
-            for start, found, pattern in _parts(parameter.grad):
-                expected = pattern + (8 * (size + 1) / 2 + index % 251)
-                wrong = (found - expected).abs() > 1e-3
-                if wrong.any():
-                    first = int(wrong.nonzero()[0])
-                    raise RuntimeError(
-                        f"gradient of {name}, element {start + first}: expected the mean over {size} ranks,"
-                        f" {expected[first]:g}, found {found[first]:g}"
-                    )
+    def unmark(self) -> None:
+        """Marks are as good as any other values."""
 
     def _gradients(self) -> list[torch.Tensor]:
         return [gradient for layer in self.layers for gradient in layer.gradients]

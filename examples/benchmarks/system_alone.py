@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from paceline.benchmarks.assignment import Assignment
-from paceline.benchmarks.sleeping import SleepingNetwork
+from paceline.benchmarks.network import Network
 from paceline.benchmarks.systems import Running
 
 
-def setup(network: SleepingNetwork, assignment: Assignment) -> Running:
-    """Forward and backward."""
+def setup(network: Network, assignment: Assignment) -> Running:
+    """Forward, backward and update."""
+    optimizer = network.optimizer()
 
     def step() -> None:
         network.zero_grad(set_to_none=True)
         network().backward()
+        optimizer.step()
 
     return Running(step)

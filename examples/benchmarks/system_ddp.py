@@ -11,11 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.benchmarks.assignment import Assignment, Counters
 from paceline.benchmarks.hosts import interface_of
-from paceline.benchmarks.sleeping import SleepingNetwork
+from paceline.benchmarks.network import Network
 from paceline.benchmarks.systems import SILENCE_LIMIT_S, Running
 
 
-def setup(network: SleepingNetwork, assignment: Assignment) -> Running:
+def setup(network: Network, assignment: Assignment) -> Running:
     """Connect through a file store (all hosts share the file system, and no port has to be chosen)."""
     os.environ["GLOO_SOCKET_IFNAME"] = interface_of(assignment.host_addresses[assignment.host])
     dist.init_process_group(
@@ -27,12 +27,14 @@ def setup(network: SleepingNetwork, assignment: Assignment) -> Running:
     )
     # init_sync=False: the parameters are equal already, and broadcasting hundreds of megabytes takes long.
     parallel = DistributedDataParallel(network, init_sync=False)
+    optimizer = network.optimizer()
     steps = 0
 
     def step() -> None:
         nonlocal steps
         parallel.zero_grad(set_to_none=True)
         parallel().backward()
+        optimizer.step()
         steps += 1
 
     def counters() -> Counters | None:

@@ -4,42 +4,53 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paceline.benchmarks import merging
 from paceline.benchmarks.assignment import Assignment, Counters
 from paceline.benchmarks.hosts import interface_of
-from paceline.benchmarks.sleeping import NoUpdate, SleepingNetwork
+from paceline.benchmarks.network import Network
 from paceline.benchmarks.systems import SILENCE_LIMIT_S, Running
 
 RENDEZVOUS_TIMEOUT_S = 60.0
 
 
-def setup(network: SleepingNetwork, assignment: Assignment) -> Running:
-    """Connect through a rendezvous server in rank 0 and wrap an optimizer that changes nothing."""
+def setup(network: Network, assignment: Assignment) -> Running:
+    """Connect and wrap the network's optimizer."""
+    connect(assignment)
+    import horovod.torch as hvd
+
+    return Running(training(network, hvd.DistributedOptimizer), counters)
+
+
+def setup_merging(network: Network, assignment: Assignment) -> Running:
+    """The same: PACELINE_FUSION alone makes the difference (systems.py). It also reports how far merging is."""
+    return replace(setup(network, assignment), merging=merging.of_this_rank)
+
+
+def connect(assignment: Assignment) -> None:
+    """Initialize Horovod, through a rendezvous server in rank 0."""
     import horovod.torch as hvd
 
     with _rendezvous(assignment):
         hvd.init()
         hvd.barrier()  # all ranks are connected, none needs the server any more
-    optimizer = hvd.DistributedOptimizer(
-        NoUpdate(network.parameters()), named_parameters=list(network.named_parameters())
-    )
+
+
+def training(network: Network, wrap: Callable[..., Any]) -> Callable[[], None]:
+    """A training step whose optimizer `wrap`, a DistributedOptimizer, makes exchange the gradients."""
+    optimizer = wrap(network.optimizer(), named_parameters=list(network.named_parameters()))
 
     def step() -> None:
         network.zero_grad(set_to_none=True)
         network().backward()
         optimizer.step()
 
-    return Running(step, _counters)
-
-
-def setup_merging(network: SleepingNetwork, assignment: Assignment) -> Running:
-    """The same: PACELINE_FUSION alone makes the difference (systems.py). It also reports how far merging is."""
-    return replace(setup(network, assignment), merging=merging.of_this_rank)
+    return step
 
 
 @contextmanager
@@ -85,7 +96,8 @@ def _read_port(port_file: Path) -> int:
     return int(port_file.read_text())
 
 
-def _counters() -> Counters | None:
+def counters() -> Counters | None:
+    """Horovod's totals so far."""
     from paceline import attach
 
     # Only a Horovod that was built with hook points counts.

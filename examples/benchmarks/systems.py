@@ -17,12 +17,21 @@ from paceline.config import nearest
 from paceline.errors import UserError
 
 if TYPE_CHECKING:
-    from paceline.benchmarks.sleeping import SleepingNetwork
+    from paceline.benchmarks.network import Network
 
 ALONE = "alone"
 HOROVOD = "horovod"
 DDP = "ddp"
+SYNC_OPTIMAL = "sync_optimal"
+PIPELINED = "pipelined"
+PIPELINED_OPTIMAL = "pipelined_optimal"
+COMMUNICATION = "communication"
 FUSION = "PACELINE_FUSION"
+EXCHANGE = "PACELINE_EXCHANGE"
+# Whatever the environment of the benchmark asks for.
+_OWN_MERGING = {FUSION: "threshold"}
+_SYNC = {EXCHANGE: "sync"}
+_PIPELINED = {EXCHANGE: "pipelined", "PACELINE_PIPELINE_K": "2", "PACELINE_PIPELINE_WARMUP_STEPS": "0"}
 # A system waits for its turn longer than communication libraries expect a peer to be silent.
 SILENCE_LIMIT_S = 24 * 3600
 
@@ -47,7 +56,7 @@ class Running:
     merging: Callable[[], Merging | None] = _no_merging
 
 
-Setup = Callable[["SleepingNetwork", Assignment], Running]
+Setup = Callable[["Network", Assignment], Running]
 
 
 @dataclass(frozen=True)
@@ -55,21 +64,36 @@ class System:
     """One entry of the table.
 
     `setup` is "module:function" of a `Setup`, imported on the ranks only. `env` is set on its ranks. `averages` says
-    that after each step every gradient is the mean of the same step's gradients of all ranks, which is then checked.
+    that after each step every gradient is the mean of all ranks' gradients of the step that was made `age` steps ago,
+    which is then checked.
     """
 
     name: str
     setup: str
     env: Mapping[str, str] = field(default_factory=dict)
     averages: bool = True
+    age: int = 0
 
 
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
-        # Stock Horovod, whatever the environment of the benchmark asks for.
-        System(HOROVOD, "paceline.benchmarks.system_horovod:setup", {FUSION: "threshold"}),
+        System(HOROVOD, "paceline.benchmarks.system_horovod:setup", {**_OWN_MERGING, **_SYNC}),
         System(DDP, "paceline.benchmarks.system_ddp:setup"),
+        System(SYNC_OPTIMAL, "paceline.benchmarks.system_paceline:setup_merging", {FUSION: "optimal", **_SYNC}),
+        System(PIPELINED, "paceline.benchmarks.system_paceline:setup", {**_OWN_MERGING, **_PIPELINED}, age=1),
+        System(
+            PIPELINED_OPTIMAL,
+            "paceline.benchmarks.system_paceline:setup_merging_pipelined",
+            {FUSION: "optimal", **_PIPELINED},
+            age=1,
+        ),
+        System(
+            COMMUNICATION,
+            "paceline.benchmarks.system_communication:setup",
+            {**_OWN_MERGING, **_SYNC},
+            averages=False,
+        ),
         System(ALONE, "paceline.benchmarks.system_alone:setup", averages=False),
     )
 }
@@ -101,4 +125,4 @@ def merging(policy: str) -> System:
         raise UserError(
             f"The policy {policy} is stock Horovod, which is always measured.", "Leave it out, or name another."
         )
-    return System(policy, "paceline.benchmarks.system_horovod:setup_merging", {FUSION: policy})
+    return System(policy, "paceline.benchmarks.system_horovod:setup_merging", {FUSION: policy, **_SYNC})

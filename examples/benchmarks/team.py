@@ -15,8 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +23,11 @@ from typing import Any
 
 from paceline.benchmarks import warm_up
 from paceline.benchmarks.assignment import Assignment, Hello, Measured, Ready, Run, WarmUp
-from paceline.benchmarks.hosts import Hosts, Traffic
-from paceline.benchmarks.merging import Merging, Plan
+from paceline.benchmarks.hosts import Hosts
+from paceline.benchmarks.merging import Merging
 from paceline.benchmarks.rank import log_path
 from paceline.benchmarks.systems import System
+from paceline.benchmarks.team_run import TeamRun, per_step
 from paceline.errors import UserError
 
 START_LIMIT_S = 120.0
@@ -37,44 +37,6 @@ STOP_LIMIT_S = 10.0
 END_LIMIT_S = 10.0
 SETTLE_STEPS = 1  # ranks continue at slightly different moments; one step brings them together
 LOG_TAIL = 3000
-
-
-@dataclass(frozen=True)
-class TeamRun:
-    """One turn of a system: what each rank measured over `steps` steps, and what each host's link carried per step."""
-
-    steps: int
-    ranks: list[Measured]
-    traffic: list[Traffic] | None
-
-    @property
-    def step_ms(self) -> float:
-        """Wall clock per step, mean over ranks."""
-        return self._mean([rank.wall_s for rank in self.ranks]) * 1e3
-
-    @property
-    def cpu_ms(self) -> float:
-        """Processor time per step and rank."""
-        return self._mean([rank.cpu_s for rank in self.ranks]) * 1e3
-
-    @property
-    def wakeups(self) -> float:
-        """Voluntary context switches per step and rank."""
-        return self._mean([rank.wakeups for rank in self.ranks])
-
-    def counted(self, name: str) -> float | None:
-        """A counter of rank 0, per step; None if the system does not count it."""
-        counters = self.ranks[0].counters
-        return None if counters is None else counters[name] / self.steps
-
-    @property
-    def plan(self) -> Plan | None:
-        """What was merged by at the end of the turn, as rank 0 reports it; the same plan is in force everywhere."""
-        merging = self.ranks[0].merging
-        return None if merging is None else merging.plan
-
-    def _mean(self, values: Sequence[float]) -> float:
-        return sum(values) / len(values) / self.steps
 
 
 class Team:
@@ -124,11 +86,15 @@ class Team:
         if not all(one.active for one in self._merging):
             self._until_active([Ready(self.step_s, one) for one in self._merging])
         before = self._hosts.traffic()
-        self._send(Run(SETTLE_STEPS, steps))
-        measured = self._answers(Measured, self._limit_s(steps + SETTLE_STEPS))
+        # Of gradients that travel during later steps, many arrived while the ranks were being stopped. Steps would not
+        # wait for communication as in a long run until as much is on its way again, so this is brought about at once.
+        run = Run(self.system.age, SETTLE_STEPS, steps)
+        made = run.fill + run.settle + run.steps
+        self._send(run)
+        measured = self._answers(Measured, self._limit_s(made))
         self._stop()
         after = self._hosts.traffic()
-        done = TeamRun(steps, measured, _per_step(before, after, steps + SETTLE_STEPS))
+        done = TeamRun(steps, measured, per_step(before, after, made))
         self.step_s = done.step_ms / 1e3
         self._merging = warm_up.mergings(measured)
         warm_up.check_not_refused(self.system.name, self._merging)
@@ -167,6 +133,7 @@ class Team:
                 assignment = Assignment(
                     self.system.setup,
                     self.system.averages,
+                    self.system.age,
                     self._model,
                     rank,
                     self._size,
@@ -297,12 +264,3 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def _per_step(before: list[Traffic] | None, after: list[Traffic] | None, steps: int) -> list[Traffic] | None:
-    if before is None or after is None:
-        return None
-    return [
-        Traffic((end.sent_bytes - begin.sent_bytes) // steps, (end.received_bytes - begin.received_bytes) // steps)
-        for begin, end in zip(before, after, strict=True)
-    ]

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from paceline.benchmarks import models
 from paceline.benchmarks.hosts import Hosts
 from paceline.benchmarks.merging import Plan
+from paceline.benchmarks.ratios import Ratio, over
 from paceline.benchmarks.stats import FEWEST, Interval, median_interval
 from paceline.benchmarks.systems import ALONE, System
-from paceline.benchmarks.team import Team, TeamRun
+from paceline.benchmarks.team import Team
+from paceline.benchmarks.team_run import TeamRun
 
 TURN_S = 1.5  # what one system's part of a turn should take
 FEWEST_STEPS, MOST_STEPS = 3, 40
@@ -35,14 +37,13 @@ class Limits:
 class Comparison:
     """One model's turns: for each system, by name, what it did in each turn.
 
-    `wanted` are the ratios to form, as pairs (system, reference); without any, every system that communicates is
-    compared with the first that does.
+    `wanted` are the ratios to form; without any, every system that communicates is compared with the first that does.
     """
 
     model: models.Model
     size: int
     runs: dict[str, list[TeamRun]] = field(default_factory=dict)
-    wanted: Sequence[tuple[str, str]] = ()
+    wanted: Sequence[Ratio] = ()
 
     @property
     def turns(self) -> int:
@@ -50,25 +51,28 @@ class Comparison:
         return min(len(runs) for runs in self.runs.values())
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
+    def ratios(self) -> list[Ratio]:
         """The ratios."""
         if self.wanted:
             return list(self.wanted)
         communicating = [name for name in self.runs if name != ALONE]
-        return [(other, communicating[0]) for other in communicating[1:]]
+        return [over(other, communicating[0]) for other in communicating[1:]]
 
-    def ratio(self, system: str, reference: str) -> Interval:
-        """How much longer a step of `system` takes than one of `reference`, formed within each turn."""
-        pairs = zip(self.runs[system], self.runs[reference], strict=False)
-        return median_interval([run.step_ms / base.step_ms for run, base in pairs])
+    def value(self, ratio: Ratio) -> Interval:
+        """The ratio, formed within each turn."""
+        bases = zip(*(self.runs[reference] for reference in ratio.references), strict=False)
+        pairs = zip(self.runs[ratio.system], bases, strict=False)
+        return median_interval([run.step_ms / max(base.step_ms for base in slowest) for run, slowest in pairs])
 
     def plans(self, system: str) -> list[Plan]:
         """The plans that were in force at the end of the turns; none for a system that does not merge by plan."""
         return [run.plan for run in self.runs[system] if run.plan is not None]
 
-    def predicted_over_measured(self, system: str) -> Interval:
-        """The step that the plan in force promised over the step of the same turn, for a system that has `plans`."""
-        return median_interval([1e3 * run.plan.step_s / run.step_ms for run in self.runs[system] if run.plan])
+    def predicted_over_measured(self, system: str) -> Interval | None:
+        """The step that the plan in force promised over the step of the same turn; None without promises."""
+        promised = [(run.plan.step_s, run.step_ms) for run in self.runs[system] if run.plan]
+        found = [1e3 * step_s / step_ms for step_s, step_ms in promised if step_s is not None]
+        return median_interval(found) if found else None
 
     def figure(self, system: str, of: Callable[[TeamRun], float]) -> Interval:
         """A figure of one system over the turns."""
@@ -79,7 +83,7 @@ class Comparison:
         """Whether no ratio is wide any more; without any ratio, whether no step time is."""
         if self.turns < FEWEST:
             return False
-        intervals = [self.ratio(*pair) for pair in self.pairs] or [
+        intervals = [self.value(ratio) for ratio in self.ratios] or [
             self.figure(name, lambda run: run.step_ms) for name in self.runs
         ]
         return not any(interval.wide for interval in intervals)
@@ -97,7 +101,7 @@ def compare(
     hosts: Hosts,
     limits: Limits,
     report: Callable[[str], None] = lambda text: None,
-    wanted: Sequence[tuple[str, str]] = (),
+    wanted: Sequence[Ratio] = (),
 ) -> Comparison:
     """Run `systems` in turn on `size` ranks. `report` is told in a line what goes on; `wanted` are the ratios that
     decide when they are known well enough (`Comparison`).
@@ -126,7 +130,7 @@ def compare(
 
 def _state(comparison: Comparison) -> str:
     parts = [f"turn {comparison.turns}"]
-    for system, reference in comparison.pairs[:SHOWN]:
-        ratio = comparison.ratio(system, reference)
-        parts.append(f"{system} / {reference} {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]")
+    for ratio in comparison.ratios[:SHOWN]:
+        value = comparison.value(ratio)
+        parts.append(f"{ratio.shown} {value.median:.3f} [{value.low:.3f}, {value.high:.3f}]")
     return ", ".join(parts)

@@ -30,7 +30,7 @@ def check_not_refused(system: str, ranks: Sequence[Merging]) -> None:
         if one.state == REFUSED:
             raise UserError(
                 f"Rank {rank} of {system} refuses to merge: {one.reason or 'no reason given'}.",
-                f"Correct what it names, or leave the policy {one.policy} out with --policy.",
+                "Correct what it names, or measure other policies: `paceline bench fusion --policy`.",
             )
 
 
@@ -55,7 +55,8 @@ def until_active(
             raise UserError(
                 f"{system} does not merge by a plan after {steps} steps in {elapsed_s:.0f} s:"
                 f" {states(mergings(ranks))}.",
-                "Leave the policy out with --policy, or take a smaller model: resnet50-x0.1 has a tenth of the bytes.",
+                "Take a smaller model (resnet50-x0.1 has a tenth of the bytes), or measure other policies:"
+                " `paceline bench fusion --policy`.",
             )
         tell(f"{system} warms up, {steps} steps, {states(mergings(ranks))}")
         ranks = ask(WarmUp(BATCH_STEPS, check=False))

@@ -13,41 +13,61 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from integration_tests.support.packages import ROOT
 from paceline.benchmarks import systems, team, turns
 from paceline.benchmarks.assignment import Assignment
 from paceline.benchmarks.hosts import Loopback
 from paceline.benchmarks.merging import Merging, Plan
-from paceline.benchmarks.sleeping import SleepingNetwork
+from paceline.benchmarks.network import Network
 from paceline.benchmarks.systems import Running, System
-from paceline.benchmarks.team import Team, TeamRun
+from paceline.benchmarks.team import Team
+from paceline.benchmarks.team_run import TeamRun
 from paceline.errors import UserError
 
 END_LIMIT_S = 20.0
 
 
-def made_here(name: str, averages: bool = False) -> System:
+def made_here(name: str, averages: bool = False, age: int = 0) -> System:
     """A system whose setup function is in this file."""
-    return System(name, f"{__name__}:{name}", {"PYTHONPATH": str(ROOT)}, averages)
+    return System(name, f"{__name__}:{name}", {"PYTHONPATH": str(ROOT)}, averages, age)
 
 
-def fails_to_connect(network: SleepingNetwork, assignment: Assignment) -> Running:
+def fails_to_connect(network: Network, assignment: Assignment) -> Running:
     if assignment.rank == 1:
         raise ConnectionError("the cable is cut")
     return never_ready(network, assignment)
 
 
-def never_ready(network: SleepingNetwork, assignment: Assignment) -> Running:
+def never_ready(network: Network, assignment: Assignment) -> Running:
     time.sleep(300)
     raise AssertionError("unreachable")
 
 
-def does_not_average(network: SleepingNetwork, assignment: Assignment) -> Running:
+def does_not_average(network: Network, assignment: Assignment) -> Running:
     return Running(lambda: network().backward())
 
 
-def dies_in_its_turn(network: SleepingNetwork, assignment: Assignment) -> Running:
+def comes_a_step_late(network: Network, assignment: Assignment) -> Running:
+    """A single rank's: gradients of the step before, and how many steps were made as a counter."""
+    before = [torch.zeros_like(parameter) for parameter in network.parameters()]
+    steps = [0]
+
+    def step() -> None:
+        nonlocal before
+        network.zero_grad(set_to_none=True)
+        network().backward()
+        now = [parameter.grad.clone() for parameter in network.parameters()]
+        for parameter, old in zip(network.parameters(), before, strict=True):
+            parameter.grad.copy_(old)
+        before = now
+        steps[0] += 1
+
+    return Running(step, lambda: {"coordination_rounds": 0, "messages": steps[0], "bytes": 0})
+
+
+def dies_in_its_turn(network: Network, assignment: Assignment) -> Running:
     steps = iter(range(8))
 
     def step() -> None:
@@ -72,15 +92,15 @@ def merges(steps: list[int], states: dict[range, str]) -> Running:
     return Running(step, merging=merging)
 
 
-def plans_when_it_likes(network: SleepingNetwork, assignment: Assignment) -> Running:
+def plans_when_it_likes(network: Network, assignment: Assignment) -> Running:
     return merges([0], {range(8 + 5 * assignment.rank): "warming", range(26, 33): "sweeping"})
 
 
-def refuses_to_merge(network: SleepingNetwork, assignment: Assignment) -> Running:
+def refuses_to_merge(network: Network, assignment: Assignment) -> Running:
     return merges([0], {range(4, 10**6): "refused"} if assignment.rank == 1 else {range(6): "warming"})
 
 
-def loses_a_gradient_once_it_merges(network: SleepingNetwork, assignment: Assignment) -> Running:
+def loses_a_gradient_once_it_merges(network: Network, assignment: Assignment) -> Running:
     steps = [0]
     running = merges(steps, {range(7): "warming"})
 
@@ -211,6 +231,13 @@ def test_gradients_are_checked_once_more_when_merging_is_active() -> None:
 def test_a_system_that_does_not_average_is_found_out() -> None:
     told = refusal(made_here("does_not_average", averages=True), 2)
     assert "gradient of conv.weight, element 0: expected the mean over 2 ranks, 12, found" in told
+
+
+def test_gradients_that_come_a_step_late_are_checked_in_that_step() -> None:
+    with Team(made_here("comes_a_step_late", averages=True, age=1), "mini", 1, Loopback()) as started:
+        assert started.run(4).counted("messages") == 1
+    told = refusal(made_here("comes_a_step_late", averages=True), 1)
+    assert "gradient of conv.weight, element 0: expected the mean over 1 ranks, 8, found 0" in told
 
 
 def test_ranks_that_hang_are_reported_with_their_stacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,13 @@ from rich.console import Console
 
 from paceline.benchmarks import report
 from paceline.benchmarks.assignment import Measured
+from paceline.benchmarks.balance import Balance
 from paceline.benchmarks.hosts import Traffic
 from paceline.benchmarks.merging import Merging, Plan
 from paceline.benchmarks.models import find
-from paceline.benchmarks.team import TeamRun
+from paceline.benchmarks.ratios import Ratio, over
+from paceline.benchmarks.table import as_table
+from paceline.benchmarks.team_run import TeamRun
 from paceline.benchmarks.turns import Comparison, steps_per_turn
 
 STEPS = 4
@@ -52,21 +55,31 @@ def comparison(slow_down: Sequence[float] = (1, 3, 1, 2, 1)) -> Comparison:
 
 
 def test_a_ratio_is_formed_within_turns_so_a_slow_machine_cancels() -> None:
-    ratio = comparison().ratio("ddp", "horovod")
+    ratio = comparison().value(over("ddp", "horovod"))
     assert (ratio.median, ratio.low, ratio.high) == pytest.approx((0.8, 0.8, 0.8))
     assert comparison().settled
+
+
+def test_a_ratio_over_several_systems_takes_the_slowest_of_each_turn() -> None:
+    runs = {
+        "whole": [run([12, 12]), run([12, 12]), run([15, 15])],
+        "compute": [run([10, 10]), run([4, 4]), run([10, 10])],
+        "communication": [run([6, 6]), run([8, 8]), run([3, 3])],
+    }
+    ratio = Comparison(find("mini"), 2, runs).value(Ratio("", "whole", ("compute", "communication")))
+    assert (ratio.median, ratio.low, ratio.high, ratio.count) == pytest.approx((1.5, 1.2, 1.5, 3))
 
 
 def test_measuring_goes_on_while_there_are_few_turns_or_the_ratio_is_wide() -> None:
     assert not comparison([1, 1, 1, 1]).settled
     wide = comparison([1] * 6)
     wide.runs["ddp"][:3] = [run([12, 12])] * 3
-    assert wide.ratio("ddp", "horovod").wide and not wide.settled
+    assert wide.value(over("ddp", "horovod")).wide and not wide.settled
 
 
 def test_without_a_second_system_the_step_times_decide() -> None:
     only = Comparison(find("mini"), 2, {"horovod": comparison([1] * 5).runs["horovod"]})
-    assert only.pairs == [] and only.settled
+    assert only.ratios == [] and only.settled
     only.runs["horovod"] = comparison([1, 9, 1, 9, 1, 9]).runs["horovod"]
     assert not only.settled
 
@@ -76,7 +89,7 @@ def test_every_system_is_compared_with_the_first_that_communicates() -> None:
     order = Comparison(
         find("mini"), 2, {"alone": runs["alone"], "horovod": runs["horovod"], "ddp": runs["ddp"], "x": runs["ddp"]}
     )
-    assert order.pairs == [("ddp", "horovod"), ("x", "horovod")]
+    assert [ratio.name for ratio in order.ratios] == ["ddp_over_horovod", "x_over_horovod"]
 
 
 def test_json_has_one_figure_per_step_and_none_for_what_nobody_counts() -> None:
@@ -107,7 +120,7 @@ def merged() -> Comparison:
             "optimal": [run([8, 8], messages=2, plan=merging(7.2, 1))] * 2
             + [run([8, 8], messages=2, plan=merging(8.8, 2))] * 3,
         },
-        [("optimal", "stock"), ("optimal", "ddp")],
+        [over("optimal", "stock"), over("optimal", "ddp")],
     )
 
 
@@ -137,11 +150,46 @@ def test_json_of_merging_has_the_plan_and_how_well_it_foretold_the_step() -> Non
 
 def test_table_of_merging_tells_the_plan() -> None:
     text = io.StringIO()
-    Console(file=text, width=160).print(report.as_table(report.as_json(merged(), 2, "1gbit", {}, "")))
+    Console(file=text, width=160).print(as_table(report.as_json(merged(), 2, "1gbit", {}, "")))
     told = " ".join(text.getvalue().split())  # lines are broken anywhere
     assert "optimal: 2 messages planned at 2.00 ms + 8.00 ms/MB each and 3.00 ms of coordination" in told
     assert "step predicted 8.8 ms (1.0 ms exposed), stock 11.0 ms, planned anew once, 1 message went incomplete" in told
     assert "predicted / measured: 1.100" in told
+
+
+def test_a_plan_that_foretells_nothing_is_told_without_a_forecast() -> None:
+    silent = Plan(1, 0, (400, 3000), 2e-3, 8e-9, 3e-3, None, None, None)
+    runs = [run([8, 8], messages=2, plan=Merging("optimal", "active", "", silent))] * 5
+    merged_later = Comparison(find("mini"), 2, {"stock": [run([10, 10])] * 5, "later": runs})
+    result = json.loads(json.dumps(report.as_json(merged_later, 2, None, {}, "")))
+    assert list(result["ratios"]) == ["later_over_stock"]
+    for figure in ("step_ms", "exposed_ms", "stock_step_ms", "over_measured"):
+        assert result["plans"]["later"][f"predicted_{figure}"] is None
+    text = io.StringIO()
+    Console(file=text, width=160).print(as_table(result))
+    assert "3.00 ms of coordination" in text.getvalue() and "predicted" not in text.getvalue()
+
+
+def test_a_rate_that_was_chosen_is_explained() -> None:
+    chosen = Balance(0.5, 0.006, 93_750)
+    result = json.loads(json.dumps(report.as_json(comparison(), 2, chosen.rate, {}, "", chosen)))
+    assert result["rate"] == "250mbit"
+    assert result["balance"] == {
+        "communication_share": 0.5, "compute_ms": 6.0, "link_bytes_per_step": 93_750, "clean": False,
+    }  # fmt: skip
+    text = io.StringIO()
+    Console(file=text, width=160).print(as_table(result))
+    told = " ".join(text.getvalue().split())
+    assert "250mbit were chosen so that 0.09 MB a step and link take 0.5 x the 6.0 ms of compute; more than" in told
+
+
+def test_a_network_that_computes_has_no_times_of_its_own() -> None:
+    real = Comparison(find("resnet20-real"), 2, {"horovod": [run([10, 10])] * 5})
+    result = report.as_json(real, 1, None, {}, "")
+    assert result["forward_ms"] is None and result["backward_ms"] is None
+    text = io.StringIO()
+    Console(file=text, width=160).print(as_table(result))
+    assert "65 tensors, 0.27 M parameters, computed on the processor" in " ".join(text.getvalue().split())
 
 
 def test_without_merging_there_are_no_plans() -> None:
@@ -161,7 +209,7 @@ def test_the_table_shows_figures_and_says_when_the_interval_is_wide(slow_ddp: bo
         shown.runs["ddp"][:2] = [run([90, 90], wire=400)] * 2
     text = io.StringIO()
     result = report.as_json(shown, 2, "1gbit", {}, "")
-    Console(file=text, width=140).print(report.as_table(result))
+    Console(file=text, width=140).print(as_table(result))
     assert said in text.getvalue()
     assert "mini: 2 ranks on 2 hosts, 1gbit; 7 tensors, 0.01 M parameters, 2 + 4 ms compute" in text.getvalue()
     assert "10.0 .. 30.0" in text.getvalue()

@@ -37,6 +37,15 @@ def test_passes_take_at_least_their_time() -> None:
         assert end_s - middle_s >= model.backward_ms / 1e3
 
 
+def test_a_hurried_network_gives_its_gradients_at_once() -> None:
+    network = SleepingNetwork(find("vgg16-x0.001"))
+    network.hurried = True
+    begin_s = time.monotonic()
+    network().backward()
+    assert time.monotonic() - begin_s < 0.5  # of 1.65
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
 def test_gradients_appear_from_the_last_layer_to_the_first_and_none_before_its_time() -> None:
     model = find("resnet20")
     network = SleepingNetwork(model)

@@ -1,0 +1,71 @@
+"""What every network of the benchmark is to the systems that train it, and how its gradients are checked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+_PART = 13 * 2**16
+
+
+def _parts(gradient: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Where a part of the flattened gradient begins, the part, and j mod 13 for its elements j.
+
+    In parts, because a temporary copy of the largest gradients on every rank would fill the machine's memory.
+    """
+    flat = gradient.view(-1)
+    pattern = torch.remainder(torch.arange(min(_PART, flat.numel())), 13).to(gradient.dtype)
+    for start in range(0, flat.numel(), _PART):
+        part = flat[start : start + _PART]
+        yield start, part, pattern[: part.numel()]
+
+
+def write_mark(gradient: torch.Tensor, index: int, rank: int) -> None:
+    """Fill the gradient of tensor `index` so that it tells whose it is: element j is 8 (rank + 1) + index mod 251 +
+    j mod 13.
+    """
+    for _, part, pattern in _parts(gradient):
+        torch.add(pattern, 8 * (rank + 1) + index % 251, out=part)
+
+
+class Network(nn.Module, ABC):
+    """Called without arguments it makes a forward pass and returns a scalar, whose backward() makes the gradients.
+
+    All ranks begin with equal parameters. While `hurried`, passes take hardly any time and gradients may be anything.
+    """
+
+    hurried = False
+
+    @abstractmethod
+    def optimizer(self) -> torch.optim.Optimizer:
+        """A new optimizer over the parameters, whose step() is the update that belongs to a training step."""
+
+    @abstractmethod
+    def mark(self, rank: int) -> None:
+        """Let the gradients be those of `write_mark` from the next backward pass on."""
+
+    @abstractmethod
+    def unmark(self) -> None:
+        """Marked gradients have been checked."""
+
+    def check_mean(self, size: int) -> None:
+        """Check that every `.grad` is the mean over `size` ranks of marked gradients.
+
+        Raises RuntimeError that names the first tensor that is not, the element, and both values.
+        """
+        for index, (name, parameter) in enumerate(self.named_parameters()):
+            if parameter.grad is None:
+                raise RuntimeError(f"parameter {name} has no gradient after a step")
+            for start, found, pattern in _parts(parameter.grad):
+                expected = pattern + (8 * (size + 1) / 2 + index % 251)
+                wrong = (found - expected).abs() > 1e-3
+                if wrong.any():
+                    first = int(wrong.nonzero()[0])
+                    raise RuntimeError(
+                        f"gradient of {name}, element {start + first}: expected the mean over {size} ranks,"
+                        f" {expected[first]:g}, found {found[first]:g}"
+                    )
+        self.unmark()
