@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what was not asked for."""
+    """Deselect what was not asked for; tests of one module that can use the same ranks follow each other."""
     mend, soak = config.getoption("--mend"), config.getoption("--soak")
 
     def wanted(item: pytest.Item) -> bool:
@@ -35,6 +35,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if wanted(item)]
+    modules = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: (modules[item.path], *_world(item)))
+
+
+def _world(item: pytest.Item) -> tuple[str, str, int]:
+    """What decides which ranks a test runs on; the fixture with a module's backends comes first, it keeps its order."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    backend = str(parameters.get("on_ranks", ""))
+    size = parameters.get("size", 0)
+    return backend, getattr(getattr(item, "function", None), "env_key", ""), size if isinstance(size, int) else 0
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -218,6 +218,7 @@ def ranks(
         functools.update_wrapper(case, body)
         del vars(case)["__wrapped__"]  # pytest would read the body's signature through it
         case.body = body  # type: ignore[attr-defined]
+        case.env_key = "fresh" if fresh else str(sorted((env or {}).items()))  # type: ignore[attr-defined]
         return case
 
     return decorate
