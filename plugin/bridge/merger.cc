@@ -395,7 +395,8 @@ void Merger::Follow(MergePlan plan) {
   group_of_ = active ? plan.group_of : std::vector<int32_t>{};
   const auto patience_ns = static_cast<int64_t>(plan.patience_s * 1e9);
   // What is held now goes with the next cycle's messages.
-  for (const int32_t number : gate_.Follow(group_of_, monitor_.ReducedInRunningStep(), patience_ns)) {
+  for (const int32_t number :
+       gate_.Follow(group_of_, monitor_.ReducedInRunningStep(), monitor_.CameBeforeRunningStep(), patience_ns)) {
     state_->process_set_table.Get(process_set_id_).tensor_queue.PushMessageToQueue(held_.at(number));
     held_.erase(number);
   }

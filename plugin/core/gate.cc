@@ -41,7 +41,7 @@ void Gate::LetGo(Group& group, std::vector<int32_t>& out) {
 }
 
 std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, const std::vector<bool>& reduced,
-                                  int64_t patience_ns) {
+                                  const std::vector<bool>& earlier, int64_t patience_ns) {
   std::vector<int32_t> out = Release();
   group_of_ = std::move(group_of);
   patience_ns_ = patience_ns;
@@ -61,7 +61,8 @@ std::vector<int32_t> Gate::Follow(std::vector<int32_t> group_of, const std::vect
     const auto tensor = static_cast<int32_t>(t);
     members_[group].push_back(tensor);
     ++groups_[group].members;
-    if (StateOf(tensor) != Tensor::kAway || (t < reduced.size() && reduced[t])) {
+    const bool on_its_way = StateOf(tensor) != Tensor::kAway && !(t < earlier.size() && earlier[t]);
+    if (on_its_way || (t < reduced.size() && reduced[t])) {
       seen_[t] = 1;
       ++groups_[group].seen;
     }

@@ -46,8 +46,10 @@ class Gate {
 
   // Follow a new plan from here on: `group_of[t]` is the group of tensor t, negative where it has none. Returns what
   // was held. Tensors that came in the running step count as seen: those that are held or offered, and those with
-  // `reduced[t]`, which are through already.
-  std::vector<int32_t> Follow(std::vector<int32_t> group_of, const std::vector<bool>& reduced, int64_t patience_ns);
+  // `reduced[t]`, which are through already. Those with `earlier[t]` came in a step before, and are on their way still
+  // where an exchange is pipelined: they will come once more in this one.
+  std::vector<int32_t> Follow(std::vector<int32_t> group_of, const std::vector<bool>& reduced,
+                              const std::vector<bool>& earlier, int64_t patience_ns);
 
   // Tensor was handed in, or is seen again. Returns the tensors to let through, in the order in which they came.
   std::vector<int32_t> Arrive(int32_t tensor);

@@ -146,6 +146,15 @@ std::vector<bool> Monitor::ReducedInRunningStep() const {
   return reduced;
 }
 
+std::vector<bool> Monitor::CameBeforeRunningStep() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<bool> before(tensors_.size(), false);
+  for (size_t n = 0; n < before.size(); ++n) {
+    before[n] = last_[n].first != begun_;
+  }
+  return before;
+}
+
 int64_t Monitor::steps() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return begun_;

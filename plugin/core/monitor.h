@@ -70,6 +70,8 @@ class Monitor {
   std::vector<Message> messages() const;
   // Per tensor: it appeared in the running step, and has been reduced since.
   std::vector<bool> ReducedInRunningStep() const;
+  // Per tensor: it has not appeared in the running step.
+  std::vector<bool> CameBeforeRunningStep() const;
   // Steps that have begun on this rank.
   int64_t steps() const;
   // Over the complete steps in memory.

@@ -129,6 +129,7 @@ TEST_CASE("a restart in the middle of a step leaves steps where they begin") {
   monitor.Reduced({tensors[0]}, 4, 101 * kMs, 102 * kMs);
   monitor.Restart();
   CHECK(monitor.ReducedInRunningStep() == std::vector<bool>{true, false});
+  CHECK(monitor.CameBeforeRunningStep() == std::vector<bool>{false, true});
   monitor.Arrived("y", 110 * kMs);
   monitor.Reduced({tensors[1]}, 4, 111 * kMs, 112 * kMs);
   CHECK(monitor.ReducedInRunningStep() == std::vector<bool>{true, true});
