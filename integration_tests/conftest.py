@@ -40,7 +40,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _world(item: pytest.Item) -> tuple[str, str, int]:
-    """What decides which ranks a test runs on; the fixture with a module's backends comes first, it keeps its order."""
+    """What decides which ranks a test runs on; the fixture with a module's backends comes first, it keeps its order.
+
+    Tests of merging stay as they are written: a plan, and what was measured for it, outlives the test that made it.
+    """
+    if item.path.name.startswith("test_merging"):
+        return "", "", 0
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     backend = str(parameters.get("on_ranks", ""))
     size = parameters.get("size", 0)
