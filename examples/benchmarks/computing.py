@@ -68,9 +68,9 @@ class ComputingNetwork(Network):
         """SGD with momentum. Its rate is so small that marked gradients, up to 300, do not move the weights."""
         return torch.optim.SGD(self.parameters(), lr=1e-8, momentum=0.9)
 
-    def mark(self, rank: int) -> None:
+    def write_marks(self, first: int, rank: int) -> None:
         """Compute as ever, and put marks in the gradients' place as each of them appears."""
-        for index, parameter in enumerate(self.parameters()):
+        for index, parameter in enumerate(self.parameters(), first):
 
             def marked(gradient: torch.Tensor, index: int = index) -> torch.Tensor:
                 mark = torch.empty_like(gradient, memory_format=torch.contiguous_format)

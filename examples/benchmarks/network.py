@@ -38,34 +38,54 @@ class Network(nn.Module, ABC):
     """
 
     hurried = False
+    _marked = -1  # so many times before
 
     @abstractmethod
     def optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer over the parameters, whose step() is the update that belongs to a training step."""
 
-    @abstractmethod
     def mark(self, rank: int) -> None:
-        """Let the gradients be those of `write_mark` from the next backward pass on."""
+        """Let the gradients tell whose they are from the next backward pass on, each time in another way."""
+        self._marked += 1
+        self.write_marks(self._marked, rank)
+
+    @abstractmethod
+    def write_marks(self, first: int, rank: int) -> None:
+        """Let the gradient of tensor i be what `write_mark` writes for the index first + i."""
 
     @abstractmethod
     def unmark(self) -> None:
         """Marked gradients have been checked."""
+
+    def check_not_yet(self, size: int) -> None:
+        """Check that gradients are not the mean of marked ones: these are to be used in a later step.
+
+        Raises RuntimeError if they are.
+        """
+        if self._wrong(size) is None:
+            raise RuntimeError("gradients of this very step were used, expected are those of an earlier one")
 
     def check_mean(self, size: int) -> None:
         """Check that every `.grad` is the mean over `size` ranks of marked gradients.
 
         Raises RuntimeError that names the first tensor that is not, the element, and both values.
         """
-        for index, (name, parameter) in enumerate(self.named_parameters()):
+        wrong = self._wrong(size)
+        if wrong is not None:
+            raise RuntimeError(wrong)
+        self.unmark()
+
+    def _wrong(self, size: int) -> str | None:
+        for index, (name, parameter) in enumerate(self.named_parameters(), self._marked):
             if parameter.grad is None:
-                raise RuntimeError(f"parameter {name} has no gradient after a step")
+                return f"parameter {name} has no gradient after a step"
             for start, found, pattern in _parts(parameter.grad):
                 expected = pattern + (8 * (size + 1) / 2 + index % 251)
                 wrong = (found - expected).abs() > 1e-3
                 if wrong.any():
                     first = int(wrong.nonzero()[0])
-                    raise RuntimeError(
+                    return (
                         f"gradient of {name}, element {start + first}: expected the mean over {size} ranks,"
                         f" {expected[first]:g}, found {found[first]:g}"
                     )
-        self.unmark()
+        return None

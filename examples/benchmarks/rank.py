@@ -75,8 +75,10 @@ def _measure(running: Running, network: Network, run: Run) -> Measured:
 
 def _checked_step(running: Running, network: Network, assignment: Assignment) -> None:
     network.mark(assignment.rank)
-    for _ in range(1 + assignment.age):
+    for _ in range(assignment.age):
         running.step()
+        network.check_not_yet(assignment.size)
+    running.step()
     network.check_mean(assignment.size)
 
 

@@ -127,9 +127,9 @@ class SleepingNetwork(Network):
         """None that does anything."""
         return NoUpdate(self.parameters())
 
-    def mark(self, rank: int) -> None:
+    def write_marks(self, first: int, rank: int) -> None:
         """Write marks into the gradients, where they stay until a system writes there."""
-        for index, gradient in enumerate(self._gradients()):
+        for index, gradient in enumerate(self._gradients(), first):
             write_mark(gradient, index, rank)
 
     def unmark(self) -> None:

@@ -121,7 +121,9 @@ def compare(
         begin_s = time.monotonic()
         while True:
             for team in teams:
-                comparison.runs[team.system.name].append(team.run(steps_per_turn(team.step_s)))
+                # Gradients that travel in later steps are on their way at both ends of a turn; more steps even it out.
+                steps = steps_per_turn(team.step_s) * (1 + team.system.age)
+                comparison.runs[team.system.name].append(team.run(steps))
             elapsed_s = time.monotonic() - begin_s
             tell(f"{_state(comparison)}, {elapsed_s:.0f} s")
             if comparison.settled or comparison.turns >= limits.turns or elapsed_s >= limits.time_s:

@@ -67,6 +67,16 @@ def comes_a_step_late(network: Network, assignment: Assignment) -> Running:
     return Running(step, lambda: {"coordination_rounds": 0, "messages": steps[0], "bytes": 0})
 
 
+def averages_at_once(network: Network, assignment: Assignment) -> Running:
+    """A single rank's."""
+
+    def step() -> None:
+        network.zero_grad(set_to_none=True)
+        network().backward()
+
+    return Running(step)
+
+
 def dies_in_its_turn(network: Network, assignment: Assignment) -> Running:
     steps = iter(range(8))
 
@@ -225,7 +235,7 @@ def test_a_rank_that_refuses_to_merge_ends_the_benchmark() -> None:
 
 def test_gradients_are_checked_once_more_when_merging_is_active() -> None:
     told = refusal(made_here("loses_a_gradient_once_it_merges", averages=True), 1)
-    assert "gradient of norm.bias, element 0: expected the mean over 1 ranks, 10, found 0" in told
+    assert "gradient of norm.bias, element 0: expected the mean over 1 ranks, 11, found 0" in told
 
 
 def test_a_system_that_does_not_average_is_found_out() -> None:
@@ -238,6 +248,11 @@ def test_gradients_that_come_a_step_late_are_checked_in_that_step() -> None:
         assert started.run(4).counted("messages") == 1
     told = refusal(made_here("comes_a_step_late", averages=True), 1)
     assert "gradient of conv.weight, element 0: expected the mean over 1 ranks, 8, found 0" in told
+
+
+def test_gradients_of_the_same_step_are_not_taken_for_older_ones() -> None:
+    told = refusal(made_here("averages_at_once", averages=True, age=1), 1)
+    assert "gradients of this very step were used, expected are those of an earlier one" in told
 
 
 def test_ranks_that_hang_are_reported_with_their_stacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,25 @@ def test_marked_gradients_pass_the_check_only_when_they_are_the_mean() -> None:
         network.check_mean(3)
 
 
+def test_each_mark_differs_from_the_one_before() -> None:
+    network = SleepingNetwork(find("mini"))
+    for _ in range(3):
+        network.mark(0)
+        network.zero_grad(set_to_none=True)
+        network().backward()
+        network.check_mean(1)
+        with pytest.raises(RuntimeError, match="gradients of this very step were used"):
+            network.check_not_yet(1)
+        before = [parameter.grad.clone() for parameter in network.parameters()]
+        network.mark(0)
+        assert not any(
+            torch.equal(parameter.grad, old) for parameter, old in zip(network.parameters(), before, strict=True)
+        )
+        for parameter, old in zip(network.parameters(), before, strict=True):
+            parameter.grad.copy_(old)
+        network.check_not_yet(1)
+
+
 def test_marks_and_check_go_through_the_parts_of_a_large_gradient() -> None:
     network = SleepingNetwork(Model("one", (dense("large", 1000, 1003),), 1.0))
     network.mark(0)
