@@ -28,6 +28,12 @@ def _gradient(rank: int, step: int, place: int) -> np.ndarray[Any, Any]:
     return np.asarray(0.1 * ramp + (1 + 10 * rank) * (0.3 + 0.2 * step - 0.1 * place), np.float32)
 
 
+def _means(size: int, step: int, passes: int) -> list[np.ndarray[Any, Any]]:
+    """Over the ranks, of what so many equal backward passes add up to."""
+    sums = [[passes * _gradient(rank, step, place) for rank in range(size)] for place in range(len(SHAPES))]
+    return [np.asarray(np.mean(one, axis=0), np.float32) for one in sums]
+
+
 def _step(optimizer: Any, variables: list[Any], values: list[Any]) -> None:
     import keras
 
@@ -74,22 +80,14 @@ def _late(rank: int, size: int) -> None:
                     _step(wrapped, variables, [_gradient(rank, step, place) for place in range(len(SHAPES))])
                 if step < warmup or step >= warmup + k - 1:
                     due = step if step < warmup else step - (k - 1)
-                    means = [
-                        np.asarray(np.mean([passes * _gradient(r, due, p) for r in range(size)], axis=0), np.float32)
-                        for p in range(len(SHAPES))
-                    ]
-                    _step(plain, expected, means)
+                    _step(plain, expected, _means(size, due, passes))
                     assert int(numpy(wrapped.iterations)) == passes * int(numpy(plain.iterations)), label
                 for here, there in zip(variables, expected, strict=True):
                     np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, atol=1e-6, err_msg=label)
             same_everywhere([*variables, *wrapped.variables], f"{label}.same")
             assert wrapped.drain() == k - 1
             for due in range(steps - (k - 1), steps):
-                means = [
-                    np.asarray(np.mean([passes * _gradient(r, due, p) for r in range(size)], axis=0), np.float32)
-                    for p in range(len(SHAPES))
-                ]
-                _step(plain, expected, means)
+                _step(plain, expected, _means(size, due, passes))
             assert int(numpy(wrapped.iterations)) == passes * int(numpy(plain.iterations)), label
             for here, there in zip(variables, expected, strict=True):
                 np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, atol=1e-6, err_msg=label)
