@@ -23,7 +23,8 @@ SHUTDOWN_LIMIT_S = 60.0
 INTERFACE = 1  # bridge/c_api.cc: horovod_paceline_interface
 
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
-_DTYPES = (
+# By Horovod's number of a type (common.h: DataType).
+DTYPES = (
     "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
 )  # fmt: skip
 
@@ -154,7 +155,7 @@ def decode(words: Iterator[int], names: list[str]) -> tuple[list[dict[str, Any]]
     tensors = []
     for name in names[: next(words)]:
         size_bytes, dtype, process_set = take(3)
-        tensors.append({"name": name, "bytes": size_bytes, "dtype": _DTYPES[dtype], "process_set": process_set})
+        tensors.append({"name": name, "bytes": size_bytes, "dtype": DTYPES[dtype], "process_set": process_set})
     steps = []
     for _ in range(next(words)):
         index, start_ns, rounds = take(3)

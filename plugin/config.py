@@ -95,9 +95,12 @@ def _text(text: str) -> str:
     return text.strip()
 
 
+EXCHANGES = ("sync", "pipelined")
+
+
 def _exchange(text: str) -> str:
-    if text.strip() not in ("sync", "pipelined"):
-        raise ValueError("must be sync or pipelined")
+    if text.strip() not in EXCHANGES:
+        raise ValueError(f"must be {' or '.join(EXCHANGES)}")
     return text.strip()
 
 

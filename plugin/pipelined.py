@@ -14,19 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from paceline.config import nearest, read
+from paceline.attach import DTYPES
+from paceline.config import EXCHANGES, nearest, read
 from paceline.errors import UserError
 
-MOST_K = 64
+MOST_K = 64  # bridge/pipelined.cc: kMostK
 # How long a rank waits for the others to do the same (drain, first exchange).
 MEET_LIMIT_S = 60.0
 # How long results in flight may take where somebody waits for all of them (drain, state_dict).
 SETTLE_LIMIT_S = 300.0
 _ERROR_BYTES = 4096
 _MOST_DIMS = 16
-# By Horovod's number of a type (common.h: DataType).
-_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
-EXCHANGES = ("sync", "pipelined")
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class InFlight:
         )
         if count < 0:
             raise IndexError(f"{name} has no result {index} in flight")
-        result = np.empty(dims[:count], _DTYPES[dtype.value])
+        result = np.empty(dims[:count], DTYPES[dtype.value])
         self.result(name, index, result.ctypes.data, result.nbytes)
         return result
 
@@ -176,4 +174,4 @@ class InFlight:
 
 def horovod_dtype(numpy_name: str) -> int:
     """Horovod's number of a type (common.h: DataType)."""
-    return _DTYPES.index(numpy_name)
+    return DTYPES.index(numpy_name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ def new_world(library: ctypes.CDLL) -> None:
             updates.forget()
 
 
-class UpdatesInFlight:
+class UpdatesInFlight(ABC):
     """The pipeline of one optimizer or tape: which updates have an answer, and what is in flight.
 
     The first `warmup_steps` updates are synchronous, the K - 1 after them (and after every `drain`) have no answer: the
@@ -94,7 +95,8 @@ class UpdatesInFlight:
     def drain(self) -> list[tuple[Results, float]]:
         """Wait for the updates in flight and take them out, oldest first, each with its factor of loss scaling.
 
-        All ranks must do so after the same update. Raises RuntimeError if they do not within the limit.
+        All ranks must do so after the same update. Raises UserError if they do not within a minute, RuntimeError
+        with the reason if what travels does not arrive.
         """
         self._meet("drain", [self._drains, self.filled], "drains before and updates in flight")
         self._drains += 1
@@ -149,21 +151,23 @@ class UpdatesInFlight:
 
     # What the framework has.
 
+    @abstractmethod
     def reduce(
         self, grads: Sequence[Any], settings: Any, places: Sequence[int], groups: Sequence[Sequence[int]]
     ) -> list[Any]:
         """As the wire's own, with the answers that the pipeline has; zeros where it has none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def when_answered(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
         """Call `update` if the last `reduce` had answers, else `otherwise`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _get(self, name: str) -> Any:
-        raise NotImplementedError
+        """One of warm, skip and scales."""
 
+    @abstractmethod
     def _set(self, name: str, value: Any) -> None:
-        raise NotImplementedError
+        """Give one of them another value."""
 
     def _marked(self, settings: Any) -> Any:
         return dataclasses.replace(settings, mark=self.mark)
