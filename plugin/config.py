@@ -89,6 +89,16 @@ def _count(text: str) -> int:
     return 0 if text.strip() == "0" else _positive(text)
 
 
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if not 0 <= value < 1:
+        raise ValueError("must be at least 0 and below 1")
+    return value
+
+
 def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
@@ -163,6 +173,16 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "pipeline_warmup_steps", _count, "whole number", "updates", 0,
         "make this many updates synchronously before exchanges are pipelined", "run",
+    ),
+    Option(
+        "pipeline_anneal_steps", _count, "whole number", "updates", 0,
+        "with K above 2, let the learning rate grow to its own value for this many pipelined updates, from 1/(K - 1) "
+        "of it", "run",
+    ),
+    Option(
+        "pipeline_correction", _share, "number", "", 0.0,
+        "compute gradients at the weights expected when they will be used: what is left of an old change of the "
+        "weights after K - 1 updates, such as 0.1; 0: off", "run",
     ),
     Option(
         "gate_timeout_ms", _positive, "whole number", "ms", 500,

@@ -27,26 +27,51 @@ _ERROR_BYTES = 4096
 _MOST_DIMS = 16
 
 
+# The numbers of Pipelined.agreement.
+AGREED = "K, warm-up steps, anneal steps and correction (in millionths)"
+
+
 @dataclass(frozen=True)
 class Pipelined:
     """Updates with gradients that are K - 1 steps old.
 
     `k`: the iteration dependency K, 1 to 64; 1 is the synchronous exchange. `warmup_steps`: updates that are made
-    synchronously first. Raises UserError for other values.
+    synchronously first. Help against staleness (paceline.staleness), both off by default: `anneal_steps`: the learning
+    rate begins divided by K - 1 and has its own value after so many pipelined updates, 0: at once. `correction`:
+    gradients are computed at the weights that are expected when they will be applied; so much (0 < correction < 1, 0.1
+    for example) is left of an old change of the weights after K - 1 updates, 0: no correction.
+    Raises UserError for other values.
     """
 
     k: int = 2
     warmup_steps: int = 0
+    anneal_steps: int = 0
+    correction: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, int) or not 1 <= self.k <= MOST_K:
             raise UserError(
                 f"Pipelined(k={self.k!r}) cannot be used.", f"Use a whole number from 1 to {MOST_K}; 2 is usual."
             )
-        if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
+        for name in ("warmup_steps", "anneal_steps"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 0:
+                raise UserError(f"Pipelined({name}={count!r}) cannot be used.", "Use a whole number, 0 or more.")
+        if not isinstance(self.correction, (int, float)) or not 0 <= self.correction < 1:
             raise UserError(
-                f"Pipelined(warmup_steps={self.warmup_steps!r}) cannot be used.", "Use a whole number, 0 or more."
+                f"Pipelined(correction={self.correction!r}) cannot be used.",
+                "Use a number above 0 and below 1, such as 0.1, or 0 for no correction.",
             )
+
+    @property
+    def delay(self) -> int:
+        """tau: the age of gradients in updates when they are applied."""
+        return self.k - 1
+
+    @property
+    def agreement(self) -> tuple[int, ...]:
+        """What must be the same on all ranks, in whole numbers; `AGREED` says what they are."""
+        return self.k, self.warmup_steps, self.anneal_steps, round(self.correction * 1e6)
 
 
 def resolve(exchange: str | Pipelined | None) -> Pipelined:
@@ -58,7 +83,12 @@ def resolve(exchange: str | Pipelined | None) -> Pipelined:
         settings = read()
         if settings.exchange == "sync":
             return Pipelined(k=1)
-        return Pipelined(settings.pipeline_k, settings.pipeline_warmup_steps)
+        return Pipelined(
+            settings.pipeline_k,
+            settings.pipeline_warmup_steps,
+            settings.pipeline_anneal_steps,
+            settings.pipeline_correction,
+        )
     if isinstance(exchange, Pipelined):
         return exchange
     if exchange == "sync":

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.pipelined import InFlight, Pipelined, marked
+from paceline.pipelined import AGREED, InFlight, Pipelined, marked
 
 # One update: results by the variable's place in the optimizer's (or tape's) list.
 Results = dict[int, np.ndarray[Any, Any]]
@@ -84,7 +84,7 @@ class UpdatesInFlight(ABC):
                 "Give every update gradients of the same variables in the same groups, or drain() on all ranks first.",
             )
         if not self._channels:
-            self._meet("exchange", [self.pipelined.k, self.pipelined.warmup_steps], "K and warm-up steps")
+            self._meet("exchange", list(self.pipelined.agreement), AGREED)
         self._places, self._channels = tuple(places), channels
 
     @property

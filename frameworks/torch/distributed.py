@@ -23,6 +23,7 @@ from paceline.torch.names import ParameterNames
 from paceline.torch.passes import Passes
 from paceline.torch.pipelined import PipelinedExchange
 from paceline.torch.reduction import Reduction
+from paceline.torch.staleness import StalenessHelp
 from paceline.torch.wrapper import WrappedOptimizer
 
 # Optimizers that are held at present. A second wrapper would exchange every gradient twice.
@@ -88,16 +89,19 @@ def DistributedOptimizer(
     elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
     passes = Passes(backward_passes_per_step)
+    asked = resolve(exchange)
+    pipelined = Pipelined(k=1) if alone else asked
     reduction = Reduction(
         optimizer,
         names,
         form_groups(groups, [parameter for _, parameter in names.items()]),
-        None if alone else _exchange(resolve(exchange), op, compression, gradient_predivide_factor, process_set),
+        None if alone else _exchange(pipelined, op, compression, gradient_predivide_factor, process_set),
         Layouts(process_set),
         passes,
         sparse_as_dense,
     )
-    wrapper = WrappedOptimizer(optimizer, reduction, passes, op, process_set, alone)
+    help = StalenessHelp(optimizer, pipelined)
+    wrapper = WrappedOptimizer(optimizer, reduction, passes, help, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from paceline.pipelined import Pipelined
 from paceline.torch.host import horovod_torch as horovod
 
 # Waits and returns one result per gradient, in the same order.
@@ -29,8 +30,8 @@ class Exchange(Protocol):
         ...
 
     @property
-    def agreement(self) -> tuple[int, int]:
-        """Two numbers that must be the same on all ranks: iteration dependency K and synchronous updates before."""
+    def settings(self) -> Pipelined:
+        """How old the gradients are; the same on all ranks."""
         ...
 
     @property
@@ -103,7 +104,7 @@ class SyncExchange:
 
         return finish
 
-    agreement = (1, 0)
+    settings = Pipelined(k=1)
     filled = 0
 
     def complete(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.pipelined import AGREED, Pipelined
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 
@@ -34,37 +35,36 @@ class Layouts:
         """The agreed number of sparse dimensions."""
         return self._agreed[parameter]
 
-    def agree(self, parameters: Sequence[Tensor], name: str, exchange: tuple[int, int] = (1, 0)) -> None:
+    def agree(self, parameters: Sequence[Tensor], name: str, exchange: Pipelined) -> None:
         """Agree on `parameters` with the other ranks, all of which call this with the same parameters.
 
         Sparse if a rank has a sparse gradient and none has a dense one. Waits for all ranks. Raises UsageError, on all
-        ranks, if they have different exchanges (Exchange.agreement).
+        ranks, if they have different exchanges.
         """
         if not parameters:
             return
+        mine = exchange.agreement
         gradients = [parameter.grad for parameter in parameters]
-        # One row per parameter: sparse dimensions seen here, and whether a dense gradient was.
+        # One row per parameter: sparse dimensions seen here, and whether a dense gradient was. Then the exchange: the
+        # maximum of its numbers, and of their negatives, which is minus the minimum.
         seen = torch.tensor(
             [
                 *(
                     (0, 0) if gradient is None else (gradient.sparse_dim(), 0) if gradient.is_sparse else (0, 1)
                     for gradient in gradients
                 ),
-                # The maximum of these and the minimum.
-                exchange,
-                tuple(-number for number in exchange),
+                *((number, -number) for number in mine),
             ],
             dtype=torch.int32,
         )
         handle = horovod.allreduce_async_(seen, name=f"{name}.layouts", op=horovod.Max, process_set=self._process_set)
-        *found, most, negative_least = horovod.synchronize(handle).tolist()
-        least = [-number for number in negative_least]
-        if most != least:
+        rows = horovod.synchronize(handle).tolist()
+        found, numbers = rows[: -len(mine)], rows[-len(mine) :]
+        if any(most != -negative for most, negative in numbers):
             raise UsageError(
-                f"The ranks use different exchanges: K from {least[0]} to {most[0]}, synchronous updates before from "
-                f"{least[1]} to {most[1]}; rank {horovod.rank()} has K = {exchange[0]} and {exchange[1]}.",
-                "Give all ranks the same exchange= or PACELINE_EXCHANGE, PACELINE_PIPELINE_K and "
-                "PACELINE_PIPELINE_WARMUP_STEPS.",
+                f"The ranks use different exchanges: {AGREED} are from {[-negative for _, negative in numbers]} to "
+                f"{[most for most, _ in numbers]}; rank {horovod.rank()} has {list(mine)}.",
+                "Give all ranks the same exchange=, or PACELINE_EXCHANGE and PACELINE_PIPELINE_*.",
             )
         for parameter, (sparse_dims, dense) in zip(parameters, found, strict=True):
             self._agreed[parameter] = DENSE if dense else sparse_dims

@@ -36,11 +36,6 @@ class PipelinedExchange:
         self._scales: deque[float] = deque()  # of a GradScaler, for the updates in flight
 
     @property
-    def agreement(self) -> tuple[int, int]:
-        """See Exchange.agreement."""
-        return self.settings.k, self.settings.warmup_steps
-
-    @property
     def filled(self) -> int:
         """How many updates are in flight."""
         return self._filled
@@ -92,12 +87,18 @@ class PipelinedExchange:
             f"paceline.drain.{name}", [self._drains, self._filled], "drains before and updates in flight"
         )
         self._drains += 1
-        drained = self.state()["in_flight"]
+        drained = self._all_taken()
         self.forget()
-        return [(results, scale) for results, scale in drained]
+        return drained
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any] | None:
         """What a run that goes on from here needs; waits for what travels, changes nothing, asks no other rank."""
+        begun = self._filled or (self._updates and self.settings.warmup_steps)
+        if not begun:
+            return None
+        return {"k": self.settings.k, "updates": self._updates, "in_flight": self._all_taken()}
+
+    def _all_taken(self) -> list[tuple[Results, float]]:
         updates: list[tuple[Results, float]] = [({}, scale) for scale in self._scales_or_ones()]
         for name in self._units:
             for age, tensors in enumerate(self._taken(name)):
@@ -107,7 +108,7 @@ class PipelinedExchange:
             self._sparse[name] = deque(_settled(tensors) for tensors in settled)
             for age, tensors in enumerate(settled):
                 updates[age][0][name] = tensors
-        return {"k": self.settings.k, "updates": self._updates, "in_flight": updates}
+        return updates
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken. Raises ValueError for one that another K made."""

@@ -62,7 +62,12 @@ class Reduction:
     @property
     def pipelined(self) -> bool:
         """Whether results are those of earlier updates."""
-        return self._exchange is not None and self._exchange.agreement[0] > 1
+        return self._exchange is not None and self._exchange.settings.k > 1
+
+    @property
+    def filled(self) -> int:
+        """How many updates are in flight."""
+        return self._exchange.filled if self._exchange is not None else 0
 
     @property
     def pending(self) -> bool:
@@ -142,7 +147,7 @@ class Reduction:
 
     def in_flight(self) -> dict[str, Any] | None:
         """What is in flight, to be saved; None if nothing is."""
-        return self._exchange.state() if self._exchange is not None and self._exchange.filled else None
+        return self._exchange.state() if self._exchange is not None else None
 
     def load_in_flight(self, state: dict[str, Any]) -> None:
         """Go on with what was saved, with another optimizer of the same parameters."""
@@ -168,7 +173,7 @@ class Reduction:
         unknown = [parameter for parameter in parameters if not self._layouts.known(parameter)]
         assert self._exchange is not None
         with self._explained(unknown):
-            self._layouts.agree(unknown, self._names[unknown[0]] if unknown else "", self._exchange.agreement)
+            self._layouts.agree(unknown, self._names[unknown[0]] if unknown else "", self._exchange.settings)
         started = {parameter for unit in self._started for parameter in unit}
         for unit in dict.fromkeys(self._unit(parameter) for parameter in parameters):
             if started.isdisjoint(unit):

@@ -13,9 +13,11 @@ from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.passes import Passes
 from paceline.torch.reduction import Reduction
+from paceline.torch.staleness import StalenessHelp
 
-# Where state_dict() has the gradients that are in flight.
+# Where state_dict() has the gradients that are in flight, and among them what helps against their age.
 IN_FLIGHT = "paceline_in_flight"
+STALENESS = "staleness"
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
@@ -29,7 +31,14 @@ class WrappedOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, held: torch.optim.Optimizer, reduction: Reduction, passes: Passes, op: int, process_set: Any, alone: bool
+        self,
+        held: torch.optim.Optimizer,
+        reduction: Reduction,
+        passes: Passes,
+        help: StalenessHelp,
+        op: int,
+        process_set: Any,
+        alone: bool,
     ) -> None:
         # Not Optimizer.__init__: there is one state, and the held optimizer has it.
         own = {
@@ -37,6 +46,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             "op": op,
             "process_set": process_set,
             "_alone": alone,
+            "_help": help,
             "_passes": passes,
             "_reduction": reduction,
             "_skip": False,
@@ -77,9 +87,12 @@ class WrappedOptimizer(torch.optim.Optimizer):
         else:
             self.synchronize()
         self._close()
-        if not self._reduction.answered:
-            return None
-        return self.held.step(*args, **kwargs)
+        result = None
+        if self._reduction.answered:
+            late = self._reduction.filled > 0
+            result = self._help.update(lambda: self.held.step(*args, **kwargs), late)
+        self._help.look_ahead(self._reduction.filled)
+        return result
 
     def drain(self) -> int:
         """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
@@ -97,10 +110,19 @@ class WrappedOptimizer(torch.optim.Optimizer):
                     gradient.div_(scale)
                 if not all(bool(torch.isfinite(value).all()) for value in values):
                     continue
-            self.held.step()
+            self._help.update(self.held.step, late=True)
             updates += 1
+        self._help.look_ahead(0)
         self._close()
         return updates
+
+    def real_weights(self) -> contextlib.AbstractContextManager[None]:
+        """A context, for evaluation and saving, in which parameters are what the updates made of them.
+
+        Only a pipelined exchange with a correction lets them be anything else between updates: what they are expected
+        to be when their gradients will be applied.
+        """
+        return self._help.real_weights()
 
     @contextlib.contextmanager
     def pipelining(self) -> Iterator[None]:
@@ -173,7 +195,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         With gradients in flight it has these, too, under a key that plain optimizers ignore.
         """
         state = self.held.state_dict()
-        in_flight = self._reduction.in_flight()
+        in_flight = self.in_flight()
         return state if in_flight is None else {**state, IN_FLIGHT: in_flight}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -186,17 +208,25 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self.load_in_flight(state_dict.get(IN_FLIGHT))
 
     def in_flight(self) -> dict[str, Any] | None:
-        """The gradients in flight, as `state_dict` has them; None if there are none."""
-        return self._reduction.in_flight()
+        """The gradients in flight, as `state_dict` has them; None if there is nothing to go on with."""
+        state, help = self._reduction.in_flight(), self._help.state()
+        if state is None and help is None:
+            return None
+        return {**(state or {}), STALENESS: help}
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
         """Go on with gradients in flight that `in_flight` returned."""
-        if state is not None:
-            self._reduction.load_in_flight(state)
+        if state is None:
+            return
+        reduced = {key: value for key, value in state.items() if key != STALENESS}
+        if reduced:
+            self._reduction.load_in_flight(reduced)
+        self._help.load(state.get(STALENESS))
 
     def forget(self) -> None:
         """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""
         self._reduction.forget()
+        self._help.forget()
         self._unscaled = False
 
     def before_unscaling(self, scale: float = 1.0) -> None:
