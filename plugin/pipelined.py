@@ -69,6 +69,11 @@ class Pipelined:
         return self.k - 1
 
     @property
+    def helps(self) -> bool:
+        """Whether something is done about that age."""
+        return self.delay > 0 and (self.anneal_steps > 0 or self.correction > 0)
+
+    @property
     def agreement(self) -> tuple[int, ...]:
         """What must be the same on all ranks, in whole numbers; `AGREED` says what they are."""
         return self.k, self.warmup_steps, self.anneal_steps, round(self.correction * 1e6)

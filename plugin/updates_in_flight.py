@@ -9,7 +9,7 @@ import ctypes
 import dataclasses
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from paceline.pipelined import AGREED, InFlight, Pipelined, marked
 Results = dict[int, np.ndarray[Any, Any]]
 # reduce(grads, settings, places, groups) of the wire: gradients of positions in `groups` travel as one message each.
 Reduce = Callable[[Sequence[Any], Any, Sequence[int], Sequence[Sequence[int]]], list[Any]]
+
+# Where a state has that of `help`.
+STALENESS = "staleness"
 
 # What Horovod puts before a name, for a single tensor and for one of a group.
 _PREFIXES = {"tensorflow": ("", ""), "torch": ("allreduce.", "grouped_allreduce.")}
@@ -51,6 +54,8 @@ class UpdatesInFlight(ABC):
         self.library = library
         # A variable that holds the factor of loss scaling, where there is one.
         self.scale: Any = None
+        # What is done about the age of gradients (frameworks/keras/staleness.py); None: nothing.
+        self.help: Any = None
         # A saved state to go on from, once it is known which variables travel.
         self.loading: dict[str, Any] | None = None
         self._settings = settings
@@ -92,6 +97,11 @@ class UpdatesInFlight(ABC):
         """How many updates are in flight."""
         return self.pipelined.k - 1 - int(self._get("skip"))
 
+    @property
+    def filled_here(self) -> Any:
+        """As `filled`, also within a graph: a tensor there."""
+        return self.filled
+
     def drain(self) -> list[tuple[Results, float]]:
         """Wait for the updates in flight and take them out, oldest first, each with its factor of loss scaling.
 
@@ -112,12 +122,15 @@ class UpdatesInFlight(ABC):
         Waits for what travels, changes nothing, asks no other rank.
         """
         warm = int(self._get("warm"))
-        if not self.filled and warm == self.pipelined.warmup_steps:
+        if not self.filled and warm == self.pipelined.warmup_steps and self.help is None:
             return None
-        return {"k": self.pipelined.k, "warm": warm, "in_flight": self._taken()}
+        state = {"k": self.pipelined.k, "warm": warm, "in_flight": self._taken()}
+        return state if self.help is None else {**state, STALENESS: self.help.state()}
 
-    def load(self, state: dict[str, Any], groups: Sequence[Sequence[int]]) -> None:
-        """Go on where `state` was taken; `groups` has the positions that travel together.
+    def load(
+        self, state: dict[str, Any], groups: Sequence[Sequence[int]], variables: Mapping[int, Any] | None = None
+    ) -> None:
+        """Go on where `state` was taken; `groups` has the positions that travel together, `variables` all by place.
 
         Raises UserError for another K.
         """
@@ -139,9 +152,13 @@ class UpdatesInFlight(ABC):
         self._set("skip", self.pipelined.k - 1 - len(in_flight))
         scales = [1.0] * (self.pipelined.k - 1 - len(in_flight)) + [scale for _, scale in in_flight]
         self._set("scales", scales)
+        if self.help is not None:
+            self.help.load(state.get(STALENESS), variables or {})
 
     def forget(self) -> None:
         """Drop what is in flight: the ranks failed or changed."""
+        if self.help is not None:
+            self.help.forget()
         for name in self._channels.values():
             self._in_flight.drop(name)
         self._places, self._channels, self._drains = (), {}, 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.keras.backend import keras
+from paceline.keras.staleness import StalenessHelp
 from paceline.pipelined import Pipelined
 from paceline.updates_in_flight import Reduce, UpdatesInFlight
 
@@ -14,11 +15,20 @@ def exchange_of(pipelined: Pipelined) -> Callable[[Any, Reduce], UpdatesInFlight
     """What `Settings.exchange` is for `pipelined`: makes the pipeline of one optimizer. None: synchronous."""
     if pipelined.k == 1:
         return None
-    if keras.backend.backend() == "tensorflow":
-        from paceline.tensorflow.pipelined import GraphPipeline
 
-        return lambda settings, reduce: GraphPipeline(pipelined, settings, reduce)
-    return lambda settings, reduce: EagerPipeline(pipelined, settings, reduce)
+    def make(settings: Any, reduce: Reduce) -> UpdatesInFlight:
+        made: UpdatesInFlight
+        if keras.backend.backend() == "tensorflow":
+            from paceline.tensorflow.pipelined import GraphPipeline
+
+            made = GraphPipeline(pipelined, settings, reduce)
+        else:
+            made = EagerPipeline(pipelined, settings, reduce)
+        if pipelined.helps:
+            made.help = StalenessHelp(pipelined)
+        return made
+
+    return make
 
 
 class EagerPipeline(UpdatesInFlight):

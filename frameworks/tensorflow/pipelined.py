@@ -64,6 +64,11 @@ class GraphPipeline(UpdatesInFlight):
         """Whether the last `reduce` had answers: a boolean tensor."""
         return self._variables["answered"].read_value()
 
+    @property
+    def filled_here(self) -> Any:
+        """See UpdatesInFlight.filled_here."""
+        return self.pipelined.k - 1 - self._variables["skip"].read_value()
+
     def when_answered(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
         """Call `update` if the last `reduce` had answers, else `otherwise`."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from paceline.errors import UserError
 from paceline.pipelined import Pipelined
 from paceline.tensorflow.host import horovod_tensorflow, wire
 from paceline.tensorflow.pipelined import GraphPipeline
@@ -30,9 +31,17 @@ _waiting_eagerly: list[GraphPipeline] = []
 
 
 def pipeline_of(pipelined: Pipelined) -> Callable[[Any, Reduce], GraphPipeline] | None:
-    """What `Settings.exchange` is for tapes with this exchange; None: synchronous."""
+    """What `Settings.exchange` is for tapes with this exchange; None: synchronous.
+
+    Raises UserError for one that helps against staleness: that needs the optimizer, which a tape does not know.
+    """
     if pipelined.k == 1:
         return None
+    if pipelined.helps:
+        raise UserError(
+            f"A tape was given anneal_steps={pipelined.anneal_steps} and correction={pipelined.correction}.",
+            "Use hvd.DistributedOptimizer of paceline.keras, which helps against staleness, or leave both out.",
+        )
 
     def make(settings: Any, reduce: Reduce) -> GraphPipeline:
         key = (settings.name, settings.process_set.process_set_id)

@@ -349,4 +349,4 @@ def _different(rank: int, size: int) -> str:
 
 def test_ranks_with_different_exchanges_are_told_on_every_rank(on_ranks: Run) -> None:
     for rank, text in enumerate(on_ranks(_different, 3)):
-        assert f"from [2, 0] to [4, 0]; rank {rank} has [{2 + rank}, 0]" in text
+        assert f"from [2, 0, 0, 0] to [4, 0, 0, 0]; rank {rank} has [{2 + rank}, 0, 0, 0]" in text

@@ -15,9 +15,19 @@ CURVATURE = np.array([1.0, 0.3, 0.05])
 
 
 def reference(
-    steps: int, k: int, alpha: float, momentum: float, anneal_steps: int, correction: float, warmup: int
+    steps: int,
+    k: int,
+    alpha: float,
+    momentum: float,
+    anneal_steps: int,
+    correction: float,
+    warmup: int,
+    keras: bool = False,
 ) -> list[Any]:
-    """The real weights after every step, K - 1 steps of draining included: SGD on sum(CURVATURE w^2) / 2."""
+    """The real weights after every step, K - 1 steps of draining included: SGD on sum(CURVATURE w^2) / 2.
+
+    `keras`: momentum is that of Keras, which keeps what former rates made of gradients, not the gradients.
+    """
     gamma = retention(correction, k - 1) if correction else 0.0
     w, velocity, delta = np.ones(3), np.zeros(3), np.zeros(3)
     late: list[Any] = []
@@ -25,8 +35,9 @@ def reference(
 
     def update(gradient: Any, factor: float) -> None:
         nonlocal w, velocity, delta
-        velocity = momentum * velocity + gradient
-        before, w = w, w - alpha * factor * velocity
+        rate = alpha * factor
+        velocity = momentum * velocity + (rate if keras else 1.0) * gradient
+        before, w = w, w - (1.0 if keras else rate) * velocity
         delta = trend(delta, w - before, gamma)
 
     for step in range(steps + k - 1):

@@ -63,7 +63,7 @@ def test_correction_makes_sgd_with_momentum_stable_at_larger_rates(tau: int, alo
 def test_settings_say_what_they_refuse() -> None:
     for wrong in ({"anneal_steps": -1}, {"anneal_steps": 1.5}, {"correction": 1.0}, {"correction": -0.1}):
         with pytest.raises(UserError, match=str(next(iter(wrong)))):
-            Pipelined(**wrong)  # type: ignore[arg-type]
+            Pipelined(**wrong)
     with pytest.raises(UserError, match=r"PACELINE_PIPELINE_CORRECTION='1'.*below 1"):
         read({"PACELINE_PIPELINE_CORRECTION": "1"})
 

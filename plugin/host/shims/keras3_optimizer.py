@@ -9,9 +9,9 @@ after that (unscaling, clipping, weight decay, the update, moving averages, coun
 from __future__ import annotations
 
 import inspect
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import keras
@@ -19,75 +19,8 @@ from keras.src import api_export
 from keras.src.saving import object_registration
 
 from .keras3_settings import Settings, split
+from .keras3_update import State, accumulate, reduce, run_update
 from .user_error import UserError
-
-
-def communication() -> Any:
-    """The module through which this Keras talks to other ranks. Raises UserError for other backends."""
-    name = keras.backend.backend()
-    if name == "tensorflow":
-        from . import keras3_tensorflow
-
-        return keras3_tensorflow
-    if name == "torch":
-        from . import keras3_torch
-
-        return keras3_torch
-    raise UserError(
-        f"Keras runs on the backend {name!r}, which has no connection to Horovod.",
-        "Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch in the environment before keras is first imported, or "
-        'change "backend" in ~/.keras/keras.json.',
-    )
-
-
-class _State:
-    """What one wrapped optimizer keeps beside the attributes that it shares with the one that was given."""
-
-    def __init__(self, settings: Settings) -> None:
-        wire = communication()
-        self.wire = wire
-        self.settings = settings
-        self.reduce = wire.Reducer(settings)
-        self.pipeline = self.reduce.pipeline  # None: gradients are used in the step they belong to
-        self.accumulator = wire.Accumulator(settings) if settings.backward_passes_per_step > 1 else None
-        self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
-        self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
-        self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
-
-    @contextmanager
-    def update(self, variables: list[Any]) -> Iterator[None]:
-        """Inside, `apply` and `apply_gradients` are Keras' own."""
-        self.updating = variables
-        try:
-            yield
-        finally:
-            self.updating = None
-
-    def announce(self, grads: Iterable[Any], keys: set[Any]) -> None:
-        """compute_gradients reduced `grads`; the apply_gradients that follows must not do it again."""
-        self.announced = (self.wire.here(), keys, [weakref.ref(grad) for grad in grads if grad is not None])
-
-    @property
-    def travels(self) -> bool:
-        """Whether a pipelined exchange is in use: there is one, and there are other ranks."""
-        return self.pipeline is not None and self.wire.takes_part(self.settings.process_set)
-
-    @property
-    def averages_passes(self) -> bool:
-        """Whether the sum of several passes is divided by their number."""
-        return self.accumulator is not None and self.settings.average_aggregated_gradients
-
-    def take_announced(self, grads: Iterable[Any], keys: set[Any]) -> bool:
-        """Whether `grads` come from compute_gradients and must not be reduced again."""
-        announced, self.announced = self.announced, None
-        if announced is None or announced[0] is not self.wire.here() or announced[1] != keys:
-            return False
-        known = [reference() for reference in announced[2]]
-        if all(any(grad is one for one in known) for grad in grads if grad is not None):
-            return True
-        # Changed in between (clipped, say) or others altogether. An average of averages changes nothing, so it is
-        # safe to average what may be averaged already; a sum or an accumulation must not be made twice.
-        return self.settings.op != self.settings.average or self.accumulator is not None
 
 
 class Distributed:
@@ -98,11 +31,11 @@ class Distributed:
     __slots__ = ()
 
     @property
-    def _distributed(self) -> _State:
+    def _distributed(self) -> State:
         try:
-            state: _State = object.__getattribute__(self, "_distributed_state")
+            state: State = object.__getattribute__(self, "_distributed_state")
         except AttributeError:
-            state = _State(self._distributed_settings)
+            state = State(self._distributed_settings)
             object.__setattr__(self, "_distributed_state", state)
         return state
 
@@ -129,7 +62,9 @@ class Distributed:
         beginning. Gradients that overflowed under loss scaling make no update.
         """
         state = self._distributed
+        inherited = super().apply  # type: ignore[misc]
         updates = 0
+        known = dict(enumerate(self._trainable_variables))  # type: ignore[attr-defined]
         for results, scale in state.pipeline.drain() if state.pipeline is not None else ():
             variables = [self._trainable_variables[place] for place in results]  # type: ignore[attr-defined]
             grads = state.wire.tensors_like(list(results.values()), variables)
@@ -138,11 +73,26 @@ class Distributed:
                 grads = [grad / divisor for grad in grads]
             if scale != 1 and not state.wire.finite(grads):
                 continue
+            update = partial(inherited, grads, variables)
             with state.update([]):
-                super().apply(grads, variables)  # type: ignore[misc]
+                if state.help is None:
+                    update()
+                else:
+                    state.help.update({place: known[place] for place in results}, update, late=True)
             self._iterations.assign_add(state.settings.backward_passes_per_step - 1)  # type: ignore[attr-defined]
             updates += 1
+        if state.help is not None:
+            state.help.look_ahead(known, 0)
         return updates
+
+    def real_weights(self) -> AbstractContextManager[Any]:
+        """A context, for evaluation and saving, in which variables are what the updates made of them. Not in a graph.
+
+        Only a pipelined exchange with a correction lets them be anything else between updates: what they are expected
+        to be when their gradients will be applied.
+        """
+        help = self._distributed.help
+        return nullcontext() if help is None else help.real_weights()
 
     def in_flight(self) -> dict[str, Any] | None:
         """The gradients in flight, as NumPy arrays, to be saved beside the model; None if there are none.
@@ -173,7 +123,8 @@ class Distributed:
             )
         places = sorted(in_flight[0][0]) if in_flight else []
         keys = [self._var_key(self._trainable_variables[place]) for place in places]  # type: ignore[attr-defined]
-        distributed.pipeline.load(state, split(distributed.settings.groups, keys, self._var_key))  # type: ignore[attr-defined]
+        groups = split(distributed.settings.groups, keys, self._var_key)  # type: ignore[attr-defined]
+        distributed.pipeline.load(state, groups, dict(enumerate(self._trainable_variables)))  # type: ignore[attr-defined]
 
     def forget_accumulated(self) -> None:
         """Drop gradients that wait for further backward passes or are in flight (after ranks came or went)."""
@@ -230,6 +181,10 @@ class Distributed:
             return keras.ops.floor_divide(self._iterations, passes)  # type: ignore[attr-defined]
         return super().iterations  # type: ignore[misc]
 
+    def _get_current_learning_rate(self) -> Any:
+        rate = super()._get_current_learning_rate()  # type: ignore[misc]
+        return rate if self._distributed.help is None else self._distributed.help.rescaled(rate)
+
     # Keras 2's way, still used by scripts with a loop of their own.
 
     def _compute_gradients(self, loss: Any, var_list: Sequence[Any], grad_loss: Any = None, tape: Any = None) -> Any:
@@ -251,132 +206,9 @@ class Distributed:
 
     def _reduced_now(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         state = self._distributed
-        reduced = _accumulate(self, grads, variables)
+        reduced = accumulate(self, grads, variables)
         state.announce(reduced, {self._var_key(variable) for variable in variables})  # type: ignore[attr-defined]
         return reduced
-
-
-def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """`grads` of `variables`, averaged over the ranks; None stays None, registered local variables' are scaled."""
-    state = optimizer._distributed
-    keys = [optimizer._var_key(variable) for variable in variables]
-    result = list(grads)
-    travelling = []
-    for position, (grad, key) in enumerate(zip(grads, keys)):
-        if grad is not None and key not in state.local:
-            travelling.append(position)
-        elif grad is not None and state.settings.scale_local_gradients:
-            result[position] = state.reduce.scale_local(grad)
-    places = _places(optimizer, keys)
-    reduced = state.reduce(
-        [grads[position] for position in travelling],
-        [keys[position] for position in travelling],
-        [places[position] for position in travelling],
-        optimizer._var_key,
-    )
-    for position, grad in zip(travelling, reduced):
-        result[position] = grad
-    return result
-
-
-def _places(optimizer: Any, keys: Sequence[Any]) -> list[int]:
-    """Numbers of variables: their places in the optimizer's list, or in this call before it is built."""
-    known = optimizer._trainable_variables_indices
-    return [known.get(key, position) for position, key in enumerate(keys)]
-
-
-def _accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
-    """Reduce now, or once `backward_passes_per_step` gradients were added up."""
-    state = optimizer._distributed
-    if state.accumulator is None:
-        return reduce(optimizer, grads, variables)
-    present = [position for position, grad in enumerate(grads) if grad is not None]
-    places = _places(optimizer, [optimizer._var_key(variable) for variable in variables])
-    chosen = [variables[position] for position in present]
-    sums = state.accumulator.add(
-        [grads[position] for position in present],
-        [places[position] for position in present],
-        lambda tensors: reduce(optimizer, tensors, chosen),
-    )
-    result = list(grads)
-    for position, total in zip(present, sums):
-        result[position] = total
-    return result
-
-
-def run_update(
-    optimizer: Any,
-    owner: Any,
-    grads: list[Any],
-    variables: list[Any],
-    update: Callable[[list[Any]], Any],
-    averaged: bool = False,
-) -> None:
-    """Average `grads` as the wrapped `optimizer` is set to, then call `update` with them.
-
-    `owner`: whose `build` makes the optimizer's variables; the optimizer itself or one that holds it.
-    `averaged`: the caller has averaged.
-    """
-    state: _State = optimizer._distributed
-    if not owner.built:
-        with keras.name_scope(owner.name, caller=owner):
-            owner.build(variables)
-        owner.built = True  # TensorFlow: not within a branch of the graph
-    keras_accumulates = bool(optimizer.gradient_accumulation_steps)
-    if keras_accumulates and (owner is not optimizer or state.accumulator is not None):
-        raise UserError(
-            f"The optimizer {optimizer.name!r} accumulates gradients by itself "
-            f"(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}), together with "
-            + ("loss scaling." if owner is not optimizer else "backward_passes_per_step of the wrapper."),
-            "Leave gradient_accumulation_steps out and give backward_passes_per_step=, "
-            "average_aggregated_gradients=True to DistributedOptimizer: they do the same.",
-        )
-    if keras_accumulates and state.pipeline is not None:
-        raise UserError(
-            f"The optimizer {optimizer.name!r} accumulates gradients by itself "
-            f"(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}), with a pipelined exchange.",
-            "Leave gradient_accumulation_steps out and give backward_passes_per_step=, "
-            "average_aggregated_gradients=True to DistributedOptimizer: they do the same.",
-        )
-    if state.pipeline is not None and owner is not optimizer:
-        state.pipeline.scale = owner.dynamic_scale
-    keys = {optimizer._var_key(variable) for variable in variables}
-    announced = state.take_announced(grads, keys)
-    if keras_accumulates and not averaged:
-        updated = [
-            variable
-            for grad, variable in zip(grads, variables)
-            if grad is not None and not optimizer._overwrite_variable_with_gradient(variable)
-        ]
-        with state.update(updated):
-            update(grads)
-        return
-    if not (announced or averaged):
-        grads = _accumulate(optimizer, grads, variables)
-
-    def run() -> None:
-        # An empty list: `_clip_gradients` has nothing left to average.
-        with state.update([]):
-            update(grads)
-
-    if state.travels and (announced or not averaged):
-        run = _where_answered(optimizer, run)
-    if state.accumulator is None or (averaged and not announced):
-        run()
-    else:
-        state.accumulator.when_due(run, lambda: optimizer._iterations.assign_add(1))
-
-
-def _where_answered(optimizer: Any, update: Callable[[], None]) -> Callable[[], None]:
-    """`update`, left out where a pipelined exchange has no answer: nothing may move then, not even a count."""
-    state: _State = optimizer._distributed
-
-    def leave_out() -> None:
-        # The passes before were counted one by one.
-        if state.settings.backward_passes_per_step > 1:
-            optimizer._iterations.assign_sub(state.settings.backward_passes_per_step - 1)
-
-    return lambda: state.pipeline.when_answered(update, leave_out)
 
 
 def _update_step_of_two(inherited: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 from keras.src.trainers.trainer import Trainer
 
-from .keras3_optimizer import find, run_update
+from .keras3_optimizer import find
+from .keras3_update import run_update
 from .user_error import UserError
 
 _MARK = "_paceline_original"
@@ -63,6 +64,7 @@ def _patch_loss_scaling() -> None:
     scaling.register_local_var = register_local_var
     # Those of the wrapped optimizer, which users do not have in their hands.
     scaling.drain = lambda self: find(self).drain()
+    scaling.real_weights = lambda self: find(self).real_weights()
     scaling.in_flight = lambda self: find(self).in_flight()
     scaling.load_in_flight = lambda self, state: find(self).load_in_flight(state)
 

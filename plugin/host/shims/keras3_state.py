@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from .keras3_optimizer import communication
+from .keras3_update import communication
 from .user_error import UserError
 
 

@@ -1,0 +1,217 @@
+"""One update of a wrapped Keras 3 optimizer: what it keeps, and how gradients come to be combined before it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+
+from .keras3_settings import Settings
+from .user_error import UserError
+
+
+def communication() -> Any:
+    """The module through which this Keras talks to other ranks. Raises UserError for other backends."""
+    name = keras.backend.backend()
+    if name == "tensorflow":
+        from . import keras3_tensorflow
+
+        return keras3_tensorflow
+    if name == "torch":
+        from . import keras3_torch
+
+        return keras3_torch
+    raise UserError(
+        f"Keras runs on the backend {name!r}, which has no connection to Horovod.",
+        "Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch in the environment before keras is first imported, or "
+        'change "backend" in ~/.keras/keras.json.',
+    )
+
+
+class State:
+    """What one wrapped optimizer keeps beside the attributes that it shares with the one that was given."""
+
+    def __init__(self, settings: Settings) -> None:
+        wire = communication()
+        self.wire = wire
+        self.settings = settings
+        self.reduce = wire.Reducer(settings)
+        self.pipeline = self.reduce.pipeline  # None: gradients are used in the step they belong to
+        self.accumulator = wire.Accumulator(settings) if settings.backward_passes_per_step > 1 else None
+        self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
+        self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
+        self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
+
+    @contextmanager
+    def update(self, variables: list[Any]) -> Iterator[None]:
+        """Inside, `apply` and `apply_gradients` are Keras' own."""
+        self.updating = variables
+        try:
+            yield
+        finally:
+            self.updating = None
+
+    def announce(self, grads: Iterable[Any], keys: set[Any]) -> None:
+        """compute_gradients reduced `grads`; the apply_gradients that follows must not do it again."""
+        self.announced = (self.wire.here(), keys, [weakref.ref(grad) for grad in grads if grad is not None])
+
+    @property
+    def help(self) -> Any:
+        """What is done about the age of pipelined gradients; None: nothing."""
+        return None if self.pipeline is None else self.pipeline.help
+
+    @property
+    def travels(self) -> bool:
+        """Whether a pipelined exchange is in use: there is one, and there are other ranks."""
+        return self.pipeline is not None and self.wire.takes_part(self.settings.process_set)
+
+    @property
+    def averages_passes(self) -> bool:
+        """Whether the sum of several passes is divided by their number."""
+        return self.accumulator is not None and self.settings.average_aggregated_gradients
+
+    def take_announced(self, grads: Iterable[Any], keys: set[Any]) -> bool:
+        """Whether `grads` come from compute_gradients and must not be reduced again."""
+        announced, self.announced = self.announced, None
+        if announced is None or announced[0] is not self.wire.here() or announced[1] != keys:
+            return False
+        known = [reference() for reference in announced[2]]
+        if all(any(grad is one for one in known) for grad in grads if grad is not None):
+            return True
+        # Changed in between (clipped, say) or others altogether. An average of averages changes nothing, so it is
+        # safe to average what may be averaged already; a sum or an accumulation must not be made twice.
+        return self.settings.op != self.settings.average or self.accumulator is not None
+
+
+def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """`grads` of `variables`, averaged over the ranks; None stays None, registered local variables' are scaled."""
+    state = optimizer._distributed
+    keys = [optimizer._var_key(variable) for variable in variables]
+    result = list(grads)
+    travelling = []
+    for position, (grad, key) in enumerate(zip(grads, keys)):
+        if grad is not None and key not in state.local:
+            travelling.append(position)
+        elif grad is not None and state.settings.scale_local_gradients:
+            result[position] = state.reduce.scale_local(grad)
+    known = places(optimizer, keys)
+    reduced = state.reduce(
+        [grads[position] for position in travelling],
+        [keys[position] for position in travelling],
+        [known[position] for position in travelling],
+        optimizer._var_key,
+    )
+    for position, grad in zip(travelling, reduced):
+        result[position] = grad
+    return result
+
+
+def places(optimizer: Any, keys: Sequence[Any]) -> list[int]:
+    """Numbers of variables: their places in the optimizer's list, or in this call before it is built."""
+    known = optimizer._trainable_variables_indices
+    return [known.get(key, position) for position, key in enumerate(keys)]
+
+
+def accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
+    """Reduce now, or once `backward_passes_per_step` gradients were added up."""
+    state = optimizer._distributed
+    if state.accumulator is None:
+        return reduce(optimizer, grads, variables)
+    present = [position for position, grad in enumerate(grads) if grad is not None]
+    known = places(optimizer, [optimizer._var_key(variable) for variable in variables])
+    chosen = [variables[position] for position in present]
+    sums = state.accumulator.add(
+        [grads[position] for position in present],
+        [known[position] for position in present],
+        lambda tensors: reduce(optimizer, tensors, chosen),
+    )
+    result = list(grads)
+    for position, total in zip(present, sums):
+        result[position] = total
+    return result
+
+
+def run_update(
+    optimizer: Any,
+    owner: Any,
+    grads: list[Any],
+    variables: list[Any],
+    update: Callable[[list[Any]], Any],
+    averaged: bool = False,
+) -> None:
+    """Average `grads` as the wrapped `optimizer` is set to, then call `update` with them.
+
+    `owner`: whose `build` makes the optimizer's variables; the optimizer itself or one that holds it.
+    `averaged`: the caller has averaged.
+    """
+    state: State = optimizer._distributed
+    if not owner.built:
+        with keras.name_scope(owner.name, caller=owner):
+            owner.build(variables)
+        owner.built = True  # TensorFlow: not within a branch of the graph
+    keras_accumulates = bool(optimizer.gradient_accumulation_steps)
+    others = {
+        "loss scaling": owner is not optimizer,
+        "backward_passes_per_step of the wrapper": state.accumulator is not None,
+        "a pipelined exchange": state.pipeline is not None,
+    }
+    if keras_accumulates and any(others.values()):
+        raise UserError(
+            f"The optimizer {optimizer.name!r} accumulates gradients by itself "
+            f"(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}), together with "
+            f"{' and '.join(other for other, present in others.items() if present)}.",
+            "Leave gradient_accumulation_steps out and give backward_passes_per_step=, "
+            "average_aggregated_gradients=True to DistributedOptimizer: they do the same.",
+        )
+    if state.pipeline is not None and owner is not optimizer:
+        state.pipeline.scale = owner.dynamic_scale
+    keys = {optimizer._var_key(variable) for variable in variables}
+    announced = state.take_announced(grads, keys)
+    if keras_accumulates and not averaged:
+        updated = [
+            variable
+            for grad, variable in zip(grads, variables)
+            if grad is not None and not optimizer._overwrite_variable_with_gradient(variable)
+        ]
+        with state.update(updated):
+            update(grads)
+        return
+    if not (announced or averaged):
+        grads = accumulate(optimizer, grads, variables)
+
+    def run() -> None:
+        # An empty list: `_clip_gradients` has nothing left to average.
+        with state.update([]):
+            update(grads)
+
+    if state.travels and (announced or not averaged):
+        known = places(optimizer, [optimizer._var_key(variable) for variable in variables])
+        run = _where_answered(optimizer, run, dict(zip(known, variables)))
+    if state.accumulator is None or (averaged and not announced):
+        run()
+    else:
+        state.accumulator.when_due(run, lambda: optimizer._iterations.assign_add(1))
+
+
+def _where_answered(optimizer: Any, update: Callable[[], None], variables: dict[int, Any]) -> Callable[[], None]:
+    """`update`, left out where a pipelined exchange has no answer: nothing may move then, not even a count."""
+    state: State = optimizer._distributed
+    help = state.help
+
+    def leave_out() -> None:
+        # The passes before were counted one by one.
+        if state.settings.backward_passes_per_step > 1:
+            optimizer._iterations.assign_sub(state.settings.backward_passes_per_step - 1)
+
+    if help is None:
+        return lambda: state.pipeline.when_answered(update, leave_out)
+
+    def run() -> None:
+        late = state.pipeline.filled_here > 0
+        state.pipeline.when_answered(lambda: help.update(variables, update, late), leave_out)
+        help.look_ahead(variables, state.pipeline.filled_here)
+
+    return run
