@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sysconfig
 import zlib
 from collections.abc import Iterable
@@ -28,6 +29,8 @@ LAYERS = 2
 TRAINING_BYTES = 2_000_000
 HELD_OUT_BYTES = 64_000
 HELD_OUT_EVERY = 10  # every tenth file is held out
+
+BEGINNING = 0.1  # the part of the steps in which the learning rate grows
 
 Array = np.ndarray[Any, Any]
 
@@ -84,13 +87,22 @@ def arguments(description: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch-size", type=int, default=16, help="windows in a batch of one rank")
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument(
+        "--learning-rate", type=float, default=2e-3, help="the largest: it grows at first, then falls to 0"
+    )
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
     parser.add_argument("--exchange", choices=("sync", "pipelined"), help="default: what PACELINE_EXCHANGE says")
     parser.add_argument(
         "--warmup-steps", type=int, default=0, help="with --exchange pipelined: updates that are synchronous first"
     )
     return parser.parse_args()
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """By what to multiply the learning rate in step 0 to `steps` - 1: a linear beginning, then half a cosine to 0."""
+    begin = max(1, round(BEGINNING * steps))
+    rest = max(0.0, (step - begin) / max(1, steps - begin))
+    return min(1.0, (step + 1) / begin) * 0.5 * (1.0 + math.cos(math.pi * rest))
 
 
 def exchange(chosen: argparse.Namespace) -> str | Pipelined | None:

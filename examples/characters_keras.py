@@ -43,6 +43,18 @@ def net() -> keras.Model:
     return keras.Model(text, layers.Dense(VOCABULARY)(layers.LayerNormalization()(found)))
 
 
+class Rate(keras.optimizers.schedules.LearningRateSchedule):
+    """The schedule of all character-level examples."""
+
+    def __init__(self, largest: float, steps: int) -> None:
+        self.rates = np.array([largest * characters.rate_factor(step, steps) for step in range(steps)], np.float32)
+
+    def __call__(self, step: Any) -> Any:
+        """The rate of a step; the last one's from there on."""
+        last = len(self.rates) - 1
+        return keras.ops.take(keras.ops.convert_to_tensor(self.rates), keras.ops.minimum(step, last))
+
+
 class Progress(keras.callbacks.Callback):
     """Prints a line every few steps."""
 
@@ -60,7 +72,7 @@ def main() -> None:
     windows = characters.training(hvd.rank(), hvd.size(), chosen.steps * chosen.batch_size, chosen.seed)
     model = net()
     optimizer = hvd.DistributedOptimizer(
-        keras.optimizers.Adam(chosen.learning_rate),
+        keras.optimizers.Adam(Rate(chosen.learning_rate, chosen.steps)),
         # A batch has most of the characters, so that the embedding's gradient is hardly sparse.
         sparse_as_dense=True,
         exchange=characters.exchange(chosen),  # (*)

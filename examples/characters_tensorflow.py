@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import paceline.tensorflow as hvd
 from paceline.examples import characters
-from paceline.examples.characters_keras import SHOW_EVERY, net
+from paceline.examples.characters_keras import SHOW_EVERY, Rate, net
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     keras.utils.set_random_seed(chosen.seed)
     windows = characters.training(hvd.rank(), hvd.size(), chosen.steps * chosen.batch_size, chosen.seed)
     model = net()
-    optimizer = keras.optimizers.Adam(chosen.learning_rate)
+    optimizer = keras.optimizers.Adam(Rate(chosen.learning_rate, chosen.steps))
     optimizer.build(model.trainable_variables)
     hvd.broadcast_variables([variable.value for variable in model.variables + optimizer.variables], root_rank=0)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -49,6 +49,7 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(
         optimizer, named_parameters=model.named_parameters(), exchange=characters.exchange(chosen)
     )  # (*)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: characters.rate_factor(step, chosen.steps))
     loss_of = nn.CrossEntropyLoss()
 
     for step in range(chosen.steps):
@@ -57,6 +58,7 @@ def main() -> None:
         loss = loss_of(model(inputs), targets)
         loss.backward()
         optimizer.step()
+        schedule.step()
         if hvd.rank() == 0 and (step + 1) % SHOW_EVERY == 0:
             characters.show(step + 1, chosen.steps, loss.item())
     optimizer.drain()  # (*) the last update, whose gradients are still in flight

@@ -1,11 +1,12 @@
-"""Does training with pipelined gradients end where synchronous training does? A table for several seeds and examples.
+"""Does training with pipelined gradients end where synchronous training does? Tables for several seeds and examples.
 
     python examples/compare_exchanges.py --seeds 5 --ranks 2,4 --examples digits_torch,characters_torch
 
-Runs each example with both exchanges and every seed, one run at a time, and prints a markdown table of the final loss
-and accuracy on data that no rank trained on: means, standard deviations over the seeds, and how far the means are
-apart, in standard deviations (the root of the mean of both variances). All else is the same in both: steps, batches,
-learning rate, first weights.
+Runs each example with every exchange and every seed, one run at a time, and prints a markdown table of the final loss
+and accuracy on data that no rank trained on: means, standard deviations over the seeds, and how far a mean is from that
+of the synchronous exchange, in standard deviations (the root of the mean of both variances). All else is the same:
+steps, batches, learning rate, first weights. The exchanges: synchronous, pipelined, and pipelined with the correction
+for stale gradients (docs/pipelined.md), which --correction 0 leaves out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.launch import run
 
-EXCHANGES = ("sync", "pipelined")
+SYNC, PIPELINED, CORRECTED = "sync", "pipelined", "pipelined, corrected"
 EXAMPLES = ("digits_torch", "digits_keras", "characters_torch", "characters_keras", "characters_tensorflow")
 LAST_LINES = 20  # of a failed run's output
 
@@ -35,13 +36,14 @@ _MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
 Results = dict[tuple[str, int, str], list[dict[str, Any]]]
 
 
-def environment(exchange: str, k: int, warmup_steps: int) -> dict[str, str]:
+def environment(exchange: str, k: int, warmup_steps: int, correction: float) -> dict[str, str]:
     """Variables for the ranks: the exchange, so that it can be any script, and one thread each."""
     ours = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     chosen = {
-        "PACELINE_EXCHANGE": exchange,
+        "PACELINE_EXCHANGE": SYNC if exchange == SYNC else PIPELINED,
         "PACELINE_PIPELINE_K": str(k),
         "PACELINE_PIPELINE_WARMUP_STEPS": str(warmup_steps),
+        "PACELINE_PIPELINE_CORRECTION": str(correction if exchange == CORRECTED else 0),
     }
     return {**ours, **os.environ, **chosen}
 
@@ -76,29 +78,24 @@ def _spread(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _cells(sync: Sequence[float], pipelined: Sequence[float], form: str) -> list[str]:
-    """Mean and standard deviation of both, and the difference of the means."""
-    means = [statistics.mean(values) for values in (sync, pipelined)]
-    spreads = [_spread(values) for values in (sync, pipelined)]
+def _cells(values: Sequence[float], sync: Sequence[float], form: str) -> tuple[str, str]:
+    """Mean and standard deviation of `values`, and how far from `sync` they are."""
+    spreads = [_spread(one) for one in (values, sync)]
     common = statistics.mean(spread**2 for spread in spreads) ** 0.5
-    difference = f"{(means[1] - means[0]) / common:+.1f}" if common > 0 else "-"
-    return [*(f"{mean:{form}} ± {spread:{form}}" for mean, spread in zip(means, spreads)), difference]
+    apart = statistics.mean(values) - statistics.mean(sync)
+    return f"{statistics.mean(values):{form}} ± {spreads[0]:{form}}", f"{apart / common:+.1f}" if common > 0 else "-"
 
 
 def table(results: Results) -> str:
-    """The results as a markdown table, a row for each example and number of ranks that has both exchanges."""
-    columns = ["example", "ranks"]
-    for value in ("loss", "accuracy"):
-        columns += [f"{value}, sync", f"{value}, pipelined", "difference (sd)"]
-    rows = [columns, ["---"] + ["---:"] * (len(columns) - 1)]
-    for example, ranks in dict.fromkeys((example, ranks) for example, ranks, _ in results):
-        both = [results.get((example, ranks, exchange), []) for exchange in EXCHANGES]
-        if not all(both):
-            continue
-        cells = [example, str(ranks)]
+    """The results as a markdown table, a row for each example, number of ranks and exchange."""
+    columns = ["example", "ranks", "exchange", "loss", "from sync (sd)", "accuracy", "from sync (sd)"]
+    rows = [columns, ["---"] * 3 + ["---:"] * (len(columns) - 3)]
+    for (example, ranks, exchange), found in sorted(results.items(), key=lambda one: one[0][:2]):
+        sync = results[example, ranks, SYNC]
+        cells = [example, str(ranks), exchange]
         for value, form in (("loss", ".4f"), ("accuracy", ".2%")):
-            sync, pipelined = ([result[value] for result in those] for those in both)
-            cells += _cells(sync, pipelined, form)
+            mean, apart = _cells([one[value] for one in found], [one[value] for one in sync], form)
+            cells += [mean, "" if exchange == SYNC else apart]
         rows.append(cells)
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -111,22 +108,24 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds, from 0 (default: 5)")
     parser.add_argument("--k", type=int, default=2, help="iteration dependency K (default: 2)")
     parser.add_argument("--warmup-steps", type=int, default=0, help="updates that are synchronous first")
+    parser.add_argument("--correction", type=float, default=0.01, help="PACELINE_PIPELINE_CORRECTION (default: 0.01)")
     parser.add_argument("--limit-s", type=float, default=900.0, help="time limit of one run (default: 900)")
     parser.add_argument("arguments", nargs="*", help="after --: more for every script, such as --steps 1000")
     chosen = parser.parse_args()
 
+    exchanges = (SYNC, PIPELINED, CORRECTED) if chosen.correction else (SYNC, PIPELINED)
     results: Results = {}
     try:
         for example in chosen.examples.split(","):
             script = Path(example) if example.endswith(".py") else Path(__file__).with_name(f"{example}.py")
             for ranks in map(int, chosen.ranks.split(",")):
                 for seed in range(chosen.seeds):
-                    for exchange in EXCHANGES:
+                    for exchange in exchanges:
                         result = train(
                             script,
                             ranks,
                             ["--seed", str(seed), *chosen.arguments],
-                            environment(exchange, chosen.k, chosen.warmup_steps),
+                            environment(exchange, chosen.k, chosen.warmup_steps, chosen.correction),
                             chosen.limit_s,
                         )
                         results.setdefault((script.stem, ranks, exchange), []).append(result)

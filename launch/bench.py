@@ -65,7 +65,7 @@ def fusion(request: Request, policies: tuple[str, ...]) -> None:
 
 
 @bench_command.command()
-@takes_request(models=("resnet50-x0.02", "resnet20-real"), time_limit_s=300.0, balanced=True)
+@takes_request(models=("resnet50-x0.02", "lstm-x0.01", "resnet20-real"), time_limit_s=300.0, balanced=True)
 def pipelined(request: Request) -> None:
     """Compare the pipelined exchange with stock Horovod, PyTorch's DDP and merging by plan, all over Gloo.
 

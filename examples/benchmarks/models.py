@@ -1,10 +1,11 @@
 """The models by name: layers and the time of one backward pass.
 
 The backward times belong to one imagined accelerator. ResNet-50 takes 300 ms for a batch of 32; BERT-base (32 sequences
-of 128 tokens) and VGG-16 (32 images) take as much longer as they have more MACs, rounded to 100 ms. ResNet-20 is far
-too small to fill an accelerator; its 30 ms are mostly the starting of kernels. A forward pass takes half as long as a
-backward pass. Within a pass every layer takes the share of the time that it has of the MACs: the backward of a layer
-is twice its forward (gradients of inputs and of weights), a factor that cancels in the shares.
+of 128 tokens), VGG-16 (32 images) and the LSTM (64 sequences of 35 words) take as much longer as they have more MACs,
+rounded to 100 ms. ResNet-20 is far too small to fill an accelerator; its 30 ms are mostly the starting of kernels.
+A forward pass takes half as long as a backward pass. Within a pass every layer takes the share of the time that it has
+of the MACs: the backward of a layer is twice its forward (gradients of inputs and of weights), a factor that cancels
+in the shares.
 
 A name that ends in -real stands for a network that computes on the processor (computing.py) and takes what it takes.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from paceline.benchmarks.bert import bert_base
 from paceline.benchmarks.layers import Layer
+from paceline.benchmarks.lstm import lstm
 from paceline.benchmarks.mini import mini
 from paceline.benchmarks.resnet import resnet20, resnet50
 from paceline.benchmarks.vgg import vgg16
@@ -77,6 +79,7 @@ MODELS: dict[str, tuple[Callable[[], tuple[Layer, ...]], float]] = {
     "resnet50": (resnet50, 300.0),
     "bert-base": (bert_base, 800.0),
     "vgg16": (vgg16, 1100.0),
+    "lstm": (lstm, 500.0),
     "mini": (mini, 4.0),
 }
 # Networks that compute, which have the layers of the model they are named after.

@@ -68,7 +68,9 @@ STARTER = """
 import json, os, sys
 sync = os.environ["PACELINE_EXCHANGE"] == "sync"
 seed = int(sys.argv[sys.argv.index("--seed") + 1])
-result = {"loss": 1.0 + seed + 0.5 * (not sync), "accuracy": 0.5, "equal": "--unequal" not in sys.argv}
+corrected = float(os.environ["PACELINE_PIPELINE_CORRECTION"]) == 0.01
+loss = 1.0 + seed + 0.5 * (not sync) - 0.25 * corrected
+result = {"loss": loss, "accuracy": 0.5, "equal": "--unequal" not in sys.argv}
 print("[0]<stdout>:RESULT " + json.dumps(result))
 """
 
@@ -86,8 +88,22 @@ def test_comparison_runs_every_seed_with_both_exchanges(
 ) -> None:
     assert _compare(tmp_path, monkeypatch, "--seeds", "3", "--ranks", "2,4") == 0
     rows = capsys.readouterr().out.splitlines()[2:]
-    values = "2.0000 ± 1.0000 | 2.5000 ± 1.0000 | +0.5 | 50.00% ± 0.00% | 50.00% ± 0.00% | -"
-    assert rows == [f"| digits_torch | {ranks} | {values} |" for ranks in (2, 4)]
+    assert rows == [
+        f"| digits_torch | {ranks} | {exchange} | {loss} ± 1.0000 | {apart} | 50.00% ± 0.00% | {equal} |"
+        for ranks in (2, 4)
+        for exchange, loss, apart, equal in (
+            ("sync", "2.0000", "", ""),
+            ("pipelined", "2.5000", "+0.5", "-"),
+            ("pipelined, corrected", "2.2500", "+0.2", "-"),
+        )
+    ]
+
+
+def test_schedule_of_the_characters_grows_and_falls() -> None:
+    factors = [characters.rate_factor(step, 100) for step in range(100)]
+    assert factors[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert factors[10] == 1 and np.all(np.diff(factors[10:]) < 0) and 0 < factors[-1] < 1e-3
+    assert characters.rate_factor(0, 1) == 1
 
 
 def test_unequal_replicas_end_the_comparison(

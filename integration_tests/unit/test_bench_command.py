@@ -136,7 +136,7 @@ def test_pipelined_compares_the_exchange_with_its_rivals_and_with_the_longer_of_
     assert done.exit_code == 0, done.output
     [(request, chosen, told, ratios)] = asked
     assert (request.hosts, request.ranks, request.rate, request.communication_share) == (4, 4, rate, share)
-    assert request.models == ("resnet50-x0.02", "resnet20-real")
+    assert request.models == ("resnet50-x0.02", "lstm-x0.01", "resnet20-real")
     assert f"--np 4 {repeat} --model" in told
     assert [system.name for system in chosen] == [
         "stock", "ddp", "sync_optimal", "pipelined", "pipelined_optimal", "communication", "alone",

@@ -15,6 +15,7 @@ from paceline.errors import UserError
         ("resnet50", 161, 25_557_032),
         ("bert-base", 199, 109_482_240),
         ("vgg16", 32, 138_357_544),
+        ("lstm", 10, 51_034_000),
     ],
 )
 def test_tensors_and_parameters_are_the_published_ones(name: str, tensors: int, parameters: int) -> None:
@@ -44,6 +45,7 @@ def test_shapes_of_chosen_tensors() -> None:
     assert shapes(find("resnet20"))["layer2.0.shortcut.conv.weight"] == (32, 16, 1, 1)
     assert shapes(find("bert-base"))["encoder.11.intermediate.weight"] == (3072, 768)
     assert shapes(find("vgg16"))["fc6.weight"] == (4096, 25088)
+    assert shapes(find("lstm"))["lstm.weight_hh.1"] == (6000, 1500)
 
 
 @pytest.mark.parametrize("name", MODELS)
