@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from .keras3_update import communication
 from .keras3_state import broadcast_state, build_optimizer, shared_variables
+from .keras3_update import communication
 from .user_error import UserError
 
 
