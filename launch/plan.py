@@ -69,8 +69,9 @@ def plan_command(
 
     TRACE is what `paceline record` wrote; nothing is run. Prints for each policy when the last gradient would have been
     reduced and how much of that time is exposed, that is, after the backward pass; then what a step would take with
-    synchronous and with pipelined exchange, and which is worth it; then the plan of one policy, a row per message.
-    Costs are fitted to the trace unless --cost or --algorithm gives them. docs/planning.md explains the model.
+    synchronous and with pipelined exchange, and which is worth it; with --algorithm, all collectives side by side; then
+    the plan of one policy, a row per message. Costs are fitted to the trace unless --cost or --algorithm gives them.
+    docs/planning.md explains the model.
     """
     for name, value in (("--cycle-time-ms", cycle_time_ms), ("--coordination-ms", coordination_ms or 0.0)):
         if not 0 <= value < float("inf"):
@@ -78,12 +79,14 @@ def plan_command(
     if not 0 <= threshold_mb < float("inf"):
         raise UserError(f"--threshold-mb {threshold_mb:g} cannot be used.", "Give MiB of at least 0; 0: merge nothing.")
     from paceline.fusion import from_trace, plan_file, planning, policies
-    from paceline.launch import plan_exchange
+    from paceline.launch import plan_collectives, plan_exchange
+    from paceline.timing import collectives
 
     chosen = policies.resolve(policy)  # a wrong name is refused before the trace is read
     recorded = from_trace.load(trace_path)
     measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
     costs, origin = _costs(measured, **cost_flags)
+    network = _network(measured, **cost_flags)
     coordination_s = measured.coordination_s if coordination_ms is None else coordination_ms / 1e3
 
     def make(wanted: policies.Policy) -> Plan:
@@ -113,10 +116,14 @@ def plan_command(
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")
     exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s)
+    compared = []
+    if exchanges is not None and network is not None:
+        compared = collectives.compare(exchanges.recorded.iteration, *network, coordination_s)
     if as_json:
         result = as_values(trace_path, measured, plan, costs, coordination_s)
         result |= {"cycle_s": cycle_time_ms / 1e3, "threshold_bytes": int(threshold_mb * MEGABYTE)}
         result["exchange"] = plan_exchange.as_values(exchanges)
+        result["collectives"] = plan_collectives.as_values(compared)
         click.echo(json.dumps(result))
         return
     out = console.out()
@@ -132,6 +139,8 @@ def plan_command(
         out.print(plan_exchange.exchange_table(exchanges, own_costs))
     for text in plan_exchange.texts(exchanges) if exchanges else (plan_exchange.UNKNOWN,):
         out.print(text, markup=False, soft_wrap=True)
+    if network is not None and compared:
+        out.print(plan_collectives.collectives_table(compared, network[0]))
     out.print(plan_table(measured, plan))
 
 
@@ -168,6 +177,21 @@ def _costs(
         return costs.parse(cost), "as given"
     count = len(measured.samples)
     return costs.fit(measured.samples, measured=curve), f"{FITTED} {count} messages of the trace"
+
+
+def _network(
+    measured: Measurements,
+    algorithm: str | None,
+    ranks: int | None,
+    alpha: float | None,
+    beta: float | None,
+    gamma: float | None,
+    **_: Any,
+) -> tuple[int, float, float, float] | None:
+    """Ranks, alpha, beta and gamma where --algorithm asks for theory, after `_costs` has checked them."""
+    if algorithm is None or alpha is None or beta is None:
+        return None
+    return measured.ranks if ranks is None else ranks, alpha, beta, gamma or 0.0
 
 
 def _cost_text(costs: CostModel) -> str:

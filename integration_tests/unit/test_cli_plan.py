@@ -167,6 +167,16 @@ def test_costs_can_be_given() -> None:
     assert "measured in the trace" not in invoke("trace.json", "--cost", "1,1").stdout
 
 
+def test_collectives_are_listed_where_the_network_is_given() -> None:
+    network = ("--algorithm", "ring", "--ranks", "5", "--alpha", "1e-6", "--beta", "2e-9")
+    shown = invoke("trace.json", *network).stdout
+    assert "Collectives among 5 ranks" in shown and "parameter server" in shown
+    listed = values(*network)["collectives"]
+    assert listed[0]["name"] == "ring" and len(listed) == 6
+    assert listed[0]["communication_s"]["single"] < listed[-1]["communication_s"]["single"]
+    assert values()["collectives"] == [] and "Collectives" not in invoke("trace.json").stdout
+
+
 def test_horovods_own_settings_change_threshold_only() -> None:
     plain = values()
     alone = values("--threshold-mb", "0")

@@ -11,6 +11,7 @@ import pytest
 from integration_tests.unit.test_fusion_from_trace import A_S, B_S, COORDINATION_S, READY_S, SIZES, recorded
 from paceline.errors import UserError
 from paceline.fusion import CostModel, Gradient, costs, from_trace
+from paceline.timing import collectives
 from paceline.timing.iteration import (
     LAYER_WISE,
     POLICIES,
@@ -120,6 +121,27 @@ def test_tensors_of_different_types_travel_apart() -> None:
 def test_every_all_reduce_has_its_cost(algorithm: str) -> None:
     model = costs.of_algorithm(algorithm, 16, ALPHA_S, BETA_S, GAMMA_S)
     assert communication_s(alexnet(model)) == pytest.approx(model.a_s + model.b_s_per_byte * ALEXNET_BYTES)
+
+
+def test_all_collectives_are_compared_on_one_network() -> None:
+    """papers.md 2.3: n beta terms of a ring and a server, start-ups of layers, and what an iteration makes of them."""
+    iteration = layers(0.1, ring(), count=5)
+    found = {one.name: one for one in collectives.compare(iteration, WORKERS, ALPHA_S, BETA_S, GAMMA_S, 1e-3)}
+    assert list(found) == [*costs.ALGORITHMS, collectives.PARAMETER_SERVER]
+    size = 5_000_000
+    sequential_s = {
+        "ring": 6 * ALPHA_S + 0.75 * size * (2 * BETA_S + GAMMA_S),
+        "recursive-doubling": 2 * (ALPHA_S + size * (BETA_S + GAMMA_S)),
+        collectives.PARAMETER_SERVER: 2 * ALPHA_S + 4 * size * (2 * BETA_S + GAMMA_S),
+    }
+    for name, time_s in sequential_s.items():
+        one = found[name]
+        assert one.communication_s["single"] == pytest.approx(time_s + 1e-3)
+        assert one.synchronous_s["single"] == pytest.approx(0.1 + time_s + 1e-3)
+        assert one.pipelined_s["single"] == max(iteration.compute_s, one.communication_s["single"])
+        assert one.unlimited_s == pytest.approx((0.1 + time_s + 1e-3) / 2)
+        assert one.communication_s["none"] > one.communication_s["single"] + 4e-3 - 1e-9
+    assert found["ring"].synchronous_s["none"] < found["ring"].synchronous_s["single"]
 
 
 def test_parameter_server_is_slower_with_every_worker() -> None:
