@@ -56,7 +56,7 @@ def DistributedOptimizer(
         scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
         fusion: how gradients are merged into messages (docs/fusion.md), for all operations of this process; None: as
             PACELINE_FUSION says.
-        exchange: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps, ...): updates use gradients of k - 1 steps ago, which
+        exchange: "sync", "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which
             travel while later ones are computed (docs/pipelined.md); the same on all ranks. None: as PACELINE_EXCHANGE
             says. The result then also has drain(), in_flight() and load_in_flight(state).
 

@@ -68,7 +68,7 @@ def DistributedOptimizer(
     - `fusion`: how gradients are merged into messages: "optimal", "mgwfbp", "single", "none", "threshold" (Horovod's
       own) or a policy of your own (docs/fusion.md); the same on all ranks. It holds for all operations of this process
       and goes before PACELINE_FUSION. None: what that variable says.
-    - `exchange`: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps, ...): updates use gradients of k - 1 steps ago, which
+    - `exchange`: "sync", "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which
       travel while later ones are computed (docs/pipelined.md); the same on all ranks. None: as PACELINE_EXCHANGE says.
 
     Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
