@@ -32,6 +32,44 @@ CollectiveKind KindOf(common::Response::ResponseType type) {
   }
 }
 
+// Every tensor by itself, as below: what is merged is up to Horovod and to plans.
+common::Status Partial(common::ProcessSet& process_set, const std::vector<std::shared_ptr<common::Tensor>>& tensors,
+                       const std::vector<std::shared_ptr<common::Tensor>>& outputs,
+                       const std::vector<std::string>& names, int device,
+                       std::vector<common::StatusCallback>& callbacks, Reducing reducing) {
+  auto& runtime = GetRuntime();
+  if (reducing.op == common::ReduceOp::AVERAGE) {  // by the number of all ranks, whoever contributes
+    reducing.op = common::ReduceOp::SUM;
+    reducing.postscale /= process_set.controller->GetSize();
+  }
+  for (size_t n = 0; n < tensors.size(); ++n) {
+    const auto mark = PartialMarkOf(names[n]);
+    auto status = common::Status::OK();
+    if (!process_set.IsCurrentProcessIncluded()) {
+      status = common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
+                                               ": this rank is not a member of the process set.");
+    } else if (device != CPU_DEVICE_ID) {
+      status = common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
+                                               ": expected a tensor in host memory, found one on GPU " +
+                                               std::to_string(device) + ".");
+    } else {
+      const auto channel = runtime.partials.Of(mark, reducing.process_set_id, process_set.controller->GetSize());
+      status = channel != nullptr
+                   ? channel->Call(process_set, mark, reducing, tensors[n], outputs[n], callbacks[n])
+                   : common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
+                                                     ": expected the quorum, max_lag and missed of the calls before, "
+                                                     "found others. Keep to one choice for each name.");
+    }
+    if (!status.ok() && n == 0) {
+      return status;
+    }
+    if (!status.ok()) {
+      callbacks[n](status);
+    }
+  }
+  return common::Status::OK();
+}
+
 // Every tensor by itself: what Horovod's groups are for, going together, is the merging plan's business here.
 common::Status Pipelined(const std::vector<std::shared_ptr<common::Tensor>>& tensors,
                          const std::vector<std::shared_ptr<common::Tensor>>& outputs,
@@ -57,7 +95,7 @@ common::Status Pipelined(const std::vector<std::shared_ptr<common::Tensor>>& ten
 
 }  // namespace
 
-bool Enqueue(common::ProcessSet&, std::vector<std::shared_ptr<common::OpContext>>&,
+bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common::OpContext>>&,
              std::vector<std::shared_ptr<common::Tensor>>& tensors,
              std::vector<std::shared_ptr<common::Tensor>>& outputs, std::vector<common::ReadyEventList>&,
              std::vector<std::string>& names, int device, std::vector<common::StatusCallback>& callbacks,
@@ -69,6 +107,24 @@ bool Enqueue(common::ProcessSet&, std::vector<std::shared_ptr<common::OpContext>
     return true;
   }
   auto& runtime = GetRuntime();
+  if (PartialMarkOf(names[0]).partial) {
+    const auto now_ns = Nanoseconds(Clock::now());
+    for (size_t n = 0; runtime.recorder.recording() && n < tensors.size(); ++n) {
+      runtime.recorder.Arrived({PartialMarkOf(names[n]).unmarked, static_cast<int64_t>(tensors[n]->size()),
+                                static_cast<int32_t>(tensors[n]->dtype()), process_set_id},
+                               now_ns);
+    }
+    status = Partial(process_set, tensors, outputs, names, device, callbacks,
+                     {reduce_op, prescale_factor, postscale_factor, process_set_id});
+    return true;
+  }
+  for (const auto& name : names) {
+    if (runtime.partials.Find(name, process_set_id) != nullptr) {
+      status = common::Status::InvalidArgument("Allreduce of " + name +
+                                               ": the calls of this name before were partial. Give it another name.");
+      return true;
+    }
+  }
   const auto merger = runtime.mergers.Watching(process_set_id);
   const bool recording = runtime.recorder.recording();
   if (!recording && merger == nullptr) {
@@ -89,23 +145,35 @@ bool Enqueue(common::ProcessSet&, std::vector<std::shared_ptr<common::OpContext>
 }
 
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+  GetRuntime().partials.Popped(process_set, messages);
   GetRuntime().mergers.current().Popped(process_set, messages);
 }
 
 bool Ready(const common::Request& request, int count, int, bool ready) {
-  return IsCall(request.tensor_name()) ? count == 1 : ready;
+  if (IsCall(request.tensor_name())) {
+    return count == 1;
+  }
+  auto& runtime = GetRuntime();
+  return !runtime.partials.Counts(request, runtime.mergers.current().size()) && ready;
 }
+
+bool Noted(const common::Request& request) { return GetRuntime().partials.Noted(request); }
+
+std::vector<std::string> Counted() { return GetRuntime().partials.Counted(); }
 
 void Fuse(common::Controller& controller, std::deque<common::Response>& responses,
           common::ResponseList& response_list) {
+  GetRuntime().partials.Fuse(controller, responses, response_list);
   GetRuntime().mergers.current().Fuse(controller, responses, response_list);
 }
 
 bool Cacheable(const common::Response& response) {
-  return response.tensor_names().empty() || !IsCall(response.tensor_names()[0]);
+  return response.tensor_names().empty() ||
+         !(IsCall(response.tensor_names()[0]) || GetRuntime().partials.Has(response));
 }
 
 void Entries(const common::Response& response, common::ProcessSet& process_set) {
+  GetRuntime().partials.Entries(response, process_set);
   GetRuntime().mergers.current().Entries(response, process_set);
 }
 
@@ -116,11 +184,12 @@ void Performed(common::ProcessSet& process_set, const common::Response& response
   const auto type = response.response_type();
   const auto start_ns = Nanoseconds(start);
   const auto end_ns = Nanoseconds(Clock::now());
+  runtime.partials.Performed(response);
   runtime.mergers.current().Performed(process_set, response, entries, status, start_ns, end_ns);
   if (type == common::Response::JOIN) {
     runtime.automatic_names.Meet();
   }
-  if (!Cacheable(response)) {
+  if (!response.tensor_names().empty() && IsCall(response.tensor_names()[0])) {
     return;  // calls are not the user's messages
   }
   int64_t bytes = 0;
@@ -139,6 +208,7 @@ void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, i
   if (process_set.IsCurrentProcessIncluded()) {
     auto& runtime = GetRuntime();
     runtime.recorder.Coordinated();
+    runtime.partials.Cycle(process_set_id);
     runtime.mergers.Cycle(state, process_set, process_set_id);
   }
 }

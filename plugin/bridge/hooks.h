@@ -44,6 +44,12 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
 // verdict is `ready`; returns the verdict to act on.
 bool Ready(const common::Request& request, int count, int needed, bool ready);
 
+// noted: on the coordinator, before a request is counted. True: it was a message to Paceline and is no request.
+bool Noted(const common::Request& request);
+
+// counted: on the coordinator, after all requests of this round were counted; names that are ready by Paceline's rules.
+std::vector<std::string> Counted();
+
 // fuse: responses that are about to be merged; those moved to `response_list` here are left out of Horovod's merging.
 void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& response_list);
 

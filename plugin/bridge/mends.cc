@@ -24,6 +24,7 @@ void Initializing() {
   GetRuntime().automatic_names.Reset();
   GetRuntime().mergers.Reset();
   GetRuntime().channels.Reset();
+  GetRuntime().partials.Reset();
   std::lock_guard<std::mutex> lock(connect_error_mutex);
   ConnectError().clear();
 }

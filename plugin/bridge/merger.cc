@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "bridge/packing.h"
 #include "bridge/runtime.h"
 #include "horovod/common/logging.h"
 
@@ -16,21 +17,6 @@ namespace {
 using ::paceline::core::MergePlan;
 using ::paceline::core::Message;
 using ::paceline::core::ReducedTensor;
-
-// In a buffer on a GPU every tensor begins at a multiple of this.
-constexpr int64_t kPadding_bytes = 16;
-
-int64_t Padded(int64_t bytes) { return (bytes + kPadding_bytes - 1) / kPadding_bytes * kPadding_bytes; }
-
-int64_t BytesOf(const common::Response& response, size_t tensor) {
-  return response.tensor_sizes()[tensor] * static_cast<int64_t>(common::DataType_Size(response.tensor_type()));
-}
-
-bool OneMessage(const common::Response& one, const common::Response& other) {
-  return one.devices() == other.devices() && one.tensor_type() == other.tensor_type() &&
-         one.reduce_op() == other.reduce_op() && one.prescale_factor() == other.prescale_factor() &&
-         one.postscale_factor() == other.postscale_factor();
-}
 
 double Inverse(double value) { return value > 0 ? 1 / value : 0; }
 
@@ -164,29 +150,6 @@ void Merger::Popped(common::ProcessSet& process_set, std::deque<common::Request>
 // --- hook fuse
 // --------------------------------------------------------------------------------------------------------
 
-void Merger::Add(common::ResponseList& list, common::Controller& controller,
-                 std::vector<common::Response> group) const {
-  const int64_t limit_bytes = controller.TensorFusionThresholdBytes();
-  std::vector<bool> added(group.size(), false);
-  for (size_t first = 0; first < group.size(); ++first) {
-    if (added[first]) {
-      continue;
-    }
-    common::Response message = group[first];
-    int64_t bytes = Padded(BytesOf(message, 0));
-    for (size_t next = first + 1; next < group.size(); ++next) {
-      const int64_t more_bytes = Padded(BytesOf(group[next], 0));
-      if (!added[next] && OneMessage(message, group[next]) && bytes + more_bytes <= limit_bytes) {
-        message.add_tensor_name(group[next].tensor_names()[0]);
-        message.add_tensor_size(group[next].tensor_sizes()[0]);
-        bytes += more_bytes;
-        added[next] = true;
-      }
-    }
-    list.add_response(std::move(message));
-  }
-}
-
 void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list) {
   std::deque<common::Response> rest;
   std::vector<std::pair<int64_t, common::Response>> planned;  // with the number of the group
@@ -221,7 +184,7 @@ void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& 
       for (; n < all.size() && all[n].first == number; ++n) {
         group.push_back(std::move(all[n].second));
       }
-      Add(list, controller, std::move(group));
+      Pack(list, controller, std::move(group));
     }
   };
   add_all(calls);
@@ -412,7 +375,7 @@ void Merger::Follow(MergePlan plan) {
     const auto tensors = monitor_.tensors();
     for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
       if (group_of_[t] >= 0) {
-        group_bytes[static_cast<size_t>(group_of_[t])] += Padded(tensors[t].bytes);
+        group_bytes[static_cast<size_t>(group_of_[t])] += PaddedBytes(tensors[t].bytes);
       }
     }
     int64_t needed_bytes = own_threshold_bytes_;

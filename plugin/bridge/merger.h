@@ -109,7 +109,6 @@ class Merger {
                 int64_t duration_ns);
   void Agree(const std::vector<double>& asked);
   void Follow(::paceline::core::MergePlan plan);
-  void Add(common::ResponseList& list, common::Controller& controller, std::vector<common::Response> group) const;
 
   const int32_t process_set_id_;
   const std::weak_ptr<common::Controller> controller_;

@@ -19,11 +19,6 @@ constexpr const char* kMark = "paceline.k";  // then K, then a point
 // K beyond this is a fault: so many gradients of every parameter would be kept.
 constexpr int32_t kMostK = 64;
 
-uint8_t* BytesOf(common::Tensor& tensor) {
-  // Horovod's tensors give their memory as constant also where results go.
-  return static_cast<uint8_t*>(const_cast<void*>(tensor.data()));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-}
-
 // a and b change places.
 void Swap(uint8_t* a, uint8_t* b, size_t bytes) {
   std::array<uint8_t, 16384> block;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bridge/host_tensor.h"
+#include "bridge/reducing.h"
 #include "core/pipeline.h"
 #include "horovod/common/common.h"
 
@@ -26,13 +27,6 @@ struct Mark {
   std::string unmarked;  // the name without the mark
 };
 Mark MarkOf(const std::string& name);
-
-// How a tensor is reduced.
-struct Reducing {
-  common::ReduceOp op = common::ReduceOp::SUM;
-  double prescale = 1, postscale = 1;
-  int32_t process_set_id = 0;
-};
 
 // What one rank has in flight under one name.
 class Channel : public std::enable_shared_from_this<Channel> {

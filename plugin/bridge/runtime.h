@@ -4,6 +4,7 @@
 #define PACELINE_BRIDGE_RUNTIME_H
 
 #include "bridge/mergers.h"
+#include "bridge/partials.h"
 #include "bridge/pipelined.h"
 #include "core/automatic_names.h"
 #include "core/recorder.h"
@@ -16,6 +17,7 @@ struct Runtime {
   ::paceline::core::AutomaticNames automatic_names;
   Mergers mergers;
   Channels channels;
+  Partials partials;
 };
 
 // Never destroyed: Horovod's background thread may outlive static destructors.

@@ -46,6 +46,31 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             f"ready_to_reduce = {_CALL}Ready(msg, count, size_ - joined_size, ready_to_reduce);",
         ),
     ),
+    "noted": (
+        Edit(
+            _CONTROLLER,
+            "bool reduce = IncrementTensorCount(message, process_set.joined_size);",
+            "before",
+            f"if ({_CALL}Noted(message)) {{\n  continue;\n}}",
+        ),
+        Edit(
+            _CONTROLLER,
+            "auto& received_name = received_message.tensor_name();",
+            "after",
+            f"if ({_CALL}Noted(received_message)) {{\n  continue;\n}}",
+        ),
+    ),
+    "counted": (
+        Edit(
+            _CONTROLLER,
+            "// Check if tensors from previous ticks are ready to reduce after Joins.",
+            "before",
+            f"for (const auto& name : {_CALL}Counted()) {{\n"
+            "  timeline_.NegotiateEnd(name);\n"
+            "  ready_to_reduce.push_back(name);\n"
+            "}",
+        ),
+    ),
     "fuse": (
         Edit(
             _CONTROLLER,

@@ -1,0 +1,25 @@
+// Several tensors in one message.
+
+#ifndef PACELINE_BRIDGE_PACKING_H
+#define PACELINE_BRIDGE_PACKING_H
+
+#include <cstdint>
+#include <vector>
+
+#include "horovod/common/controller.h"
+#include "horovod/common/message.h"
+
+namespace horovod {
+namespace paceline {
+
+// What `bytes` of a tensor take in the buffer of a message.
+int64_t PaddedBytes(int64_t bytes);
+int64_t BytesOf(const common::Response& response, size_t tensor);
+
+// Adds `group`, responses of one tensor each, to `list`, as few messages as types and the fusion threshold allow.
+void Pack(common::ResponseList& list, common::Controller& controller, std::vector<common::Response> group);
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_PACKING_H

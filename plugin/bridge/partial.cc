@@ -1,0 +1,295 @@
+#include "bridge/partial.h"
+
+#include <cmath>
+#include <cstring>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "bridge/accumulate.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+using ::paceline::core::RoundState;
+
+constexpr const char* kMark = "paceline.partial.";
+constexpr const char* kNote = "paceline.note.";
+// A vote carries its news and the round in one field that allreduces leave free.
+constexpr int32_t kNews = 8;
+constexpr int64_t kRounds = int64_t{1} << 27;
+
+std::string Describe(common::DataType dtype, const common::TensorShape& shape) {
+  return common::DataType_Name(dtype) + " " + shape.DebugString();
+}
+
+}  // namespace
+
+PartialMark PartialMarkOf(const std::string& name) {
+  PartialMark mark;
+  const size_t begin = name.find(kMark);
+  if (begin == std::string::npos) {
+    return mark;
+  }
+  std::istringstream text(name.substr(begin + std::strlen(kMark)));
+  char dot = 0;
+  std::string flags;
+  if (!(text >> mark.rule.count >> dot >> mark.rule.seed >> dot >> mark.rule.max_lag >> dot) ||
+      !std::getline(text, flags, '.') || flags.empty() || mark.rule.count < 0 || mark.rule.max_lag < 0) {
+    return {};
+  }
+  mark.partial = true;
+  mark.latest = flags[0] == 'l';
+  mark.counted = flags.find('c') != std::string::npos;
+  mark.flush = flags.find('f') != std::string::npos;
+  mark.unmarked = name.substr(0, begin) + name.substr(begin + std::strlen(kMark) + static_cast<size_t>(text.tellg()));
+  return mark;
+}
+
+bool IsNote(const std::string& name) { return name.compare(0, std::strlen(kNote), kNote) == 0; }
+std::string NotedName(const std::string& name) { return name.substr(std::strlen(kNote)); }
+
+PartialNews NewsOf(const common::Request& request) { return static_cast<PartialNews>(request.root_rank() % kNews); }
+
+PartialChannel::PartialChannel(PartialMark mark, int32_t process_set_id, int32_t size)
+    : mark_(std::move(mark)), process_set_id_(process_set_id), size_(size) {}
+
+common::Status PartialChannel::Fits(const common::Tensor& tensor, const Reducing& reducing) const {
+  if (reducing.op != common::ReduceOp::SUM) {
+    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
+                                           ": expected op Sum or Average, found another. Late contributions are added "
+                                           "up, which has no meaning for minima, maxima, products and Adasum.");
+  }
+  if (!CanAdd(tensor.dtype())) {
+    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked + ": tensors of type " +
+                                           common::DataType_Name(tensor.dtype()) + " cannot be added up.");
+  }
+  if (send_ != nullptr && (dtype_ != tensor.dtype() || shape_ != tensor.shape())) {
+    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked + ": expected " +
+                                           Describe(dtype_, shape_) + " as in the rounds before, found " +
+                                           Describe(tensor.dtype(), tensor.shape()) +
+                                           ". Give a tensor of another shape or type another name.");
+  }
+  return common::Status::OK();
+}
+
+common::Status PartialChannel::Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
+                                    const std::shared_ptr<common::Tensor>& tensor,
+                                    const std::shared_ptr<common::Tensor>& output, common::StatusCallback callback) {
+  const int32_t rank = process_set.controller->GetRank();
+  std::unique_lock<std::mutex> entering(entering_);
+  RoundState::Reply reply;
+  common::Request request;
+  bool under_way = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failed_.ok()) {
+      return failed_;
+    }
+    if (state_.waiting()) {
+      return common::DUPLICATE_NAME_ERROR;
+    }
+    const auto fits = Fits(*tensor, reducing);
+    if (!fits.ok()) {
+      return fits;
+    }
+    if (send_ == nullptr) {
+      dtype_ = tensor->dtype();
+      shape_ = tensor->shape();
+      element_bytes_ = static_cast<size_t>(common::DataType_Size(dtype_));
+      for (auto* buffer : {&send_, &travelling_, &missed_}) {
+        *buffer = std::make_shared<HostTensor>(dtype_, shape_.num_elements() + kExtra);
+      }
+    }
+    reducing_ = reducing;
+    if (mark.flush) {
+      // Horovod's table has that round's entry, or had it: when it is performed, there will be another for the flush.
+      under_way = state_.begun() > state_.executed();
+      state_.Flush();
+      reply.kind = RoundState::Reply::Kind::kVote;
+      request = Vote(PartialNews::kFlush, rank);
+    } else {
+      Add(dtype_, send_->bytes(), static_cast<const uint8_t*>(tensor->data()), bytes());
+      reply = state_.Call();
+      request = reply.kind == RoundState::Reply::Kind::kVote ? Vote(PartialNews::kVote, rank)
+                                                             : Note(PartialNews::kArrived, reply.round, rank);
+    }
+    if (reply.kind == RoundState::Reply::Kind::kAnswered) {
+      Answer(*output);
+    } else {
+      waiting_ = {output, std::move(callback)};
+    }
+  }
+  auto& queue = process_set.tensor_queue;
+  queue_ = &queue;
+  if (reply.kind == RoundState::Reply::Kind::kVote && !under_way) {
+    return Enter(queue, std::move(request));
+  }
+  queue.PushMessageToQueue(request);
+  entering.unlock();
+  if (reply.kind == RoundState::Reply::Kind::kAnswered) {
+    callback(common::Status::OK());
+  }
+  return common::Status::OK();
+}
+
+// Under entering_.
+common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request request) {
+  common::TensorTableEntry entry;
+  entry.tensor_name = mark_.unmarked;
+  entry.context = HostContext();
+  entry.device = CPU_DEVICE_ID;
+  entry.process_set_id = process_set_id_;
+  const auto self = shared_from_this();
+  entry.callback = [self](const common::Status& status) { self->Performed(status); };
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    entry.tensor = travelling_;
+    entry.output = travelling_;
+    queued_ = true;
+  }
+  const auto status = queue.AddToTensorQueue(entry, request);
+  if (!status.ok()) {  // only for a first call: later the name is known to be partial
+    std::lock_guard<std::mutex> lock(mutex_);
+    queued_ = false;
+    failed_ = common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
+                                              ": the same name is in use by an allreduce that is not partial. Give "
+                                              "them different names.");
+    waiting_ = {};
+    state_.Fail();
+    return failed_;
+  }
+  return status;
+}
+
+// Horovod's table takes no entry without a message. This one is dropped when it is popped.
+common::Request PartialChannel::Nothing() const {
+  common::Request request;
+  request.set_tensor_name(mark_.unmarked);
+  return request;
+}
+
+common::Request PartialChannel::Vote(PartialNews news, int32_t rank) const {
+  common::Request request;
+  request.set_request_type(common::Request::ALLREDUCE);
+  request.set_request_rank(rank);
+  request.set_tensor_name(mark_.unmarked);
+  request.set_tensor_type(dtype_);
+  request.set_device(CPU_DEVICE_ID);
+  request.set_group_id(NULL_GROUP_ID);
+  request.set_prescale_factor(reducing_.prescale);
+  request.set_postscale_factor(reducing_.postscale);
+  request.set_reduce_op(common::ReduceOp::SUM);
+  request.set_root_rank(static_cast<int32_t>(news) + kNews * static_cast<int32_t>(state_.executed() % kRounds));
+  request.add_tensor_shape(shape_.num_elements() + kExtra);
+  return request;
+}
+
+common::Request PartialChannel::Note(PartialNews news, int64_t round, int32_t rank) const {
+  common::Request request;
+  request.set_request_type(common::Request::ALLREDUCE);
+  request.set_request_rank(rank);
+  request.set_tensor_name(kNote + mark_.unmarked);
+  request.set_device(CPU_DEVICE_ID);
+  request.set_group_id(NULL_GROUP_ID);
+  request.set_root_rank(static_cast<int32_t>(news));
+  request.add_tensor_shape(round);
+  return request;
+}
+
+bool PartialChannel::Stale(const common::Request& message) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  switch (NewsOf(message)) {
+    case PartialNews::kVote:
+      return message.root_rank() / kNews != state_.executed() % kRounds || state_.Stale(state_.executed());
+    case PartialNews::kFlush:
+      return state_.phase() != RoundState::Phase::kFlushing;
+    case PartialNews::kArrived:
+      return message.tensor_shape()[0] < state_.executed();
+    default:
+      // Also what Horovod queues beside the entry of a rank that did not vote.
+      return !IsNote(message.tensor_name());
+  }
+}
+
+void PartialChannel::Begin(common::TensorQueue& queue) {
+  std::lock_guard<std::mutex> entering(entering_);
+  bool enter = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto departure = state_.Begin();
+    // Not swapped: Horovod's table knows what travels by its address.
+    std::memcpy(travelling_->bytes(), send_->bytes(), bytes());
+    std::memset(send_->bytes(), 0, static_cast<size_t>(send_->size()));
+    const auto extra = static_cast<size_t>(shape_.num_elements());
+    SetElement(dtype_, travelling_->bytes(), extra + kFresh, departure.fresh ? 1 : 0);
+    SetElement(dtype_, travelling_->bytes(), extra + kFlushes, departure.flushing ? 1 : 0);
+    enter = !queued_;
+  }
+  if (enter) {
+    Enter(queue, Nothing());
+  }
+}
+
+void PartialChannel::Answer(common::Tensor& output) {
+  uint8_t* out = BytesOf(output);
+  std::memcpy(out, missed_->bytes(), bytes());
+  if (mark_.counted) {
+    SetElement(dtype_, out, static_cast<size_t>(shape_.num_elements()) - 1, static_cast<double>(fresh_));
+  }
+  missed_any_ = false;
+  fresh_ = 0;
+}
+
+void PartialChannel::Performed(const common::Status& status) {
+  common::StatusCallback callback;
+  bool waits = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    queued_ = false;
+    if (!status.ok()) {
+      failed_ = status;
+      state_.Fail();
+      callback = std::move(waiting_.callback);
+      waiting_ = {};
+    } else {
+      const auto extra = static_cast<size_t>(shape_.num_elements());
+      const double factor = reducing_.prescale * reducing_.postscale;
+      const auto sum = [&](int64_t element) {
+        return std::llround(Element(dtype_, travelling_->bytes(), extra + static_cast<size_t>(element)) / factor);
+      };
+      if (mark_.latest || !missed_any_) {
+        std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
+        fresh_ = sum(kFresh);
+      } else {
+        Add(dtype_, missed_->bytes(), travelling_->bytes(), bytes());
+        fresh_ += sum(kFresh);
+      }
+      missed_any_ = true;
+      if (state_.End(sum(kFlushes) == size_) > 0) {
+        Answer(*waiting_.output);
+        callback = std::move(waiting_.callback);
+        waiting_ = {};
+      }
+      waits = state_.waiting();
+    }
+  }
+  if (callback) {
+    callback(status);
+  }
+  if (waits) {
+    // A flush goes on waiting. Horovod tells those who have an entry when it fails or shuts down.
+    std::lock_guard<std::mutex> entering(entering_);
+    Enter(*queue_, Nothing());
+  }
+}
+
+RoundState::Counters PartialChannel::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return state_.counters();
+}
+
+}  // namespace paceline
+}  // namespace horovod

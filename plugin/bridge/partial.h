@@ -1,0 +1,116 @@
+// Partial collectives (eager-SGD): allreduce calls that do not wait for ranks that are late.
+
+#ifndef PACELINE_BRIDGE_PARTIAL_H
+#define PACELINE_BRIDGE_PARTIAL_H
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "bridge/host_tensor.h"
+#include "bridge/reducing.h"
+#include "core/round_state.h"
+#include "core/votes.h"
+#include "horovod/common/common.h"
+#include "horovod/common/controller.h"
+#include "horovod/common/message.h"
+#include "horovod/common/process_set.h"
+#include "horovod/common/tensor_queue.h"
+
+namespace horovod {
+namespace paceline {
+
+// A call is partial if its name has the mark in it that the adapters put there:
+//
+//   paceline.partial.COUNT.SEED.MAX_LAG.FLAGS.     the first three as in core/votes.h: QuorumRule
+//
+// FLAGS: s, a late call is answered with the sum of all results it missed, or l, with the latest; then c, the last
+// element of the answer is the number of fresh contributions in it, and that of the contribution means nothing;
+// then f, the call flushes and contributes nothing. What travels has the name without the mark.
+struct PartialMark {
+  bool partial = false;
+  ::paceline::core::QuorumRule rule;
+  bool latest = false, counted = false, flush = false;
+  std::string unmarked;
+};
+PartialMark PartialMarkOf(const std::string& name);
+
+// A note is a request that Horovod does not see: the coordinator takes it out. Its name has the tensor's name in it.
+bool IsNote(const std::string& name);
+std::string NotedName(const std::string& name);
+
+// What a rank tells the coordinator about its part in a name.
+enum class PartialNews : int32_t { kVote = 1, kFlush = 2, kArrived = 3, kAbsent = 4, kPresent = 5 };
+// Of a vote (or flush) or a note.
+PartialNews NewsOf(const common::Request& request);
+
+// One name on one rank: the send buffer, the results that no call was answered with, and the call that waits.
+class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
+ public:
+  PartialChannel(PartialMark mark, int32_t process_set_id, int32_t size);
+
+  // A call: `output` will hold the answer when `callback` is called, here or in the background thread. An error if the
+  // call cannot be accepted; the callback is then not called.
+  common::Status Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
+                      const std::shared_ptr<common::Tensor>& tensor, const std::shared_ptr<common::Tensor>& output,
+                      common::StatusCallback callback);
+
+  // Background thread: whether a vote or note popped from the queue is about a round that has run.
+  bool Stale(const common::Request& message) const;
+  // Background thread: a round begins. What travels is ready, and `queue` has an entry for it.
+  void Begin(common::TensorQueue& queue);
+  // A note of this rank to the coordinator.
+  common::Request Note(PartialNews news, int64_t round, int32_t rank) const;
+
+  ::paceline::core::RoundState::Counters counters() const;
+  const PartialMark& mark() const { return mark_; }
+  // Background thread: the coordinator has been told that this rank makes no calls for now.
+  bool told_absent = false;
+
+ private:
+  // Elements behind the user's in what travels: whether the contribution is fresh, and whether the rank flushes.
+  static constexpr int64_t kFresh = 0, kFlushes = 1, kExtra = 2;
+
+  struct Waiting {
+    std::shared_ptr<common::Tensor> output;
+    common::StatusCallback callback;
+  };
+
+  common::Status Fits(const common::Tensor& tensor, const Reducing& reducing) const;
+  // Under entering_: what travels goes into Horovod's table.
+  common::Status Enter(common::TensorQueue& queue, common::Request request);
+  common::Request Nothing() const;
+  common::Request Vote(PartialNews news, int32_t rank) const;
+  void Performed(const common::Status& status);
+  // Under the lock: what was missed goes to `output`, and nothing is missed any more.
+  void Answer(common::Tensor& output);
+  size_t bytes() const { return static_cast<size_t>(shape_.num_elements()) * element_bytes_; }
+
+  const PartialMark mark_;
+  const int32_t process_set_id_;
+  const int32_t size_;  // of the process set
+
+  // Protects the order of entries in Horovod's table. Taken before Horovod's lock of that table, which is taken before
+  // mutex_: a call that fails is told while Horovod holds its lock.
+  std::mutex entering_;
+  common::TensorQueue* queue_ = nullptr;  // of the world in which calls are made
+  mutable std::mutex mutex_;              // protects everything below
+  ::paceline::core::RoundState state_;
+  Reducing reducing_;
+  common::DataType dtype_ = common::DataType::HOROVOD_FLOAT32;
+  common::TensorShape shape_;
+  size_t element_bytes_ = 0;
+  std::shared_ptr<HostTensor> send_, travelling_;
+  std::shared_ptr<HostTensor> missed_;  // sum of the results that no call was answered with, or the latest
+  bool missed_any_ = false;
+  int64_t fresh_ = 0;    // contributions in `missed_`
+  bool queued_ = false;  // Horovod's table has an entry of this name
+  Waiting waiting_;
+  common::Status failed_ = common::Status::OK();
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_PARTIAL_H
