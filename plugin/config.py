@@ -105,12 +105,12 @@ def _text(text: str) -> str:
     return text.strip()
 
 
-EXCHANGES = ("sync", "pipelined")
+EXCHANGES = ("sync", "pipelined", "solo", "majority")
 
 
 def _exchange(text: str) -> str:
     if text.strip() not in EXCHANGES:
-        raise ValueError(f"must be {' or '.join(EXCHANGES)}")
+        raise ValueError(f"must be one of {', '.join(EXCHANGES)}")
     return text.strip()
 
 
@@ -163,8 +163,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "exchange", _exchange, "exchange", "", "sync",
-        "when gradients are used: sync (in the step they belong to) or pipelined (one step later, while the next "
-        "ones are computed)", "run",
+        "when gradients are used, and whose: sync (in their step), pipelined (one step later, while the next ones are "
+        "computed), majority or solo (in their step without waiting for late ranks, once half or one of the ranks have "
+        "come)", "run",
     ),
     Option(
         "pipeline_k", _positive, "whole number", "", 2,
@@ -183,6 +184,14 @@ OPTIONS: tuple[Option, ...] = (
         "pipeline_correction", _share, "number", "", 0.0,
         "compute gradients at the weights expected when they will be used: what is left of an old change of the "
         "weights after K - 1 updates, such as 0.1; 0: off", "run",
+    ),
+    Option(
+        "partial_max_lag", _count, "whole number", "rounds", 0,
+        "of exchanges that do not wait: wait for a rank that has not come for this many rounds; 0: never", "run",
+    ),
+    Option(
+        "partial_sync_every", _count, "whole number", "updates", 0,
+        "of exchanges that do not wait: average the models of all ranks after this many updates; 0: never", "run",
     ),
     Option(
         "gate_timeout_ms", _positive, "whole number", "ms", 500,

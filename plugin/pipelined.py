@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from paceline.attach import DTYPES
-from paceline.config import EXCHANGES, nearest, read
 from paceline.errors import UserError
 
 MOST_K = 64  # bridge/pipelined.cc: kMostK
@@ -25,10 +24,6 @@ MEET_LIMIT_S = 60.0
 SETTLE_LIMIT_S = 300.0
 _ERROR_BYTES = 4096
 _MOST_DIMS = 16
-
-
-# The numbers of Pipelined.agreement.
-AGREED = "K, warm-up steps, anneal steps and correction (in millionths)"
 
 
 @dataclass(frozen=True)
@@ -72,38 +67,6 @@ class Pipelined:
     def helps(self) -> bool:
         """Whether something is done about that age."""
         return self.delay > 0 and (self.anneal_steps > 0 or self.correction > 0)
-
-    @property
-    def agreement(self) -> tuple[int, ...]:
-        """What must be the same on all ranks, in whole numbers; `AGREED` says what they are."""
-        return self.k, self.warmup_steps, self.anneal_steps, round(self.correction * 1e6)
-
-
-def resolve(exchange: str | Pipelined | None) -> Pipelined:
-    """What a wrapper's argument `exchange` means; "sync" is K = 1. None: what the variables say.
-
-    Raises UserError for what is no exchange.
-    """
-    if exchange is None:
-        settings = read()
-        if settings.exchange == "sync":
-            return Pipelined(k=1)
-        return Pipelined(
-            settings.pipeline_k,
-            settings.pipeline_warmup_steps,
-            settings.pipeline_anneal_steps,
-            settings.pipeline_correction,
-        )
-    if isinstance(exchange, Pipelined):
-        return exchange
-    if exchange == "sync":
-        return Pipelined(k=1)
-    if exchange == "pipelined":
-        return Pipelined()
-    raise UserError(
-        f"exchange={exchange!r} is not known.",
-        f"Use 'sync', 'pipelined' or hvd.Pipelined(k=2, warmup_steps=0). {nearest(str(exchange), list(EXCHANGES))}",
-    )
 
 
 def marked(name: str, k: int) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.pipelined import AGREED, InFlight, Pipelined, marked
+from paceline.exchange import AGREED, agreement
+from paceline.pipelined import InFlight, Pipelined, marked
 
 # One update: results by the variable's place in the optimizer's (or tape's) list.
 Results = dict[int, np.ndarray[Any, Any]]
@@ -89,7 +90,7 @@ class UpdatesInFlight(ABC):
                 "Give every update gradients of the same variables in the same groups, or drain() on all ranks first.",
             )
         if not self._channels:
-            self._meet("exchange", list(self.pipelined.agreement), AGREED)
+            self._meet("exchange", list(agreement(self.pipelined, self._settings.process_set.size())), AGREED)
         self._places, self._channels = tuple(places), channels
 
     @property

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.exchange_stats import ExchangeStats as ExchangeStats
+from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.keras import callbacks as callbacks
@@ -22,14 +24,18 @@ from paceline.keras.operations import reducescatter as reducescatter
 from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
+from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
 
 fusion_report = reporter(keras.backend.backend())
+exchange_stats = reader(keras.backend.backend())
 
 _OURS = [
     "DistributedOptimizer",
+    "ExchangeStats",
     "FusionReport",
     "PartialDistributedOptimizer",
+    "Partial",
     "Pipelined",
     "allgather",
     "allreduce",
@@ -38,6 +44,7 @@ _OURS = [
     "broadcast_variables",
     "callbacks",
     "elastic",
+    "exchange_stats",
     "fusion_report",
     "load_model",
     "reducescatter",

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.exchange import Exchange, resolve
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
 from paceline.keras.pipelined import exchange_of
-from paceline.pipelined import Pipelined, resolve
 
 
 def DistributedOptimizer(
@@ -29,7 +29,7 @@ def DistributedOptimizer(
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
     fusion: Any = None,
-    exchange: str | Pipelined | None = None,
+    exchange: str | Exchange | None = None,
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -56,9 +56,10 @@ def DistributedOptimizer(
         scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
         fusion: how gradients are merged into messages (docs/fusion.md), for all operations of this process; None: as
             PACELINE_FUSION says.
-        exchange: "sync", "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which
-            travel while later ones are computed (docs/pipelined.md); the same on all ranks. None: as PACELINE_EXCHANGE
-            says. The result then also has drain(), in_flight() and load_in_flight(state).
+        exchange: "sync"; "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which travel
+            while later ones are computed (docs/pipelined.md); "majority", "solo" or hvd.Partial(...): updates do not
+            wait for ranks that are late (docs/partial.md). The same on all ranks. None: as PACELINE_EXCHANGE says.
+            The result also has drain(), in_flight() and load_in_flight(state).
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
     """

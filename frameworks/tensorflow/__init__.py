@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.exchange_stats import ExchangeStats as ExchangeStats
+from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
+from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
 from paceline.tensorflow.host import horovod_tensorflow
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
@@ -20,14 +23,18 @@ from paceline.tensorflow.tape import DistributedGradientTape as DistributedGradi
 from paceline.tensorflow.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
 
 fusion_report = reporter("tensorflow")
+exchange_stats = reader("tensorflow")
 
 _OURS = [
     "DistributedGradientTape",
     "DistributedOptimizer",
+    "ExchangeStats",
     "FusionReport",
     "PartialDistributedGradientTape",
+    "Partial",
     "Pipelined",
     "drain_tape",
+    "exchange_stats",
     "fusion_report",
     "load_tape_in_flight",
     "tape_in_flight",

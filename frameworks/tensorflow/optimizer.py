@@ -6,8 +6,9 @@ import inspect
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.exchange import Exchange, resolve
 from paceline.fusion.adapters import fuse
-from paceline.pipelined import Pipelined, resolve
+from paceline.pipelined import Pipelined
 from paceline.tensorflow.host import horovod_tensorflow, keras3
 
 # Under PACELINE_EXCHANGE ours stands in its place (paceline.attach).
@@ -15,7 +16,7 @@ _horovods = horovod_tensorflow.DistributedOptimizer
 
 
 def DistributedOptimizer(
-    optimizer: Any, *args: Any, fusion: Any = None, exchange: str | Pipelined | None = None, **kwargs: Any
+    optimizer: Any, *args: Any, fusion: Any = None, exchange: str | Exchange | None = None, **kwargs: Any
 ) -> Any:
     """An optimizer that averages gradients over all ranks before it applies them.
 
@@ -26,12 +27,11 @@ def DistributedOptimizer(
     UserError for a pipelined exchange with another optimizer.
     """
     fuse("tensorflow", fusion)
-    pipelined = resolve(exchange)
+    chosen = resolve(exchange)
     if not keras3.is_optimizer(optimizer):
-        if pipelined.k > 1:
+        if chosen != Pipelined(k=1):
             raise UserError(
-                f"{type(optimizer).__name__} is no optimizer of Keras 3; a pipelined exchange cannot leave out its "
-                "updates.",
+                f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients can only be synchronous.",
                 'Use an optimizer of tf.keras, or exchange="sync".',
             )
         return _horovods(optimizer, *args, **kwargs)
@@ -41,7 +41,7 @@ def DistributedOptimizer(
 
     given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)
-    before, keras3.exchange = keras3.exchange, exchange_of(pipelined)
+    before, keras3.exchange = keras3.exchange, exchange_of(chosen)
     try:
         return horovod.tensorflow.keras.DistributedOptimizer(**given)
     finally:

@@ -15,43 +15,53 @@ import keras
 import tensorflow as tf
 
 from paceline.errors import UserError
+from paceline.exchange import Exchange
+from paceline.partial import Partial
+from paceline.partial_updates import PartialUpdates
 from paceline.pipelined import Pipelined
 from paceline.tensorflow.host import horovod_tensorflow, wire
+from paceline.tensorflow.partial import partial_updates
 from paceline.tensorflow.pipelined import GraphPipeline
 from paceline.updates_in_flight import Reduce
 
 TAPE_NAME = "DistributedGradientTape"
 
 # By name and process set.
-_pipelines: dict[tuple[str, int], GraphPipeline] = {}
+_pipelines: dict[tuple[str, int], tuple[GraphPipeline | PartialUpdates, Exchange]] = {}
 _to_load: dict[tuple[str, int], dict[str, Any]] = {}
 # Pipelines whose gradients wait for an optimizer, by graph; of eager execution under None.
-_waiting: weakref.WeakKeyDictionary[Any, GraphPipeline] = weakref.WeakKeyDictionary()
-_waiting_eagerly: list[GraphPipeline] = []
+_waiting: weakref.WeakKeyDictionary[Any, GraphPipeline | PartialUpdates] = weakref.WeakKeyDictionary()
+_waiting_eagerly: list[GraphPipeline | PartialUpdates] = []
 
 
-def pipeline_of(pipelined: Pipelined) -> Callable[[Any, Reduce], GraphPipeline] | None:
+def pipeline_of(exchange: Exchange) -> Callable[[Any, Reduce], GraphPipeline | PartialUpdates] | None:
     """What `Settings.exchange` is for tapes with this exchange; None: synchronous.
 
     Raises UserError for one that helps against staleness: that needs the optimizer, which a tape does not know.
     """
-    if pipelined.k == 1:
+    if exchange == Pipelined(k=1):
         return None
-    if pipelined.helps:
+    if isinstance(exchange, Pipelined) and exchange.helps:
         raise UserError(
-            f"A tape was given anneal_steps={pipelined.anneal_steps} and correction={pipelined.correction}.",
+            f"A tape was given anneal_steps={exchange.anneal_steps} and correction={exchange.correction}.",
             "Use hvd.DistributedOptimizer of paceline.keras, which helps against staleness, or leave both out.",
         )
 
-    def make(settings: Any, reduce: Reduce) -> GraphPipeline:
+    def make(settings: Any, reduce: Reduce) -> GraphPipeline | PartialUpdates:
         key = (settings.name, settings.process_set.process_set_id)
-        known = _pipelines.get(key)
-        if known is None or known.pipelined != pipelined:
-            if known is not None:
-                known.forget()
-            known = _pipelines[key] = GraphPipeline(pipelined, settings, reduce)
-            known.loading = _to_load.pop(key, None)
-        return known
+        known, choice = _pipelines.get(key, (None, None))
+        if known is not None and choice == exchange:
+            return known
+        if known is not None:
+            known.forget()
+        made: GraphPipeline | PartialUpdates
+        if isinstance(exchange, Partial):
+            made = partial_updates(exchange, settings, reduce)
+        else:
+            made = GraphPipeline(exchange, settings, reduce)
+            made.loading = _to_load.pop(key, None)
+        _pipelines[key] = made, exchange
+        return made
 
     return make
 
@@ -62,7 +72,7 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
     `variables`: the sources of the tape, in the same order; `name` and `process_set`: as the tape was given. All ranks
     must call it after the same update. The next K - 1 updates will be left out, as at the beginning.
     """
-    pipeline = _pipelines.get(_key(name, process_set))
+    pipeline, _ = _pipelines.get(_key(name, process_set), (None, None))
     updates = pipeline.drain() if pipeline is not None else []
     for results, _ in updates:
         chosen = [variables[place] for place in results]
@@ -72,16 +82,18 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
 
 def tape_in_flight(name: str = TAPE_NAME, process_set: Any = None) -> dict[str, Any] | None:
     """The gradients in flight of tapes of this name, as NumPy arrays, to be saved; None if there are none."""
-    pipeline = _pipelines.get(_key(name, process_set))
+    pipeline, _ = _pipelines.get(_key(name, process_set), (None, None))
     return None if pipeline is None else pipeline.state()
 
 
 def load_tape_in_flight(state: dict[str, Any] | None, name: str = TAPE_NAME, process_set: Any = None) -> None:
     """Go on with what `tape_in_flight` returned, from the next step on; before the step is compiled, on all ranks."""
     key = _key(name, process_set)
-    if key in _pipelines:
-        _pipelines[key].forget()
-        _pipelines[key].loading = state
+    known, _ = _pipelines.get(key, (None, None))
+    if known is not None:
+        known.forget()
+    if isinstance(known, GraphPipeline):
+        known.loading = state
     elif state is not None:
         _to_load[key] = state
 
@@ -90,7 +102,7 @@ def _key(name: str, process_set: Any) -> tuple[str, int]:
     return name, (horovod_tensorflow.global_process_set if process_set is None else process_set).process_set_id
 
 
-def expect_update(pipeline: GraphPipeline) -> None:
+def expect_update(pipeline: GraphPipeline | PartialUpdates) -> None:
     """The next update of a Keras optimizer in this graph uses the gradients of `pipeline`."""
     _patch()
     graph = wire.here()
@@ -100,7 +112,7 @@ def expect_update(pipeline: GraphPipeline) -> None:
         _waiting[graph] = pipeline
 
 
-def _take() -> GraphPipeline | None:
+def _take() -> GraphPipeline | PartialUpdates | None:
     """The pipeline that this update belongs to: of this graph, or of one around it."""
     graph = wire.here()
     while graph is not None:

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.errors import UserError
+from paceline.exchange import Exchange, resolve
 from paceline.fusion.adapters import fuse
-from paceline.pipelined import Pipelined, resolve
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
 from paceline.tensorflow.pipelined_tape import TAPE_NAME, expect_update, pipeline_of
@@ -73,7 +73,7 @@ class _Distributed:
     def answered(self) -> Any:
         """Whether the last gradients are gradients: a boolean tensor. False while a pipelined exchange begins."""
         pipeline = self._distributed_state.reduce.pipeline
-        return tf.constant(True) if pipeline is None else pipeline.answered
+        return tf.constant(True) if pipeline is None else tf.convert_to_tensor(pipeline.answered)
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
@@ -100,7 +100,7 @@ def DistributedGradientTape(
     scale_local_gradients: bool = True,
     name: str = TAPE_NAME,
     fusion: Any = None,
-    exchange: str | Pipelined | None = None,
+    exchange: str | Exchange | None = None,
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -112,9 +112,10 @@ def DistributedGradientTape(
     Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
     place of the source in the list behind it. Two tapes whose gradients travel at the same time, in different
     tf.functions, need different names. `fusion`: how gradients are merged into messages (docs/fusion.md); None: as
-    PACELINE_FUSION says. `exchange`: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps); None: as PACELINE_EXCHANGE
-    says. With a pipelined one, gradients are those of k - 1 steps ago; where there are none yet they are zeros,
-    `tape.answered` is false, and an optimizer of Keras leaves out the update (docs/pipelined.md). Raises UserError
+    PACELINE_FUSION says. `exchange`: "sync", "pipelined", "solo", "majority", hvd.Pipelined(...) or hvd.Partial(...);
+    None: as PACELINE_EXCHANGE says. With a pipelined one, gradients are those of k - 1 steps ago; where there are none
+    yet they are zeros, `tape.answered` is false, and an optimizer of Keras leaves out the update (docs/pipelined.md).
+    With a partial one they do not wait for ranks that are late (docs/partial.md). Raises UserError
     for settings that cannot be used.
     """
     fuse("tensorflow", fusion)

@@ -8,27 +8,42 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.exchange_stats import ExchangeStats as ExchangeStats
+from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
+from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
 from paceline.torch.amp import combine_before_unscaling
 from paceline.torch.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.host import horovod_torch
+from paceline.torch.partial_operations import PartialResult as PartialResult
+from paceline.torch.partial_operations import flush_partial as flush_partial
+from paceline.torch.partial_operations import partial_allreduce as partial_allreduce
+from paceline.torch.partial_operations import partial_allreduce_async as partial_allreduce_async
 from paceline.torch.state import broadcast_optimizer_state as broadcast_optimizer_state
 from paceline.torch.state import register_elastic_handler
 from paceline.torch.wrapper import WrappedOptimizer as WrappedOptimizer
 
 fusion_report = reporter("torch")
+exchange_stats = reader("torch")
 
 _OURS = [
     "DistributedOptimizer",
+    "ExchangeStats",
     "FusionReport",
+    "Partial",
+    "PartialResult",
     "Pipelined",
     "UsageError",
     "WrappedOptimizer",
     "broadcast_optimizer_state",
+    "flush_partial",
+    "exchange_stats",
     "fusion_report",
+    "partial_allreduce",
+    "partial_allreduce_async",
 ]
 
 __all__ = sorted({*_OURS, *(name for name in dir(horovod_torch) if not name.startswith("_"))})

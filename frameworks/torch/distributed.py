@@ -12,14 +12,19 @@ import torch
 from torch import Tensor
 
 from paceline.attach import loaded
+from paceline.exchange import Exchange as Settings
+from paceline.exchange import resolve
 from paceline.fusion.adapters import fuse
-from paceline.pipelined import InFlight, Pipelined, resolve
+from paceline.partial import Partial
+from paceline.pipelined import InFlight, Pipelined
+from paceline.torch.averaging import ModelAveraging
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange import Exchange, SyncExchange
 from paceline.torch.groups import form_groups
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.layouts import Layouts
 from paceline.torch.names import ParameterNames
+from paceline.torch.partial import PartialExchange
 from paceline.torch.passes import Passes
 from paceline.torch.pipelined import PipelinedExchange
 from paceline.torch.reduction import Reduction
@@ -42,7 +47,7 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: Any = horovod.global_process_set,
     fusion: Any = None,
-    exchange: str | Pipelined | None = None,
+    exchange: str | Settings | None = None,
 ) -> torch.optim.Optimizer:
     """Make `optimizer` use gradients that are combined over all ranks.
 
@@ -68,8 +73,9 @@ def DistributedOptimizer(
     - `fusion`: how gradients are merged into messages: "optimal", "mgwfbp", "single", "none", "threshold" (Horovod's
       own) or a policy of your own (docs/fusion.md); the same on all ranks. It holds for all operations of this process
       and goes before PACELINE_FUSION. None: what that variable says.
-    - `exchange`: "sync", "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which
-      travel while later ones are computed (docs/pipelined.md); the same on all ranks. None: as PACELINE_EXCHANGE says.
+    - `exchange`: "sync"; "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which travel
+      while later ones are computed (docs/pipelined.md); "majority", "solo" or hvd.Partial(...): updates do not wait for
+      ranks that are late (docs/partial.md). The same on all ranks. None: as PACELINE_EXCHANGE says.
 
     Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
 
@@ -90,26 +96,29 @@ def DistributedOptimizer(
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
     passes = Passes(backward_passes_per_step)
     asked = resolve(exchange)
-    pipelined = Pipelined(k=1) if alone else asked
     reduction = Reduction(
         optimizer,
         names,
         form_groups(groups, [parameter for _, parameter in names.items()]),
-        None if alone else _exchange(pipelined, op, compression, gradient_predivide_factor, process_set),
+        None if alone else _exchange(asked, op, compression, gradient_predivide_factor, process_set),
         Layouts(process_set),
         passes,
         sparse_as_dense,
     )
-    help = StalenessHelp(optimizer, pipelined)
-    wrapper = WrappedOptimizer(optimizer, reduction, passes, help, op, process_set, alone)
+    help = StalenessHelp(optimizer, asked if isinstance(asked, Pipelined) and not alone else Pipelined(k=1))
+    every = asked.sync_every if isinstance(asked, Partial) and not alone else 0
+    averaging = ModelAveraging(optimizer, every, names, process_set)
+    wrapper = WrappedOptimizer(optimizer, reduction, passes, help, averaging, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
 
 
 def _exchange(
-    settings: Pipelined, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any
+    settings: Settings, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any
 ) -> Exchange:
     sync = SyncExchange(op, compression, gradient_predivide_factor, process_set)
+    if isinstance(settings, Partial):
+        return PartialExchange(sync, settings)
     if settings.k == 1:
         return sync
     if compression not in (horovod.Compression.none, horovod.Compression.fp16):

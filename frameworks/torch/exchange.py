@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from paceline.exchange import Exchange as Settings
 from paceline.pipelined import Pipelined
 from paceline.torch.host import horovod_torch as horovod
 
@@ -30,8 +31,13 @@ class Exchange(Protocol):
         ...
 
     @property
-    def settings(self) -> Pipelined:
-        """How old the gradients are; the same on all ranks."""
+    def settings(self) -> Settings:
+        """When gradients are used, and whose; the same on all ranks."""
+        ...
+
+    @property
+    def immediate(self) -> bool:
+        """Whether answers are about the gradients that were just handed in, those of all ranks."""
         ...
 
     @property
@@ -104,7 +110,8 @@ class SyncExchange:
 
         return finish
 
-    settings = Pipelined(k=1)
+    settings: Settings = Pipelined(k=1)
+    immediate = True
     filled = 0
 
     def complete(self) -> bool:

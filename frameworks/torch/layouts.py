@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.pipelined import AGREED, Pipelined
+from paceline.exchange import AGREED, Exchange, agreement
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 
@@ -35,7 +35,7 @@ class Layouts:
         """The agreed number of sparse dimensions."""
         return self._agreed[parameter]
 
-    def agree(self, parameters: Sequence[Tensor], name: str, exchange: Pipelined) -> None:
+    def agree(self, parameters: Sequence[Tensor], name: str, exchange: Exchange) -> None:
         """Agree on `parameters` with the other ranks, all of which call this with the same parameters.
 
         Sparse if a rank has a sparse gradient and none has a dense one. Waits for all ranks. Raises UsageError, on all
@@ -43,7 +43,7 @@ class Layouts:
         """
         if not parameters:
             return
-        mine = exchange.agreement
+        mine = agreement(exchange, self._process_set.size())
         gradients = [parameter.grad for parameter in parameters]
         # One row per parameter: sparse dimensions seen here, and whether a dense gradient was. Then the exchange: the
         # maximum of its numbers, and of their negatives, which is minus the minimum.
@@ -64,7 +64,7 @@ class Layouts:
             raise UsageError(
                 f"The ranks use different exchanges: {AGREED} are from {[-negative for _, negative in numbers]} to "
                 f"{[most for most, _ in numbers]}; rank {horovod.rank()} has {list(mine)}.",
-                "Give all ranks the same exchange=, or PACELINE_EXCHANGE and PACELINE_PIPELINE_*.",
+                "Give all ranks the same exchange=, or PACELINE_EXCHANGE, PACELINE_PIPELINE_* and PACELINE_PARTIAL_*.",
             )
         for parameter, (sparse_dims, dense) in zip(parameters, found, strict=True):
             self._agreed[parameter] = DENSE if dense else sparse_dims

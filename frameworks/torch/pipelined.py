@@ -26,6 +26,7 @@ class PipelinedExchange:
 
     def __init__(self, sync: SyncExchange, settings: Pipelined, in_flight: InFlight) -> None:
         self.settings = settings
+        self.immediate = False
         self._sync = sync
         self._in_flight = in_flight
         self._updates = 0  # since the beginning; synchronous ones among them

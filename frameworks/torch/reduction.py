@@ -60,9 +60,9 @@ class Reduction:
         weakref.finalize(self, _remove_hooks, self._hooks)
 
     @property
-    def pipelined(self) -> bool:
-        """Whether results are those of earlier updates."""
-        return self._exchange is not None and self._exchange.settings.k > 1
+    def immediate(self) -> bool:
+        """Whether results are those of the gradients that were just computed, on all ranks."""
+        return self._exchange is None or self._exchange.immediate
 
     @property
     def filled(self) -> int:

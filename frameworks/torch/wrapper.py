@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.torch.averaging import ModelAveraging
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.passes import Passes
@@ -36,6 +37,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         reduction: Reduction,
         passes: Passes,
         help: StalenessHelp,
+        averaging: ModelAveraging,
         op: int,
         process_set: Any,
         alone: bool,
@@ -46,6 +48,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             "op": op,
             "process_set": process_set,
             "_alone": alone,
+            "_averaging": averaging,
             "_help": help,
             "_passes": passes,
             "_reduction": reduction,
@@ -66,9 +69,10 @@ class WrappedOptimizer(torch.optim.Optimizer):
         With a closure, each evaluation is an update of its own as far as gradients are concerned: the closure's
         gradients are combined, and so is the loss it returns, so that all ranks take the same decisions.
         """
-        if closure is not None and self._reduction.pipelined:
+        if closure is not None and not self._reduction.immediate:
             raise UsageError(
-                "step(closure) was called with a pipelined exchange: a closure needs its gradients at once.",
+                "step(closure) was called with an exchange that is not synchronous: a closure needs the gradients of "
+                "all ranks at once.",
                 'Use exchange="sync" with optimizers that take closures, or call step() without one.',
             )
         if closure is not None:
@@ -91,6 +95,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         if self._reduction.answered:
             late = self._reduction.filled > 0
             result = self._help.update(lambda: self.held.step(*args, **kwargs), late)
+            self._averaging.updated()
         self._help.look_ahead(self._reduction.filled)
         return result
 
@@ -100,6 +105,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
         For a pipelined one, before evaluation, before saving with another tool than `state_dict`, and at the end. All
         ranks must call it after the same update. The next K - 1 updates will be skipped, as at the beginning. An update
         whose gradients, scaled by a GradScaler, overflowed is left out.
+
+        For a partial one, one update with all that the ranks have contributed and this one has not got yet: after it,
+        replicas that are trained with plain SGD are equal. All ranks must call it after their last update.
         """
         updates = 0
         for scale in self._reduction.drain():

@@ -9,7 +9,8 @@ import pytest
 
 from paceline.config import read
 from paceline.errors import UserError
-from paceline.pipelined import Pipelined, resolve
+from paceline.exchange import resolve
+from paceline.pipelined import Pipelined
 from paceline.staleness import moved, rate_factor, retention, trend
 
 

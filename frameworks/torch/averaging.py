@@ -1,0 +1,46 @@
+"""Averaging the models of all ranks now and then, where an exchange lets them drift apart (see paceline.partial)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.names import ParameterNames
+
+
+class ModelAveraging:
+    """After every `every` updates of a rank its parameters become the mean of all ranks'; 0: never.
+
+    The ranks wait for each other there; partial rounds of those that have not come yet do not wait for those that have.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, every: int, names: ParameterNames, process_set: Any) -> None:
+        self._optimizer = optimizer
+        self._every = every
+        self._names = names
+        self._process_set = process_set
+        self._updates = 0
+
+    def updated(self) -> None:
+        """An update was made."""
+        self._updates += 1
+        if self._every and self._updates % self._every == 0:
+            self.average()
+
+    def average(self) -> None:
+        """Average now; all ranks must."""
+        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        with torch.no_grad():
+            handles = [
+                horovod.allreduce_async_(
+                    parameter.detach(),
+                    name=f"{self._names[parameter]}.average",
+                    op=horovod.Average,
+                    process_set=self._process_set,
+                )
+                for parameter in parameters
+            ]
+            for handle in handles:
+                horovod.synchronize(handle)

@@ -1,0 +1,190 @@
+"""Training with exchanges that do not wait: replicas trained with plain SGD are equal after a flush, in all frameworks.
+
+Gradients are whole numbers that reveal rank and step, so that sums are exact in whatever rounds they are made.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.support.keras_worlds import Run, numpy, on_ranks
+from integration_tests.support.ranks import ranks, run_ranks
+
+__all__ = ["on_ranks"]
+
+STEPS = 30
+SHAPES = [(3,), (2, 5)]
+
+
+def _slope(rank: int, step: int, place: int) -> float:
+    return float(1 + place + 10 * rank + step)
+
+
+def _expected(size: int, steps: int = STEPS) -> list[float]:
+    """What every weight has moved down by, with rate 1 and sums."""
+    return [sum(_slope(rank, step, place) for rank in range(size) for step in range(steps)) for place in range(2)]
+
+
+def _pause(rank: int, step: int, size: int) -> None:
+    """A random rank of all is late in each step; the first rounds take everybody along."""
+    if step > 1 and random.Random(step).randrange(size) == rank:
+        time.sleep(0.02)
+
+
+def _torch(rank: int, size: int, exchange: Any) -> Any:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weights = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in SHAPES]
+    names = [(f"sgd.{exchange}.{n}", one) for n, one in enumerate(weights)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), names, op=hvd.Sum, exchange=exchange)
+    for step in range(STEPS):
+        _pause(rank, step, size)
+        optimizer.zero_grad()
+        for place, one in enumerate(weights):
+            (one * _slope(rank, step, place)).sum().backward()
+        optimizer.step()
+    assert optimizer.drain() == 1
+    for one, expected in zip(weights, _expected(size)):
+        assert (-one).tolist() == np.full(one.shape, expected).tolist()
+    return hvd.exchange_stats()
+
+
+@pytest.mark.parametrize("exchange", ["majority", "solo"])
+def test_replicas_are_equal_after_a_flush(exchange: str) -> None:
+    for stats in run_ranks(_torch, 3, exchange, timeout_s=60):
+        assert stats.rounds > 0 and stats.on_time + stats.late >= 2 * STEPS
+        assert sum(stats.lags) == stats.on_time + stats.late
+        assert "in time" in str(stats)
+
+
+@ranks(2, 3)
+def test_models_are_averaged_now_and_then(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight = torch.nn.Parameter(torch.full((4,), float(rank)))
+    exchange = hvd.Partial("solo", sync_every=5)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.0), [("averaged", weight)], exchange=exchange)
+    for step in range(5):
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+        if step < 4:
+            assert weight.tolist() == [float(rank)] * 4
+    assert weight.tolist() == pytest.approx([(size - 1) / 2] * 4)
+    optimizer.drain()
+
+
+@ranks(3, timeout_s=60)
+def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    exchange = hvd.Partial("majority", max_lag=2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), [("unequal", weight)], op=hvd.Sum, exchange=exchange
+    )
+    batches = [4, 9, 6]
+    for step in range(batches[rank]):
+        optimizer.zero_grad()
+        (weight * _slope(rank, step, 0)).sum().backward()
+        optimizer.step()
+    optimizer.drain()
+    expected = sum(_slope(other, step, 0) for other in range(size) for step in range(batches[other]))
+    assert weight.tolist() == [-expected] * 3
+
+
+@ranks(2, 3, timeout_s=90)
+def test_users_own_operations_still_match(rank: int, size: int) -> None:
+    """Unnamed allreduces, named by counting, after uneven partial steps."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    chance = random.Random(rank)
+    for step in range(200):
+        if chance.random() < 0.2:
+            time.sleep(0.003)
+        hvd.partial_allreduce(torch.ones(3), "users", quorum="solo")
+        if step % 10 == 0:
+            assert hvd.allreduce(torch.full((2,), float(step + rank))).tolist() == [step + (size - 1) / 2] * 2
+    hvd.flush_partial(torch.ones(3), "users", quorum="solo").wait()
+
+
+def _keras(rank: int, size: int, compiled: bool) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(1.0), name=f"partial{compiled}", op=hvd.Sum, exchange="majority"
+    )
+
+    def update(*slopes: Any) -> None:
+        gradients = [keras.ops.zeros(shape) + slope for shape, slope in zip(SHAPES, slopes)]
+        optimizer.apply_gradients(list(zip(gradients, weights)))
+
+    if compiled:
+        import tensorflow as tf
+
+        optimizer.build(weights)
+        update = tf.function(update)
+    for step in range(STEPS):
+        _pause(rank, step, size)
+        update(*(keras.ops.convert_to_tensor(np.float32(_slope(rank, step, place))) for place in range(2)))
+    assert optimizer.drain() == 1
+    for one, expected in zip(weights, _expected(size)):
+        assert numpy(one).tolist() == np.full(one.shape, -expected).tolist()
+    assert hvd.exchange_stats().rounds > 0
+
+
+def test_replicas_of_keras_are_equal_after_a_flush(on_ranks: Run) -> None:
+    on_ranks(_keras, 3, False)
+
+
+def _tape(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build(weights)
+
+    @tf.function
+    def update(*slopes: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = sum(tf.reduce_sum(one * slope) for one, slope in zip(weights, slopes))
+        tape = hvd.DistributedGradientTape(tape, op=hvd.Sum, name="partial", exchange=hvd.Partial(2))
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+
+    for step in range(STEPS):
+        _pause(rank, step, size)
+        update(*(tf.constant(_slope(rank, step, place)) for place in range(2)))
+    assert hvd.drain_tape(optimizer, weights, name="partial") == 1
+    for one, expected in zip(weights, _expected(size)):
+        assert one.numpy().tolist() == np.full(one.shape, -expected).tolist()
+
+
+def test_replicas_of_a_compiled_tape_are_equal_after_a_flush() -> None:
+    env = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
+    run_ranks(_tape, 3, env=env, timeout_s=90)
+    run_ranks(_keras, 2, True, env=env, timeout_s=90)
