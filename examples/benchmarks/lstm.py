@@ -19,7 +19,7 @@ GATES = 4
 def lstm() -> tuple[Layer, ...]:
     """The model on sequences of 35 words: 10 tensors."""
     recurrent = tuple(
-        (f"{part}.{layer}", (GATES * HIDDEN, HIDDEN) if part.startswith("weight") else (GATES * HIDDEN,))
+        (f"{part}_l{layer}", (GATES * HIDDEN, HIDDEN) if part.startswith("weight") else (GATES * HIDDEN,))
         for layer in range(LAYERS)
         for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )

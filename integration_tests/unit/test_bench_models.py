@@ -45,7 +45,7 @@ def test_shapes_of_chosen_tensors() -> None:
     assert shapes(find("resnet20"))["layer2.0.shortcut.conv.weight"] == (32, 16, 1, 1)
     assert shapes(find("bert-base"))["encoder.11.intermediate.weight"] == (3072, 768)
     assert shapes(find("vgg16"))["fc6.weight"] == (4096, 25088)
-    assert shapes(find("lstm"))["lstm.weight_hh.1"] == (6000, 1500)
+    assert shapes(find("lstm"))["lstm.weight_hh_l1"] == (6000, 1500)
 
 
 @pytest.mark.parametrize("name", MODELS)
