@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paceline.config import EXCHANGES, nearest, read
 from paceline.errors import UserError
 from paceline.partial import MAJORITY, SOLO, Partial
@@ -51,7 +53,20 @@ def _of_variables() -> Exchange:
 
 
 # The numbers of `agreement`.
-AGREED = "K, warm-up steps, anneal steps, correction (in millionths), quorum, latest, max_lag, sync_every and seed"
+FIELDS = (
+    "K", "warm-up steps", "anneal steps", "correction (in millionths)", "quorum", "latest", "max_lag", "sync_every",
+    "seed",
+)  # fmt: skip
+AGREED = ", ".join(FIELDS)
+
+
+def differing(least: Sequence[int], most: Sequence[int], own: Sequence[int]) -> str:
+    """Those numbers that are not the same on all ranks, and this rank's."""
+    return ", ".join(
+        f"{name} from {low} to {high} ({mine} here)"
+        for name, low, high, mine in zip(FIELDS, least, most, own, strict=True)
+        if low != high
+    )
 
 
 def agreement(exchange: Exchange, ranks: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.exchange import AGREED, Exchange, agreement
+from paceline.exchange import Exchange, agreement, differing
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 
@@ -60,10 +60,10 @@ class Layouts:
         handle = horovod.allreduce_async_(seen, name=f"{name}.layouts", op=horovod.Max, process_set=self._process_set)
         rows = horovod.synchronize(handle).tolist()
         found, numbers = rows[: -len(mine)], rows[-len(mine) :]
-        if any(most != -negative for most, negative in numbers):
+        most, least = [high for high, _ in numbers], [-negative for _, negative in numbers]
+        if most != least:
             raise UsageError(
-                f"The ranks use different exchanges: {AGREED} are from {[-negative for _, negative in numbers]} to "
-                f"{[most for most, _ in numbers]}; rank {horovod.rank()} has {list(mine)}.",
+                f"The ranks use different exchanges; rank {horovod.rank()} sees {differing(least, most, mine)}.",
                 "Give all ranks the same exchange=, or PACELINE_EXCHANGE, PACELINE_PIPELINE_* and PACELINE_PARTIAL_*.",
             )
         for parameter, (sparse_dims, dense) in zip(parameters, found, strict=True):

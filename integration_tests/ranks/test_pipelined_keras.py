@@ -349,4 +349,5 @@ def _different(rank: int, size: int) -> str:
 
 def test_ranks_with_different_exchanges_are_told_on_every_rank(on_ranks: Run) -> None:
     for rank, text in enumerate(on_ranks(_different, 3)):
-        assert f"from [2, 0, 0, 0] to [4, 0, 0, 0]; rank {rank} has [{2 + rank}, 0, 0, 0]" in text
+        rest = "0, 0, 0, 3, 0, 0, 0, 0"
+        assert f"from [2, {rest}] to [4, {rest}]; rank {rank} has [{2 + rank}, {rest}]" in text
