@@ -71,8 +71,3 @@ class Partial:
         """What stands before the names of partial operations (bridge/partial.h)."""
         flags = ("s" if self.missed == SUM else "l") + "c" * counted + "f" * flush
         return f"paceline.partial.{self.count(ranks)}.{self.seed}.{self.max_lag}.{flags}."
-
-
-def partial_of(quorum: int | str | Partial, **choices: object) -> Partial:
-    """A Partial from an argument that may be one already."""
-    return quorum if isinstance(quorum, Partial) else Partial(quorum, **choices)  # type: ignore[arg-type]

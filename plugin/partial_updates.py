@@ -90,7 +90,12 @@ class PartialUpdates:
         return None
 
     def load(self, state: dict[str, Any], *_: Any) -> None:
-        """There is nothing to go on with."""
+        """Raises UserError for gradients in flight: they would be lost."""
+        if state["in_flight"]:
+            raise UserError(
+                f"Gradients in flight of K = {state['k']} were given to an exchange that has none.",
+                "Use the exchange that the state was saved with, or drain() before saving.",
+            )
 
     def forget(self) -> None:
         """The ranks failed or changed."""

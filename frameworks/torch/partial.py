@@ -66,7 +66,9 @@ class PartialExchange:
         return None
 
     def load(self, state: dict[str, Any]) -> None:
-        """See Exchange.load."""
+        """Raises ValueError for gradients in flight: they would be lost."""
+        if state["in_flight"]:
+            raise ValueError(f"expected no gradients in flight, found those of k={state['k']}")
 
     def forget(self) -> None:
         """See Exchange.forget."""

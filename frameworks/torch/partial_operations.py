@@ -53,22 +53,7 @@ def partial_allreduce_async(
 
     Raises UsageError (a ValueError) for other operations and types, UserError for a quorum that cannot be reached.
     """
-    partial = Partial(quorum, missed, max_lag, 0, seed)
-    if op not in (horovod.Average, horovod.Sum):
-        raise UsageError(
-            f"partial_allreduce of {name!r} was given op={op}.",
-            "Use hvd.Average or hvd.Sum: late contributions are added up.",
-        )
-    if tensor.dtype not in _COUNTED or tensor.is_sparse:
-        raise UsageError(
-            f"partial_allreduce of {name!r} was given a tensor of {tensor.layout} {tensor.dtype}.",
-            f"Use a dense tensor of one of {', '.join(str(dtype) for dtype in _COUNTED)}.",
-        )
-    if op == horovod.Average and not tensor.is_floating_point():
-        raise UsageError(f"partial_allreduce of {name!r} cannot average {tensor.dtype}.", "Use hvd.Sum.")
-    flat = torch.cat([tensor.detach().reshape(-1), tensor.new_zeros(1)])
-    marked = partial.mark(process_set.size(), counted=True) + name
-    return PartialResult(horovod.allreduce_async_(flat, name=marked, op=op, process_set=process_set), tensor)
+    return _hand_in(tensor, name, Partial(quorum, missed, max_lag, 0, seed), op, process_set)
 
 
 def partial_allreduce(tensor: Tensor, name: str, **choices: Any) -> tuple[Tensor, int]:
@@ -82,19 +67,35 @@ def partial_allreduce(tensor: Tensor, name: str, **choices: Any) -> tuple[Tensor
 def flush_partial(
     tensor: Tensor,
     name: str,
-    quorum: int | str = MAJORITY,
     op: int = horovod.Average,
-    missed: str = SUM,
-    max_lag: int = 0,
-    seed: int = 0,
     process_set: Any = horovod.global_process_set,
+    **choices: Any,
 ) -> PartialResult:
     """Bring out what the ranks have in their send buffers under `name`; all ranks call it after their last call.
 
-    `tensor` gives shape and dtype, its values mean nothing; all else as in the calls before. The result is everything
-    that this rank has not been answered with: with missed="sum" all ranks have then got the same in all. A rank that
-    flushes makes no calls until all do, and no round waits for it. Flush all names before you wait for one.
+    `tensor` gives shape and dtype, its values mean nothing; all else as in the calls before (`choices`: quorum, missed,
+    max_lag, seed). The result is everything that this rank has not been answered with: with missed="sum" all ranks have
+    then got the same in all. A rank that flushes makes no calls until all do, and no round waits for it. Flush all
+    names before you wait for one.
     """
-    flat = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
-    mark = Partial(quorum, missed, max_lag, 0, seed).mark(process_set.size(), counted=True, flush=True)
-    return PartialResult(horovod.allreduce_async_(flat, name=mark + name, op=op, process_set=process_set), tensor)
+    return _hand_in(tensor, name, Partial(**choices), op, process_set, flush=True)
+
+
+def _hand_in(
+    tensor: Tensor, name: str, partial: Partial, op: int, process_set: Any, flush: bool = False
+) -> PartialResult:
+    if op not in (horovod.Average, horovod.Sum):
+        raise UsageError(
+            f"partial_allreduce of {name!r} was given op={op}.",
+            "Use hvd.Average or hvd.Sum: late contributions are added up.",
+        )
+    if tensor.dtype not in _COUNTED or tensor.is_sparse:
+        raise UsageError(
+            f"partial_allreduce of {name!r} was given a tensor of {tensor.layout} {tensor.dtype}.",
+            f"Use a dense tensor of one of {', '.join(str(dtype) for dtype in _COUNTED)}.",
+        )
+    if op == horovod.Average and not tensor.is_floating_point():
+        raise UsageError(f"partial_allreduce of {name!r} cannot average {tensor.dtype}.", "Use hvd.Sum.")
+    flat = torch.cat([tensor.detach().reshape(-1), tensor.new_zeros(1)])
+    marked = partial.mark(process_set.size(), counted=True, flush=flush) + name
+    return PartialResult(horovod.allreduce_async_(flat, name=marked, op=op, process_set=process_set), tensor)

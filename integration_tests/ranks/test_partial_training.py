@@ -45,6 +45,8 @@ def _torch(rank: int, size: int, exchange: Any) -> Any:
     weights = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in SHAPES]
     names = [(f"sgd.{exchange}.{n}", one) for n, one in enumerate(weights)]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), names, op=hvd.Sum, exchange=exchange)
+    with pytest.raises(hvd.UsageError, match="expected no gradients in flight"):
+        optimizer.load_in_flight({"k": 2, "updates": 1, "in_flight": [({}, 1.0)]})
     for step in range(STEPS):
         _pause(rank, step, size)
         optimizer.zero_grad()
