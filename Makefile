@@ -36,7 +36,7 @@ HOST := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/host/*.py
 CPP := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h integration_tests/unit/cpp/*.cc \
                  integration_tests/unit/cpp/*.h)
 
-.PHONY: help demo test unit test-cpp soak mends idle upstream lint lint-style lint-types lint-cpp lint-tidy clean
+.PHONY: help demo test unit test-cpp soak races mends idle upstream lint lint-style lint-types lint-cpp lint-tidy clean
 .DELETE_ON_ERROR:
 
 help:
@@ -46,6 +46,7 @@ help:
 	@echo "make unit      only the tests that need no ranks"
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
+	@echo "make races     random partial rounds under ThreadSanitizer, half an hour"
 	@echo "make mends     show that each mend of Horovod is needed: its test fails on a Horovod without it"
 	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
 	@echo "make upstream  Horovod's own tests, unchanged: DIR=folder test/ of a checkout at tag v0.28.1; half an hour"
@@ -72,6 +73,9 @@ test-cpp: $(STAMPS)/install $(STAMPS)/doctest
 
 soak: $(STAMPS)/host
 	$(PYTEST) --soak -m soak integration_tests
+
+races: $(STAMPS)/host
+	$(PY) -m integration_tests.races
 
 mends: $(STAMPS)/host
 	$(PY) -m integration_tests.mends

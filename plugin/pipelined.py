@@ -74,6 +74,11 @@ def marked(name: str, k: int) -> str:
     return f"paceline.k{k}.{name}"
 
 
+def described(k: int) -> str:
+    """What a saved state with this K has in flight."""
+    return f"those of k={k}" if k else "send buffers of a partial exchange"
+
+
 class InFlight:
     """Results in flight in `library`, by the full name of the marked call. Nothing here talks to other ranks."""
 

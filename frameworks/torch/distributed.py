@@ -16,6 +16,7 @@ from paceline.exchange import Exchange as Settings
 from paceline.exchange import resolve
 from paceline.fusion.adapters import fuse
 from paceline.partial import Partial
+from paceline.partial_state import PartialBuffers
 from paceline.pipelined import InFlight, Pipelined
 from paceline.torch.averaging import ModelAveraging
 from paceline.torch.errors import UsageError
@@ -118,7 +119,7 @@ def _exchange(
 ) -> Exchange:
     sync = SyncExchange(op, compression, gradient_predivide_factor, process_set)
     if isinstance(settings, Partial):
-        return PartialExchange(sync, settings)
+        return PartialExchange(sync, settings, PartialBuffers(loaded("torch"), process_set.process_set_id))
     if settings.k == 1:
         return sync
     if compression not in (horovod.Compression.none, horovod.Compression.fp16):

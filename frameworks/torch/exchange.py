@@ -12,11 +12,18 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from paceline.exchange import Exchange as Settings
-from paceline.pipelined import Pipelined
+from paceline.pipelined import Pipelined, described
 from paceline.torch.host import horovod_torch as horovod
 
 # Waits and returns one result per gradient, in the same order.
 Finish = Callable[[], list[Tensor]]
+
+
+def full_names(name: str, count: int) -> list[str]:
+    """What Horovod calls the `count` tensors that are started under `name`."""
+    if count == 1:
+        return [f"allreduce.{name}"]
+    return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
 
 
 class Exchange(Protocol):
@@ -131,7 +138,9 @@ class SyncExchange:
         return None
 
     def load(self, state: dict[str, Any]) -> None:
-        """See Exchange.load."""
+        """Raises ValueError for gradients in flight: they would be lost."""
+        if state["in_flight"]:
+            raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
 
     def forget(self) -> None:
         """See Exchange.forget."""

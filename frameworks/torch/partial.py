@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from paceline.partial import Partial
+from paceline.partial_state import PARTIAL_K, PartialBuffers, SavedRounds
+from paceline.pipelined import described
 from paceline.torch.errors import UsageError
-from paceline.torch.exchange import Finish, SyncExchange
+from paceline.torch.exchange import Finish, SyncExchange, full_names
 
 
 class PartialExchange:
@@ -19,11 +21,12 @@ class PartialExchange:
     The first round of a name waits for all ranks. `drain` brings out what is in send buffers: the last update.
     """
 
-    def __init__(self, sync: SyncExchange, settings: Partial) -> None:
+    def __init__(self, sync: SyncExchange, settings: Partial, buffers: PartialBuffers) -> None:
         self.settings = settings
         self.immediate = False
         self.filled = 0
         self._sync = sync
+        self._buffers = buffers
         self._ranks = int(sync.process_set.size())
         self._mark = settings.mark(self._ranks)
         self._units: dict[str, list[Tensor]] = {}  # what travels under a name: tensors without memory
@@ -59,16 +62,48 @@ class PartialExchange:
             name: self._sync.start(mark + name, [torch.zeros(like.shape, dtype=like.dtype) for like in likes])
             for name, likes in self._units.items()
         }
-        return [({name: finish() for name, finish in flushes.items()}, 1.0)]
+        drained = [({name: finish() for name, finish in flushes.items()}, 1.0)]
+        self._units.clear()
+        return drained
 
     def state(self) -> dict[str, Any] | None:
-        """See Exchange.state."""
-        return None
+        """This rank's send buffers, and the results it has not been given; None after `drain`. Asks no other rank.
+
+        To go on from, every rank saves its own where all have made the same calls, between two barriers.
+        """
+        if not self._units:
+            return None
+        results = {}
+        for name, likes in self._units.items():
+            travelling = [self._sync.compression.compress(like)[0] for like in likes]
+            results[name] = [
+                self._buffers.save(full, tuple(like.shape), str(like.dtype).removeprefix("torch."))
+                for full, like in zip(full_names(name, len(likes)), travelling, strict=True)
+            ]
+        rank = int(self._sync.process_set.rank())
+        return {"k": PARTIAL_K, "rank": rank, "ranks": self._ranks, "in_flight": [(results, 1.0)]}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Raises ValueError for gradients in flight: they would be lost."""
-        if state["in_flight"]:
-            raise ValueError(f"expected no gradients in flight, found those of k={state['k']}")
+        """Go on where `state` was taken; all ranks must, each with its own.
+
+        Raises ValueError for gradients in flight of another exchange, UserError if the states of the ranks do not fit
+        together or are not their own.
+        """
+        if not state["in_flight"]:
+            return
+        if state["k"] != PARTIAL_K:
+            raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
+        ((units, _),) = state["in_flight"]
+        saved: dict[str, list[SavedRounds]] = units
+        states = {
+            full: one
+            for name, many in saved.items()
+            for full, one in zip(full_names(name, len(many)), many, strict=True)
+        }
+        here = int(self._sync.process_set.rank())
+        self._buffers.restore(states, (state["rank"], state["ranks"]) != (here, self._ranks))
+        for name, many in saved.items():
+            self._units[name] = [torch.empty_like(torch.from_numpy(one.send), device="meta") for one in many]
 
     def forget(self) -> None:
         """See Exchange.forget."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.pipelined import InFlight, Pipelined, horovod_dtype, marked
-from paceline.torch.exchange import Finish, SyncExchange
+from paceline.pipelined import InFlight, Pipelined, described, horovod_dtype, marked
+from paceline.torch.exchange import Finish, SyncExchange, full_names
 
 # One update in flight: the results of every unit by its name.
 Results = dict[str, list[Tensor]]
@@ -114,7 +114,7 @@ class PipelinedExchange:
     def load(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken. Raises ValueError for one that another K made."""
         if state["k"] != self.settings.k:
-            raise ValueError(f"expected gradients in flight of k={self.settings.k}, found k={state['k']}")
+            raise ValueError(f"expected gradients in flight of k={self.settings.k}, found {described(state['k'])}")
         self.forget()
         self._updates = state["updates"]
         for results, scale in state["in_flight"]:
@@ -130,7 +130,7 @@ class PipelinedExchange:
     def forget(self) -> None:
         """Drop what is in flight: the ranks failed or changed, or it has been taken."""
         for name, tensors in self._units.items():
-            for full in self._full_names(name, len(tensors)):
+            for full in full_names(marked(name, self.settings.k), len(tensors)):
                 with contextlib.suppress(RuntimeError):
                     self._in_flight.settle(full)
                     self._in_flight.clear(full)
@@ -142,28 +142,22 @@ class PipelinedExchange:
     def _scales_or_ones(self) -> list[float]:
         return list(self._scales) if len(self._scales) == self._filled else [1.0] * self._filled
 
-    def _full_names(self, name: str, count: int) -> list[str]:
-        name = marked(name, self.settings.k)
-        if count == 1:
-            return [f"allreduce.{name}"]
-        return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
-
     def _taken(self, name: str) -> list[list[Tensor]]:
         """Per update in flight the results of a unit, as they travelled, decompressed."""
         likes = self._units[name]
-        full_names = self._full_names(name, len(likes))
-        for full in full_names:
+        names = full_names(marked(name, self.settings.k), len(likes))
+        for full in names:
             self._in_flight.settle(full)
         taken = []
         for age in range(self._filled):
             tensors = [torch.empty(like.shape, dtype=like.dtype) for like in likes]
-            for full, tensor in zip(full_names, tensors, strict=True):
+            for full, tensor in zip(names, tensors, strict=True):
                 self._in_flight.result(full, age, tensor.data_ptr(), tensor.nbytes)
             taken.append(tensors)
         return taken
 
     def _put(self, name: str, tensors: list[Tensor]) -> None:
-        for full, tensor in zip(self._full_names(name, len(tensors)), tensors, strict=True):
+        for full, tensor in zip(full_names(marked(name, self.settings.k), len(tensors)), tensors, strict=True):
             whole = tensor.contiguous()
             dtype = horovod_dtype(str(whole.dtype).removeprefix("torch."))
             self._in_flight.put(full, dtype, tuple(whole.shape), whole.data_ptr())

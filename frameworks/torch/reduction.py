@@ -263,7 +263,9 @@ class Reduction:
         return gradient if gradient.is_sparse else gradient.contiguous()
 
     def _store(self, parameter: Tensor, result: Tensor) -> None:
-        dims = self._layouts.sparse_dims(parameter)
+        # Unknown only where a run goes on and brings out what was in flight before its first step.
+        known = self._layouts.known(parameter)
+        dims = self._layouts.sparse_dims(parameter) if known else result.sparse_dim() if result.is_sparse else DENSE
         if dims != DENSE:
             sparse = result if result.is_sparse else result.to_sparse(dims)
             parameter.grad = sparse.to(parameter.dtype)

@@ -1,5 +1,8 @@
 #include "bridge/hooks.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "bridge/runtime.h"
 
 namespace horovod {
@@ -32,6 +35,28 @@ CollectiveKind KindOf(common::Response::ResponseType type) {
   }
 }
 
+// Tells those that watch when tensors are handed in.
+void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
+             int32_t process_set_id) {
+  auto& runtime = GetRuntime();
+  const auto merger = runtime.mergers.Watching(process_set_id);
+  const bool recording = runtime.recorder.recording();
+  if (!recording && merger == nullptr) {
+    return;
+  }
+  const auto now_ns = Nanoseconds(Clock::now());
+  for (size_t n = 0; n < tensors.size(); ++n) {
+    if (recording) {
+      runtime.recorder.Arrived({names[n], static_cast<int64_t>(tensors[n]->size()),
+                                static_cast<int32_t>(tensors[n]->dtype()), process_set_id},
+                               now_ns);
+    }
+    if (merger != nullptr) {
+      merger->Arrived(names[n], now_ns);
+    }
+  }
+}
+
 // Every tensor by itself, as below: what is merged is up to Horovod and to plans.
 common::Status Partial(common::ProcessSet& process_set, const std::vector<std::shared_ptr<common::Tensor>>& tensors,
                        const std::vector<std::shared_ptr<common::Tensor>>& outputs,
@@ -53,7 +78,7 @@ common::Status Partial(common::ProcessSet& process_set, const std::vector<std::s
                                                ": expected a tensor in host memory, found one on GPU " +
                                                std::to_string(device) + ".");
     } else {
-      const auto channel = runtime.partials.Of(mark, reducing.process_set_id, process_set.controller->GetSize());
+      const auto channel = runtime.partials.Of(mark, reducing.process_set_id, process_set.controller);
       status = channel != nullptr
                    ? channel->Call(process_set, mark, reducing, tensors[n], outputs[n], callbacks[n])
                    : common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
@@ -108,12 +133,10 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
   }
   auto& runtime = GetRuntime();
   if (PartialMarkOf(names[0]).partial) {
-    const auto now_ns = Nanoseconds(Clock::now());
-    for (size_t n = 0; runtime.recorder.recording() && n < tensors.size(); ++n) {
-      runtime.recorder.Arrived({PartialMarkOf(names[n]).unmarked, static_cast<int64_t>(tensors[n]->size()),
-                                static_cast<int32_t>(tensors[n]->dtype()), process_set_id},
-                               now_ns);
-    }
+    std::vector<std::string> unmarked;
+    std::transform(names.begin(), names.end(), std::back_inserter(unmarked),
+                   [](const auto& name) { return PartialMarkOf(name).unmarked; });
+    Arrived(tensors, unmarked, process_set_id);
     status = Partial(process_set, tensors, outputs, names, device, callbacks,
                      {reduce_op, prescale_factor, postscale_factor, process_set_id});
     return true;
@@ -125,22 +148,7 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
       return true;
     }
   }
-  const auto merger = runtime.mergers.Watching(process_set_id);
-  const bool recording = runtime.recorder.recording();
-  if (!recording && merger == nullptr) {
-    return false;
-  }
-  const auto now_ns = Nanoseconds(Clock::now());
-  for (size_t n = 0; n < tensors.size(); ++n) {
-    if (recording) {
-      runtime.recorder.Arrived({names[n], static_cast<int64_t>(tensors[n]->size()),
-                                static_cast<int32_t>(tensors[n]->dtype()), process_set_id},
-                               now_ns);
-    }
-    if (merger != nullptr) {
-      merger->Arrived(names[n], now_ns);
-    }
-  }
+  Arrived(tensors, names, process_set_id);
   return false;
 }
 
@@ -159,12 +167,19 @@ bool Ready(const common::Request& request, int count, int, bool ready) {
 
 bool Noted(const common::Request& request) { return GetRuntime().partials.Noted(request); }
 
-std::vector<std::string> Counted() { return GetRuntime().partials.Counted(); }
+std::vector<std::string> Counted() {
+  auto& runtime = GetRuntime();
+  return runtime.partials.Counted([&](const auto& name) { return runtime.mergers.current().Group(name); });
+}
+
+bool Counting(const std::string& name) { return GetRuntime().partials.Counting(name); }
 
 void Fuse(common::Controller& controller, std::deque<common::Response>& responses,
           common::ResponseList& response_list) {
-  GetRuntime().partials.Fuse(controller, responses, response_list);
-  GetRuntime().mergers.current().Fuse(controller, responses, response_list);
+  auto& runtime = GetRuntime();
+  const auto group = [&](const auto& name) { return runtime.mergers.current().Group(name); };
+  runtime.partials.Fuse(controller, responses, response_list, group);
+  runtime.mergers.current().Fuse(controller, responses, response_list);
 }
 
 bool Cacheable(const common::Response& response) {
@@ -184,7 +199,7 @@ void Performed(common::ProcessSet& process_set, const common::Response& response
   const auto type = response.response_type();
   const auto start_ns = Nanoseconds(start);
   const auto end_ns = Nanoseconds(Clock::now());
-  runtime.partials.Performed(response);
+  runtime.partials.Performed(response, process_set);
   runtime.mergers.current().Performed(process_set, response, entries, status, start_ns, end_ns);
   if (type == common::Response::JOIN) {
     runtime.automatic_names.Meet();
@@ -208,7 +223,7 @@ void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, i
   if (process_set.IsCurrentProcessIncluded()) {
     auto& runtime = GetRuntime();
     runtime.recorder.Coordinated();
-    runtime.partials.Cycle(process_set_id);
+    runtime.partials.Cycle(process_set_id, process_set, state.timeline);
     runtime.mergers.Cycle(state, process_set, process_set_id);
   }
 }

@@ -49,6 +49,8 @@ bool Noted(const common::Request& request);
 
 // counted: on the coordinator, after all requests of this round were counted; names that are ready by Paceline's rules.
 std::vector<std::string> Counted();
+// And where ranks have joined, before Horovod compares its counts with fewer ranks: whether this name is one of those.
+bool Counting(const std::string& name);
 
 // fuse: responses that are about to be merged; those moved to `response_list` here are left out of Horovod's merging.
 void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& response_list);

@@ -70,10 +70,7 @@ void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proces
   rank_ = process_set.controller->GetRank();
   size_ = process_set.controller->GetSize();
   cycle_start_ns_ = Nanoseconds(Clock::now());
-  if (joined_) {  // a call ended early, in an error before it was performed
-    process_set.joined = true;
-    joined_ = false;
-  }
+  joined_.Return(process_set);  // a call ended early, in an error before it was performed
   if (asked != std::max(heard_, 0.0)) {
     heard_ = asked;
     Ask(CallKind::kSettings, {});
@@ -102,7 +99,8 @@ void Merger::Filter(common::Request message, std::deque<common::Request>& messag
   }
   const int32_t number =
       message.request_type() == common::Request::ALLREDUCE ? monitor_.NumberOf(message.tensor_name()) : -1;
-  if (number < 0) {
+  // Partial rounds wait for each other on the coordinator, which alone knows when one is ready.
+  if (number < 0 || GetRuntime().partials.Find(message.tensor_name(), process_set_id_) != nullptr) {
     messages.push_back(std::move(message));
     return;
   }
@@ -245,10 +243,7 @@ void Merger::Entries(const common::Response& response, common::ProcessSet& proce
     auto vote = RequestFor(call, buffer->shape().num_elements());
     process_set.tensor_queue.AddToTensorQueue(entry, vote);
   }
-  if (process_set.joined) {
-    joined_ = true;
-    process_set.joined = false;
-  }
+  joined_.Leave(process_set);
 }
 
 void Merger::Performed(common::ProcessSet& process_set, const common::Response& response,
@@ -256,10 +251,7 @@ void Merger::Performed(common::ProcessSet& process_set, const common::Response& 
                        int64_t start_ns, int64_t end_ns) {
   const auto& names = response.tensor_names();
   if (!names.empty() && IsCall(names[0])) {
-    if (joined_) {
-      process_set.joined = true;
-      joined_ = false;
-    }
+    joined_.Return(process_set);
     cycle_start_ns_ = 0;
     Answered(CallOf(names[0]), response, entries, status, end_ns - start_ns);
     return;
@@ -364,6 +356,13 @@ void Merger::Follow(MergePlan plan) {
     held_.erase(number);
   }
   monitor_.Restart();
+  const auto tensors = monitor_.tensors();
+  groups_.assign(active ? static_cast<size_t>(plan.groups()) : 0, {{}, patience_ns});
+  for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
+    if (group_of_[t] >= 0) {
+      groups_[static_cast<size_t>(group_of_[t])].names.push_back(tensors[t].name);
+    }
+  }
   // A buffer of one size serves all process sets, and all ranks must merge up to the same size; only a plan that every
   // rank follows may change it.
   if (process_set_id_ == 0) {
@@ -372,7 +371,6 @@ void Merger::Follow(MergePlan plan) {
       own_threshold_bytes_ = parameters.TensorFusionThresholdBytes();
     }
     std::vector<int64_t> group_bytes(static_cast<size_t>(plan.groups()), 0);
-    const auto tensors = monitor_.tensors();
     for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
       if (group_of_[t] >= 0) {
         group_bytes[static_cast<size_t>(group_of_[t])] += PaddedBytes(tensors[t].bytes);
@@ -389,6 +387,13 @@ void Merger::Follow(MergePlan plan) {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   plan_ = std::move(plan);
+}
+
+const MergeGroup* Merger::Group(const std::string& name) const {
+  const int32_t number = group_of_.empty() ? -1 : monitor_.NumberOf(name);
+  const int32_t group =
+      number >= 0 && number < static_cast<int32_t>(group_of_.size()) ? group_of_[static_cast<size_t>(number)] : -1;
+  return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
 }
 
 // --- any thread

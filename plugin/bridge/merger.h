@@ -15,6 +15,8 @@
 
 #include "bridge/calls.h"
 #include "bridge/hooks.h"
+#include "bridge/joined.h"
+#include "bridge/packing.h"
 #include "core/gate.h"
 #include "core/merge_plan.h"
 #include "core/monitor.h"
@@ -75,6 +77,9 @@ class Merger {
                  const std::vector<common::TensorTableEntry>& entries, const common::Status& status, int64_t start_ns,
                  int64_t end_ns);
 
+  // Of the active plan; null for a tensor that goes alone.
+  const MergeGroup* Group(const std::string& name) const;
+
   // Any thread.
   Agreement agreement() const;
   ::paceline::core::MergePlan plan() const;
@@ -119,10 +124,12 @@ class Merger {
   common::HorovodGlobalState* state_ = nullptr;
   int64_t cycle_start_ns_ = 0;  // 0 once the cycle's first message was performed
   double heard_ = -1;           // the policy of this rank that the others were told last
-  bool joined_ = false;         // this rank has joined, and takes part in a call all the same
+  Joined joined_;
   int64_t own_threshold_bytes_ = -1;
   std::vector<::paceline::core::Message> sweeps_;
-  std::vector<int32_t> group_of_;  // of the active plan; empty without one
+  // Of the active plan; empty without one.
+  std::vector<int32_t> group_of_;
+  std::vector<MergeGroup> groups_;
 
   // Set while all ranks want the same policy and it makes plans; at the same place in the sequence of operations
   // everywhere, so that all ranks number the same tensors.

@@ -4,6 +4,7 @@
 #define PACELINE_BRIDGE_PACKING_H
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "horovod/common/controller.h"
@@ -11,6 +12,12 @@
 
 namespace horovod {
 namespace paceline {
+
+// Tensors that a plan has go in one message, and how long one may wait for the others.
+struct MergeGroup {
+  std::vector<std::string> names;
+  int64_t patience_ns = 0;
+};
 
 // What `bytes` of a tensor take in the buffer of a message.
 int64_t PaddedBytes(int64_t bytes);

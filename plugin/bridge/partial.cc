@@ -1,5 +1,6 @@
 #include "bridge/partial.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -53,10 +54,19 @@ std::string NotedName(const std::string& name) { return name.substr(std::strlen(
 
 PartialNews NewsOf(const common::Request& request) { return static_cast<PartialNews>(request.root_rank() % kNews); }
 
-PartialChannel::PartialChannel(PartialMark mark, int32_t process_set_id, int32_t size)
-    : mark_(std::move(mark)), process_set_id_(process_set_id), size_(size) {}
+common::TensorShape FoundShape(const common::Request& misfit) {
+  common::TensorShape shape;
+  for (size_t n = 0; n + 1 < misfit.tensor_shape().size(); ++n) {
+    shape.AddDim(misfit.tensor_shape()[n]);
+  }
+  return shape;
+}
 
-common::Status PartialChannel::Fits(const common::Tensor& tensor, const Reducing& reducing) const {
+PartialChannel::PartialChannel(PartialMark mark, int32_t process_set_id,
+                               const std::shared_ptr<common::Controller>& controller)
+    : mark_(std::move(mark)), process_set_id_(process_set_id), controller_(controller), size_(controller->GetSize()) {}
+
+common::Status PartialChannel::CanTravel(const common::Tensor& tensor, const Reducing& reducing) const {
   if (reducing.op != common::ReduceOp::SUM) {
     return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
                                            ": expected op Sum or Average, found another. Late contributions are added "
@@ -66,13 +76,40 @@ common::Status PartialChannel::Fits(const common::Tensor& tensor, const Reducing
     return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked + ": tensors of type " +
                                            common::DataType_Name(tensor.dtype()) + " cannot be added up.");
   }
-  if (send_ != nullptr && (dtype_ != tensor.dtype() || shape_ != tensor.shape())) {
-    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked + ": expected " +
-                                           Describe(dtype_, shape_) + " as in the rounds before, found " +
-                                           Describe(tensor.dtype(), tensor.shape()) +
-                                           ". Give a tensor of another shape or type another name.");
-  }
   return common::Status::OK();
+}
+
+bool PartialChannel::Fits(const common::Tensor& tensor) const {
+  return send_ == nullptr || (dtype_ == tensor.dtype() && shape_ == tensor.shape());
+}
+
+std::string PartialChannel::Misfit(common::DataType dtype, const common::TensorShape& shape,
+                                   const std::string& where) const {
+  return "Partial allreduce of " + mark_.unmarked + ": expected " + Describe(dtype_, shape_) +
+         " as in the rounds before, found " + Describe(dtype, shape) + where +
+         ". Give a tensor of another shape or type another name.";
+}
+
+// A request that Horovod finds to be at odds with every vote: these have one dimension.
+common::Request PartialChannel::MisfitOf(const common::Tensor& tensor, int32_t rank) const {
+  auto request = Vote(PartialNews::kMisfit, rank);
+  std::vector<int64_t> dims;
+  for (int n = 0; n < tensor.shape().dims(); ++n) {
+    dims.push_back(tensor.shape().dim_size(n));
+  }
+  dims.resize(std::max<size_t>(dims.size() + 1, 2), 1);
+  request.set_tensor_type(tensor.dtype());
+  request.set_tensor_shape(dims);
+  return request;
+}
+
+void PartialChannel::Allocate(common::DataType dtype, const common::TensorShape& shape) {
+  dtype_ = dtype;
+  shape_ = shape;
+  element_bytes_ = static_cast<size_t>(common::DataType_Size(dtype_));
+  for (auto* buffer : {&send_, &travelling_, &missed_}) {
+    *buffer = std::make_shared<HostTensor>(dtype_, shape_.num_elements() + kExtra);
+  }
 }
 
 common::Status PartialChannel::Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
@@ -82,7 +119,7 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
   std::unique_lock<std::mutex> entering(entering_);
   RoundState::Reply reply;
   common::Request request;
-  bool under_way = false;
+  bool fits = true, under_way = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!failed_.ok()) {
@@ -91,17 +128,24 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
     if (state_.waiting()) {
       return common::DUPLICATE_NAME_ERROR;
     }
-    const auto fits = Fits(*tensor, reducing);
-    if (!fits.ok()) {
-      return fits;
+    const auto can = CanTravel(*tensor, reducing);
+    if (!can.ok()) {
+      return can;
     }
+    fits = Fits(*tensor);
+    if (!fits) {
+      request = MisfitOf(*tensor, rank);
+    }
+  }
+  auto& queue = process_set.tensor_queue;
+  if (!fits) {
+    queue.PushMessageToQueue(request);
+    return common::Status::InvalidArgument(Misfit(tensor->dtype(), tensor->shape()));
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
     if (send_ == nullptr) {
-      dtype_ = tensor->dtype();
-      shape_ = tensor->shape();
-      element_bytes_ = static_cast<size_t>(common::DataType_Size(dtype_));
-      for (auto* buffer : {&send_, &travelling_, &missed_}) {
-        *buffer = std::make_shared<HostTensor>(dtype_, shape_.num_elements() + kExtra);
-      }
+      Allocate(tensor->dtype(), tensor->shape());
     }
     reducing_ = reducing;
     if (mark.flush) {
@@ -122,7 +166,6 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
       waiting_ = {output, std::move(callback)};
     }
   }
-  auto& queue = process_set.tensor_queue;
   queue_ = &queue;
   if (reply.kind == RoundState::Reply::Kind::kVote && !under_way) {
     return Enter(queue, std::move(request));
@@ -187,11 +230,11 @@ common::Request PartialChannel::Vote(PartialNews news, int32_t rank) const {
   return request;
 }
 
-common::Request PartialChannel::Note(PartialNews news, int64_t round, int32_t rank) const {
+common::Request PartialChannel::NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank) {
   common::Request request;
   request.set_request_type(common::Request::ALLREDUCE);
   request.set_request_rank(rank);
-  request.set_tensor_name(kNote + mark_.unmarked);
+  request.set_tensor_name(kNote + name);
   request.set_device(CPU_DEVICE_ID);
   request.set_group_id(NULL_GROUP_ID);
   request.set_root_rank(static_cast<int32_t>(news));
@@ -208,18 +251,25 @@ bool PartialChannel::Stale(const common::Request& message) const {
       return state_.phase() != RoundState::Phase::kFlushing;
     case PartialNews::kArrived:
       return message.tensor_shape()[0] < state_.executed();
+    case PartialNews::kMisfit:
+      return false;
     default:
       // Also what Horovod queues beside the entry of a rank that did not vote.
       return !IsNote(message.tensor_name());
   }
 }
 
-void PartialChannel::Begin(common::TensorQueue& queue) {
+void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timeline) {
   std::lock_guard<std::mutex> entering(entering_);
   bool enter = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto departure = state_.Begin();
+    timeline_ = &timeline;
+    timeline.Start(Track(), common::Response::ALLREDUCE, static_cast<int64_t>(bytes()));
+    timeline.ActivityStart(Track(), "ROUND_" + std::to_string(state_.begun() - 1) +
+                                        (departure.fresh ? "_FRESH" : (departure.flushing ? "_FLUSH" : "_LATE")) +
+                                        "_CARRIED_" + std::to_string(departure.carried));
     // Not swapped: Horovod's table knows what travels by its address.
     std::memcpy(travelling_->bytes(), send_->bytes(), bytes());
     std::memset(send_->bytes(), 0, static_cast<size_t>(send_->size()));
@@ -249,6 +299,7 @@ void PartialChannel::Performed(const common::Status& status) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     queued_ = false;
+    const bool travelled = timeline_ != nullptr && state_.begun() > state_.executed();
     if (!status.ok()) {
       failed_ = status;
       state_.Fail();
@@ -260,6 +311,10 @@ void PartialChannel::Performed(const common::Status& status) {
       const auto sum = [&](int64_t element) {
         return std::llround(Element(dtype_, travelling_->bytes(), extra + static_cast<size_t>(element)) / factor);
       };
+      if (travelled) {
+        timeline_->ActivityEnd(Track());
+        timeline_->ActivityStart(Track(), "FRESH_" + std::to_string(sum(kFresh)) + "_OF_" + std::to_string(size_));
+      }
       if (mark_.latest || !missed_any_) {
         std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
         fresh_ = sum(kFresh);
@@ -275,6 +330,9 @@ void PartialChannel::Performed(const common::Status& status) {
       }
       waits = state_.waiting();
     }
+    if (travelled) {
+      timeline_->End(Track(), nullptr);
+    }
   }
   if (callback) {
     callback(status);
@@ -284,6 +342,35 @@ void PartialChannel::Performed(const common::Status& status) {
     std::lock_guard<std::mutex> entering(entering_);
     Enter(*queue_, Nothing());
   }
+}
+
+bool PartialChannel::Save(PartialState& state) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_.waiting() || state_.begun() > state_.executed() || send_ == nullptr) {
+    return false;
+  }
+  state = {dtype_, shape_, state_.executed(), state_.pending(), state_.missed(), fresh_, {}, {}};
+  state.send.assign(send_->bytes(), send_->bytes() + bytes());
+  state.results.assign(missed_->bytes(), missed_->bytes() + bytes());
+  return true;
+}
+
+bool PartialChannel::Restore(const PartialState& state) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_.waiting() || state_.begun() > state_.executed()) {
+    return false;
+  }
+  if (send_ == nullptr) {
+    Allocate(state.dtype, state.shape);
+  } else if (dtype_ != state.dtype || shape_ != state.shape) {
+    return false;
+  }
+  state_.Restore(state.pending, state.missed);
+  std::memcpy(send_->bytes(), state.send.data(), bytes());
+  std::memcpy(missed_->bytes(), state.results.data(), bytes());
+  missed_any_ = state.missed > 0;
+  fresh_ = state.fresh;
+  return true;
 }
 
 RoundState::Counters PartialChannel::counters() const {

@@ -1,6 +1,7 @@
 #include "bridge/partials.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "bridge/calls.h"
 #include "bridge/hooks.h"
@@ -13,33 +14,46 @@ namespace {
 
 // A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
 constexpr int64_t kPatience_ns = 50'000'000;
-// Responses to barriers name no tensor.
+// Requests for barriers have names of their own, responses to them none.
 constexpr const char* kBarrier = "paceline.barrier";
+
+std::string OutstandingName(const common::Request& request) {
+  switch (request.request_type()) {
+    case common::Request::BARRIER:
+      return kBarrier;
+    case common::Request::JOIN:
+      return JOIN_TENSOR_NAME;
+    default:
+      return request.tensor_name();
+  }
+}
 
 }  // namespace
 
 void Partials::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   channels_.clear();
-  counts_.clear();
-  early_.clear();
-  outstanding_.clear();
-  absent_.clear();
+  restored_.clear();
+  sets_.clear();
+  set_ = nullptr;
   used_ = false;
 }
 
-std::shared_ptr<PartialChannel> Partials::Of(const PartialMark& mark, int32_t process_set_id, int32_t size) {
+std::shared_ptr<PartialChannel> Partials::Of(const PartialMark& mark, int32_t process_set_id,
+                                             const std::shared_ptr<common::Controller>& controller) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto& channel = channels_[{process_set_id, mark.unmarked}];
-  if (channel == nullptr) {
-    channel = std::make_shared<PartialChannel>(mark, process_set_id, size);
+  const Key key{process_set_id, mark.unmarked};
+  auto& channel = channels_[key];
+  if (channel == nullptr || !channel->Serves(*controller)) {
+    channel = std::make_shared<PartialChannel>(mark, process_set_id, controller);
+    const auto state = restored_.find(key);
+    if (state != restored_.end()) {
+      channel->Restore(state->second);
+      restored_.erase(state);
+    }
     used_ = true;
   }
-  const auto& first = channel->mark();
-  const bool same = first.rule.count == mark.rule.count && first.rule.seed == mark.rule.seed &&
-                    first.rule.max_lag == mark.rule.max_lag && first.latest == mark.latest &&
-                    first.counted == mark.counted;
-  return same ? channel : nullptr;
+  return channel->mark().SameRules(mark) ? channel : nullptr;
 }
 
 std::shared_ptr<PartialChannel> Partials::Find(const std::string& name, int32_t process_set_id) const {
@@ -62,6 +76,41 @@ std::vector<::paceline::core::RoundState::Counters> Partials::Counters(int32_t p
   return all;
 }
 
+bool Partials::Restore(const std::string& name, int32_t process_set_id, PartialState state) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Key key{process_set_id, name};
+  const auto found = channels_.find(key);
+  if (found != channels_.end()) {
+    return found->second->Restore(state);
+  }
+  restored_[key] = std::move(state);
+  return true;
+}
+
+void Partials::Cycle(int32_t process_set_id, common::ProcessSet& process_set, common::Timeline& timeline) {
+  current_ = process_set_id;
+  auto found = sets_.find(process_set_id);
+  const auto& controller = process_set.controller;
+  if (found != sets_.end() && found->second.controller.lock() != controller) {
+    // The id has gone to another process set.
+    sets_.erase(found);
+    found = sets_.end();
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto one = channels_.begin(); one != channels_.end();) {
+      const bool gone = one->first.first == process_set_id && !one->second->Serves(*controller);
+      one = gone ? channels_.erase(one) : std::next(one);
+    }
+  }
+  if (found == sets_.end()) {
+    const auto find = [this, process_set_id](const std::string& name) { return Find(name, process_set_id); };
+    found = sets_.try_emplace(process_set_id, find).first;
+    found->second.controller = controller;
+  }
+  set_ = &found->second;
+  timeline_ = &timeline;
+  set_->joined.Return(process_set);
+}
+
 void Partials::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   if (!used_) {
     return;
@@ -72,28 +121,28 @@ void Partials::Popped(common::ProcessSet& process_set, std::deque<common::Reques
     const auto& name = message.tensor_name();
     const auto channel = Find(IsNote(name) ? NotedName(name) : name, current_);
     if (channel == nullptr) {
-      if (!IsCall(name) && message.request_type() != common::Request::JOIN) {
-        const bool barrier = message.request_type() == common::Request::BARRIER;
-        outstanding_[current_].emplace(barrier ? kBarrier : name, Nanoseconds(Clock::now()));
+      if (!IsCall(name)) {
+        set_->outstanding.emplace(OutstandingName(message), Nanoseconds(Clock::now()));
       }
       messages.push_back(std::move(message));
     } else if (!channel->Stale(message)) {
       messages.push_back(std::move(message));
     }
   }
+  if (set_->coordinator.waiting()) {
+    messages.push_back(PartialChannel::NoteAbout("", PartialNews::kLook, 0, process_set.controller->GetRank()));
+  }
   TellAbsence(process_set, messages);
 }
 
 void Partials::TellAbsence(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   const auto now_ns = Nanoseconds(Clock::now());
-  const auto& outstanding = outstanding_[current_];
-  const bool absent = std::any_of(outstanding.begin(), outstanding.end(),
+  const bool absent = std::any_of(set_->outstanding.begin(), set_->outstanding.end(),
                                   [&](const auto& one) { return now_ns - one.second > kPatience_ns; });
-  auto& told = absent_[current_];
-  if (!absent && !told) {
+  if (!absent && !set_->absent) {
     return;
   }
-  told = absent;
+  set_->absent = absent;
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [key, channel] : channels_) {
     if (key.first == current_ && channel->told_absent != absent) {
@@ -104,98 +153,60 @@ void Partials::TellAbsence(common::ProcessSet& process_set, std::deque<common::R
   }
 }
 
-void Partials::Take(Count& count, const common::Request& request, int64_t round) {
-  const int32_t rank = request.request_rank();
-  count.changed = true;
-  switch (NewsOf(request)) {
-    case PartialNews::kVote:
-      count.votes.Vote(rank);
-      break;
-    case PartialNews::kFlush:
-      count.votes.Flush(rank);
-      break;
-    case PartialNews::kArrived:
-      count.votes.Arrived(rank, round);
-      break;
-    case PartialNews::kAbsent:
-      count.votes.Absent(rank);
-      break;
-    case PartialNews::kPresent:
-      count.votes.Present(rank);
-      break;
-  }
-}
-
-bool Partials::Counts(const common::Request& request, int32_t size) {
-  if (request.request_type() != common::Request::ALLREDUCE || request.root_rank() == 0) {
-    return false;
-  }
-  const Key key{current_, request.tensor_name()};
-  auto found = counts_.find(key);
-  if (found == counts_.end()) {
-    const auto channel = Find(request.tensor_name(), current_);
-    if (channel == nullptr) {
-      // Other ranks may come before this one, whose first call says by which rule. Round 0 waits for it anyway.
-      early_[key].push_back(request);
-      return true;
-    }
-    found = counts_.emplace(key, Count{::paceline::core::Votes(size, channel->mark().rule)}).first;
-    for (const auto& before : early_[key]) {
-      Take(found->second, before, 0);
-    }
-    early_.erase(key);
-  }
-  Take(found->second, request, 0);
-  return true;
-}
+bool Partials::Counts(const common::Request& request, int32_t size) { return set_->coordinator.Counts(request, size); }
 
 bool Partials::Noted(const common::Request& request) {
-  if (!used_ || !IsNote(request.tensor_name())) {
+  if (!IsNote(request.tensor_name())) {
     return false;
   }
-  // Without a vote so far there is nobody to wait for this rank.
-  const auto found = counts_.find({current_, NotedName(request.tensor_name())});
-  if (found != counts_.end()) {
-    Take(found->second, request, request.tensor_shape()[0]);
-  }
+  set_->coordinator.Noted(request);
   return true;
 }
 
-std::vector<std::string> Partials::Counted() {
-  std::vector<std::string> ready;
-  if (!used_) {
-    return ready;
-  }
-  for (auto& [key, count] : counts_) {
-    if (key.first == current_ && count.changed && count.votes.ready() && !count.announced) {
-      count.announced = true;
-      ready.push_back(key.second);
-    }
-    count.changed = false;
-  }
-  return ready;
+std::vector<std::string> Partials::Counted(const Group& group) {
+  return used_ ? set_->coordinator.Ready(group, Nanoseconds(Clock::now())) : std::vector<std::string>{};
 }
 
-void Partials::Fuse(common::Controller& controller, std::deque<common::Response>& responses,
-                    common::ResponseList& list) const {
+void Partials::Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list,
+                    const Group& group) const {
   if (!used_) {
     return;
   }
-  std::vector<common::Response> ours;
+  // By the first name of the group, then by their own: places in a message do not depend on who voted first. Tensors
+  // without a group come first.
+  std::vector<std::tuple<std::string, std::string, common::Response>> ours;
   std::deque<common::Response> rest;
   for (auto& response : responses) {
-    if (response.response_type() != common::Response::ALLREDUCE || !Has(response)) {
+    if (!Has(response)) {
+      rest.push_back(std::move(response));
+      continue;
+    }
+    const auto& name = response.tensor_names()[0];
+    if (response.response_type() != common::Response::ALLREDUCE) {
+      const auto error = set_->coordinator.Error(name);
+      if (!error.empty()) {
+        response.set_error_message(error);
+      }
       rest.push_back(std::move(response));
       continue;
     }
     // Horovod knows the devices of those that voted.
     response.set_devices(std::vector<int32_t>(response.devices().size(), CPU_DEVICE_ID));
-    ours.push_back(std::move(response));
+    const auto* together = group(name);
+    const std::string first = together == nullptr ? "" : together->names.front();
+    ours.emplace_back(first, std::string(name), std::move(response));
   }
-  // By name, so that places in a message do not depend on who voted first.
-  std::sort(ours.begin(), ours.end(),
-            [](const auto& a, const auto& b) { return a.tensor_names()[0] < b.tensor_names()[0]; });
-  Pack(list, controller, std::move(ours));
+  std::sort(ours.begin(), ours.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
+  for (size_t n = 0; n < ours.size();) {
+    const auto& leader = std::get<0>(ours[n]);
+    std::vector<common::Response> message;
+    for (; n < ours.size() && std::get<0>(ours[n]) == leader; ++n) {
+      message.push_back(std::move(std::get<2>(ours[n])));
+    }
+    Pack(list, controller, std::move(message));
+  }
   responses.swap(rest);
 }
 
@@ -204,35 +215,29 @@ bool Partials::Has(const common::Response& response) const {
 }
 
 void Partials::Entries(const common::Response& response, common::ProcessSet& process_set) {
-  if (!used_) {
+  if (!Has(response)) {
     return;
   }
   for (const auto& name : response.tensor_names()) {
+    set_->coordinator.Sent(response, name);
     const auto channel = Find(name, current_);
-    if (channel == nullptr) {
-      continue;
+    if (channel != nullptr) {
+      channel->Begin(process_set.tensor_queue, *timeline_);
     }
-    const auto count = counts_.find({current_, name});
-    if (count != counts_.end() && response.response_type() == common::Response::ERROR) {
-      counts_.erase(count);
-    } else if (count != counts_.end()) {
-      count->second.votes.Executed();
-      count->second.announced = false;
-    }
-    channel->Begin(process_set.tensor_queue);
   }
+  set_->joined.Leave(process_set);
 }
 
-void Partials::Performed(const common::Response& response) {
+void Partials::Performed(const common::Response& response, common::ProcessSet& process_set) {
   if (!used_) {
     return;
   }
-  auto& outstanding = outstanding_[current_];
+  set_->joined.Return(process_set);
   if (response.response_type() == common::Response::BARRIER) {
-    outstanding.erase(kBarrier);
+    set_->outstanding.erase(kBarrier);
   }
   for (const auto& name : response.tensor_names()) {
-    outstanding.erase(name);
+    set_->outstanding.erase(name);
   }
 }
 

@@ -1,4 +1,4 @@
-// All partial collectives of one library, and the coordinator's counts.
+// All partial collectives of one library.
 
 #ifndef PACELINE_BRIDGE_PARTIALS_H
 #define PACELINE_BRIDGE_PARTIALS_H
@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/joined.h"
 #include "bridge/partial.h"
-#include "core/votes.h"
+#include "bridge/partial_coordinator.h"
+#include "horovod/common/timeline.h"
 
 namespace horovod {
 namespace paceline {
@@ -22,53 +24,63 @@ namespace paceline {
 // Methods without a note are called by the background thread, about the process set of the present cycle.
 class Partials {
  public:
+  using Group = PartialCoordinator::Group;
+
   // A new world: nothing was begun.
   void Reset();
   // Any thread: the channel of a call, made if it is the first of its name. Null if there is one by other rules.
-  std::shared_ptr<PartialChannel> Of(const PartialMark& mark, int32_t process_set_id, int32_t size);
+  std::shared_ptr<PartialChannel> Of(const PartialMark& mark, int32_t process_set_id,
+                                     const std::shared_ptr<common::Controller>& controller);
   // Any thread: null if no call of this name was partial.
   std::shared_ptr<PartialChannel> Find(const std::string& name, int32_t process_set_id) const;
   // Any thread: what all names of a process set have counted.
   std::vector<::paceline::core::RoundState::Counters> Counters(int32_t process_set_id) const;
+  // Any thread: what the next call under this name goes on from. False if this cannot be (see PartialChannel::Restore).
+  bool Restore(const std::string& name, int32_t process_set_id, PartialState state);
 
   // A coordination round of this process set begins.
-  void Cycle(int32_t process_set_id) { current_ = process_set_id; }
+  void Cycle(int32_t process_set_id, common::ProcessSet& process_set, common::Timeline& timeline);
   // Drops what is stale, and tells the coordinator when this rank is held up by something else.
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   // Whether this request is one of ours, and then its verdict: Counted() decides.
   bool Counts(const common::Request& request, int32_t size);
+  bool Counting(const std::string& name) const { return used_ && set_->coordinator.Has(name); }
   bool Noted(const common::Request& request);
-  std::vector<std::string> Counted();
-  // Messages of partial tensors have no others in them.
-  void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list) const;
+  std::vector<std::string> Counted(const Group& group);
+  // Messages of partial tensors have no others in them; those of a group travel in messages of their own.
+  void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list,
+            const Group& group) const;
   bool Has(const common::Response& response) const;
   void Entries(const common::Response& response, common::ProcessSet& process_set);
-  void Performed(const common::Response& response);
+  void Performed(const common::Response& response, common::ProcessSet& process_set);
 
  private:
   using Key = std::pair<int32_t, std::string>;
 
-  struct Count {
-    ::paceline::core::Votes votes;
-    bool changed = false, announced = false;
+  // What the background thread keeps about a process set.
+  struct Set {
+    explicit Set(const PartialCoordinator::Find& find) : coordinator(find) {}
+
+    std::weak_ptr<common::Controller> controller;
+    PartialCoordinator coordinator;
+    // What this rank has handed in to full operations that all ranks must join, and when, by name.
+    std::unordered_map<std::string, int64_t> outstanding;
+    bool absent = false;  // what the coordinator was told last
+    Joined joined;
   };
 
-  // What this rank has handed in to full operations that all ranks must join, and when, by name.
-  using Outstanding = std::unordered_map<std::string, int64_t>;
-
   void TellAbsence(common::ProcessSet& process_set, std::deque<common::Request>& messages);
-  void Take(Count& count, const common::Request& request, int64_t round);
 
   std::atomic<bool> used_{false};
+  // Background thread only.
+  std::map<int32_t, Set> sets_;
+  Set* set_ = nullptr;  // of the present cycle
+  common::Timeline* timeline_ = nullptr;
   int32_t current_ = 0;
-  // On coordinators. `early_`: votes under names that this rank has not called yet.
-  std::map<Key, Count> counts_;
-  std::map<Key, std::vector<common::Request>> early_;
-  std::map<int32_t, Outstanding> outstanding_;
-  std::map<int32_t, bool> absent_;  // what the coordinator was told last
 
-  mutable std::mutex mutex_;  // protects the map
+  mutable std::mutex mutex_;  // protects everything below
   std::map<Key, std::shared_ptr<PartialChannel>> channels_;
+  std::map<Key, PartialState> restored_;  // for channels that are not made yet
 };
 
 }  // namespace paceline

@@ -13,7 +13,7 @@ void RoundState::CountCall(int64_t lag) {
 RoundState::Reply RoundState::Call() {
   assert(!waiting());
   ++pending_;
-  if (missed() > 0) {
+  if (missed() > 0 && executed_ > 0) {
     const int64_t rounds = missed();
     answered_ = executed_;
     CountCall(rounds);
@@ -30,7 +30,7 @@ RoundState::Reply RoundState::Call() {
 }
 
 void RoundState::Flush() {
-  assert(!waiting() && begun_ > 0);
+  assert(!waiting());
   phase_ = Phase::kFlushing;
 }
 
@@ -62,6 +62,12 @@ int64_t RoundState::End(bool closing) {
   const int64_t rounds = missed();
   answered_ = executed_;
   return rounds;
+}
+
+void RoundState::Restore(int64_t pending, int64_t missed) {
+  assert(!waiting() && begun_ == executed_);
+  pending_ = pending;
+  answered_ = executed_ - missed;
 }
 
 bool RoundState::Fail() {

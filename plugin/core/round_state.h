@@ -17,7 +17,9 @@ namespace paceline::core {
 // `missed` are the rounds that were performed and that no call was answered with. The states of the call:
 //
 //   state     event                         next      what happens
-//   idle      call, some missed             idle      late: answered at once with the missed results
+//   idle      call, some missed             idle      late: answered at once with the missed results (not before round
+//   0,
+//                                                     where every rank votes)
 //   idle      call, a round is under way    late      that round left without the contribution; the call waits for it
 //   idle      call                          voted     a vote for the next round is handed in
 //   voted     begin                         fresh     the send buffer leaves, the call's contribution in it
@@ -64,7 +66,7 @@ class RoundState {
   // The training thread's contribution was added to the send buffer. Not to be called while a call waits.
   Reply Call();
   // The same without a contribution: waits for a round that all ranks enter flushing, which leaves all send buffers
-  // empty and all ranks with the same rounds. Votes::Flush is to be told. Only after round 0.
+  // empty and all ranks with the same rounds. Votes::Flush is to be told.
   void Flush();
   // Whether a vote for this round that is found in the queue has to be dropped: the round has taken the call along.
   bool Stale(int64_t round) const { return phase_ != Phase::kVoted || round != executed_; }
@@ -75,6 +77,11 @@ class RoundState {
   // `flushing` over the ranks says to each of them. If the call that waits is to be answered, the number of rounds
   // whose results answer it, this one included; otherwise 0, and the result is added to what was missed.
   int64_t End(bool closing);
+
+  // Goes on with `pending` contributions in the send buffer and the results of `missed` rounds, of an earlier run or of
+  // an earlier time of this one; what there was is given up. On all ranks, while no call waits and no round is under
+  // way. Where no round was performed yet, the first one brings the rank's call these results in addition to its own.
+  void Restore(int64_t pending, int64_t missed);
 
   // What this rank has under this name is given up, on all ranks alike. Whether a call waited.
   bool Fail();
@@ -92,8 +99,9 @@ class RoundState {
   void CountCall(int64_t lag);
 
   Phase phase_ = Phase::kIdle;
-  // Rounds, answered_ <= executed_ <= begun_: all before answered_ have answered calls, all before executed_ were
-  // performed, all before begun_ have begun. A call votes only when the three are equal.
+  // Rounds, answered_ <= executed_ <= begun_ (answered_ < 0: so many of an earlier run were missed): all before
+  // answered_ have answered calls, all before executed_ were performed, all before begun_ have begun. A call votes only
+  // when the three are equal.
   int64_t answered_ = 0, executed_ = 0, begun_ = 0;
   int64_t pending_ = 0;
   Counters counters_;

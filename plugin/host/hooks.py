@@ -70,6 +70,12 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "  ready_to_reduce.push_back(name);\n"
             "}",
         ),
+        Edit(
+            _CONTROLLER,
+            "int count = (int)table_iter.second.size();",
+            "before",
+            f"if ({_CALL}Counting(table_iter.first)) {{\n  continue;\n}}",
+        ),
     ),
     "fuse": (
         Edit(

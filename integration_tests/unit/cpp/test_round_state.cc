@@ -187,3 +187,33 @@ TEST_CASE("long lags are in the last bin") {
   CHECK(state.Call().rounds == 40);
   CHECK(state.counters().lags.back() == 1);
 }
+
+TEST_CASE("an earlier run's results come with the first round, its send buffer leaves with it") {
+  RoundState state;
+  state.Restore(2, 3);
+  CHECK(state.pending() == 2);
+  const auto reply = state.Call();
+  CHECK(reply.kind == RoundState::Reply::Kind::kVote);
+  CHECK(reply.round == 0);
+  const auto departure = state.Begin();
+  CHECK(departure.fresh);
+  CHECK(departure.carried == 2);
+  CHECK(state.End(false) == 4);
+  CHECK(state.missed() == 0);
+}
+
+TEST_CASE("going back to an earlier time of a run answers the next call at once") {
+  RoundState state = AfterFirstRound();
+  state.Restore(1, 2);
+  CHECK(state.missed() == 2);
+  CHECK(state.Call().rounds == 2);
+  CHECK(state.pending() == 2);
+}
+
+TEST_CASE("a flush can be the first call of a run that goes on") {
+  RoundState state;
+  state.Restore(1, 1);
+  state.Flush();
+  CHECK(state.Begin().carried == 1);
+  CHECK(state.End(true) == 2);
+}

@@ -1,0 +1,192 @@
+"""No data race in core and bridge: random partial rounds under ThreadSanitizer, for as long as asked.
+
+    python -m integration_tests.races --minutes 30        (`make races`; needs the tools of a host build and libtsan)
+
+Builds Horovod with Paceline's sources and `-fsanitize=thread` (cached afterwards) and puts it in front of the installed
+one. Ranks then train nothing but hand in tensors: random quorums, numbers and sizes of tensors, orders and delays, with
+full allreduces in between. Sums are checked to be exact. Horovod's own sources are instrumented, too, so that its
+synchronisation is known; a report is ours if the innermost frame of either access that belongs to Horovod or Paceline
+is Paceline's. Reports of Horovod's own are counted and shown, and do not fail the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from integration_tests.mends import overlay
+from integration_tests.support.ranks import ROOT, World
+from paceline import config
+from paceline.host import build
+
+CALLS = 40  # of each name in a turn
+TURN_TIMEOUT_S = 300.0
+FLAGS = {"CXXFLAGS": "-fsanitize=thread -g", "LDFLAGS": "-fsanitize=thread"}
+# Python, the frameworks and Gloo's callers are not instrumented: what they touch by themselves is not looked at.
+OPTIONS = "exitcode=0 ignore_noninstrumented_modules=1 history_size=4 report_thread_leaks=0 report_signal_unsafe=0"
+
+_REPORT = re.compile(r"^WARNING: ThreadSanitizer: (.+?) \(pid=", re.MULTILINE)
+_FRAME = re.compile(r"^ +#\d+ (.+)$", re.MULTILINE)
+_OURS = ("horovod::paceline::", "paceline::core::", "horovod_paceline_")
+_HOST = ("horovod::common::", "horovod::torch::", "horovod_")
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report of ThreadSanitizer: its kind, the functions its accesses are in, and its text."""
+
+    kind: str
+    places: tuple[str, ...]
+    text: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether an access is Paceline's own."""
+        return any(place.startswith(_OURS) for place in self.places)
+
+
+def reports(text: str) -> list[Report]:
+    """The reports in a log. A stack with no frame of Horovod or Paceline has no place."""
+    found = []
+    for block in text.split("=================="):
+        kind = _REPORT.search(block)
+        if kind is None:
+            continue
+        places = []
+        # The stacks of the accesses come first; where threads and memory were made, after.
+        for stack in block.split("\n\n")[:2]:
+            frames = [frame.split("(")[0].split("<")[0] for frame in _FRAME.findall(stack)]
+            places += [frame for frame in frames if frame.startswith(_OURS + _HOST)][:1]
+        found.append(Report(kind[1], tuple(places), block.strip()))
+    return found
+
+
+def turn(rank: int, size: int, seed: int) -> int:
+    """One random constellation; how many calls were made. Every sum is checked."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    same, own = random.Random(seed), random.Random(seed * size + rank)
+    choices: dict[str, Any] = {
+        "quorum": same.choice(["solo", "majority", "random", *range(1, size + 1)]),
+        "max_lag": same.choice([0, 0, 1, 3]),
+        "seed": same.randrange(100),
+        "op": hvd.Sum,
+    }
+    sizes = [same.choice([1, 3, 17, 1001, 30_011, 200_003]) for _ in range(same.randint(1, 6))]
+    names = [f"races.{seed}.{n}" for n in range(len(sizes))]
+    totals = [torch.zeros(n, dtype=torch.float64) for n in sizes]
+    given = [torch.zeros(n, dtype=torch.float64) for n in sizes]
+    lateness_s, metric_every = same.choice([0.0, 0.002, 0.02]), same.choice([7, 1000])
+    for step in range(CALLS):
+        if own.random() < 0.4:
+            time.sleep(own.random() * lateness_s)
+        pending = []
+        for n in own.sample(range(len(sizes)), len(sizes)):
+            mine = torch.full_like(given[n], 1000.0 * rank + step)
+            given[n] += mine
+            pending.append((n, hvd.partial_allreduce_async(mine, names[n], **choices)))
+        for n, answer in pending:
+            totals[n] += answer.wait()[0]
+        if step % metric_every == 3:
+            hvd.allreduce(torch.ones(5), name=f"races.metric.{seed}.{step}")
+    flushes = [hvd.flush_partial(one, name, **choices) for one, name in zip(totals, names)]
+    for total, flush in zip(totals, flushes):
+        total += flush.wait()[0]
+    for n, total in enumerate(totals):
+        whole = hvd.allreduce(given[n], op=hvd.Sum, name=f"races.all.{seed}.{n}")
+        assert torch.equal(total, whole), (rank, names[n], choices)
+    hvd.exchange_stats()
+    return CALLS * len(sizes)
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _libtsan() -> str:
+    """The sanitizer's library. Raises SystemExit if the compiler has none."""
+    compiler = os.environ.get("CXX", "c++")
+    answer = subprocess.run(
+        [compiler, "-print-file-name=libtsan.so"], check=True, capture_output=True, text=True, timeout=60
+    )
+    path = Path(answer.stdout.strip())
+    if not path.is_absolute():
+        sys.exit(f"{compiler} has no libtsan.so. Install the ThreadSanitizer of this compiler.")
+    return str(path.resolve())
+
+
+def _show(console: Console, found: list[Report], ours: bool) -> int:
+    chosen = [report for report in found if report.ours == ours]
+    for (kind, places), count in Counter((report.kind, report.places) for report in chosen).most_common():
+        console.print(f"  {count} x {kind}: {' | '.join(places) or 'neither in Horovod nor in Paceline'}", markup=False)
+    return len(chosen)
+
+
+def main() -> int:
+    """Build, run, count reports."""
+    parser = argparse.ArgumentParser(description="Partial rounds under ThreadSanitizer.")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    console = Console()
+    with _environment(FLAGS):
+        wheel = build.build(config.read(), report=lambda line, _done: console.print(line))
+    with tempfile.TemporaryDirectory(prefix="races-") as temporary:
+        folder = Path(temporary)
+        overlay(wheel, folder / "site")
+        env = {
+            "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{ROOT}",
+            "LD_PRELOAD": _libtsan(),
+            "TSAN_OPTIONS": f"log_path={folder / 'log'} {OPTIONS}",
+        }
+        turns, calls, started = 0, 0, time.monotonic()
+        world = World(arguments.ranks, env)
+        try:
+            while time.monotonic() - started < arguments.minutes * 60:
+                calls += sum(world.run(__name__, "turn", (arguments.seed + turns,), TURN_TIMEOUT_S))
+                turns += 1
+        finally:
+            world.end()
+        minutes = (time.monotonic() - started) / 60
+        logs = sorted(folder.glob("log.*"))
+        found = [report for log in logs for report in reports(log.read_text(errors="replace"))]
+        console.print(f"{arguments.ranks} ranks, {minutes:.1f} minutes, {turns} turns, {calls} calls, all sums exact")
+        console.print("Reports about core and bridge:")
+        ours = _show(console, found, ours=True)
+        console.print(f"  {ours} in all\nOther reports (Horovod's own accesses):")
+        console.print(f"  {_show(console, found, ours=False)} in all")
+        if ours:
+            console.print(next(report.text for report in found if report.ours), markup=False)
+        return 1 if ours else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Partial rounds beside everything else: plans, Join, timelines, errors in mid-run, ranks that stay away."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.support.merging import ByHand, Messages
+from integration_tests.support.ranks import ranks, run_ranks
+
+SOLO: dict[str, Any] = {"quorum": "solo"}
+
+
+@ranks(2, 3, timeout_s=60)
+def test_shape_that_changes_in_a_later_round_is_an_error_on_all_ranks(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    for kind, wrong in {"shape": torch.ones(2, 3), "type": torch.ones(6, dtype=torch.float64)}.items():
+        name = f"changed.{kind}"
+        for _ in range(3):
+            hvd.partial_allreduce(torch.ones(3, 2), name, **SOLO)
+        hvd.barrier()
+        if rank == size - 1:
+            with pytest.raises(Exception, match=r"expected float32 \[7\].*found float"):
+                hvd.partial_allreduce(wrong if kind == "type" else torch.ones(7), name, **SOLO)
+        hvd.barrier()
+        found = "float64" if kind == "type" else "float32"
+        with pytest.raises(
+            Exception, match=rf"(?s)changed.{kind}: expected float32 \[7\].*found {found} .*on rank {size - 1}"
+        ):
+            for _ in range(20):
+                hvd.partial_allreduce(torch.ones(3, 2), name, **SOLO)
+        hvd.barrier()
+
+
+@ranks(3, fresh=True, timeout_s=90)
+def test_joined_ranks_take_part_and_nothing_is_lost(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    total, given = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    for quorum in ("solo", "majority", 3):
+        name = f"joined.{quorum}"
+        for step in range(3 + 4 * rank):
+            mine = torch.full((4,), 1000.0 * rank + step, dtype=torch.float64)
+            given += mine
+            total += hvd.partial_allreduce(mine, name, quorum=quorum, op=hvd.Sum)[0]
+            hvd.allreduce(torch.ones(2), name="joined.metric")
+        assert hvd.join() == size - 1
+        total += hvd.flush_partial(total, name, quorum=quorum, op=hvd.Sum).wait()[0]
+    assert torch.equal(total, hvd.allreduce(given, op=hvd.Sum, name="joined.all"))
+    hvd.shutdown()
+
+
+def _in_groups(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    hand = ByHand().start()
+    names = [f"grouped.{n}" for n in range(5)]
+    total, given = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+
+    def step(value: float, order: list[str]) -> None:
+        nonlocal total, given
+        mine = torch.full((3,), value, dtype=torch.float64)
+        answers = [hvd.partial_allreduce_async(mine, name, op=hvd.Sum, **SOLO) for name in order]
+        given += mine * len(order)
+        total += sum(answer.wait()[0] for answer in answers)
+
+    step(1.0, names)
+    hvd.barrier()
+    known = hand.names("grouped.")
+    hand.follow([sorted(known)[:2], sorted(known)[2:4]], patience_s=5.0)
+    messages = Messages()
+    hvd.barrier()
+    for turn in range(size):
+        # One at a time, so that rounds are made by single ranks.
+        if turn == rank:
+            for number in range(4):
+                step(10.0 * rank + number, names[number % 2 :] + names[: number % 2])
+        hvd.barrier()
+    messages_of_steps = messages.stop()
+    sizes = [sorted(len(message) for message in one if "grouped." in message[0]) for one in messages_of_steps if one]
+    assert [1, 2, 2] in sizes, sizes
+    # Names that are not called for a while hold the others of their group up for the patience only.
+    hand.follow([sorted(known)[:2], sorted(known)[2:4]], patience_s=0.2)
+    for _ in range(2):
+        if rank == 0:
+            step(3.0, names[:1])
+    hvd.barrier()
+    flushes = [hvd.flush_partial(total, name, op=hvd.Sum, **SOLO) for name in names]
+    total += sum(flush.wait()[0] for flush in flushes)
+    assert torch.equal(total, hvd.allreduce(given, op=hvd.Sum, name="grouped_all"))
+    hand.end()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_groups_of_a_plan_are_rounds_of_their_own(size: int) -> None:
+    run_ranks(_in_groups, size, timeout_s=60, fresh=True)
+
+
+def _rounds(rank: int, size: int, file: str) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    for _ in range(3):
+        hvd.partial_allreduce(torch.ones(3), "traced", quorum=size)
+    hvd.barrier()
+    hvd.flush_partial(torch.ones(3), "traced", quorum=size).wait()
+    hvd.shutdown()
+
+
+def test_timeline_has_the_rounds(tmp_path: Path) -> None:
+    file = tmp_path / "timeline.json"
+    run_ranks(_rounds, 2, str(file), env={"HOROVOD_TIMELINE": str(file)}, timeout_s=60, fresh=True)
+    text = file.read_text()
+    events = json.loads(text if text.rstrip().endswith("]") else text.rstrip().rstrip(",") + "]")
+    (track,) = {one["pid"] for one in events if one.get("args", {}).get("name") == "allreduce.traced.rounds"}
+    said = [one["name"] for one in events if one.get("pid") == track and one.get("ph") == "B"]
+    assert said == [
+        *(word for n in range(3) for word in ("ALLREDUCE", f"ROUND_{n}_FRESH_CARRIED_0", "FRESH_2_OF_2")),
+        *("ALLREDUCE", "ROUND_3_FLUSH_CARRIED_0", "FRESH_0_OF_2"),
+    ]
+
+
+def _stays_away(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    for _ in range(3):
+        hvd.partial_allreduce(torch.ones(3), "away", **SOLO)
+    if rank == 1:
+        time.sleep(6)
+        return
+    started = time.monotonic()
+    with pytest.raises(Exception, match=r"(?i)shut down|stall"):
+        hvd.flush_partial(torch.ones(3), "away", **SOLO).wait()
+    assert time.monotonic() - started < 30
+
+
+def test_rank_that_leaves_for_good_is_told_after_the_limit() -> None:
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+    run_ranks(_stays_away, 2, env=env, timeout_s=60, fresh=True)

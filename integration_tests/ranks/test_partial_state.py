@@ -1,0 +1,131 @@
+"""Runs with partial rounds that are saved and go on: send buffers and missed results are neither lost nor doubled."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from integration_tests.support.ranks import ranks
+
+
+def _slope(rank: int, step: int) -> float:
+    return float(1 + 100 * rank + step)
+
+
+def _sum(size: int, steps: int) -> float:
+    return sum(_slope(rank, step) for rank in range(size) for step in range(steps))
+
+
+def _model(values: Any = None) -> tuple[Any, Any]:
+    """Two weights of equal gradients, one for each kind of name: alone and in a group."""
+    import torch
+
+    import paceline.torch as hvd
+
+    weights = [torch.nn.Parameter(torch.zeros(3, dtype=torch.float64)) for _ in range(3)]
+    if values is not None:
+        for weight, value in zip(weights, values):
+            weight.data.copy_(value)
+    names = [(f"saved.{n}", weight) for n, weight in enumerate(weights)]
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(weights, lr=1.0), names, op=hvd.Sum, exchange="solo", groups=[weights[1:]]
+    )
+    return weights, optimizer
+
+
+def _step(weights: list[Any], optimizer: Any, slope: float) -> None:
+    optimizer.zero_grad()
+    sum((weight * slope).sum() for weight in weights).backward()
+    optimizer.step()
+
+
+def _uneven(rank: int, weights: list[Any], optimizer: Any, steps: range) -> None:
+    """Each rank makes its steps while the others wait elsewhere, so that nearly all rounds are missed by most."""
+    import paceline.torch as hvd
+
+    for turn in range(hvd.size()):
+        for step in steps:
+            if turn == rank:
+                _step(weights, optimizer, _slope(rank, step))
+        hvd.barrier()
+
+
+@ranks(2, 3, fresh=True, timeout_s=90)
+def test_run_that_goes_on_counts_everything_once(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    weights, optimizer = _model()
+    _step(weights, optimizer, _slope(rank, 0))
+    hvd.barrier()
+    _uneven(rank, weights, optimizer, range(1, 6))
+    saved = pickle.dumps(([weight.detach().clone() for weight in weights], optimizer.state_dict()))
+    hvd.barrier()
+    assert "paceline_in_flight" in pickle.loads(saved)[1]
+    # What comes after saving is forgotten, once with a new world and once without.
+    _uneven(rank, weights, optimizer, range(6, 8))
+    for again in (True, False):
+        if again:
+            hvd.shutdown()
+            hvd.init()
+        values, state = pickle.loads(saved)
+        weights, optimizer = _model(values)
+        optimizer.load_state_dict(state)
+        _step(weights, optimizer, _slope(rank, 6))  # the first of an optimizer meets all ranks
+        _uneven(rank, weights, optimizer, range(7, 9))
+        assert optimizer.drain() == 1
+        for weight in weights:
+            assert weight.tolist() == [-_sum(size, 9)] * 3
+        assert "paceline_in_flight" not in optimizer.state_dict()
+    hvd.shutdown()
+
+
+@ranks(2, fresh=True, timeout_s=60)
+def test_drain_right_after_loading_brings_everything_out(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    weights, optimizer = _model()
+    _step(weights, optimizer, _slope(rank, 0))
+    hvd.barrier()
+    _uneven(rank, weights, optimizer, range(1, 4))
+    state, values = optimizer.state_dict(), [weight.detach().clone() for weight in weights]
+    hvd.shutdown()
+    hvd.init()
+    weights, optimizer = _model(values)
+    optimizer.load_state_dict(state)
+    assert optimizer.drain() == 1
+    for weight in weights:
+        assert weight.tolist() == [-_sum(size, 4)] * 3
+    hvd.shutdown()
+
+
+@ranks(2, fresh=True, timeout_s=60)
+def test_states_that_do_not_fit_are_refused_everywhere(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    weights, optimizer = _model()
+    _step(weights, optimizer, 1.0)
+    mine = optimizer.state_dict()
+    hvd.barrier()
+    if rank == 1:
+        _step(weights, optimizer, 1.0)
+    hvd.barrier()
+    # Rank 0 saved before that step's round, rank 1 after it.
+    with pytest.raises(UserError, match=r"(?s)ranks differ.*between two barriers"):
+        optimizer.load_state_dict(mine if rank == 0 else optimizer.state_dict())
+    with pytest.raises(UserError, match=r"(?s)ranks differ.*another rank's state are from \[.*0\] to \[.*1\]"):
+        optimizer.load_state_dict(hvd.broadcast_object(mine, root_rank=0))
+    plain = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), exchange="sync")
+    with pytest.raises(hvd.UsageError, match="found send buffers of a partial exchange"):
+        plain.load_state_dict(mine)
+    late = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), exchange="pipelined")
+    with pytest.raises(hvd.UsageError, match="found send buffers of a partial exchange"):
+        late.load_state_dict(mine)
+    hvd.shutdown()
