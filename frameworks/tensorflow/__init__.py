@@ -16,11 +16,15 @@ from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
 from paceline.tensorflow.host import horovod_tensorflow
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
-from paceline.tensorflow.pipelined_tape import drain_tape as drain_tape
-from paceline.tensorflow.pipelined_tape import load_tape_in_flight as load_tape_in_flight
-from paceline.tensorflow.pipelined_tape import tape_in_flight as tape_in_flight
+from paceline.tensorflow.partial_operations import PartialResult as PartialResult
+from paceline.tensorflow.partial_operations import flush_partial as flush_partial
+from paceline.tensorflow.partial_operations import partial_allreduce as partial_allreduce
+from paceline.tensorflow.partial_operations import partial_allreduce_async as partial_allreduce_async
 from paceline.tensorflow.tape import DistributedGradientTape as DistributedGradientTape
 from paceline.tensorflow.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
+from paceline.tensorflow.tape_exchange import drain_tape as drain_tape
+from paceline.tensorflow.tape_exchange import load_tape_in_flight as load_tape_in_flight
+from paceline.tensorflow.tape_exchange import tape_in_flight as tape_in_flight
 
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
@@ -32,11 +36,15 @@ _OURS = [
     "FusionReport",
     "PartialDistributedGradientTape",
     "Partial",
+    "PartialResult",
     "Pipelined",
     "drain_tape",
     "exchange_stats",
+    "flush_partial",
     "fusion_report",
     "load_tape_in_flight",
+    "partial_allreduce",
+    "partial_allreduce_async",
     "tape_in_flight",
 ]
 

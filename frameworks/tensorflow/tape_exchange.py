@@ -1,4 +1,4 @@
-"""Tapes whose gradients are pipelined, and the updates that optimizers leave out where such a tape has no answer.
+"""Exchanges of tapes that are not synchronous, and the updates that optimizers leave out where a tape has no answer.
 
 A tape is made anew in every step, so its pipeline is kept here, by the tape's name. The update belongs to an optimizer
 that knows nothing of the tape: Keras' `apply` is told through the graph (or eager step) in which both stand.
