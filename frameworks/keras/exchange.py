@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.exchange import Exchange
+from paceline.keras.averaging import ModelAveraging
 from paceline.keras.backend import keras
 from paceline.keras.pipelined import EagerPipeline
 from paceline.keras.staleness import StalenessHelp
@@ -17,7 +18,7 @@ from paceline.updates_in_flight import Reduce, UpdatesInFlight
 def exchange_of(exchange: Exchange) -> Callable[[Any, Reduce], UpdatesInFlight | PartialUpdates] | None:
     """What `Settings.exchange` is for `exchange`: makes that of one optimizer. None: synchronous."""
     if isinstance(exchange, Partial):
-        return lambda settings, reduce: partial_updates(exchange, settings, reduce)
+        return lambda settings, reduce: _partial(exchange, settings, reduce)
     pipelined = exchange
     if pipelined.k == 1:
         return None
@@ -37,8 +38,14 @@ def exchange_of(exchange: Exchange) -> Callable[[Any, Reduce], UpdatesInFlight |
     return make
 
 
-def partial_updates(partial: Partial, settings: Any, reduce: Reduce) -> PartialUpdates:
-    """Partial rounds of one optimizer."""
+def _partial(partial: Partial, settings: Any, reduce: Reduce) -> PartialUpdates:
+    made = _partial_updates(partial, settings, reduce)
+    if partial.sync_every:
+        made.help = ModelAveraging(partial.sync_every, made, settings)
+    return made
+
+
+def _partial_updates(partial: Partial, settings: Any, reduce: Reduce) -> PartialUpdates:
     if keras.backend.backend() == "tensorflow":
         from paceline.tensorflow.partial import partial_updates as of_tensorflow
 

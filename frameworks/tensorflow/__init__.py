@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.averaging import averager
 from paceline.exchange_stats import ExchangeStats as ExchangeStats
 from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
-from paceline.tensorflow.host import horovod_tensorflow
+from paceline.tensorflow.host import horovod_tensorflow, settings, wire
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.tensorflow.partial_operations import PartialResult as PartialResult
 from paceline.tensorflow.partial_operations import flush_partial as flush_partial
@@ -26,6 +27,7 @@ from paceline.tensorflow.tape_exchange import drain_tape as drain_tape
 from paceline.tensorflow.tape_exchange import load_tape_in_flight as load_tape_in_flight
 from paceline.tensorflow.tape_exchange import tape_in_flight as tape_in_flight
 
+average_variables = averager(horovod_tensorflow, wire, settings, wire.native)
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
 
@@ -38,6 +40,7 @@ _OURS = [
     "Partial",
     "PartialResult",
     "Pipelined",
+    "average_variables",
     "drain_tape",
     "exchange_stats",
     "flush_partial",
