@@ -60,13 +60,14 @@ class ExchangeStatsCallback(keras.callbacks.Callback):
         self._process_set = process_set
         self._read = reader(keras.backend.backend())
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Any = None) -> None:
         """Count from here."""
         self._before = self._read(self._process_set)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Tell what came of the epoch."""
-        stats = self._read(self._process_set).since(self._before)
+        now = self._read(self._process_set)
+        stats, self._before = now.since(self._before), now
         if logs is not None:
             logs["exchange_in_time"] = stats.in_time
             logs["exchange_missed"] = stats.missed
