@@ -90,7 +90,7 @@ def _exchange_in_unmodified_scripts(library: ctypes.CDLL) -> None:
 
 def _pipeline_of_keras(settings: Any, reduce: Any) -> Any:
     from paceline.exchange import resolve
-    from paceline.keras.pipelined import exchange_of
+    from paceline.keras.exchange import exchange_of
 
     make = exchange_of(resolve(None))
     return make and make(settings, reduce)

@@ -14,3 +14,7 @@ class UserError(Exception):
         super().__init__(f"{problem}\n{remedy}")
         self.problem = problem
         self.remedy = remedy
+
+
+class UsageError(UserError, ValueError):
+    """An argument or an order of calls that cannot work; also a ValueError, as Horovod raises in such places."""

@@ -30,12 +30,35 @@ class ExchangeStats:
     carried: int
     lags: tuple[int, ...]
 
+    @property
+    def in_time(self) -> float:
+        """The share of calls that were in the round they asked for; 1 before the first call."""
+        calls = self.on_time + self.late
+        return self.on_time / calls if calls else 1.0
+
+    @property
+    def most_late(self) -> int:
+        """How many rounds late the latest call was."""
+        return max((lag for lag, count in enumerate(self.lags) if count), default=0)
+
+    def since(self, earlier: ExchangeStats) -> ExchangeStats:
+        """What was added after `earlier`; `names` stays the number of all."""
+        return ExchangeStats(
+            self.names,
+            self.rounds - earlier.rounds,
+            self.on_time - earlier.on_time,
+            self.late - earlier.late,
+            self.missed - earlier.missed,
+            self.carried - earlier.carried,
+            tuple(now - before for now, before in zip(self.lags, earlier.lags, strict=True)),
+        )
+
     def __str__(self) -> str:
-        share = self.on_time / max(1, self.on_time + self.late)
-        worst = max((lag for lag, count in enumerate(self.lags) if count), default=0)
+        if not self.names:
+            return "no tensor is exchanged partially"
         return (
-            f"{self.rounds} rounds of {self.names} tensors: in time {share:.1%}, carried over {self.carried}, "
-            f"missed {self.missed}, at most {worst} rounds late"
+            f"{self.rounds} rounds of {self.names} tensors: in time {self.in_time:.1%}, carried over {self.carried}, "
+            f"missed {self.missed}, at most {self.most_late} rounds late"
         )
 
 

@@ -22,6 +22,7 @@ Flush = Callable[[Callable[[list[Any]], list[Any]], list[Any]], list[Any]]
 class PartialUpdates:
     """The rounds of one optimizer or tape, in the place of an UpdatesInFlight: every update has an answer."""
 
+    # What averages models (frameworks/keras/averaging.py); None: nothing does.
     help: Any = None
     answered = True
     filled_here = 0
@@ -36,6 +37,7 @@ class PartialUpdates:
         self._zeros = zeros
         self._flush = flush
         self._meeting = InFlight(library, settings.process_set.process_set_id)
+        self.places: tuple[int, ...] = ()  # of the variables that travel
         self._likes: dict[int, tuple[Any, Any]] = {}  # shape and dtype of what travels, by place
         self._groups: tuple[tuple[int, ...], ...] = ()
         self._met = False
@@ -60,6 +62,7 @@ class PartialUpdates:
             numbers = list(agreement(self.partial, self._settings.process_set.size()))
             self._meeting.meet(f"paceline.exchange.{self._settings.name}", numbers, AGREED)
             self._met = True
+        self.places = tuple(places)
         self._groups = tuple(map(tuple, groups))
 
     def reduce(
@@ -99,6 +102,8 @@ class PartialUpdates:
 
     def forget(self) -> None:
         """The ranks failed or changed."""
+        if self.help is not None:
+            self.help.forget()
         self._likes, self._met = {}, False
 
     def _marked(self, flush: bool = False) -> Any:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.averaging import averager
 from paceline.exchange_stats import ExchangeStats as ExchangeStats
 from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.keras import callbacks as callbacks
 from paceline.keras import elastic as elastic
-from paceline.keras.backend import horovod_module, keras
+from paceline.keras.averaging import value_of
+from paceline.keras.backend import horovod_module, keras, settings, wire
 from paceline.keras.operations import allgather as allgather
 from paceline.keras.operations import allreduce as allreduce
 from paceline.keras.operations import broadcast as broadcast
@@ -27,6 +29,7 @@ from paceline.keras.optimizer import load_model as load_model
 from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
 
+average_variables = averager(horovod_module, wire, settings, value_of)
 fusion_report = reporter(keras.backend.backend())
 exchange_stats = reader(keras.backend.backend())
 
@@ -39,6 +42,7 @@ _OURS = [
     "Pipelined",
     "allgather",
     "allreduce",
+    "average_variables",
     "broadcast",
     "broadcast_global_variables",
     "broadcast_variables",

@@ -1,11 +1,12 @@
-"""Horovod's callbacks, under both backends, and one for pipelined exchanges."""
+"""Horovod's callbacks, under both backends, and those for exchanges that are not synchronous."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.keras.backend import horovod_callbacks, keras, wrapping
+from paceline.exchange_stats import reader
+from paceline.keras.backend import horovod_callbacks, horovod_module, keras, wrapping
 
 BroadcastGlobalVariablesCallback = horovod_callbacks.BroadcastGlobalVariablesCallback
 MetricAverageCallback = horovod_callbacks.MetricAverageCallback
@@ -15,7 +16,7 @@ BestModelCheckpoint = horovod_callbacks.BestModelCheckpoint
 
 
 class DrainCallback(keras.callbacks.Callback):
-    """Makes the updates whose gradients are in flight, for an optimizer with a pipelined exchange; on all ranks.
+    """Makes the updates whose gradients are in flight, for an optimizer with `exchange`; on all ranks.
 
     `when`: "train_end", or "epoch_end" for all epochs, before callbacks that come later in the list (such as those that
     save). After a drain the next K - 1 updates are left out.
@@ -42,10 +43,44 @@ class DrainCallback(keras.callbacks.Callback):
             optimizer.drain()
 
 
+class ExchangeStatsCallback(keras.callbacks.Callback):
+    """Shows, epoch by epoch, how often this rank was in time for rounds that do not wait for all (docs/partial.md).
+
+    Adds to the logs, and so to the progress bar, the history and what comes later in the list of callbacks,
+    `exchange_in_time`: the share of calls that were in the round they asked for; `exchange_missed`: rounds without a
+    fresh contribution of this rank; `exchange_most_late`: rounds that the latest call was late. Before
+    MetricAverageCallback they become means over the ranks. Synchronous optimizers have 1, 0 and 0.
+
+    `verbose`: 1 prints hvd.exchange_stats() of the epoch on rank 0. `process_set`: the optimizer's.
+    """
+
+    def __init__(self, verbose: int = 0, process_set: Any = horovod_module.global_process_set) -> None:
+        super().__init__()
+        self._verbose = verbose
+        self._process_set = process_set
+        self._read = reader(keras.backend.backend())
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Count from here."""
+        self._before = self._read(self._process_set)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Tell what came of the epoch."""
+        now = self._read(self._process_set)
+        stats, self._before = now.since(self._before), now
+        if logs is not None:
+            logs["exchange_in_time"] = stats.in_time
+            logs["exchange_missed"] = stats.missed
+            logs["exchange_most_late"] = stats.most_late
+        if self._verbose and horovod_module.rank() == 0:
+            print(f"\nEpoch {epoch + 1}, rank 0: {stats}")
+
+
 __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "DrainCallback",
+    "ExchangeStatsCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

@@ -10,7 +10,7 @@ from paceline.exchange import Exchange, resolve
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
-from paceline.keras.pipelined import exchange_of
+from paceline.keras.exchange import exchange_of
 
 
 def DistributedOptimizer(

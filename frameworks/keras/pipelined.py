@@ -1,56 +1,13 @@
-"""Exchanges of a Keras optimizer that are not synchronous, for the backend in use."""
+"""The pipelined exchange of Keras gradients on PyTorch (see paceline.updates_in_flight)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paceline.exchange import Exchange
-from paceline.keras.backend import keras
-from paceline.keras.staleness import StalenessHelp
-from paceline.partial import Partial
-from paceline.partial_updates import PartialUpdates
+from paceline.attach import loaded
 from paceline.pipelined import Pipelined
 from paceline.updates_in_flight import Reduce, UpdatesInFlight
-
-
-def exchange_of(exchange: Exchange) -> Callable[[Any, Reduce], UpdatesInFlight | PartialUpdates] | None:
-    """What `Settings.exchange` is for `exchange`: makes that of one optimizer. None: synchronous."""
-    if isinstance(exchange, Partial):
-        return lambda settings, reduce: partial_updates(exchange, settings, reduce)
-    pipelined = exchange
-    if pipelined.k == 1:
-        return None
-
-    def make(settings: Any, reduce: Reduce) -> UpdatesInFlight:
-        made: UpdatesInFlight
-        if keras.backend.backend() == "tensorflow":
-            from paceline.tensorflow.pipelined import GraphPipeline
-
-            made = GraphPipeline(pipelined, settings, reduce)
-        else:
-            made = EagerPipeline(pipelined, settings, reduce)
-        if pipelined.helps:
-            made.help = StalenessHelp(pipelined)
-        return made
-
-    return make
-
-
-def partial_updates(partial: Partial, settings: Any, reduce: Reduce) -> PartialUpdates:
-    """Partial rounds of one optimizer."""
-    if keras.backend.backend() == "tensorflow":
-        from paceline.tensorflow.partial import partial_updates as of_tensorflow
-
-        return of_tensorflow(partial, settings, reduce)
-    import torch
-
-    from paceline.attach import loaded
-
-    def zeros(shape: Any, dtype: Any) -> Any:
-        return torch.zeros(shape, dtype=dtype)
-
-    return PartialUpdates(partial, settings, reduce, loaded("torch"), zeros, lambda reduce, tensors: reduce(tensors))
 
 
 class EagerPipeline(UpdatesInFlight):
@@ -58,8 +15,6 @@ class EagerPipeline(UpdatesInFlight):
 
     def __init__(self, pipelined: Pipelined, settings: Any, reduce: Reduce) -> None:
         """`reduce`: the synchronous one, which is also what pipelined operations are made with."""
-        from paceline.attach import loaded
-
         super().__init__(pipelined, settings, "torch", loaded("torch"))
         self._reduce = reduce
         self._answered = True

@@ -9,22 +9,13 @@ from typing import Any
 import numpy as np
 
 from paceline.keras.backend import keras
+from paceline.keras.own_variables import zeros_variable
 from paceline.pipelined import Pipelined
 from paceline.staleness import moved, rate_factor, retention, trend
 
 # Variables of the model by their places in the optimizer's list.
 Variables = Mapping[int, Any]
 State = dict[str, Any]
-
-
-def _anew(shape: Any, dtype: str) -> Any:
-    """A variable of zeros that belongs to no layer, also where a step is being compiled."""
-    if keras.backend.backend() != "tensorflow":
-        return keras.Variable(np.zeros(shape, np.float32), dtype=dtype, trainable=False)
-    import tensorflow as tf
-
-    with tf.init_scope():
-        return keras.Variable(np.zeros(shape, np.float32), dtype=dtype, trainable=False)
 
 
 class StalenessHelp:
@@ -38,8 +29,8 @@ class StalenessHelp:
     def __init__(self, settings: Pipelined) -> None:
         self._settings = settings
         self._gamma = retention(settings.correction, settings.delay) if settings.correction else 0.0
-        self._updates = _anew((), "int32")  # with gradients that are late
-        self._distance = _anew((), "int32")  # how many updates variables are ahead
+        self._updates = zeros_variable((), "int32")  # with gradients that are late
+        self._distance = zeros_variable((), "int32")  # how many updates variables are ahead
         self._known: dict[int, Any] = {}
         self._trends: dict[int, Any] = {}
         self._real: dict[int, Any] = {}  # meaningful while ahead
@@ -122,7 +113,7 @@ class StalenessHelp:
         for place, variable in variables.items():
             if place not in self._known and self._settings.correction:
                 self._trends[place], self._real[place] = (
-                    _anew(variable.shape, keras.backend.standardize_dtype(variable.dtype)) for _ in range(2)
+                    zeros_variable(variable.shape, keras.backend.standardize_dtype(variable.dtype)) for _ in range(2)
                 )
             self._known[place] = variable
 

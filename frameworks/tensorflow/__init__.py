@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.averaging import averager
 from paceline.exchange_stats import ExchangeStats as ExchangeStats
 from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
-from paceline.tensorflow.host import horovod_tensorflow
+from paceline.tensorflow.host import horovod_tensorflow, settings, wire
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
-from paceline.tensorflow.pipelined_tape import drain_tape as drain_tape
-from paceline.tensorflow.pipelined_tape import load_tape_in_flight as load_tape_in_flight
-from paceline.tensorflow.pipelined_tape import tape_in_flight as tape_in_flight
+from paceline.tensorflow.partial_operations import PartialResult as PartialResult
+from paceline.tensorflow.partial_operations import flush_partial as flush_partial
+from paceline.tensorflow.partial_operations import partial_allreduce as partial_allreduce
+from paceline.tensorflow.partial_operations import partial_allreduce_async as partial_allreduce_async
 from paceline.tensorflow.tape import DistributedGradientTape as DistributedGradientTape
 from paceline.tensorflow.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
+from paceline.tensorflow.tape_exchange import drain_tape as drain_tape
+from paceline.tensorflow.tape_exchange import load_tape_in_flight as load_tape_in_flight
+from paceline.tensorflow.tape_exchange import tape_in_flight as tape_in_flight
 
+average_variables = averager(horovod_tensorflow, wire, settings, wire.native)
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
 
@@ -32,11 +38,16 @@ _OURS = [
     "FusionReport",
     "PartialDistributedGradientTape",
     "Partial",
+    "PartialResult",
     "Pipelined",
+    "average_variables",
     "drain_tape",
     "exchange_stats",
+    "flush_partial",
     "fusion_report",
     "load_tape_in_flight",
+    "partial_allreduce",
+    "partial_allreduce_async",
     "tape_in_flight",
 ]
 

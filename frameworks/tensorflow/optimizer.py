@@ -37,7 +37,7 @@ def DistributedOptimizer(
         return _horovods(optimizer, *args, **kwargs)
     import horovod.tensorflow.keras
 
-    from paceline.keras.pipelined import exchange_of
+    from paceline.keras.exchange import exchange_of
 
     given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)

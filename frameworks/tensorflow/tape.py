@@ -16,7 +16,7 @@ from paceline.exchange import Exchange, resolve
 from paceline.fusion.adapters import fuse
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
-from paceline.tensorflow.pipelined_tape import TAPE_NAME, expect_update, pipeline_of
+from paceline.tensorflow.tape_exchange import TAPE_NAME, expect_update, pipeline_of
 
 
 class _State:

@@ -11,9 +11,10 @@ from paceline.torch.names import ParameterNames
 
 
 class ModelAveraging:
-    """After every `every` updates of a rank its parameters become the mean of all ranks'; 0: never.
+    """After every `every` updates of a rank, and after a drain, its parameters become the mean of all ranks'; 0: never.
 
-    The ranks wait for each other there; partial rounds of those that have not come yet do not wait for those that have.
+    The ranks wait for each other there, so all must make equally many updates; partial rounds of those that have not
+    come yet do not wait for those that have.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, every: int, names: ParameterNames, process_set: Any) -> None:
@@ -27,6 +28,12 @@ class ModelAveraging:
         """An update was made."""
         self._updates += 1
         if self._every and self._updates % self._every == 0:
+            self.average()
+
+    def drained(self) -> None:
+        """Every rank has been given all results, but averages have divided what it had before."""
+        self._updates = 0
+        if self._every:
             self.average()
 
     def average(self) -> None:

@@ -8,11 +8,8 @@ import torch
 from torch import Tensor
 
 from paceline.partial import MAJORITY, SUM, Partial
-from paceline.torch.errors import UsageError
+from paceline.partial_calls import DENSE, marked_name
 from paceline.torch.host import horovod_torch as horovod
-
-# The count of contributions, which travels behind the elements, must be exact.
-_COUNTED = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 class PartialResult:
@@ -84,18 +81,8 @@ def flush_partial(
 def _hand_in(
     tensor: Tensor, name: str, partial: Partial, op: int, process_set: Any, flush: bool = False
 ) -> PartialResult:
-    if op not in (horovod.Average, horovod.Sum):
-        raise UsageError(
-            f"partial_allreduce of {name!r} was given op={op}.",
-            "Use hvd.Average or hvd.Sum: late contributions are added up.",
-        )
-    if tensor.dtype not in _COUNTED or tensor.is_sparse:
-        raise UsageError(
-            f"partial_allreduce of {name!r} was given a tensor of {tensor.layout} {tensor.dtype}.",
-            f"Use a dense tensor of one of {', '.join(str(dtype) for dtype in _COUNTED)}.",
-        )
-    if op == horovod.Average and not tensor.is_floating_point():
-        raise UsageError(f"partial_allreduce of {name!r} cannot average {tensor.dtype}.", "Use hvd.Sum.")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    layout = DENSE if tensor.layout == torch.strided else str(tensor.layout)
+    marked = marked_name(horovod, name, dtype, partial, op, process_set, layout, flush)
     flat = torch.cat([tensor.detach().reshape(-1), tensor.new_zeros(1)])
-    marked = partial.mark(process_set.size(), counted=True, flush=flush) + name
     return PartialResult(horovod.allreduce_async_(flat, name=marked, op=op, process_set=process_set), tensor)

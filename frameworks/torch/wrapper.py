@@ -120,6 +120,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
                     continue
             self._help.update(self.held.step, late=True)
             updates += 1
+        if updates:
+            self._averaging.drained()
         self._help.look_ahead(0)
         self._close()
         return updates

@@ -2,65 +2,30 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import Any
 
 import pytest
 
+from integration_tests.support.partial import CHOICES, WRONG_QUORA, come_late, conserve
 from integration_tests.support.ranks import ranks, run_ranks
 
-SIZES = (1, 5, 33)
 
-
-def _contribution(rank: int, step: int, size: int) -> Any:
-    """Whole numbers, so that sums are exact in any order."""
-    import torch
-
-    return torch.arange(size, dtype=torch.float64) + 1000.0 * rank + step
-
-
-def _conserve(
-    rank: int, size: int, label: str, steps: int, choices: dict[str, Any], pauses: float
-) -> list[list[float]]:
-    """All results added up, for each tensor, after `steps` calls with random delays and a flush."""
+def _conserve(rank: int, size: int, label: str, steps: int, choices: dict[str, Any], pauses: float) -> Any:
     import torch
 
     import paceline.torch as hvd
 
     hvd.init()
-    chance = random.Random(rank + 17 * steps)
-    totals = [torch.zeros(n, dtype=torch.float64) for n in SIZES]
-    given = [torch.zeros(n, dtype=torch.float64) for n in SIZES]
-    names = [f"conserve.{label}.{n}" for n in SIZES]
-    for step in range(steps):
-        if chance.random() < pauses:
-            time.sleep(chance.random() * 0.004)
-        pending = []
-        for n in chance.sample(range(len(SIZES)), len(SIZES)):
-            mine = _contribution(rank, step, SIZES[n])
-            given[n] += mine
-            pending.append((n, hvd.partial_allreduce_async(mine, names[n], op=hvd.Sum, **choices)))
-        for n, answer in pending:
-            result, fresh = answer.wait()
-            assert 0 <= fresh <= size * (steps + 1)
-            totals[n] += result
-    flushes = [hvd.flush_partial(one, name, op=hvd.Sum, **choices) for one, name in zip(totals, names)]
-    for total, flush in zip(totals, flushes):
-        total += flush.wait()[0]
-    sums = [hvd.allreduce(one, op=hvd.Sum, name=f"conserve.all.{label}.{n}") for n, one in enumerate(given)]
-    for total, whole in zip(totals, sums):
-        assert total.tolist() == whole.tolist()
-    return [total.tolist() for total in totals]
 
+    def all_of(call: Any) -> Any:
+        def run(calls: Any) -> Any:
+            pending = [call(torch.from_numpy(mine), name, op=hvd.Sum, **choices) for name, mine in calls]
+            return [one.wait() for one in pending]
 
-CHOICES: dict[str, dict[str, Any]] = {
-    "solo": {"quorum": "solo"},
-    "majority": {"quorum": "majority"},
-    "random": {"quorum": "random", "seed": 5},
-    "two": {"quorum": 2},
-    "lag": {"quorum": "solo", "max_lag": 2},
-}
+        return run
+
+    exchange, flush = all_of(hvd.partial_allreduce_async), all_of(hvd.flush_partial)
+    return conserve(rank, size, label, steps, pauses, hvd, exchange, flush)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -94,34 +59,12 @@ def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
 
 @ranks(2, 3)
 def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, size: int) -> None:
-    """papers.md 4.7, items 4 to 6: late by one round, divided by the number of all ranks."""
     import torch
 
     import paceline.torch as hvd
 
     hvd.init()
-    one = torch.ones(3)
-
-    def call(value: float) -> tuple[int, int]:
-        result, fresh = hvd.partial_allreduce(one * value, "late", quorum="solo")
-        return round(result[0].item() * size), fresh
-
-    last = size - 1
-    assert call(10.0**rank) == (sum(10**other for other in range(size)), size)
-    hvd.barrier()
-    if rank == 0:  # the last comes when this round is over
-        assert call(1.0) == (1, 1)
-    hvd.barrier()
-    if rank == last:
-        missed, fresh = call(1000.0)
-        assert (missed, fresh) == (1, 1)
-    hvd.barrier()
-    if rank == 0:
-        # The contribution that came late is in the next round.
-        assert call(7.0) == (1007, 1)
-    hvd.barrier()
-    if rank == last:
-        assert call(0.0) == (1007, 1)
+    come_late(rank, size, hvd, lambda value: hvd.partial_allreduce(torch.ones(3) * value, "late", quorum="solo"))
 
 
 @ranks(2, timeout_s=60)
@@ -133,7 +76,7 @@ def test_errors_name_both_sides(rank: int, size: int) -> None:
 
     hvd.init()
     one = torch.ones(4)
-    for wrong in (0, 1.5, "most", -1):
+    for wrong in WRONG_QUORA:
         with pytest.raises(UserError, match="quorum"):
             hvd.partial_allreduce(one, "wrong.quorum", quorum=wrong)
     with pytest.raises(UserError, match="from 1 to 2"):

@@ -67,26 +67,6 @@ def test_replicas_are_equal_after_a_flush(exchange: str) -> None:
         assert "in time" in str(stats)
 
 
-@ranks(2, 3)
-def test_models_are_averaged_now_and_then(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
-    weight = torch.nn.Parameter(torch.full((4,), float(rank)))
-    exchange = hvd.Partial("solo", sync_every=5)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.0), [("averaged", weight)], exchange=exchange)
-    for step in range(5):
-        optimizer.zero_grad()
-        weight.sum().backward()
-        optimizer.step()
-        if step < 4:
-            assert weight.tolist() == [float(rank)] * 4
-    assert weight.tolist() == pytest.approx([(size - 1) / 2] * 4)
-    optimizer.drain()
-
-
 @ranks(3, timeout_s=60)
 def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int) -> None:
     import torch

@@ -1,4 +1,4 @@
-"""Tapes whose gradients are pipelined, and the updates that optimizers leave out where such a tape has no answer.
+"""Exchanges of tapes that are not synchronous, and the updates that optimizers leave out where a tape has no answer.
 
 A tape is made anew in every step, so its pipeline is kept here, by the tape's name. The update belongs to an optimizer
 that knows nothing of the tape: Keras' `apply` is told through the graph (or eager step) in which both stand.
@@ -37,7 +37,8 @@ _waiting_eagerly: list[GraphPipeline | PartialUpdates] = []
 def pipeline_of(exchange: Exchange) -> Callable[[Any, Reduce], GraphPipeline | PartialUpdates] | None:
     """What `Settings.exchange` is for tapes with this exchange; None: synchronous.
 
-    Raises UserError for one that helps against staleness: that needs the optimizer, which a tape does not know.
+    Raises UserError for one that helps against staleness or averages models: that needs the optimizer, which a tape
+    does not know.
     """
     if exchange == Pipelined(k=1):
         return None
@@ -45,6 +46,13 @@ def pipeline_of(exchange: Exchange) -> Callable[[Any, Reduce], GraphPipeline | P
         raise UserError(
             f"A tape was given anneal_steps={exchange.anneal_steps} and correction={exchange.correction}.",
             "Use hvd.DistributedOptimizer of paceline.keras, which helps against staleness, or leave both out.",
+        )
+
+    if isinstance(exchange, Partial) and exchange.sync_every:
+        raise UserError(
+            f"A tape was given sync_every={exchange.sync_every}; it does not know when the model is updated.",
+            "Leave sync_every (PACELINE_PARTIAL_SYNC_EVERY) out, and call hvd.average_variables("
+            "model.trainable_variables) on all ranks after as many updates; or use hvd.DistributedOptimizer.",
         )
 
     def make(settings: Any, reduce: Reduce) -> GraphPipeline | PartialUpdates:

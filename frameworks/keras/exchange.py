@@ -1,0 +1,60 @@
+"""Exchanges of a Keras optimizer that are not synchronous, for the backend in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.exchange import Exchange
+from paceline.keras.averaging import ModelAveraging
+from paceline.keras.backend import keras
+from paceline.keras.pipelined import EagerPipeline
+from paceline.keras.staleness import StalenessHelp
+from paceline.partial import Partial
+from paceline.partial_updates import PartialUpdates
+from paceline.updates_in_flight import Reduce, UpdatesInFlight
+
+
+def exchange_of(exchange: Exchange) -> Callable[[Any, Reduce], UpdatesInFlight | PartialUpdates] | None:
+    """What `Settings.exchange` is for `exchange`: makes that of one optimizer. None: synchronous."""
+    if isinstance(exchange, Partial):
+        return lambda settings, reduce: _partial(exchange, settings, reduce)
+    pipelined = exchange
+    if pipelined.k == 1:
+        return None
+
+    def make(settings: Any, reduce: Reduce) -> UpdatesInFlight:
+        made: UpdatesInFlight
+        if keras.backend.backend() == "tensorflow":
+            from paceline.tensorflow.pipelined import GraphPipeline
+
+            made = GraphPipeline(pipelined, settings, reduce)
+        else:
+            made = EagerPipeline(pipelined, settings, reduce)
+        if pipelined.helps:
+            made.help = StalenessHelp(pipelined)
+        return made
+
+    return make
+
+
+def _partial(partial: Partial, settings: Any, reduce: Reduce) -> PartialUpdates:
+    made = _partial_updates(partial, settings, reduce)
+    if partial.sync_every:
+        made.help = ModelAveraging(partial.sync_every, made, settings)
+    return made
+
+
+def _partial_updates(partial: Partial, settings: Any, reduce: Reduce) -> PartialUpdates:
+    if keras.backend.backend() == "tensorflow":
+        from paceline.tensorflow.partial import partial_updates as of_tensorflow
+
+        return of_tensorflow(partial, settings, reduce)
+    import torch
+
+    from paceline.attach import loaded
+
+    def zeros(shape: Any, dtype: Any) -> Any:
+        return torch.zeros(shape, dtype=dtype)
+
+    return PartialUpdates(partial, settings, reduce, loaded("torch"), zeros, lambda reduce, tensors: reduce(tensors))

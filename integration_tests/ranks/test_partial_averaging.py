@@ -1,0 +1,221 @@
+"""Partial(sync_every=n): models of all ranks are averaged after n updates and after a drain, in all frameworks.
+
+Averages change no mean over the ranks, so after a drain a model trained with plain SGD has all contributions.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
+from integration_tests.support.ranks import ranks, run_ranks
+
+__all__ = ["on_ranks"]
+
+STEPS = 22
+TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
+
+
+def _slope(rank: int, step: int) -> float:
+    return float(1 + 10 * rank + step)
+
+
+def _moved(size: int) -> float:
+    """What the weight has moved down by, with rate 1 and sums, after STEPS steps and a drain."""
+    return sum(_slope(rank, step) for rank in range(size) for step in range(STEPS))
+
+
+def _train(rank: int, size: int, update: Callable[[float], Any]) -> None:
+    """STEPS updates, of which some rank is late in each."""
+    for step in range(STEPS):
+        if random.Random(step).randrange(size) == rank:
+            time.sleep(0.01)
+        update(_slope(rank, step))
+
+
+@ranks(2, 3)
+def test_torch(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+
+    def optimizer_of(weight: Any, rate: float, name: str, every: int) -> tuple[Any, Any]:
+        exchange = hvd.Partial("solo", sync_every=every)
+        sgd = torch.optim.SGD([weight], lr=rate)
+        optimizer = hvd.DistributedOptimizer(sgd, [(name, weight)], op=hvd.Sum, exchange=exchange)
+
+        def update(slope: float) -> None:
+            optimizer.zero_grad()
+            (weight.sum() * slope).backward()
+            optimizer.step()
+
+        return optimizer, update
+
+    weight = torch.nn.Parameter(torch.full((4,), float(rank)))
+    optimizer, update = optimizer_of(weight, 0.0, "still", 5)
+    for step in range(5):
+        assert weight.tolist() == [float(rank)] * 4, step
+        update(1.0)
+    assert weight.tolist() == pytest.approx([(size - 1) / 2] * 4)
+    optimizer.drain()
+    weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer, update = optimizer_of(weight, 1.0, "moving", 4)
+    _train(rank, size, update)
+    optimizer.drain()
+    assert weight.tolist() == pytest.approx([-_moved(size)] * 3)
+
+
+def _keras_update(optimizer: Any, weights: list[Any], compiled: bool) -> Callable[[float], Any]:
+    import keras
+
+    def update(slope: Any) -> None:
+        optimizer.apply_gradients([(keras.ops.zeros(one.shape) + slope, one) for one in weights])
+
+    if compiled:
+        import tensorflow as tf
+
+        optimizer.build(weights)
+        update = tf.function(update)
+    return lambda slope: update(keras.ops.convert_to_tensor(np.float32(slope)))
+
+
+def _keras(rank: int, size: int, compiled: bool) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+
+    def optimizer_of(rate: float, name: str, every: int) -> Any:
+        exchange = hvd.Partial("solo", sync_every=every)
+        return hvd.DistributedOptimizer(
+            keras.optimizers.SGD(rate), name=f"{name}{compiled}", op=hvd.Sum, exchange=exchange
+        )
+
+    # One of two variables stays on its rank.
+    weights = [keras.Variable(np.full(shape, rank, np.float32)) for shape in ((2, 2), (3,))]
+    optimizer = optimizer_of(0.0, "still", 5)
+    optimizer.register_local_var(weights[1])
+    update = _keras_update(optimizer, weights, compiled)
+    for turn in range(2):
+        for step in range(5):
+            assert numpy(weights[0]).tolist() == [[rank, rank]] * 2, (turn, step)
+            update(1.0)
+        np.testing.assert_allclose(numpy(weights[0]), (size - 1) / 2, rtol=1e-6)
+        assert numpy(weights[1]).tolist() == [rank] * 3
+        weights[0].assign(np.full((2, 2), rank, np.float32))
+    update(1.0)
+    assert optimizer.drain() == 1
+    np.testing.assert_allclose(numpy(weights[0]), (size - 1) / 2, rtol=1e-6)
+    # The count begins anew after a drain.
+    weights[0].assign(np.full((2, 2), rank, np.float32))
+    for step in range(5):
+        assert numpy(weights[0]).tolist() == [[rank, rank]] * 2, step
+        update(1.0)
+    np.testing.assert_allclose(numpy(weights[0]), (size - 1) / 2, rtol=1e-6)
+    optimizer.drain()
+
+    moving = [keras.Variable(np.zeros((3,), np.float32))]
+    optimizer = optimizer_of(1.0, "moving", 4)
+    _train(rank, size, _keras_update(optimizer, moving, compiled))
+    optimizer.drain()
+    np.testing.assert_allclose(numpy(moving[0]), -_moved(size), rtol=1e-5)
+    same_everywhere(moving, f"moving{compiled}")
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_keras(on_ranks: Run, size: int) -> None:
+    on_ranks(_keras, size, False)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_keras_compiled(size: int) -> None:
+    run_ranks(_keras, size, True, env=TENSORFLOW, timeout_s=150)
+
+
+def _fit(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    keras.utils.set_random_seed(1 + rank)
+    model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5, "relu"), keras.layers.Dense(3)])
+    exchange = hvd.Partial("majority", sync_every=4)
+    model.compile(
+        hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), name="fitted", exchange=exchange),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    generator = np.random.default_rng(rank)
+    data = generator.normal(size=(64, 7)).astype(np.float32), generator.integers(0, 3, 64)
+    model.fit(*data, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    same_everywhere(model.trainable_variables, "fitted.same")
+    drain = hvd.callbacks.DrainCallback()
+    model.fit(*data, batch_size=8, steps_per_epoch=5, epochs=1, shuffle=False, verbose=0, callbacks=[drain])
+    same_everywhere(model.trainable_variables, "fitted.drained")
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_of_fit_have_one_model_after_every_average(on_ranks: Run, size: int) -> None:
+    """Although they begin with different weights, and Adam keeps what it has seen."""
+    on_ranks(_fit, size)
+
+
+def _average_variables(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    variables = [keras.Variable(np.full(shape, rank, dtype)) for shape, dtype in (((2,), "float32"), ((), "float64"))]
+    for _ in range(2):
+        hvd.average_variables(variables)
+        for one in variables:
+            np.testing.assert_allclose(numpy(one), (size - 1) / 2, rtol=1e-6)
+            one.assign(np.full(one.shape, rank))
+    with pytest.raises(ValueError, match=r"average_variables was given the variable .*int32.*\nGive variables"):
+        hvd.average_variables([keras.Variable(np.zeros(2), dtype="int32", trainable=False)])
+
+
+def test_variables_are_averaged(on_ranks: Run) -> None:
+    on_ranks(_average_variables, 2)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=150)
+def test_tape_leaves_averaging_to_the_script(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    with tf.GradientTape() as tape:
+        pass
+    with pytest.raises(UserError, match=r"sync_every=3(?s:.)*hvd.average_variables"):
+        hvd.DistributedGradientTape(tape, exchange=hvd.Partial(sync_every=3))
+    weight = tf.Variable(tf.zeros([3]))
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build([weight])
+
+    @tf.function
+    def update(slope: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight * slope)
+        tape = hvd.DistributedGradientTape(tape, op=hvd.Sum, name="averaged", exchange="solo")
+        optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+        if optimizer.iterations % 4 == 0:
+            hvd.average_variables([weight])
+
+    _train(rank, size, lambda slope: update(tf.constant(slope)))
+    hvd.drain_tape(optimizer, [weight], name="averaged")
+    hvd.average_variables([weight])
+    np.testing.assert_allclose(weight.numpy(), -_moved(size), rtol=1e-5)
