@@ -171,7 +171,7 @@ def main() -> int:
         world = World(arguments.ranks, env)
         try:
             while time.monotonic() - started < arguments.minutes * 60:
-                calls += sum(world.run(__name__, "turn", (arguments.seed + turns,), TURN_TIMEOUT_S))
+                calls += sum(world.run("integration_tests.races", "turn", (arguments.seed + turns,), TURN_TIMEOUT_S))
                 turns += 1
         finally:
             world.end()

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.pipelined import SETTLE_LIMIT_S, InFlight, horovod_dtype
+from paceline.attach import DTYPES
+from paceline.pipelined import MOST_DIMS, SETTLE_LIMIT_S, InFlight, horovod_dtype
 
 # What stands for K in saved states of a partial exchange.
 PARTIAL_K = 0
@@ -47,6 +48,9 @@ class PartialBuffers:
         self._library = library
         self._set = process_set_id
         self._meeting = InFlight(library, process_set_id)
+        library.horovod_paceline_partial_describe.argtypes = [
+            ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
+        ]  # fmt: skip
         library.horovod_paceline_partial_save.argtypes = [
             ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
         ]  # fmt: skip
@@ -55,12 +59,15 @@ class PartialBuffers:
             ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
         ]  # fmt: skip
 
-    def save(self, name: str, shape: tuple[int, ...], dtype: str) -> SavedRounds:
+    def save(self, name: str) -> SavedRounds:
         """A copy of what `name`, without its mark, has. Waits for a round that is under way.
 
-        Raises RuntimeError if there were no calls of this name and shape, or the round does not end.
+        Raises RuntimeError if there were no calls of this name, or the round does not end.
         """
-        send, results = (np.zeros(shape, dtype) for _ in range(2))
+        described = self._described(name)
+        if described is None:
+            raise RuntimeError(f"The send buffer of {name} cannot be saved: there were no calls of this name.")
+        send, results = (np.zeros(*described) for _ in range(2))
         numbers = (ctypes.c_int64 * _NUMBERS)()
         deadline = time.monotonic() + SETTLE_LIMIT_S
         while True:
@@ -70,9 +77,18 @@ class PartialBuffers:
             if saved == 0:
                 return SavedRounds(send, results, *numbers)
             if saved != _BUSY or time.monotonic() > deadline:
-                why = "a call waits, or its round does not end" if saved == _BUSY else "there was no such call"
-                raise RuntimeError(f"The send buffer of {name}, {dtype} {list(shape)}, cannot be saved: {why}.")
+                raise RuntimeError(f"The send buffer of {name} cannot be saved: a call or a round of it has not ended.")
             time.sleep(_LOOK_EVERY_S)
+
+    def called(self, name: str) -> bool:
+        """Whether there were calls of this name, without its mark."""
+        return self._described(name) is not None
+
+    def _described(self, name: str) -> tuple[list[int], str] | None:
+        dims, dtype = (ctypes.c_int64 * MOST_DIMS)(), ctypes.c_int32()
+        describe = self._library.horovod_paceline_partial_describe
+        count = describe(name.encode(), self._set, dims, MOST_DIMS, ctypes.byref(dtype))
+        return None if count < 0 else (dims[:count], DTYPES[dtype.value])
 
     def restore(self, states: Mapping[str, SavedRounds], foreign: bool) -> None:
         """Go on from `states`, by full name. All ranks do so at once; this waits for them.

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from paceline.attach import loaded
 from paceline.errors import UserError
 from paceline.exchange import AGREED, agreement
 from paceline.partial import Partial
-from paceline.pipelined import InFlight
-from paceline.updates_in_flight import Reduce, Results
+from paceline.partial_state import PARTIAL_K, PartialBuffers, SavedRounds
+from paceline.pipelined import InFlight, described
+from paceline.updates_in_flight import Reduce, Results, full_names
 
-# zeros(shape, dtype) of the framework; flush(reduce, tensors) calls reduce(tensors), compiled where names need that.
-Zeros = Callable[[Any, Any], Any]
+# zeros(shape, name of a type) of the framework; flush(reduce, tensors) calls reduce(tensors), compiled where names need
+# that.
+Zeros = Callable[[Any, str], Any]
 Flush = Callable[[Callable[[list[Any]], list[Any]], list[Any]], list[Any]]
 
 
@@ -28,7 +31,7 @@ class PartialUpdates:
     filled_here = 0
 
     def __init__(
-        self, partial: Partial, settings: Any, reduce: Reduce, library: Any, zeros: Zeros, flush: Flush
+        self, partial: Partial, settings: Any, reduce: Reduce, library_name: str, zeros: Zeros, flush: Flush
     ) -> None:
         """`reduce`: the synchronous one, which is also what partial operations are made with."""
         self.partial = partial
@@ -36,10 +39,15 @@ class PartialUpdates:
         self._reduce = reduce
         self._zeros = zeros
         self._flush = flush
-        self._meeting = InFlight(library, settings.process_set.process_set_id)
+        self._library_name = library_name
+        self._meeting = InFlight(loaded(library_name), settings.process_set.process_set_id)
+        self._buffers = PartialBuffers(loaded(library_name), settings.process_set.process_set_id)
+        # A saved state to go on from, once it is known which variables travel.
+        self.loading: dict[str, Any] | None = None
         self.places: tuple[int, ...] = ()  # of the variables that travel
-        self._likes: dict[int, tuple[Any, Any]] = {}  # shape and dtype of what travels, by place
+        self._likes: dict[int, tuple[Any, str]] = {}  # shape and type of gradients, by place
         self._groups: tuple[tuple[int, ...], ...] = ()
+        self._drained: dict[str, int] = {}  # rounds of each name when it was drained
         self._met = False
 
     @property
@@ -62,6 +70,9 @@ class PartialUpdates:
             numbers = list(agreement(self.partial, self._settings.process_set.size()))
             self._meeting.meet(f"paceline.exchange.{self._settings.name}", numbers, AGREED)
             self._met = True
+        if self.loading is not None:
+            state, self.loading = self.loading, None
+            self.load(state, groups)
         self.places = tuple(places)
         self._groups = tuple(map(tuple, groups))
 
@@ -69,7 +80,9 @@ class PartialUpdates:
         self, grads: Sequence[Any], settings: Any, places: Sequence[int], groups: Sequence[Sequence[int]]
     ) -> list[Any]:
         """As the wire's own, with what this rank has not been answered with yet."""
-        self._likes = {place: (tuple(grad.shape), grad.dtype) for place, grad in zip(places, grads, strict=True)}
+        self._likes = {
+            place: (tuple(grad.shape), _type_name(grad.dtype)) for place, grad in zip(places, grads, strict=True)
+        }
         return list(self._reduce(grads, self._marked(), places, groups))
 
     def when_answered(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
@@ -86,26 +99,62 @@ class PartialUpdates:
             lambda tensors: list(self._reduce(tensors, settings, places, self._groups)),
             [self._zeros(shape, dtype) for shape, dtype in self._likes.values()],
         )
+        self._drained = {name: self._buffers.save(name).rounds for name in self._names().values()}
         return [({place: np.asarray(one) for place, one in zip(places, found, strict=True)}, 1.0)]
 
-    def state(self) -> None:
-        """Nothing is kept: flush with `drain` before saving."""
-        return None
+    def state(self) -> dict[str, Any] | None:
+        """This rank's send buffers, and the results it has not been given; None after `drain`. Asks no other rank.
 
-    def load(self, state: dict[str, Any], *_: Any) -> None:
-        """Raises UserError for gradients in flight: they would be lost."""
-        if state["in_flight"]:
+        To go on from, every rank saves its own where all have made the same calls, between two barriers.
+        """
+        names = self._names()
+        if not names or not all(map(self._buffers.called, names.values())):
+            return None
+        results = {place: self._buffers.save(name) for place, name in names.items()}
+        if self._drained == {names[place]: saved.rounds for place, saved in results.items()}:
+            return None
+        process_set = self._settings.process_set
+        whose = {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
+        return {"k": PARTIAL_K, **whose, "in_flight": [(results, 1.0)]}
+
+    def load(self, state: dict[str, Any], groups: Sequence[Sequence[int]], *_: Any) -> None:
+        """Go on where `state` was taken; all ranks must, each with its own. `groups`: positions that travel together.
+
+        Raises UserError for gradients in flight of another exchange, and if the states of the ranks do not fit together
+        or are not their own.
+        """
+        if not state["in_flight"]:
+            return
+        if state["k"] != PARTIAL_K:
             raise UserError(
-                f"Gradients in flight of K = {state['k']} were given to an exchange that has none.",
+                f"Expected no gradients in flight, found {described(state['k'])}.",
                 "Use the exchange that the state was saved with, or drain() before saving.",
             )
+        ((results, _),) = state["in_flight"]
+        saved: dict[int, SavedRounds] = results
+        process_set = self._settings.process_set
+        here = (int(process_set.rank()), int(process_set.size()))
+        places = sorted(saved)
+        names = full_names(self._settings, self._library_name, places, groups)
+        self._buffers.restore({names[place]: saved[place] for place in places}, (state["rank"], state["ranks"]) != here)
+        self.places, self._groups, self._drained = tuple(places), tuple(map(tuple, groups)), {}
+        self._likes = {place: (saved[place].send.shape, saved[place].send.dtype.name) for place in places}
 
     def forget(self) -> None:
         """The ranks failed or changed."""
         if self.help is not None:
             self.help.forget()
-        self._likes, self._met = {}, False
+        self._likes, self._met, self._drained = {}, False, {}
+
+    def _names(self) -> dict[int, str]:
+        """Place -> the full name of its operation, without the mark."""
+        return full_names(self._settings, self._library_name, list(self._likes), self._groups) if self._likes else {}
 
     def _marked(self, flush: bool = False) -> Any:
         ranks = self._settings.process_set.size()
         return dataclasses.replace(self._settings, mark=self.partial.mark(ranks, flush=flush))
+
+
+def _type_name(dtype: Any) -> str:
+    """As NumPy calls it."""
+    return str(getattr(dtype, "name", dtype)).removeprefix("torch.")

@@ -23,7 +23,7 @@ MEET_LIMIT_S = 60.0
 # How long results in flight may take where somebody waits for all of them (drain, state_dict).
 SETTLE_LIMIT_S = 300.0
 _ERROR_BYTES = 4096
-_MOST_DIMS = 16
+MOST_DIMS = 16
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ class InFlight:
 
     def array(self, name: str, index: int) -> np.ndarray[Any, Any]:
         """A copy of a result, the oldest being 0. Raises IndexError if there is none."""
-        dims, dtype = (ctypes.c_int64 * _MOST_DIMS)(), ctypes.c_int32()
+        dims, dtype = (ctypes.c_int64 * MOST_DIMS)(), ctypes.c_int32()
         count = self._library.horovod_paceline_pipelined_describe(
-            name.encode(), self._set, index, dims, _MOST_DIMS, ctypes.byref(dtype)
+            name.encode(), self._set, index, dims, MOST_DIMS, ctypes.byref(dtype)
         )
         if count < 0:
             raise IndexError(f"{name} has no result {index} in flight")

@@ -39,6 +39,23 @@ def new_world(library: ctypes.CDLL) -> None:
             updates.forget()
 
 
+def full_names(
+    settings: Any, library_name: str, places: Sequence[int], groups: Sequence[Sequence[int]]
+) -> dict[int, str]:
+    """Place -> the full name of its operation; `groups` has the positions of `places` that travel together."""
+    single, grouped = _PREFIXES[library_name]
+    names = {}
+    for group in groups:
+        members = [places[position] for position in group]
+        if len(members) == 1:
+            names[members[0]] = single + settings.operation("HorovodAllreduce", members[0])
+            continue
+        for number, place in enumerate(members, 1):
+            operation = settings.operation("HorovodAllreduceGroup", members[0])
+            names[place] = f"{grouped}{operation}_{number}of{len(members)}"
+    return names
+
+
 class UpdatesInFlight(ABC):
     """The pipeline of one optimizer or tape: which updates have an answer, and what is in flight.
 
@@ -80,7 +97,7 @@ class UpdatesInFlight(ABC):
         if self.loading is not None:
             state, self.loading = self.loading, None
             self.load(state, groups)
-        channels = self._names(places, groups)
+        channels = full_names(self._marked(self._settings), self._library_name, places, groups)
         if channels == self._channels:
             return
         if self._channels and self.filled:
@@ -189,21 +206,6 @@ class UpdatesInFlight(ABC):
 
     def _marked(self, settings: Any) -> Any:
         return dataclasses.replace(settings, mark=self.mark)
-
-    def _names(self, places: Sequence[int], groups: Sequence[Sequence[int]]) -> dict[int, str]:
-        """Place -> the full name of its operation."""
-        single, grouped = _PREFIXES[self._library_name]
-        settings = self._marked(self._settings)
-        names = {}
-        for group in groups:
-            members = [places[position] for position in group]
-            if len(members) == 1:
-                names[members[0]] = single + settings.operation("HorovodAllreduce", members[0])
-                continue
-            for number, place in enumerate(members, 1):
-                operation = settings.operation("HorovodAllreduceGroup", members[0])
-                names[place] = f"{grouped}{operation}_{number}of{len(members)}"
-        return names
 
     def _taken(self) -> list[tuple[Results, float]]:
         filled = self.filled

@@ -52,9 +52,7 @@ def _partial_updates(partial: Partial, settings: Any, reduce: Reduce) -> Partial
         return of_tensorflow(partial, settings, reduce)
     import torch
 
-    from paceline.attach import loaded
+    def zeros(shape: Any, dtype: str) -> Any:
+        return torch.zeros(shape, dtype=getattr(torch, dtype))
 
-    def zeros(shape: Any, dtype: Any) -> Any:
-        return torch.zeros(shape, dtype=dtype)
-
-    return PartialUpdates(partial, settings, reduce, loaded("torch"), zeros, lambda reduce, tensors: reduce(tensors))
+    return PartialUpdates(partial, settings, reduce, "torch", zeros, lambda reduce, tensors: reduce(tensors))

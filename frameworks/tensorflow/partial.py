@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from paceline.attach import loaded
 from paceline.partial import Partial
 from paceline.partial_updates import PartialUpdates
 from paceline.updates_in_flight import Reduce
@@ -20,4 +19,4 @@ def partial_updates(partial: Partial, settings: Any, reduce: Reduce) -> PartialU
         # Operations that run eagerly have no names.
         return list(tf.function(reduce)(tensors))
 
-    return PartialUpdates(partial, settings, reduce, loaded("tensorflow"), tf.zeros, flush)
+    return PartialUpdates(partial, settings, reduce, "tensorflow", tf.zeros, flush)

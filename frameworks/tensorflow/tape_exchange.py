@@ -67,7 +67,7 @@ def pipeline_of(exchange: Exchange) -> Callable[[Any, Reduce], GraphPipeline | P
             made = partial_updates(exchange, settings, reduce)
         else:
             made = GraphPipeline(exchange, settings, reduce)
-            made.loading = _to_load.pop(key, None)
+        made.loading = _to_load.pop(key, None)
         _pipelines[key] = made, exchange
         return made
 
@@ -100,7 +100,6 @@ def load_tape_in_flight(state: dict[str, Any] | None, name: str = TAPE_NAME, pro
     known, _ = _pipelines.get(key, (None, None))
     if known is not None:
         known.forget()
-    if isinstance(known, GraphPipeline):
         known.loading = state
     elif state is not None:
         _to_load[key] = state

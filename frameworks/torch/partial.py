@@ -73,13 +73,10 @@ class PartialExchange:
         """
         if not self._units:
             return None
-        results = {}
-        for name, likes in self._units.items():
-            travelling = [self._sync.compression.compress(like)[0] for like in likes]
-            results[name] = [
-                self._buffers.save(full, tuple(like.shape), str(like.dtype).removeprefix("torch."))
-                for full, like in zip(full_names(name, len(likes)), travelling, strict=True)
-            ]
+        results = {
+            name: [self._buffers.save(full) for full in full_names(name, len(likes))]
+            for name, likes in self._units.items()
+        }
         rank = int(self._sync.process_set.rank())
         return {"k": PARTIAL_K, "rank": rank, "ranks": self._ranks, "in_flight": [(results, 1.0)]}
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
-from integration_tests.support.ranks import ranks
+from integration_tests.support.keras_worlds import Run, numpy, on_ranks
+from integration_tests.support.ranks import ranks, run_ranks
+
+__all__ = ["on_ranks"]
+
+SHAPES = [(3,), (2, 5)]
 
 
 def _slope(rank: int, step: int) -> float:
@@ -129,3 +135,92 @@ def test_states_that_do_not_fit_are_refused_everywhere(rank: int, size: int) -> 
     with pytest.raises(hvd.UsageError, match="found send buffers of a partial exchange"):
         late.load_state_dict(mine)
     hvd.shutdown()
+
+
+def _one_after_the_other(rank: int, size: int, barrier: Any, update: Any, steps: range) -> None:
+    for turn in range(size):
+        for step in steps:
+            if turn == rank:
+                update(_slope(rank, step))
+        barrier()
+
+
+def _keras(rank: int, size: int) -> None:
+    import horovod.tensorflow as communication
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    if keras.backend.backend() == "torch":
+        import horovod.torch as communication
+    weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="kept", op=hvd.Sum, exchange="solo")
+    optimizer.build(weights)
+
+    def update(slope: float) -> None:
+        optimizer.apply_gradients([(keras.ops.zeros(one.shape) + slope, one) for one in weights])
+
+    update(_slope(rank, 0))
+    _one_after_the_other(rank, size, communication.barrier, update, range(1, 4))
+    saved = pickle.dumps(([numpy(one) for one in weights], optimizer.in_flight()))
+    communication.barrier()
+    _one_after_the_other(rank, size, communication.barrier, update, range(4, 6))
+    values, state = pickle.loads(saved)
+    assert state is not None
+    for one, value in zip(weights, values):
+        one.assign(value)
+    optimizer.load_in_flight(state)
+    _one_after_the_other(rank, size, communication.barrier, update, range(4, 7))
+    assert optimizer.drain() == 1
+    assert optimizer.in_flight() is None
+    for one in weights:
+        assert numpy(one).tolist() == np.full(one.shape, -_sum(size, 7)).tolist()
+
+
+def test_keras_run_that_goes_on_counts_everything_once(on_ranks: Run) -> None:
+    on_ranks(_keras, 2)
+
+
+def _tape(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build(weights)
+
+    def step() -> Any:
+        @tf.function
+        def update(slope: Any) -> None:
+            with tf.GradientTape() as tape:
+                loss = sum(tf.reduce_sum(one * slope) for one in weights)
+            tape = hvd.DistributedGradientTape(tape, op=hvd.Sum, name="kept", exchange="solo")
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+
+        return lambda slope: update(tf.constant(slope))
+
+    update = step()
+    update(_slope(rank, 0))
+    _one_after_the_other(rank, size, hvd.barrier, update, range(1, 4))
+    values, state = [one.numpy() for one in weights], hvd.tape_in_flight(name="kept")
+    assert state is not None
+    hvd.barrier()
+    _one_after_the_other(rank, size, hvd.barrier, update, range(4, 6))
+    for one, value in zip(weights, values):
+        one.assign(value)
+    hvd.load_tape_in_flight(state, name="kept")
+    update = step()
+    update(_slope(rank, 4))  # compiled where all ranks meet
+    _one_after_the_other(rank, size, hvd.barrier, update, range(5, 7))
+    assert hvd.drain_tape(optimizer, weights, name="kept") == 1
+    assert hvd.tape_in_flight(name="kept") is None
+    for one in weights:
+        assert one.numpy().tolist() == np.full(one.shape, -_sum(size, 7)).tolist()
+
+
+def test_tape_that_goes_on_counts_everything_once() -> None:
+    run_ranks(_tape, 2, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, timeout_s=90)

@@ -373,6 +373,16 @@ bool PartialChannel::Restore(const PartialState& state) {
   return true;
 }
 
+common::TensorShape PartialChannel::shape() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return shape_;
+}
+
+common::DataType PartialChannel::dtype() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return dtype_;
+}
+
 RoundState::Counters PartialChannel::counters() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return state_.counters();

@@ -103,6 +103,8 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   static common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank);
 
   ::paceline::core::RoundState::Counters counters() const;
+  common::TensorShape shape() const;
+  common::DataType dtype() const;
   const PartialMark& mark() const { return mark_; }
   // What is wrong with a tensor that has another shape or type than those of the rounds before; `where` it was found.
   std::string Misfit(common::DataType dtype, const common::TensorShape& shape, const std::string& where = "") const;

@@ -35,6 +35,22 @@ int32_t horovod_paceline_partial_counters(int32_t process_set, int64_t* out, int
   return kCount;
 }
 
+// The dimensions of the tensors of this name (without its mark) and Horovod's number of their type; returns how many
+// dimensions, -1 if there were no calls or there are more than `most`.
+int32_t horovod_paceline_partial_describe(const char* name, int32_t process_set, int64_t* dims, int32_t most,
+                                          int32_t* dtype) {
+  const auto channel = GetRuntime().partials.Find(name, process_set);
+  if (channel == nullptr || channel->shape().dims() > most) {
+    return -1;
+  }
+  const auto shape = channel->shape();
+  for (int n = 0; n < shape.dims(); ++n) {
+    dims[n] = shape.dim_size(n);
+  }
+  *dtype = static_cast<int32_t>(channel->dtype());
+  return shape.dims();
+}
+
 // What a run that goes on needs of this name (without its mark): rounds performed, contributions in the send buffer,
 // rounds missed, and contributions in their results, to `numbers`; the send buffer and those results, of `bytes` each.
 // Returns 0; 1 while a call waits or a round is under way; -1 if there were no calls, -2 if the size is another.
