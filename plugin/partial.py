@@ -26,7 +26,7 @@ class Partial:
     least half of them; "random", one that is drawn for each round from `seed`, the same on all ranks (the paper's
     majority: half of the ranks on average). `missed`: a late rank gets the "sum" of all results it missed, or only the
     "latest" (the paper's way: replicas drift apart). `max_lag`: after so many rounds without a call of it a rank is
-    waited for; 0: never. `sync_every`: average the models over all ranks after so many updates; 0: never.
+    waited for; 0: never. `sync_every`: average the models over all ranks after so many updates and drains; 0: never.
     Raises UserError for other values.
     """
 
