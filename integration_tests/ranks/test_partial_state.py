@@ -137,12 +137,12 @@ def test_states_that_do_not_fit_are_refused_everywhere(rank: int, size: int) -> 
     hvd.shutdown()
 
 
-def _one_after_the_other(rank: int, size: int, barrier: Any, update: Any, steps: range) -> None:
+def _one_after_the_other(rank: int, size: int, meet: Any, update: Any, steps: range) -> None:
     for turn in range(size):
         for step in steps:
             if turn == rank:
                 update(_slope(rank, step))
-        barrier()
+        meet()
 
 
 def _keras(rank: int, size: int) -> None:
@@ -154,6 +154,10 @@ def _keras(rank: int, size: int) -> None:
     hvd.init()
     if keras.backend.backend() == "torch":
         import horovod.torch as communication
+
+    def meet() -> None:  # TensorFlow's Horovod has no barrier
+        communication.allgather_object(0)
+
     weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="kept", op=hvd.Sum, exchange="solo")
     optimizer.build(weights)
@@ -162,16 +166,16 @@ def _keras(rank: int, size: int) -> None:
         optimizer.apply_gradients([(keras.ops.zeros(one.shape) + slope, one) for one in weights])
 
     update(_slope(rank, 0))
-    _one_after_the_other(rank, size, communication.barrier, update, range(1, 4))
+    _one_after_the_other(rank, size, meet, update, range(1, 4))
     saved = pickle.dumps(([numpy(one) for one in weights], optimizer.in_flight()))
-    communication.barrier()
-    _one_after_the_other(rank, size, communication.barrier, update, range(4, 6))
+    meet()
+    _one_after_the_other(rank, size, meet, update, range(4, 6))
     values, state = pickle.loads(saved)
     assert state is not None
     for one, value in zip(weights, values):
         one.assign(value)
     optimizer.load_in_flight(state)
-    _one_after_the_other(rank, size, communication.barrier, update, range(4, 7))
+    _one_after_the_other(rank, size, meet, update, range(4, 7))
     assert optimizer.drain() == 1
     assert optimizer.in_flight() is None
     for one in weights:
@@ -193,6 +197,9 @@ def _tape(rank: int, size: int) -> None:
     optimizer = keras.optimizers.SGD(1.0)
     optimizer.build(weights)
 
+    def meet() -> None:
+        hvd.allgather_object(0)
+
     def step() -> Any:
         @tf.function
         def update(slope: Any) -> None:
@@ -205,17 +212,17 @@ def _tape(rank: int, size: int) -> None:
 
     update = step()
     update(_slope(rank, 0))
-    _one_after_the_other(rank, size, hvd.barrier, update, range(1, 4))
+    _one_after_the_other(rank, size, meet, update, range(1, 4))
     values, state = [one.numpy() for one in weights], hvd.tape_in_flight(name="kept")
     assert state is not None
-    hvd.barrier()
-    _one_after_the_other(rank, size, hvd.barrier, update, range(4, 6))
+    meet()
+    _one_after_the_other(rank, size, meet, update, range(4, 6))
     for one, value in zip(weights, values):
         one.assign(value)
     hvd.load_tape_in_flight(state, name="kept")
     update = step()
     update(_slope(rank, 4))  # compiled where all ranks meet
-    _one_after_the_other(rank, size, hvd.barrier, update, range(5, 7))
+    _one_after_the_other(rank, size, meet, update, range(5, 7))
     assert hvd.drain_tape(optimizer, weights, name="kept") == 1
     assert hvd.tape_in_flight(name="kept") is None
     for one in weights:
