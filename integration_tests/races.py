@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
 import random
 import re
@@ -38,6 +39,19 @@ TURN_TIMEOUT_S = 300.0
 FLAGS = {"CXXFLAGS": "-fsanitize=thread -g", "LDFLAGS": "-fsanitize=thread"}
 # Python, the frameworks and Gloo's callers are not instrumented: what they touch by themselves is not looked at.
 OPTIONS = "exitcode=0 ignore_noninstrumented_modules=1 history_size=4 report_thread_leaks=0 report_signal_unsafe=0"
+
+# Shows that a race is reported in the ranks, before none is believed.
+_RACE = """
+#include <thread>
+static int shared;
+extern "C" int race() {
+  std::thread other([] { for (int n = 0; n < 1000; ++n) ++shared; });
+  for (int n = 0; n < 1000; ++n) ++shared;
+  other.join();
+  return shared;
+}
+"""
+_INSTRUMENTED = b"__tsan_write"
 
 _REPORT = re.compile(r"^WARNING: ThreadSanitizer: (.+?) \(pid=", re.MULTILINE)
 _FRAME = re.compile(r"^ +#\d+ (.+)$", re.MULTILINE)
@@ -116,6 +130,11 @@ def turn(rank: int, size: int, seed: int) -> int:
     return CALLS * len(sizes)
 
 
+def provoke(rank: int, size: int, library: str) -> int:
+    """A race that has to be reported."""
+    return int(ctypes.CDLL(library).race())
+
+
 @contextlib.contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in values}
@@ -132,14 +151,30 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 def _libtsan() -> str:
     """The sanitizer's library. Raises SystemExit if the compiler has none."""
-    compiler = os.environ.get("CXX", "c++")
     answer = subprocess.run(
-        [compiler, "-print-file-name=libtsan.so"], check=True, capture_output=True, text=True, timeout=60
+        [_compiler(), "-print-file-name=libtsan.so"], check=True, capture_output=True, text=True, timeout=60
     )
     path = Path(answer.stdout.strip())
     if not path.is_absolute():
-        sys.exit(f"{compiler} has no libtsan.so. Install the ThreadSanitizer of this compiler.")
+        sys.exit(f"{_compiler()} has no libtsan.so. Install the ThreadSanitizer of this compiler.")
     return str(path.resolve())
+
+
+def _compiler() -> str:
+    return os.environ.get("CXX", "c++")
+
+
+def _known_race(folder: Path) -> Path:
+    """A library with a race in it."""
+    source, library = folder / "race.cc", folder / "race.so"
+    source.write_text(_RACE)
+    command = [_compiler(), "-fsanitize=thread", "-g", "-fPIC", "-shared", str(source), "-o", str(library)]
+    subprocess.run(command, check=True, timeout=120)
+    return library
+
+
+def _read(folder: Path) -> list[Report]:
+    return [report for log in sorted(folder.glob("log.*")) for report in reports(log.read_text(errors="replace"))]
 
 
 def _show(console: Console, found: list[Report], ours: bool) -> int:
@@ -162,6 +197,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="races-") as temporary:
         folder = Path(temporary)
         overlay(wheel, folder / "site")
+        for library in (folder / "site").glob("horovod/*/mpi_lib*.so"):
+            assert _INSTRUMENTED in library.read_bytes(), f"{library} was built without ThreadSanitizer"
         env = {
             "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{ROOT}",
             "LD_PRELOAD": _libtsan(),
@@ -170,15 +207,19 @@ def main() -> int:
         turns, calls, started = 0, 0, time.monotonic()
         world = World(arguments.ranks, env)
         try:
+            world.run("integration_tests.races", "provoke", (str(_known_race(folder)),), TURN_TIMEOUT_S)
             while time.monotonic() - started < arguments.minutes * 60:
                 calls += sum(world.run("integration_tests.races", "turn", (arguments.seed + turns,), TURN_TIMEOUT_S))
                 turns += 1
         finally:
             world.end()
         minutes = (time.monotonic() - started) / 60
-        logs = sorted(folder.glob("log.*"))
-        found = [report for log in logs for report in reports(log.read_text(errors="replace"))]
+        found = _read(folder)
+        provoked = [report for report in found if "race.so" in report.text]
+        assert len(provoked) >= arguments.ranks, "a race that was made on purpose was not reported by every rank"
+        found = [report for report in found if report not in provoked]
         console.print(f"{arguments.ranks} ranks, {minutes:.1f} minutes, {turns} turns, {calls} calls, all sums exact")
+        console.print(f"Races made on purpose, to see that they are reported: {len(provoked)}")
         console.print("Reports about core and bridge:")
         ours = _show(console, found, ours=True)
         console.print(f"  {ours} in all\nOther reports (Horovod's own accesses):")
