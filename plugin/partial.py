@@ -16,6 +16,8 @@ SOLO, MAJORITY, RANDOM = "solo", "majority", "random"
 QUORA = (SOLO, MAJORITY, RANDOM)
 SUM, LATEST = "sum", "latest"
 MOST_LAG = 1 << 20
+# What ranks that average their models compare before a drain.
+UPDATES = "updates since the last drain, which must be equally many with sync_every,"
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 from paceline.attach import loaded
 from paceline.errors import UserError
 from paceline.exchange import AGREED, agreement
-from paceline.partial import Partial
+from paceline.partial import UPDATES, Partial
 from paceline.partial_state import PARTIAL_K, PartialBuffers, SavedRounds
 from paceline.pipelined import InFlight, described
-from paceline.updates_in_flight import Reduce, Results, full_names
+from paceline.updates_in_flight import Reduce, Results, full_names, watch_worlds
 
 # zeros(shape, name of a type) of the framework; flush(reduce, tensors) calls reduce(tensors), compiled where names need
 # that.
@@ -40,8 +40,9 @@ class PartialUpdates:
         self._zeros = zeros
         self._flush = flush
         self._library_name = library_name
-        self._meeting = InFlight(loaded(library_name), settings.process_set.process_set_id)
-        self._buffers = PartialBuffers(loaded(library_name), settings.process_set.process_set_id)
+        self.library = loaded(library_name)
+        self._meeting = InFlight(self.library, settings.process_set.process_set_id)
+        self._buffers = PartialBuffers(self.library, settings.process_set.process_set_id)
         # A saved state to go on from, once it is known which variables travel.
         self.loading: dict[str, Any] | None = None
         self.places: tuple[int, ...] = ()  # of the variables that travel
@@ -49,6 +50,9 @@ class PartialUpdates:
         self._groups: tuple[tuple[int, ...], ...] = ()
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
         self._met = False
+        self._loaded = False  # a state to go on from, with which no call was made yet
+        self._settled = False  # drained, and nothing since
+        watch_worlds(self)
 
     @property
     def scale(self) -> None:
@@ -73,7 +77,13 @@ class PartialUpdates:
         if self.loading is not None:
             state, self.loading = self.loading, None
             self.load(state, groups)
-        self.places = tuple(places)
+        if self.places and self.places != tuple(places) and not self._settled:
+            raise UserError(
+                f"{self._settings.name}: {len(places)} variables have gradients, {len(self.places)} had them in the "
+                "rounds before.",
+                "Give every update gradients of the same variables, or drain() on all ranks first.",
+            )
+        self.places, self._settled = tuple(places), False
         self._groups = tuple(map(tuple, groups))
 
     def reduce(
@@ -91,14 +101,17 @@ class PartialUpdates:
 
     def drain(self) -> list[tuple[Results, float]]:
         """One update: all that was contributed and that this rank has not been answered with. Waits for all ranks."""
-        if not self._likes:
+        if not self._loaded and not self._called():
             return []
+        if self.help is not None:  # ranks with unequally many updates would wait for ever
+            self._meeting.meet(f"paceline.average.{self._settings.name}", [self.help.updates()], UPDATES)
         places = list(self._likes)
         settings = self._marked(flush=True)
         found = self._flush(
             lambda tensors: list(self._reduce(tensors, settings, places, self._groups)),
             [self._zeros(shape, dtype) for shape, dtype in self._likes.values()],
         )
+        self._loaded, self._settled = False, True
         self._drained = {name: self._buffers.save(name).rounds for name in self._names().values()}
         return [({place: np.asarray(one) for place, one in zip(places, found, strict=True)}, 1.0)]
 
@@ -107,9 +120,9 @@ class PartialUpdates:
 
         To go on from, every rank saves its own where all have made the same calls, between two barriers.
         """
-        names = self._names()
-        if not names or not all(map(self._buffers.called, names.values())):
+        if not self._called():
             return None
+        names = self._names()
         results = {place: self._buffers.save(name) for place, name in names.items()}
         if self._drained == {names[place]: saved.rounds for place, saved in results.items()}:
             return None
@@ -137,14 +150,20 @@ class PartialUpdates:
         places = sorted(saved)
         names = full_names(self._settings, self._library_name, places, groups)
         self._buffers.restore({names[place]: saved[place] for place in places}, (state["rank"], state["ranks"]) != here)
-        self.places, self._groups, self._drained = tuple(places), tuple(map(tuple, groups)), {}
+        self.places, self._groups = tuple(places), tuple(map(tuple, groups))
+        self._loaded, self._drained = True, {}
         self._likes = {place: (saved[place].send.shape, saved[place].send.dtype.name) for place in places}
 
     def forget(self) -> None:
-        """The ranks failed or changed."""
+        """The ranks failed or changed; compiled steps go on with the same variables."""
         if self.help is not None:
             self.help.forget()
-        self._likes, self._met, self._drained = {}, False, {}
+        self._met, self._loaded, self._drained = False, False, {}
+
+    def _called(self) -> bool:
+        """Whether there were calls in this world."""
+        names = self._names()
+        return bool(names) and all(map(self._buffers.called, names.values()))
 
     def _names(self) -> dict[int, str]:
         """Place -> the full name of its operation, without the mark."""

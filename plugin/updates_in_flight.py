@@ -29,7 +29,13 @@ STALENESS = "staleness"
 # What Horovod puts before a name, for a single tensor and for one of a group.
 _PREFIXES = {"tensorflow": ("", ""), "torch": ("allreduce.", "grouped_allreduce.")}
 
-_alive: weakref.WeakSet[UpdatesInFlight] = weakref.WeakSet()
+# Those to be told of a new world: each has a `library` and can `forget`.
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def watch_worlds(updates: Any) -> None:
+    """Have `updates.forget()` called when the ranks of `updates.library` begin anew."""
+    _alive.add(updates)
 
 
 def new_world(library: ctypes.CDLL) -> None:
@@ -82,7 +88,7 @@ class UpdatesInFlight(ABC):
         self._places: tuple[int, ...] = ()
         self._channels: dict[int, str] = {}
         self._drains = 0
-        _alive.add(self)
+        watch_worlds(self)
 
     @property
     def mark(self) -> str:

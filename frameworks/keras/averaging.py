@@ -46,6 +46,10 @@ class ModelAveraging:
         )
         self._count = zeros_variable((), "int32")  # updates since the last average
 
+    def updates(self) -> int:
+        """Updates since the last average. Not in a graph."""
+        return int(keras.ops.convert_to_numpy(self._count.value))
+
     def update(self, variables: Mapping[int, Any], step: Callable[[], Any], late: Any) -> None:
         """Call `step`, which updates `variables`, and average if that is due. `late`: it is the update of a drain.
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 
+from paceline.attach import loaded
+from paceline.partial import UPDATES
+from paceline.pipelined import InFlight
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 
@@ -29,6 +32,14 @@ class ModelAveraging:
         self._updates += 1
         if self._every and self._updates % self._every == 0:
             self.average()
+
+    def before_drain(self) -> None:
+        """Raises UserError, within a minute, where ranks have made unequally many updates: they would wait for ever."""
+        if self._every:
+            parameter = self._optimizer.param_groups[0]["params"][0]
+            InFlight(loaded("torch"), self._process_set.process_set_id).meet(
+                f"paceline.average.{self._names[parameter]}", [self._updates], UPDATES
+            )
 
     def drained(self) -> None:
         """Every rank has been given all results, but averages have divided what it had before."""

@@ -109,6 +109,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         For a partial one, one update with all that the ranks have contributed and this one has not got yet: after it,
         replicas that are trained with plain SGD are equal. All ranks must call it after their last update.
         """
+        self._averaging.before_drain()
         updates = 0
         for scale in self._reduction.drain():
             gradients = [p.grad for group in self.held.param_groups for p in group["params"] if p.grad is not None]

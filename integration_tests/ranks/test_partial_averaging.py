@@ -219,3 +219,48 @@ def test_tape_leaves_averaging_to_the_script(rank: int, size: int) -> None:
     hvd.drain_tape(optimizer, [weight], name="averaged")
     hvd.average_variables([weight])
     np.testing.assert_allclose(weight.numpy(), -_moved(size), rtol=1e-5)
+
+
+def _unequal_torch(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    weight = torch.nn.Parameter(torch.zeros(3))
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    exchange = hvd.Partial("solo", sync_every=10)
+    optimizer = hvd.DistributedOptimizer(sgd, [("unequal.average", weight)], exchange=exchange)
+    for _ in range(2 + rank):
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+    with pytest.raises(UserError, match=r"updates since the last drain.* from \[2\] to \[3\]"):
+        optimizer.drain()
+
+
+def test_drain_after_unequally_many_updates_is_an_error_on_all_ranks() -> None:
+    run_ranks(_unequal_torch, 2, fresh=True, timeout_s=60)
+
+
+def _unequal_keras(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    weight = keras.Variable(np.zeros(3, np.float32))
+    exchange = hvd.Partial("solo", sync_every=10)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="unequal.average", exchange=exchange)
+    for _ in range(2 + rank):
+        optimizer.apply_gradients([(keras.ops.ones(3), weight)])
+    with pytest.raises(UserError, match=r"updates since the last drain.* from \[2\] to \[3\]"):
+        optimizer.drain()
+    with pytest.raises(UserError, match=r"2 variables have gradients, 1 had them"):
+        optimizer.apply_gradients([(keras.ops.ones(3), weight), (keras.ops.ones(3), keras.Variable(np.zeros(3)))])
+
+
+def test_keras_drain_after_unequally_many_updates_is_an_error_on_all_ranks() -> None:
+    run_ranks(_unequal_keras, 2, env=TENSORFLOW, fresh=True, timeout_s=90)
