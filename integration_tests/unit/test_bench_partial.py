@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from paceline import benchmarks
 from paceline.benchmarks import skew_model, skew_report, uneven_report
 from paceline.benchmarks.partial_table import micro_table, training_table
 from paceline.benchmarks.skew import SKEWED, Samples, SkewPlan
@@ -201,4 +204,25 @@ def test_the_command_that_is_told_repeats_what_was_asked_for(monkeypatch: pytest
     assert told == (
         "paceline bench partial --ranks 3 --part micro --skew-ms 1 --cycle-ms 1 --iterations 64 --flush-each"
         " --size 64 --size 512 --time-limit-s 600"
+    )
+
+
+def test_training_is_asked_for_what_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def compare(ranks: int, seeds: Sequence[int], *others: Any) -> list[dict[str, Any]]:
+        asked.append((ranks, list(seeds), *others[:2], others[-1]))
+        return ROWS
+
+    training = types.ModuleType("uneven_training")
+    training.compare = compare  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "paceline.benchmarks.uneven_training", training)
+    monkeypatch.setattr(benchmarks, "uneven_training", training, raising=False)
+    words = ["partial", "--part", "training", "--ranks", "4", "--seeds", "2", "--case", "random", "--time-limit-s", "9"]
+    done = CliRunner().invoke(bench.bench_command, [*words, "--json"], catch_exceptions=False)
+    assert asked == [(4, [0, 1], ("random",), ("sync", "majority", "solo"), 9.0)]
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["case"], second["case"]) == ("random", "lengths")
+    assert first["command"] == (
+        "paceline bench partial --ranks 4 --part training --seeds 2 --case random --time-limit-s 9"
     )
