@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import sysconfig
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.config import EXCHANGES
 from paceline.pipelined import Pipelined
 
 VOCABULARY = 256
@@ -63,17 +63,27 @@ def _cut(text: Array, starts: Array) -> Windows:
     return Windows(text[places], text[places + 1])
 
 
-def training(rank: int, size: int, count: int, seed: int) -> Windows:
-    """`count` windows from random places of this rank's share of the training text."""
+def training_text(rank: int, size: int) -> Array:
+    """This rank's share of the training text: characters, int32."""
     paths = _files()
     text = _text((path for number, path in enumerate(paths) if number % HELD_OUT_EVERY), TRAINING_BYTES)
-    share = np.array_split(text, size)[rank]
+    return np.array_split(text, size)[rank]
+
+
+def held_out_text() -> Array:
+    """The text of files that no rank trains on: characters, int32."""
+    return _text(_files()[::HELD_OUT_EVERY], HELD_OUT_BYTES)
+
+
+def training(rank: int, size: int, count: int, seed: int) -> Windows:
+    """`count` windows from random places of this rank's share of the training text."""
+    share = training_text(rank, size)
     return _cut(share, np.random.default_rng([seed, rank]).integers(0, len(share) - CONTEXT, count))
 
 
 def held_out() -> Windows:
-    """All windows of the text of files that no rank trains on, side by side."""
-    text = _text(_files()[::HELD_OUT_EVERY], HELD_OUT_BYTES)
+    """All windows of the text that no rank trains on, side by side."""
+    text = held_out_text()
     return _cut(text, np.arange(0, len(text) - CONTEXT, CONTEXT))
 
 
@@ -82,16 +92,21 @@ def _files() -> list[Path]:
     return sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """The arguments of a character-level example."""
-    parser = argparse.ArgumentParser(description=description)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that all character-level examples have."""
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch-size", type=int, default=16, help="windows in a batch of one rank")
+    parser.add_argument("--batch-size", type=int, default=16, help="pieces of text in a batch of one rank")
     parser.add_argument(
         "--learning-rate", type=float, default=2e-3, help="the largest: it grows at first, then falls to 0"
     )
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
-    parser.add_argument("--exchange", choices=("sync", "pipelined"), help="default: what PACELINE_EXCHANGE says")
+    parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """The arguments of an example that trains on windows of one length."""
+    parser = argparse.ArgumentParser(description=description)
+    add_arguments(parser)
     parser.add_argument(
         "--warmup-steps", type=int, default=0, help="with --exchange pipelined: updates that are synchronous first"
     )
@@ -110,18 +125,16 @@ def exchange(chosen: argparse.Namespace) -> str | Pipelined | None:
     return Pipelined(warmup_steps=chosen.warmup_steps) if chosen.exchange == "pipelined" else chosen.exchange
 
 
-def checksum(weights: Iterable[Array]) -> Array:
-    """One number of shape (1,) that differs where weights differ."""
-    return np.array([zlib.crc32(b"".join(np.ascontiguousarray(one).tobytes() for one in weights))], np.int64)
-
-
 def show(step: int, steps: int, loss: float) -> None:
     """One line about the training."""
     print(f"step {step}/{steps} loss {loss:.4f}", flush=True)
 
 
-def conclude(framework: str, loss: float, accuracy: float, equal: bool) -> None:
-    """Say how it ended, for people and, in the line that begins with RESULT, for compare_exchanges.py."""
+def conclude(framework: str, loss: float, accuracy: float, equal: bool, **more: Any) -> None:
+    """Say how it ended, for people and, in the line that begins with RESULT, for compare_exchanges.py.
+
+    `equal`: whether all ranks hold the same weights. `more`: other values of that line.
+    """
     print(f"{framework}: held-out loss {loss:.4f}, {accuracy:.2%} of the characters predicted", flush=True)
-    result = {"framework": framework, "loss": loss, "accuracy": accuracy, "equal": equal}
+    result = {"framework": framework, "loss": loss, "accuracy": accuracy, "equal": equal, **more}
     print("RESULT " + json.dumps(result), flush=True)

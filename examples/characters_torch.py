@@ -1,7 +1,8 @@
 """A character-level transformer with PyTorch: `horovodrun -np 2 python examples/characters_torch.py --steps 300`.
 
 It learns to predict the next character of Python's standard library. `--exchange pipelined` lets gradients travel
-while the next step is computed (docs/pipelined.md); what a script does for that is marked with (*).
+while the next step is computed (docs/pipelined.md), `--exchange majority` or `solo` does not wait for late ranks
+(docs/partial.md); what a script does for that is marked with (*).
 """
 
 from __future__ import annotations
@@ -10,29 +11,34 @@ import torch
 from torch import nn
 
 import paceline.torch as hvd
-from paceline.examples import characters
+from paceline.examples import characters, replicas_torch
 from paceline.examples.characters import CONTEXT, HEADS, LAYERS, VOCABULARY, WIDTH
 
 SHOW_EVERY = 50
 
 
 class Net(nn.Module):
-    """A decoder: embeddings, causal self-attention, and a dense layer to the next character; 137,000 parameters."""
+    """A decoder: embeddings, causal self-attention, and a dense layer to the next character; 137,000 parameters.
 
-    def __init__(self) -> None:
+    `context`: characters that a prediction sees at most.
+    """
+
+    def __init__(self, context: int = CONTEXT) -> None:
         super().__init__()
         self.characters = nn.Embedding(VOCABULARY, WIDTH)
-        self.places = nn.Parameter(torch.randn(CONTEXT, WIDTH) * 0.02)
+        self.places = nn.Parameter(torch.randn(context, WIDTH) * 0.02)
         layer = nn.TransformerEncoderLayer(
             WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
         )
         self.layers = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
         self.next = nn.Linear(WIDTH, VOCABULARY)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT), persistent=False)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(context), persistent=False)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """Logits (n, VOCABULARY, CONTEXT) of the character after each of `text` (n, CONTEXT)."""
-        found = self.layers(self.characters(text) + self.places, mask=self.mask, is_causal=True)
+        """Logits (n, VOCABULARY, length) of the character after each of `text` (n, length <= context)."""
+        length = text.shape[1]
+        mask = self.mask[:length, :length]
+        found = self.layers(self.characters(text) + self.places[:length], mask=mask, is_causal=True)
         return self.next(found).transpose(1, 2)
 
 
@@ -62,6 +68,8 @@ def main() -> None:
         if hvd.rank() == 0 and (step + 1) % SHOW_EVERY == 0:
             characters.show(step + 1, chosen.steps, loss.item())
     optimizer.drain()  # (*) the last update, whose gradients are still in flight
+    if hvd.exchange_stats().rounds:
+        replicas_torch.average(model)  # (*) an exchange that does not wait lets replicas drift apart
 
     test = characters.held_out()
     targets = torch.from_numpy(test.targets).long()
@@ -69,8 +77,7 @@ def main() -> None:
     with torch.no_grad():
         logits = model(torch.from_numpy(test.inputs).long())
         loss, accuracy = loss_of(logits, targets).item(), (logits.argmax(1) == targets).float().mean().item()
-    checksum = torch.from_numpy(characters.checksum(weights.numpy() for weights in model.state_dict().values()))
-    equal = len(hvd.allgather(checksum, name="checksum").unique()) == 1
+    equal = replicas_torch.equal(model)
     if hvd.rank() == 0:
         characters.conclude(f"PyTorch {torch.__version__}", loss, accuracy, equal)
     hvd.shutdown()

@@ -1,16 +1,23 @@
-"""Handwritten digits with Keras 3: `horovodrun -np 2 python examples/digits_keras.py --epochs 8`.
+r"""Handwritten digits with Keras 3: `horovodrun -np 2 python examples/digits_keras.py --epochs 8`.
 
 A small convolutional net learns scikit-learn's 1797 images of 8x8 pixels. Each rank trains on its share of the images
 and Horovod averages the gradients; what makes the script distributed is marked with (1) to (4). How the gradients are
 merged into messages is chosen from outside: PACELINE_FUSION=optimal in front of the command. `--exchange pipelined`
-lets gradients travel while the next step is computed (docs/pipelined.md).
+lets gradients travel while the next step is computed (docs/pipelined.md). `--exchange majority` or `solo` does not wait
+for ranks that are late (docs/partial.md); what a script does for that is marked with (*). To see what that is good for:
+
+    horovodrun -np 4 python examples/digits_keras.py --exchange majority \
+        --compute-ms 80 --delays random --delay-ms 80
+
+One random rank is late in each step. Steps sleep in the place of a device's computing, so that several ranks can share
+a processor.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +28,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import paceline.keras as hvd
+from paceline.config import EXCHANGES
+from paceline.examples import pace, replicas_keras
+from paceline.exchange import resolve
 
 BATCH = 32
 
@@ -67,8 +77,10 @@ class Progress(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Loss and test accuracy of the whole epoch."""
-        self.accuracy = (logs or {})["val_accuracy"]
+        self.accuracy = (logs or {}).get("val_accuracy", self.accuracy)
         self.show(self.steps, logs or {})
+        if hvd.exchange_stats().rounds:
+            print(hvd.exchange_stats(), flush=True)
 
     def show(self, step: int, logs: dict[str, Any]) -> None:
         """One line."""
@@ -79,11 +91,16 @@ class Progress(keras.callbacks.Callback):
         )
 
 
-def same_everywhere(model: keras.Model) -> bool:
-    """Whether all ranks hold bit for bit the same weights."""
-    checksum = zlib.crc32(b"".join(weights.tobytes() for weights in model.get_weights()))
-    checksums = hvd.allgather(np.array([checksum], dtype=np.int64), name="checksum")
-    return len(np.unique(checksums)) == 1
+class Computing(keras.callbacks.Callback):
+    """Steps take the time that the options ask for, and are counted."""
+
+    def __init__(self, training: pace.Pace, compute_ms: float) -> None:
+        super().__init__()
+        self.training, self.compute_ms = training, compute_ms
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Sleep in the place of a device."""
+        self.training.compute(self.compute_ms)
 
 
 def main() -> None:
@@ -91,7 +108,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Handwritten digits with Keras on all ranks.")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
-    parser.add_argument("--exchange", choices=("sync", "pipelined"), help="default: what PACELINE_EXCHANGE says")
+    parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
+    parser.add_argument("--evaluate-every", type=int, default=1, help="epochs between tests")
+    pace.add_arguments(parser)
     parser.add_argument(
         "--result",
         type=Path,
@@ -108,8 +127,11 @@ def main() -> None:
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
-    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]  # (4)
-    # The update whose gradients still travel at the end; none if the exchange is synchronous.
+    training = pace.of(arguments, hvd.rank(), hvd.size())
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Computing(training, arguments.compute_ms)]  # (4)
+    if not isinstance(resolve(arguments.exchange), hvd.Partial):  # (*) here ranks wait for each other
+        callbacks.append(hvd.callbacks.MetricAverageCallback())  # (4)
+    # (*) Updates whose gradients are still on their way at the end; none if the exchange is synchronous.
     callbacks.append(hvd.callbacks.DrainCallback())
     if hvd.rank() == 0:
         callbacks.append(Progress(steps=-(-len(train_x) // BATCH)))
@@ -119,9 +141,13 @@ def main() -> None:
         batch_size=BATCH,
         epochs=arguments.epochs,
         validation_data=(test_x, test_y),
+        validation_freq=arguments.evaluate_every,
         callbacks=callbacks,
         verbose=0,
     )
+
+    steps_per_s = training.steps_per_s()
+    apart = replicas_keras.average(model) if hvd.exchange_stats().rounds else 0.0  # (*)
 
     loss, accuracy = map(float, model.evaluate(test_x, test_y, verbose=0))
     backend = keras.backend.backend()
@@ -130,7 +156,10 @@ def main() -> None:
         "framework": f"Keras {keras.__version__} ({backend})",
         "loss": loss,
         "accuracy": accuracy,
-        "equal": same_everywhere(model),
+        "equal": replicas_keras.equal(model),
+        "apart": apart,  # before they were averaged
+        "steps_per_s": float(np.min(hvd.allgather(np.array([steps_per_s]), name="steps_per_s"))),
+        "stats": asdict(hvd.exchange_stats()),  # rank 0's
         "fusion": {"policy": merging.policy, "state": merging.state, "reason": merging.reason},
     }
     if hvd.rank() == 0:

@@ -9,6 +9,7 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch.bench_options import Request, measure, takes_request
+from paceline.launch.bench_partial import partial_command
 
 if TYPE_CHECKING:
     from paceline.benchmarks.systems import System
@@ -20,6 +21,9 @@ STOCK = "stock"
 @click.group("bench")
 def bench_command() -> None:
     """Measure Paceline and its rivals in turn."""
+
+
+bench_command.add_command(partial_command)
 
 
 @bench_command.command()

@@ -115,7 +115,7 @@ def takes_request(
         ) -> Any:
             ranks = _check(hosts, ranks, time_limit_s, turns)
             share = _check_share(rate, communication_share)
-            _check_installed()
+            check_installed()
             _check_models(models)
             return command(request=Request(hosts, ranks, rate, models, time_limit_s, turns, as_json, share), **others)
 
@@ -196,7 +196,8 @@ def _check_share(rate: str | None, share: float | None) -> float:
     return share
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raise UserError if a package is missing that every benchmark needs."""
     for name, remedy in NEEDS.items():
         if importlib.util.find_spec(name) is None:
             raise UserError(f"The benchmark needs {name}, which is not installed.", f"Install it: {remedy}")

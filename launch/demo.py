@@ -21,6 +21,7 @@ from paceline import trace_summary
 from paceline.errors import UserError
 from paceline.host.load import require
 from paceline.launch import console, flags, record
+from paceline.launch import run as launcher
 
 # How a run is called in tables and files -> the policy that the same script is started with.
 RUNS = {"stock": "threshold", "optimal": "optimal"}
@@ -35,8 +36,6 @@ _LINE = re.compile(
     r"epoch (?P<epoch>\d+)/(?P<epochs>\d+) step (?P<step>\d+)/(?P<steps>\d+) "
     r"loss (?P<loss>\S+) accuracy (?P<accuracy>\S+)"
 )
-# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
-_MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def train(framework: Framework, run: str, ranks: int, epochs: int, folder: Path)
 
         def on_line(line: str) -> None:
             lines.append(line)
-            if match := _LINE.fullmatch(_MARK.sub("", line)):
+            if match := _LINE.fullmatch(launcher.unmarked(line)):
                 show(match)
 
         try:
@@ -191,9 +190,8 @@ def train(framework: Framework, run: str, ranks: int, epochs: int, folder: Path)
         finally:
             log.write_text("\n".join(lines) + "\n")
     if merged is None or not result.exists():
-        # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
-        said = [line for line in lines if _MARK.match(line)] or lines
-        console.err().print("\n".join(said[-LAST_LINES:]), markup=False, soft_wrap=True)
+        said = launcher.last_words(lines, LAST_LINES)
+        console.err().print("\n".join(said), markup=False, soft_wrap=True)
         console.err().print(f"{name} failed with exit code {code}; all of its output is in {log}.", style="bold red")
         return None
     record.plot(merged, files.with_suffix(".png"))

@@ -6,6 +6,7 @@ import argparse
 import functools
 import importlib.util
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -26,6 +27,8 @@ from paceline.launch import console, flags
 ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
 # How long a command that was asked to end may take before it is made to.
 GRACE_S = 10.0
+# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
+_MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
 
 
 class _ParserBuilt(Exception):
@@ -168,6 +171,17 @@ def call(
         if reader is not None:
             reader.join(GRACE_S)
     return code if code >= 0 else 128 - code
+
+
+def unmarked(line: str) -> str:
+    """A line of horovodrun's output as the rank wrote it."""
+    return _MARK.sub("", line)
+
+
+def last_words(lines: Sequence[str], count: int) -> list[str]:
+    """The last `count` lines of a failed run that a rank wrote; if none did, the last of all."""
+    # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
+    return ([line for line in lines if _MARK.match(line)] or list(lines))[-count:]
 
 
 def _read_lines(process: subprocess.Popen[bytes], on_line: Callable[[str], None]) -> None:

@@ -10,4 +10,10 @@ warm_up.py      steps before measuring, until a system that merges by plan has o
 turns.py        the systems in turn (team_run.py), until the ratios (ratios.py) are known well enough (stats.py)
 balance.py      the rate of links at which communication takes as long as compute
 report.py       JSON; table.py makes tables of it
+
+Partial collectives are measured by two programs of their own, on ranks that horovodrun starts (launched.py):
+
+skew.py         latencies of one allreduce when ranks come late (skew_rank.py), beside closed forms (skew_model.py)
+uneven_training.py  a training whose ranks differ in speed
+skew_report.py, uneven_report.py, partial_table.py  their JSON and tables
 """

@@ -91,7 +91,7 @@ def as_json(
 def _balance(balance: Balance) -> dict[str, float | bool]:
     return {
         "communication_share": balance.share,
-        "compute_ms": _rounded(balance.compute_s * 1e3),
+        "compute_ms": rounded(balance.compute_s * 1e3),
         "link_bytes_per_step": round(balance.link_bytes),
         "clean": balance.clean,
     }
@@ -101,7 +101,7 @@ def _system(comparison: Comparison, name: str) -> dict[str, Any]:
     runs = comparison.runs[name]
 
     def middle(of: Callable[[TeamRun], float]) -> float:
-        return _rounded(comparison.figure(name, of).median)
+        return rounded(comparison.figure(name, of).median)
 
     return {
         "step_ms": _interval(comparison.figure(name, lambda run: run.step_ms)),
@@ -124,9 +124,9 @@ def _plan(comparison: Comparison, name: str) -> dict[str, Any] | None:
     return {
         "groups": len(last.group_bytes),
         "group_bytes": list(last.group_bytes),
-        "a_ms": _rounded(last.a_s * 1e3),
-        "b_ms_per_mb": _rounded(last.b_s_per_byte * 1e9),
-        "coordination_ms": _rounded(last.coordination_s * 1e3),
+        "a_ms": rounded(last.a_s * 1e3),
+        "b_ms_per_mb": rounded(last.b_s_per_byte * 1e9),
+        "coordination_ms": rounded(last.coordination_s * 1e3),
         "predicted_step_ms": _milliseconds(last.step_s),
         "predicted_exposed_ms": _milliseconds(last.exposed_s),
         "predicted_stock_step_ms": _milliseconds(last.stock_step_s),
@@ -138,7 +138,7 @@ def _plan(comparison: Comparison, name: str) -> dict[str, Any] | None:
 
 def _counted(runs: list[TeamRun], counter: str) -> float | None:
     values = [value for run in runs if (value := run.counted(counter)) is not None]
-    return _rounded(median(values)) if values else None
+    return rounded(median(values)) if values else None
 
 
 def _wire(runs: list[TeamRun]) -> dict[str, list[int]] | None:
@@ -153,16 +153,17 @@ def _wire(runs: list[TeamRun]) -> dict[str, list[int]] | None:
 
 
 def _interval(interval: Interval) -> dict[str, float]:
-    return {name: _rounded(value) for name, value in asdict(interval).items() if name != "count"}
+    return {name: rounded(value) for name, value in asdict(interval).items() if name != "count"}
 
 
 def _ratio(interval: Interval) -> dict[str, float | int | bool]:
     return {**_interval(interval), "turns": interval.count, "wide": interval.wide}
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """A figure as it stands in JSON."""
     return round(value, DIGITS)
 
 
 def _milliseconds(value_s: float | None) -> float | None:
-    return None if value_s is None else _rounded(value_s * 1e3)
+    return None if value_s is None else rounded(value_s * 1e3)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from integration_tests.support.ranks import run_ranks
-from paceline.examples import characters, compare_exchanges
+from paceline.examples import characters, compare_exchanges, runs
 from paceline.launch import run
 
 STEPS = 12
@@ -36,7 +36,7 @@ def _said(rank: int, size: int, example: str) -> list[str]:
 
 
 def _result(said: str) -> dict[str, Any]:
-    (found,) = [result for result in map(compare_exchanges.result_in, said.splitlines()) if result is not None]
+    (found,) = [result for result in map(runs.result_in, said.splitlines()) if result is not None]
     return found
 
 

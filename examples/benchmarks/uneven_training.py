@@ -1,0 +1,98 @@
+"""Training with uneven ranks: what exchanges that do not wait gain in speed, and what they cost in accuracy.
+
+After Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020,
+section 7: delays of one random rank, delays of all ranks that rotate, and the imbalance of sequences of different
+lengths. Small models on real data take the place of the paper's, and ranks sleep in the place of computing
+(examples/pace.py), so that several can share a processor.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paceline.examples
+from paceline.errors import UserError
+from paceline.examples import runs
+
+SYNC = "sync"
+SYSTEMS = (SYNC, "majority", "solo")
+SYNC_EVERY = 0  # updates between averages of the models, of exchanges that do not wait; 0: only at the end
+VALUES = ("steps_per_s", "accuracy", "loss")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example and what makes it uneven."""
+
+    script: str
+    arguments: tuple[str, ...]
+
+
+# A delay is as long as a step computes: ranks that wait for the late one lose half of their speed.
+_DIGITS = ("--epochs", "10", "--evaluate-every", "10", "--compute-ms", "200", "--delay-ms", "200")
+CASES = {
+    "random": Case("digits_torch", (*_DIGITS, "--delays", "random")),
+    "rotating": Case("digits_torch", (*_DIGITS, "--delays", "rotating")),
+    "lengths": Case("characters_lengths_torch", ("--steps", "100")),
+}
+
+
+def compare(
+    ranks: int,
+    seeds: Sequence[int],
+    cases: Sequence[str],
+    systems: Sequence[str],
+    progress: Callable[[str], None],
+    limit_s: float,
+) -> list[dict[str, Any]]:
+    """Train each case with each system and seed, one run at a time; all else is the same.
+
+    `cases` of CASES, `systems` of SYSTEMS. `progress` gets a line about every run that has ended. `limit_s`: how long
+    one run may take, the start of its ranks included.
+
+    One answer for each case and system: {"case", "system", "steps_per_s", "accuracy", "loss": each {"mean", "sd"} over
+    the seeds, "seeds": how many, "over_sync": mean steps per second over those of sync, None where that was not run}.
+    Steps per second are the slowest rank's, the flush at the end included; accuracy and loss are on data that no rank
+    trained on. The systems take turns within a seed, so that other load on the machine meets all of them.
+
+    Raises UserError for an unknown case or system, and for a run that fails or takes too long.
+    """
+    for known, asked in ((tuple(CASES), cases), (SYSTEMS, systems)):
+        for name in asked:
+            if name not in known:
+                raise UserError(f"{name!r} cannot be compared.", f"Choose among {', '.join(known)}.")
+    found = []
+    for case in cases:
+        results: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
+        for seed in seeds:
+            for system in systems:
+                result = _train(CASES[case], system, ranks, seed, limit_s)
+                results[system].append(result)
+                progress(
+                    f"{case}, seed {seed}, {system}: {result['steps_per_s']:.2f} steps/s, "
+                    f"accuracy {result['accuracy']:.2%}, loss {result['loss']:.4f}"
+                )
+        found += _summaries(case, results)
+    return found
+
+
+def _train(case: Case, system: str, ranks: int, seed: int, limit_s: float) -> dict[str, Any]:
+    folder = Path(paceline.examples.__path__[0])
+    environ = runs.environment(exchange=system, partial_sync_every=SYNC_EVERY)
+    return runs.train(folder / f"{case.script}.py", ranks, [*case.arguments, "--seed", str(seed)], environ, limit_s)
+
+
+def _summaries(case: str, results: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    found = []
+    for system, those in results.items():
+        values = {name: [result[name] for result in those] for name in VALUES}
+        figures = {name: {"mean": statistics.mean(one), "sd": runs.spread(one)} for name, one in values.items()}
+        found.append({"case": case, "system": system, **figures, "seeds": len(those)})
+    speeds = {one["system"]: one["steps_per_s"]["mean"] for one in found}
+    for one in found:
+        one["over_sync"] = speeds[one["system"]] / speeds[SYNC] if SYNC in speeds else None
+    return found

@@ -1,0 +1,54 @@
+"""The pace of a training loop: sleeping in the place of a device's computing, and the speed that comes out.
+
+Ranks that share a few processors slow each other down far more than ranks with a device each do. So the examples can
+emulate the device: a step sleeps for the time it would compute, and its real computing is small beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+from paceline.examples import delays
+
+UNMEASURED = 5  # steps at the beginning, in which ranks meet for the first time and memory is got
+
+
+class Pace:
+    """`compute` at the beginning of each step, `steps_per_s` after the last.
+
+    `delay_ms`: by how many milliseconds this rank is held up in a step, which is counted from 0.
+    """
+
+    def __init__(self, delay_ms: Callable[[int], float] = lambda step: 0.0) -> None:
+        self._delay_ms = delay_ms
+        self._steps = self._first = 0
+        self._began_s = 0.0
+
+    def compute(self, duration_ms: float) -> None:
+        """Sleep for `duration_ms`, the step's emulated computing, and for the delay of this rank in this step."""
+        if self._steps in (0, UNMEASURED):
+            self._first, self._began_s = self._steps, time.monotonic()
+        time.sleep((duration_ms + self._delay_ms(self._steps)) / 1e3)
+        self._steps += 1
+
+    def steps_per_s(self) -> float:
+        """Steps per second from the first measured one until now. Raises ValueError before the first step."""
+        if self._steps == 0:
+            raise ValueError("no step was made")
+        return (self._steps - self._first) / (time.monotonic() - self._began_s)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that make a training loop slow and uneven."""
+    parser.add_argument(
+        "--compute-ms", type=float, default=0.0, help="a step sleeps so long, as a device of its own would compute"
+    )
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="the longest delay of a rank in a step")
+    parser.add_argument("--delays", choices=delays.KINDS, default=delays.NONE, help="which ranks are delayed")
+
+
+def of(chosen: argparse.Namespace, rank: int, ranks: int) -> Pace:
+    """The pace that the options, and --seed, ask for."""
+    return Pace(lambda step: delays.delay_ms(chosen.delays, chosen.delay_ms, step, rank, ranks, chosen.seed))

@@ -1,0 +1,63 @@
+"""Runs of the examples under horovodrun: what they are started with, and what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.config import as_text
+from paceline.errors import UserError
+from paceline.launch import flags, run
+
+LAST_LINES = 20  # of a failed run's output
+
+# What rank 0 of every example prints at the end; horovodrun puts a mark in front of it.
+_RESULT = re.compile(r"RESULT (\{.*\})$")
+_MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
+
+
+def environment(**options: Any) -> dict[str, str]:
+    """Variables for the ranks: Paceline's `options` by name, so that it can be any script, and one thread each."""
+    ours = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**ours, **os.environ, **flags.environment({name: as_text(value) for name, value in options.items()})}
+
+
+def result_in(line: str) -> dict[str, Any] | None:
+    """The result that a line of an example's output tells, if it does."""
+    found = _RESULT.search(line)
+    return json.loads(found[1]) if found else None
+
+
+def train(
+    script: Path, ranks: int, arguments: Sequence[str], environ: dict[str, str], limit_s: float
+) -> dict[str, Any]:
+    """Run `script` on `ranks` ranks; its result.
+
+    Raises UserError with its last words if it ends without one or takes longer than `limit_s`, and if the ranks' models
+    are not equal at the end.
+    """
+    lines: list[str] = []
+    words = [*run.horovodrun(), "-np", str(ranks), sys.executable, str(script), *arguments]
+    code = run.call(words, environ, on_line=lines.append, limit_s=limit_s)
+    found = [result for result in map(result_in, lines) if result is not None]
+    if code != 0 or len(found) != 1:
+        # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
+        said = "\n".join([line for line in lines if _MARK.match(line)][-LAST_LINES:] or lines[-LAST_LINES:])
+        raise UserError(
+            f"{script.name} ended with code {code} and {len(found)} results:\n{said}", "Look at what its ranks said."
+        )
+    (result,) = found
+    if not result["equal"]:
+        raise UserError(f"{script.name}: the replicas on the ranks are not equal.", "Report this as a defect.")
+    return result
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation of `values` over runs; 0 for a single one."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
