@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from typing import Any
 
 import pytest
@@ -42,6 +44,18 @@ def test_everything_contributed_arrives_once_in_two_thousand_rounds(size: int) -
         run_ranks(_conserve, size, f"long.{label}", 2000, CHOICES[label], 0.3, timeout_s=600)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("size", [4, 7, 8])
+def test_what_holds_for_few_ranks_holds_for_many(size: int) -> None:
+    for case in (
+        test_all_ranks_as_quorum_is_an_allreduce,
+        test_late_rank_gets_what_it_missed_and_brings_two_contributions,
+        test_rank_that_lags_is_waited_for,
+        test_users_own_operations_still_match,
+    ):
+        run_ranks(case, size, timeout_s=120)
+
+
 @ranks(2, 3)
 def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
     import torch
@@ -65,6 +79,45 @@ def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, s
 
     hvd.init()
     come_late(rank, size, hvd, lambda value: hvd.partial_allreduce(torch.ones(3) * value, "late", quorum="solo"))
+
+
+@ranks(2, 3)
+def test_rank_that_lags_is_waited_for(rank: int, size: int) -> None:
+    """papers.md 4.7, item 9: no contribution waits for more rounds than max_lag."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    before = hvd.exchange_stats()
+    for _ in range(60):
+        if rank == size - 1:
+            time.sleep(0.01)
+        hvd.partial_allreduce(torch.ones(2), "lags", quorum="solo", max_lag=3)
+    hvd.flush_partial(torch.ones(2), "lags", quorum="solo", max_lag=3).wait()
+    stats = hvd.exchange_stats().since(before)
+    assert stats.most_late <= 3
+    assert rank < size - 1 or stats.late > 0
+
+
+@ranks(2, 3, timeout_s=90)
+def test_users_own_operations_still_match(rank: int, size: int) -> None:
+    """Unnamed allreduces, named by counting, between and after 1,000 uneven partial steps."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    chance = random.Random(rank)
+    for step in range(1000):
+        if chance.random() < 0.1:
+            time.sleep(0.003)
+        hvd.partial_allreduce(torch.ones(3), "users", quorum="solo")
+        if step % 50 == 0:
+            assert hvd.allreduce(torch.full((2,), float(step + rank))).tolist() == [step + (size - 1) / 2] * 2
+    hvd.flush_partial(torch.ones(3), "users", quorum="solo").wait()
+    for _ in range(3):
+        assert hvd.allreduce(torch.full((2,), float(rank))).tolist() == [(size - 1) / 2] * 2
 
 
 @ranks(2, timeout_s=60)

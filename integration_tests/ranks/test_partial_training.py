@@ -89,24 +89,6 @@ def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int) -> None:
     assert weight.tolist() == [-expected] * 3
 
 
-@ranks(2, 3, timeout_s=90)
-def test_users_own_operations_still_match(rank: int, size: int) -> None:
-    """Unnamed allreduces, named by counting, after uneven partial steps."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
-    chance = random.Random(rank)
-    for step in range(200):
-        if chance.random() < 0.2:
-            time.sleep(0.003)
-        hvd.partial_allreduce(torch.ones(3), "users", quorum="solo")
-        if step % 10 == 0:
-            assert hvd.allreduce(torch.full((2,), float(step + rank))).tolist() == [step + (size - 1) / 2] * 2
-    hvd.flush_partial(torch.ones(3), "users", quorum="solo").wait()
-
-
 def _keras(rank: int, size: int, compiled: bool) -> None:
     import keras
 
