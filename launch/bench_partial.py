@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 
 import click
 
+from paceline.benchmarks import uneven_training
 from paceline.errors import UserError
 from paceline.launch import console
 from paceline.launch.bench_options import MOST_RANKS, check_installed
 
 T = TypeVar("T")
 MICRO, TRAINING = "micro", "training"
-CASES = ("random", "rotating", "lengths")
-TRAINED = ("sync", "majority", "solo")
 MOST_MS = 1000.0
 MOST_BYTES = 1 << 30
 
@@ -101,8 +100,8 @@ class PartialRequest:
     "--case",
     "cases",
     multiple=True,
-    type=click.Choice(CASES),
-    default=CASES,
+    type=click.Choice(tuple(uneven_training.CASES)),
+    default=tuple(uneven_training.CASES),
     show_default=True,
     help="training: who is late, may be repeated: in each step one random rank; all ranks by rotating amounts; ranks"
     " with long sequences.",
@@ -161,12 +160,12 @@ def _micro(request: PartialRequest, tell: Callable[[str], None]) -> Iterator[Sho
 
 def _training(request: PartialRequest, tell: Callable[[str], None]) -> Iterator[Shown]:
     """The same of training."""
-    from paceline.benchmarks import report, uneven_report, uneven_training
+    from paceline.benchmarks import report, uneven_report
     from paceline.benchmarks.partial_table import training_table
 
     about = report.machine()
     rows = uneven_training.compare(
-        request.ranks, range(request.seeds), request.cases, TRAINED, tell, request.time_limit_s
+        request.ranks, range(request.seeds), request.cases, uneven_training.SYSTEMS, tell, request.time_limit_s
     )
     for result in uneven_report.as_json(rows, request.ranks, about, request.command):
         yield result, training_table

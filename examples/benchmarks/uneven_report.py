@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.benchmarks.ratios import over
 from paceline.benchmarks.report import rounded
-from paceline.benchmarks.skew_model import SYNC
+from paceline.benchmarks.uneven_training import SYNC
 
 
 def as_json(

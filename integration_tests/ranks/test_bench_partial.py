@@ -13,7 +13,7 @@ from paceline.errors import UserError
 
 pytestmark = pytest.mark.timeout(200)
 
-RANKS, ITERATIONS, SIZES_BYTES = 3, 6, [64, 32768]
+RANKS, ITERATIONS, SIZES_BYTES = 3, 3, [64, 32768]
 
 
 @pytest.mark.parametrize("flush", [[], ["--flush-each"]], ids=["carried", "flushed"])

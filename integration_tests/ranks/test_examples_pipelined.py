@@ -111,3 +111,16 @@ def test_unequal_replicas_end_the_comparison(
 ) -> None:
     assert _compare(tmp_path, monkeypatch, "--seeds", "1", "--", "--unequal") == 1
     assert "digits_torch.py: the replicas on the ranks are not equal." in capsys.readouterr().err
+
+
+def test_exchanges_are_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _compare(tmp_path, monkeypatch, "--seeds", "1", "--exchanges", "sync,majority") == 0
+    assert [row.split(" | ")[2] for row in capsys.readouterr().out.splitlines()[2:]] == ["sync", "majority"]
+    assert _compare(tmp_path, monkeypatch, "--seeds", "2", "--exchanges", "solo") == 0
+    (row,) = capsys.readouterr().out.splitlines()[2:]
+    assert row == "| digits_torch | 2 | solo | 2.0000 ± 0.7071 |  | 50.00% ± 0.00% |  |", "nothing to compare with"
+    with pytest.raises(SystemExit):
+        _compare(tmp_path, monkeypatch, "--exchanges", "sometimes")
+    assert "'sometimes' is none of sync, pipelined, corrected, majority, solo" in capsys.readouterr().err

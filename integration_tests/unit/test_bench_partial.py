@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from paceline import benchmarks
-from paceline.benchmarks import skew_model, skew_report, uneven_report
+from paceline.benchmarks import skew_model, skew_report, uneven_report, uneven_training
 from paceline.benchmarks.partial_table import micro_table, training_table
 from paceline.benchmarks.skew import SKEWED, Samples, SkewPlan
 from paceline.errors import UserError
@@ -214,10 +211,7 @@ def test_training_is_asked_for_what_the_options_say(monkeypatch: pytest.MonkeyPa
         asked.append((ranks, list(seeds), *others[:2], others[-1]))
         return ROWS
 
-    training = types.ModuleType("uneven_training")
-    training.compare = compare  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "paceline.benchmarks.uneven_training", training)
-    monkeypatch.setattr(benchmarks, "uneven_training", training, raising=False)
+    monkeypatch.setattr(uneven_training, "compare", compare)
     words = ["partial", "--part", "training", "--ranks", "4", "--seeds", "2", "--case", "random", "--time-limit-s", "9"]
     done = CliRunner().invoke(bench.bench_command, [*words, "--json"], catch_exceptions=False)
     assert asked == [(4, [0, 1], ("random",), ("sync", "majority", "solo"), 9.0)]
