@@ -19,7 +19,6 @@ LAST_LINES = 20  # of a failed run's output
 
 # What rank 0 of every example prints at the end; horovodrun puts a mark in front of it.
 _RESULT = re.compile(r"RESULT (\{.*\})$")
-_MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
 
 
 def environment(**options: Any) -> dict[str, str]:
@@ -47,8 +46,7 @@ def train(
     code = run.call(words, environ, on_line=lines.append, limit_s=limit_s)
     found = [result for result in map(result_in, lines) if result is not None]
     if code != 0 or len(found) != 1:
-        # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
-        said = "\n".join([line for line in lines if _MARK.match(line)][-LAST_LINES:] or lines[-LAST_LINES:])
+        said = "\n".join(run.last_words(lines, LAST_LINES))
         raise UserError(
             f"{script.name} ended with code {code} and {len(found)} results:\n{said}", "Look at what its ranks said."
         )
