@@ -12,7 +12,6 @@ is Paceline's. Reports of Horovod's own are counted and shown, and do not fail t
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import os
 import random
@@ -22,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from typing import Any
 from rich.console import Console
 
 from integration_tests.mends import overlay
+from integration_tests.support.merging import variables
 from integration_tests.support.ranks import ROOT, World
 from paceline import config
 from paceline.host import build
@@ -135,20 +134,6 @@ def provoke(rank: int, size: int, library: str) -> int:
     return int(ctypes.CDLL(library).race())
 
 
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def _libtsan() -> str:
     """The sanitizer's library. Raises SystemExit if the compiler has none."""
     answer = subprocess.run(
@@ -192,7 +177,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     console = Console()
-    with _environment(FLAGS):
+    with variables(**FLAGS):
         wheel = build.build(config.read(), report=lambda line, _done: console.print(line))
     with tempfile.TemporaryDirectory(prefix="races-") as temporary:
         folder = Path(temporary)
