@@ -10,7 +10,7 @@ void PartialCoordinator::Take(Count& count, const common::Request& request, int6
   switch (NewsOf(request)) {
     case PartialNews::kVote:
       ++count.requests;
-      count.votes.Vote(rank);
+      Voted(rank, count.votes.Vote(rank));
       break;
     case PartialNews::kFlush:
       ++count.requests;
@@ -33,11 +33,18 @@ void PartialCoordinator::Take(Count& count, const common::Request& request, int6
   }
 }
 
+void PartialCoordinator::Voted(int32_t rank, ::paceline::core::Votes::Tally tally) {
+  if (tally != ::paceline::core::Votes::Tally::kDefect) {
+    ++unanswered_[static_cast<size_t>(rank)];
+  }
+}
+
 bool PartialCoordinator::Counts(const common::Request& request, int32_t size) {
   if (request.request_type() != common::Request::ALLREDUCE || request.root_rank() == 0) {
     return false;
   }
   const auto& name = request.tensor_name();
+  unanswered_.resize(static_cast<size_t>(size), 0);
   auto found = counts_.find(name);
   if (found == counts_.end()) {
     const auto channel = find_(name);
@@ -77,7 +84,12 @@ bool PartialCoordinator::Held(const MergeGroup& group) const {
 }
 
 std::vector<std::string> PartialCoordinator::Ready(const Group& group, int64_t now_ns) {
+  std::vector<bool> blocked;
+  for (const int32_t votes : unanswered_) {
+    blocked.push_back(votes > 0);
+  }
   for (auto& [name, count] : counts_) {
+    count.votes.Settle(blocked);
     if (count.ready_ns == 0 && Complete(count)) {
       count.ready_ns = now_ns;
     }
@@ -103,6 +115,9 @@ void PartialCoordinator::Sent(const common::Response& response, const std::strin
   const auto found = counts_.find(name);
   if (found == counts_.end()) {
     return;
+  }
+  for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
+    unanswered_[rank] -= found->second.votes.rank(static_cast<int32_t>(rank)).voted ? 1 : 0;
   }
   if (response.response_type() == common::Response::ERROR) {
     counts_.erase(found);

@@ -55,10 +55,12 @@ class PartialCoordinator {
 
   static bool Complete(const Count& count);
   bool Held(const MergeGroup& group) const;
-  static void Take(Count& count, const common::Request& request, int64_t round);
+  void Take(Count& count, const common::Request& request, int64_t round);
+  void Voted(int32_t rank, ::paceline::core::Votes::Tally tally);
 
   const Find find_;
   bool waiting_ = false;
+  std::vector<int32_t> unanswered_;  // by rank: votes whose rounds were not sent
   std::map<std::string, Count> counts_;
   std::map<std::string, std::vector<common::Request>> early_;  // votes under names that this rank has not called yet
 };

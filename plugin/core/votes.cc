@@ -28,7 +28,9 @@ int32_t Initiator(uint64_t seed, int64_t round, int32_t size) {
   return static_cast<int32_t>(drawn % ranks);
 }
 
-bool Votes::Called(const Rank& rank) { return rank.voted || rank.arrived || rank.standing == Standing::kFlushing; }
+bool Votes::Called(const Rank& rank, bool blocked) {
+  return rank.voted || (rank.arrived && blocked) || rank.standing == Standing::kFlushing;
+}
 
 bool Votes::closing() const {
   return std::all_of(ranks_.begin(), ranks_.end(),
@@ -54,14 +56,15 @@ int32_t Votes::Designated() const {
   return number;
 }
 
-bool Votes::Suffices() const {
+bool Votes::Suffices(const std::vector<bool>* blocked) const {
   const bool full = round_ == 0 || require_all_;
   int32_t votes = 0;
   bool all_called = true, lagging = false;
-  for (const Rank& rank : ranks_) {
+  for (std::size_t number = 0; number < ranks_.size(); ++number) {
+    const Rank& rank = ranks_[number];
     votes += rank.voted ? 1 : 0;
     const bool present = rank.standing == Standing::kPresent;
-    if (!Called(rank)) {
+    if (!Called(rank, blocked != nullptr && (*blocked)[number])) {
       all_called = all_called && !full && !present;
       lagging = lagging || (present && rule_.max_lag > 0 && round_ - rank.seen >= rule_.max_lag);
     }
@@ -75,8 +78,10 @@ bool Votes::Suffices() const {
   return rule_.count == 0 ? rank(Designated()).voted : votes >= rule_.count;
 }
 
-Votes::Tally Votes::Count() {
-  if (ready_ || !Suffices()) {
+Votes::Tally Votes::Settle(const std::vector<bool>& blocked) { return Count(&blocked); }
+
+Votes::Tally Votes::Count(const std::vector<bool>* blocked) {
+  if (ready_ || !Suffices(blocked)) {
     return Tally::kCounted;
   }
   ready_ = true;

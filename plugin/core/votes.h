@@ -26,9 +26,11 @@ struct QuorumRule {
   static QuorumRule RandomInitiator(uint64_t seed) { return {0, seed, 0}; }
 };
 
-// A rank has called in a round if it voted in it, flushes, or arrived: its late call was answered with results of
-// rounds before, and its contribution waits in its send buffer for this one. A rank is present, absent (no calls of it
-// are to be expected for now) or flushing (none until all ranks flush). The first of these that holds decides:
+// A rank has called in a round if it voted in it, flushes, or arrived and is blocked: its late call was answered with
+// results of rounds before, its contribution waits in its send buffer for this one, and it makes no further call before
+// its vote under another name is answered. (One that arrived and goes on will call again; to count it at once would
+// begin rounds before their initiator came.) A rank is present, absent (no calls of it are to be expected for now) or
+// flushing (none until all ranks flush). The first of these that holds decides:
 //
 //   1  all ranks flush                                      ready, and closing
 //   2  nobody voted                                         not ready
@@ -44,9 +46,10 @@ struct QuorumRule {
 // Line 3 is what keeps names from waiting for each other, where a rank waits for the answer under one name before it
 // calls the next. Suppose all ranks that do not flush are blocked. Take the one, i, whose name X was answered the
 // longest ago. Any other rank j that has not called X since X's last round is blocked under a name that was answered
-// before that round, so before i's answer: a contradiction. So all have called X, and X is ready. This takes that
+// before that round, so before i's answer: a contradiction. So all have voted in X or arrived, those who arrived are
+// blocked, and X is ready. This takes that
 //   - ranks call the same set of names in each step, each rank in an order of its own,
-//   - late calls are reported by Arrived,
+//   - late calls are reported by Arrived, and Settle is told after all messages that came together who is blocked,
 //   - a rank flushes all names before it waits for one of them,
 //   - a rank that is blocked by anything else that needs other ranks, such as a full allreduce, is absent meanwhile.
 class Votes {
@@ -74,6 +77,8 @@ class Votes {
   Tally Vote(int32_t rank);
   // A call of this rank was late: it is answered with all rounds before `round`. May come behind that round.
   Tally Arrived(int32_t rank, int64_t round);
+  // After messages were counted: `blocked`, by rank, are those that voted under any name and were not answered yet.
+  Tally Settle(const std::vector<bool>& blocked);
   // This rank is not waited for until Present() or a closing round.
   Tally Absent(int32_t rank);
   void Present(int32_t rank);
@@ -93,10 +98,10 @@ class Votes {
   std::vector<int32_t> Missing() const;
 
  private:
-  static bool Called(const Rank& rank);
-  bool Suffices() const;
+  static bool Called(const Rank& rank, bool blocked = false);
+  bool Suffices(const std::vector<bool>* blocked) const;
   int32_t Designated() const;
-  Tally Count();
+  Tally Count(const std::vector<bool>* blocked = nullptr);
 
   QuorumRule rule_;
   std::vector<Rank> ranks_;

@@ -170,6 +170,12 @@ class Model {
         Expect((tally == Votes::Tally::kReady) == (!was_ready && votes.ready()), "readiness is not told once");
       }
     }
+    const std::vector<bool> blocked = Blocked();
+    for (Votes& votes : votes_) {
+      const bool was_ready = votes.ready();
+      const Votes::Tally tally = votes.Settle(blocked);
+      Expect((tally == Votes::Tally::kReady) == (!was_ready && votes.ready()), "readiness is not told once");
+    }
     for (int name = 0; name < job_->names; ++name) {
       if (votes_[name].ready()) {
         Round round;
@@ -188,6 +194,15 @@ class Model {
         }
       }
     }
+  }
+
+  std::vector<bool> Blocked() const {
+    std::vector<bool> blocked(kRanks, false);
+    for (int number = 0; number < kRanks; ++number) {
+      blocked[number] =
+          std::any_of(votes_.begin(), votes_.end(), [&](const Votes& votes) { return votes.rank(number).voted; });
+    }
+    return blocked;
   }
 
   bool AllPresent(int name) const {

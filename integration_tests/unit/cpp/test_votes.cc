@@ -176,11 +176,27 @@ TEST_CASE("the count shrinks to the ranks that are present") {
   CHECK(votes.Vote(2) == Tally::kReady);
 }
 
-TEST_CASE("a round is ready when all have called, some of them late") {
+TEST_CASE("a round is ready when all have called, some of them late and waiting elsewhere") {
   Votes votes = AfterFirstRound(3, QuorumRule::Majority(3));
   CHECK(votes.Arrived(1, 1) == Tally::kCounted);
-  CHECK(votes.Arrived(2, 1) == Tally::kCounted);  // nobody waits
-  CHECK(votes.Vote(0) == Tally::kReady);
+  CHECK(votes.Arrived(2, 1) == Tally::kCounted);
+  CHECK(votes.Settle({false, true, true}) == Tally::kCounted);  // nobody waits
+  CHECK(votes.Vote(0) == Tally::kCounted);
+  CHECK(votes.Settle({true, false, true}) == Tally::kCounted);  // rank 1 will call again
+  CHECK(votes.Settle({true, true, true}) == Tally::kReady);
+}
+
+TEST_CASE("late ranks that go on do not begin a round before its initiator") {
+  const int32_t initiator = paceline::core::Initiator(5, 1, 4);
+  Votes votes = AfterFirstRound(4, QuorumRule::RandomInitiator(5));
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    if (rank != initiator) {
+      CHECK(votes.Arrived(rank, 1) == Tally::kCounted);
+    }
+  }
+  CHECK(votes.Vote((initiator + 1) % 4) == Tally::kCounted);
+  CHECK(votes.Settle(std::vector<bool>(4, false)) == Tally::kCounted);
+  CHECK(votes.Vote(initiator) == Tally::kReady);
 }
 
 TEST_CASE("all ranks can be required for one round") {
