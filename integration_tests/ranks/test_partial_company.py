@@ -120,6 +120,7 @@ def _rounds(rank: int, size: int, file: str) -> None:
         hvd.partial_allreduce(torch.ones(3), "traced", quorum=size)
     hvd.barrier()
     hvd.flush_partial(torch.ones(3), "traced", quorum=size).wait()
+    time.sleep(1)  # Horovod's writer of timelines does not write what is left when it ends
     hvd.shutdown()
 
 
