@@ -12,7 +12,7 @@ def micro_table(result: dict[str, Any]) -> Table:
     """The result of `skew_report.as_json`."""
     lateness = result["lateness_ms"]
     table = _table(
-        f"{result['size_bytes']} bytes: {result['ranks']} ranks, rank r {result['skew_ms']:g} r ms late;"
+        f"{result['size_bytes']} bytes: {result['ranks']} ranks, rank r comes r x {result['skew_ms']:g} ms late;"
         f" {result['iterations']} iterations; sleeps ended {lateness['mean']:.2f} ms late",
         ("even ms", "skewed ms", "in time", "model", "wait / skew", "model", "at in time", "over sync"),
     )

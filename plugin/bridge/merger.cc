@@ -161,8 +161,7 @@ void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& 
         calls.emplace_back(call.number * size_ + call.caller, std::move(response));
         continue;
       }
-      const int32_t number = group_of_.empty() ? -1 : monitor_.NumberOf(name);
-      group = number >= 0 && number < static_cast<int32_t>(group_of_.size()) ? group_of_[number] : -1;
+      group = GroupNumber(name);
     }
     if (group >= 0) {
       planned.emplace_back(group, std::move(response));
@@ -389,10 +388,13 @@ void Merger::Follow(MergePlan plan) {
   plan_ = std::move(plan);
 }
 
-const MergeGroup* Merger::Group(const std::string& name) const {
+int32_t Merger::GroupNumber(const std::string& name) const {
   const int32_t number = group_of_.empty() ? -1 : monitor_.NumberOf(name);
-  const int32_t group =
-      number >= 0 && number < static_cast<int32_t>(group_of_.size()) ? group_of_[static_cast<size_t>(number)] : -1;
+  return number >= 0 && number < static_cast<int32_t>(group_of_.size()) ? group_of_[static_cast<size_t>(number)] : -1;
+}
+
+const MergeGroup* Merger::Group(const std::string& name) const {
+  const int32_t group = GroupNumber(name);
   return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
 }
 

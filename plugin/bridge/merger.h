@@ -104,6 +104,8 @@ class Merger {
     std::vector<double> values;
   };
 
+  // Of the active plan; negative for a tensor that goes alone.
+  int32_t GroupNumber(const std::string& name) const;
   void Let(const std::vector<int32_t>& numbers, std::deque<common::Request>& messages);
   void Filter(common::Request message, std::deque<common::Request>& messages);
   void MakeCalls(common::ProcessSet& process_set, std::deque<common::Request>& messages);

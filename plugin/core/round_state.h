@@ -17,9 +17,8 @@ namespace paceline::core {
 // `missed` are the rounds that were performed and that no call was answered with. The states of the call:
 //
 //   state     event                         next      what happens
-//   idle      call, some missed             idle      late: answered at once with the missed results (not before round
-//   0,
-//                                                     where every rank votes)
+//   idle      call, some missed             idle      late: answered at once with the missed results; before round 0,
+//                                                     where every rank votes, as if nothing was missed
 //   idle      call, a round is under way    late      that round left without the contribution; the call waits for it
 //   idle      call                          voted     a vote for the next round is handed in
 //   voted     begin                         fresh     the send buffer leaves, the call's contribution in it
