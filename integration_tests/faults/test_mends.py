@@ -182,6 +182,24 @@ def test_unnamed_allreduce_after_uneven_join(rank: int, size: int) -> None:
     assert gathered.tolist() == list(range(size))
 
 
+# --- idle-waiting: whoever waited for a result yielded in a loop, which kept a core busy.
+
+
+@pytest.mark.mend("idle-waiting")
+@ranks(2, 3)
+def test_waiting_for_others_takes_no_processor_time(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hvd.allreduce(torch.ones(3), name="waiting.warm-up")
+    if rank == size - 1:
+        time.sleep(2)
+    began_s = time.thread_time()
+    hvd.allreduce(torch.ones(3), name="waiting")
+    assert rank == size - 1 or time.thread_time() - began_s < 0.2
+
+
 # --- stateful-join: an operation without inputs and state is a constant to TensorFlow.
 
 

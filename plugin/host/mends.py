@@ -27,6 +27,7 @@ _OPERATIONS = "horovod/common/operations.cc"
 _CONTROLLER = "horovod/common/controller.cc"
 _TENSORFLOW_OPS = "horovod/tensorflow/mpi_ops.cc"
 _TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
+_TORCH_HANDLES = "horovod/torch/handle_manager"
 _TORCH_OPTIMIZER = "horovod/torch/optimizer.py"
 _RUNNER = "horovod/runner/__init__.py"
 _BASICS = "horovod/common/basics.py"
@@ -141,6 +142,50 @@ MENDS: tuple[Mend, ...] = (
                 'return prefix + ".noname." + std::to_string(handle);',
                 "replace",
                 "return ::horovod::paceline::AutomaticName(prefix);",
+            ),
+        ),
+    ),
+    Mend(
+        "idle-waiting",
+        "PyTorch operations wait for their result by yielding in a loop: a waiting rank keeps a core busy, which "
+        "others on its host, or its own background thread, could use.",
+        (
+            Edit(
+                _TORCH_HANDLES + ".h", "#include <atomic>", "after", "#include <chrono>\n#include <condition_variable>"
+            ),
+            Edit(
+                _TORCH_HANDLES + ".h",
+                "bool PollHandle(int handle);",
+                "after",
+                "void WaitHandle(int handle, std::chrono::milliseconds limit);",
+            ),
+            Edit(_TORCH_HANDLES + ".h", "std::mutex mutex_;", "after", "std::condition_variable done_;"),
+            Edit(
+                _TORCH_HANDLES + ".cc",
+                "bool HandleManager::PollHandle(int handle) {",
+                "before",
+                "// Until the handle is done or gone, and no longer than `limit`.\n"
+                "void HandleManager::WaitHandle(int handle, std::chrono::milliseconds limit) {\n"
+                "  std::unique_lock<std::mutex> lock(mutex_);\n"
+                "  done_.wait_for(lock, limit, [&] {\n"
+                "    const auto found = results_.find(handle);\n"
+                "    return found == results_.end() || found->second != nullptr;\n"
+                "  });\n"
+                "}\n",
+            ),
+            Edit(
+                _TORCH_HANDLES + ".cc",
+                "results_[handle] = std::make_shared<Status>(status);",
+                "after",
+                "done_.notify_all();",
+            ),
+            Edit(_TORCH_HANDLES + ".cc", "results_.clear();", "after", "done_.notify_all();"),
+            Edit(
+                _TORCH_OPS,
+                "std::this_thread::yield();",
+                "replace",
+                "handle_manager.WaitHandle(handle, std::chrono::milliseconds(1000));",
+                within="void WaitAndClear(int handle) {",
             ),
         ),
     ),
