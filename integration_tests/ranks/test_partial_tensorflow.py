@@ -51,7 +51,7 @@ def test_everything_contributed_arrives_once(size: int, compiled: bool) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
 def test_everything_contributed_arrives_once_in_two_thousand_rounds(size: int, compiled: bool) -> None:
     for label, choices in CHOICES.items():
