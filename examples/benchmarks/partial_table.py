@@ -36,7 +36,7 @@ def training_table(result: dict[str, Any]) -> Table:
     """One result of `uneven_report.as_json`."""
     table = _table(
         f"Training, delays of the case {result['case']}: {result['ranks']} ranks",
-        ("steps/s", "accuracy", "loss", "seeds", "time over sync"),
+        ("steps/s", "accuracy", "loss", "apart", "seeds", "time over sync"),
     )
     for name, system in result["systems"].items():
         table.add_row(
@@ -44,6 +44,7 @@ def training_table(result: dict[str, Any]) -> Table:
             _with_sd(system["steps_per_s"], 2),
             _with_sd(system["accuracy"], 4),
             _with_sd(system["loss"], 4),
+            _with_sd(system["apart"], 4),
             str(system["seeds"]),
             _ratio(result, name),
         )

@@ -22,7 +22,7 @@ from paceline.examples import runs
 SYNC = "sync"
 SYSTEMS = (SYNC, "majority", "solo")
 SYNC_EVERY = 0  # updates between averages of the models, of exchanges that do not wait; 0: only at the end
-VALUES = ("steps_per_s", "accuracy", "loss")
+VALUES = ("steps_per_s", "accuracy", "loss", "apart")
 RUN_LIMIT_S = 300.0  # a run takes less than a minute; on a busy machine a few
 
 Result = dict[str, Any]  # what an example says at its end
@@ -59,10 +59,11 @@ def compare(
     `cases` of CASES, `systems` of SYSTEMS. `progress` gets a line about every run that has ended. Each case gets one
     seed; a further seed is begun only where it should be over `limit_s` seconds after the beginning.
 
-    One answer for each case and system: {"case", "system", "steps_per_s", "accuracy", "loss": each {"mean", "sd"} over
-    the seeds, "seeds": how many were run, "over_sync": mean steps per second over those of sync, None where that was
-    not asked for}. Steps per second are the slowest rank's, the flush at the end included; accuracy and loss are on
-    data that no rank trained on. The systems take turns within a seed, so that other load on the machine meets all.
+    One answer for each case and system: {"case", "system", "steps_per_s", "accuracy", "loss", "apart": each {"mean",
+    "sd"} over the seeds, "seeds": how many were run, "over_sync": mean steps per second over those of sync, None where
+    that was not asked for}. Steps per second are the slowest rank's, the flush at the end included; `apart` is by how
+    much a weight of any rank then was away from the mean of all; accuracy and loss are those of the mean, on data that
+    no rank trained on. The systems take turns within a seed, so that other load on the machine meets all.
 
     Raises UserError for an unknown case or system, and for a run that fails or takes longer than RUN_LIMIT_S.
     """

@@ -108,6 +108,7 @@ def row(case: str, system: str, steps_per_s: float, over_sync: float) -> dict[st
         "steps_per_s": {"mean": steps_per_s, "sd": 0.1},
         "accuracy": {"mean": 0.96, "sd": 0.01},
         "loss": {"mean": 0.2, "sd": 0.02},
+        "apart": {"mean": 0.0125, "sd": 0.002},
         "seeds": 3,
         "over_sync": over_sync,
     }
@@ -142,7 +143,11 @@ def test_training_has_a_result_for_each_case_with_ratios_of_times() -> None:
             lambda: skew_report.as_json(PLAN, 64, samples(PLAN), ABOUT, ""),
             ["7.30", "3.50", "1.31", "0.01"],
         ),
-        (training_table, lambda: next(uneven_report.as_json(ROWS, 8, ABOUT, "")), ["4.00 (sd 0.10)", "0.9600", "0.50"]),
+        (
+            training_table,
+            lambda: next(uneven_report.as_json(ROWS, 8, ABOUT, "")),
+            ["4.00 (sd 0.10)", "0.9600", "0.0125", "0.50"],
+        ),
     ],
 )
 def test_tables_show_the_figures(
