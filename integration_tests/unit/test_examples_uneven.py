@@ -95,7 +95,7 @@ def _comparison(
         assert script.exists() and ranks == 8
         seed = int(arguments[arguments.index("--seed") + 1])
         speed = {"sync": 2.0, "majority": 3.0, "solo": 4.0}[environ["PACELINE_EXCHANGE"]]
-        return {"steps_per_s": speed + seed, "accuracy": 0.9, "loss": 0.1 * seed}
+        return {"steps_per_s": speed + seed, "accuracy": 0.9, "loss": 0.1 * seed, "apart": 0.02 * seed}
 
     monkeypatch.setattr(runs, "train", train)
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
@@ -114,6 +114,7 @@ def test_systems_are_compared_over_all_seeds(monkeypatch: pytest.MonkeyPatch) ->
         "steps_per_s": {"mean": 4.0, "sd": 1.0},
         "accuracy": {"mean": pytest.approx(0.9), "sd": pytest.approx(0.0)},
         "loss": {"mean": pytest.approx(0.1), "sd": pytest.approx(0.1)},
+        "apart": {"mean": pytest.approx(0.02), "sd": pytest.approx(0.02)},
         "seeds": 3,
         "over_sync": pytest.approx(4 / 3),
     }
