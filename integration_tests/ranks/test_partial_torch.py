@@ -38,6 +38,7 @@ def test_everything_contributed_arrives_once(size: int, label: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
 def test_everything_contributed_arrives_once_in_two_thousand_rounds(size: int) -> None:
     for label in CHOICES:
@@ -116,10 +117,11 @@ def test_users_own_operations_still_match(rank: int, size: int) -> None:
             time.sleep(0.003)
         hvd.partial_allreduce(torch.ones(3), "users", quorum="solo")
         if step % 50 == 0:
-            assert hvd.allreduce(torch.full((2,), float(step + rank))).tolist() == [step + (size - 1) / 2] * 2
+            total = hvd.allreduce(torch.full((2,), float(step + rank)), op=hvd.Sum)
+            assert total.tolist() == [size * step + size * (size - 1) / 2] * 2
     hvd.flush_partial(torch.ones(3), "users", quorum="solo").wait()
     for _ in range(3):
-        assert hvd.allreduce(torch.full((2,), float(rank))).tolist() == [(size - 1) / 2] * 2
+        assert hvd.allreduce(torch.full((2,), float(rank)), op=hvd.Sum).tolist() == [size * (size - 1) / 2] * 2
 
 
 @ranks(2, timeout_s=60)
