@@ -19,6 +19,9 @@ from paceline.torch.layouts import DENSE, Layouts
 from paceline.torch.names import ParameterNames
 from paceline.torch.passes import Passes
 
+# What Horovod cannot carry travels in a type that holds all its values: twice the bytes. Codecs will take this place.
+TRAVELS_AS = {torch.bfloat16: torch.float32}
+
 
 class Reduction:
     """Watches the parameters of `optimizer` and exchanges their gradients with the other ranks.
@@ -258,8 +261,7 @@ class Reduction:
             gradient = gradient.to_dense()
         elif not gradient.is_sparse and dims != DENSE:
             gradient = gradient.to_sparse(dims)
-        if gradient.dtype == torch.bfloat16:
-            gradient = gradient.float()
+        gradient = gradient.to(TRAVELS_AS.get(gradient.dtype, gradient.dtype))
         return gradient if gradient.is_sparse else gradient.contiguous()
 
     def _store(self, parameter: Tensor, result: Tensor) -> None:

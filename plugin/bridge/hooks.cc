@@ -78,12 +78,7 @@ common::Status Partial(common::ProcessSet& process_set, const std::vector<std::s
                                                ": expected a tensor in host memory, found one on GPU " +
                                                std::to_string(device) + ".");
     } else {
-      const auto channel = runtime.partials.Of(mark, reducing.process_set_id, process_set.controller);
-      status = channel != nullptr
-                   ? channel->Call(process_set, mark, reducing, tensors[n], outputs[n], callbacks[n])
-                   : common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
-                                                     ": expected the quorum, max_lag and missed of the calls before, "
-                                                     "found others. Keep to one choice for each name.");
+      status = runtime.partials.Call(process_set, mark, reducing, tensors[n], outputs[n], callbacks[n]);
     }
     if (!status.ok() && n == 0) {
       return status;
@@ -161,8 +156,7 @@ bool Ready(const common::Request& request, int count, int, bool ready) {
   if (IsCall(request.tensor_name())) {
     return count == 1;
   }
-  auto& runtime = GetRuntime();
-  return !runtime.partials.Counts(request, runtime.mergers.current().size()) && ready;
+  return !GetRuntime().partials.Counts(request) && ready;
 }
 
 bool Noted(const common::Request& request) { return GetRuntime().partials.Noted(request); }

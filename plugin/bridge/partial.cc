@@ -1,9 +1,9 @@
 #include "bridge/partial.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -34,23 +34,42 @@ PartialMark PartialMarkOf(const std::string& name) {
   if (begin == std::string::npos) {
     return mark;
   }
-  std::istringstream text(name.substr(begin + std::strlen(kMark)));
-  char dot = 0;
-  std::string flags;
-  if (!(text >> mark.rule.count >> dot >> mark.rule.seed >> dot >> mark.rule.max_lag >> dot) ||
-      !std::getline(text, flags, '.') || flags.empty() || mark.rule.count < 0 || mark.rule.max_lag < 0) {
+  const char* at = name.data() + begin + std::strlen(kMark);
+  const char* const end = name.data() + name.size();
+  const auto number = [&](auto& value) {
+    const auto [behind, error] = std::from_chars(at, end, value);
+    at = behind + 1;
+    return error == std::errc() && behind != end && *behind == '.' && value >= 0;
+  };
+  if (!number(mark.rule.count) || !number(mark.rule.seed) || !number(mark.rule.max_lag)) {
+    return {};
+  }
+  const char* const dot = std::find(at, end, '.');
+  if (dot == end || dot == at) {
     return {};
   }
   mark.partial = true;
-  mark.latest = flags[0] == 'l';
-  mark.counted = flags.find('c') != std::string::npos;
-  mark.flush = flags.find('f') != std::string::npos;
-  mark.unmarked = name.substr(0, begin) + name.substr(begin + std::strlen(kMark) + static_cast<size_t>(text.tellg()));
+  mark.latest = *at == 'l';
+  mark.counted = std::find(at, dot, 'c') != dot;
+  mark.flush = std::find(at, dot, 'f') != dot;
+  mark.unmarked = name.substr(0, begin).append(dot + 1, end);
   return mark;
 }
 
 bool IsNote(const std::string& name) { return name.compare(0, std::strlen(kNote), kNote) == 0; }
 std::string NotedName(const std::string& name) { return name.substr(std::strlen(kNote)); }
+
+common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank) {
+  common::Request request;
+  request.set_request_type(common::Request::ALLREDUCE);
+  request.set_request_rank(rank);
+  request.set_tensor_name(kNote + name);
+  request.set_device(CPU_DEVICE_ID);
+  request.set_group_id(NULL_GROUP_ID);
+  request.set_root_rank(static_cast<int32_t>(news));
+  request.add_tensor_shape(round);
+  return request;
+}
 
 PartialNews NewsOf(const common::Request& request) { return static_cast<PartialNews>(request.root_rank() % kNews); }
 
@@ -64,7 +83,11 @@ common::TensorShape FoundShape(const common::Request& misfit) {
 
 PartialChannel::PartialChannel(PartialMark mark, int32_t process_set_id,
                                const std::shared_ptr<common::Controller>& controller)
-    : mark_(std::move(mark)), process_set_id_(process_set_id), controller_(controller), size_(controller->GetSize()) {}
+    : mark_(std::move(mark)),
+      process_set_id_(process_set_id),
+      controller_(controller),
+      rank_(controller->GetRank()),
+      size_(controller->GetSize()) {}
 
 common::Status PartialChannel::CanTravel(const common::Tensor& tensor, const Reducing& reducing) const {
   if (reducing.op != common::ReduceOp::SUM) {
@@ -91,8 +114,8 @@ std::string PartialChannel::Misfit(common::DataType dtype, const common::TensorS
 }
 
 // A request that Horovod finds to be at odds with every vote: these have one dimension.
-common::Request PartialChannel::MisfitOf(const common::Tensor& tensor, int32_t rank) const {
-  auto request = Vote(PartialNews::kMisfit, rank);
+common::Request PartialChannel::MisfitOf(const common::Tensor& tensor) const {
+  auto request = Vote(PartialNews::kMisfit);
   std::vector<int64_t> dims;
   for (int n = 0; n < tensor.shape().dims(); ++n) {
     dims.push_back(tensor.shape().dim_size(n));
@@ -112,12 +135,21 @@ void PartialChannel::Allocate(common::DataType dtype, const common::TensorShape&
   }
 }
 
+void PartialChannel::Contribute(const common::Tensor& tensor) {
+  const auto* data = static_cast<const uint8_t*>(tensor.data());
+  if (state_.pending() == 0) {
+    std::memcpy(send_->bytes(), data, bytes());
+  } else {
+    Add(dtype_, send_->bytes(), data, bytes());
+  }
+}
+
 common::Status PartialChannel::Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
                                     const std::shared_ptr<common::Tensor>& tensor,
                                     const std::shared_ptr<common::Tensor>& output, common::StatusCallback callback) {
-  const int32_t rank = process_set.controller->GetRank();
+  auto& queue = process_set.tensor_queue;
   std::unique_lock<std::mutex> entering(entering_);
-  RoundState::Reply reply;
+  auto kind = RoundState::Reply::Kind::kVote;
   common::Request request;
   bool fits = true, under_way = false;
   {
@@ -134,10 +166,9 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
     }
     fits = Fits(*tensor);
     if (!fits) {
-      request = MisfitOf(*tensor, rank);
+      request = MisfitOf(*tensor);
     }
   }
-  auto& queue = process_set.tensor_queue;
   if (!fits) {
     queue.PushMessageToQueue(request);
     return common::Status::InvalidArgument(Misfit(tensor->dtype(), tensor->shape()));
@@ -149,30 +180,31 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
     }
     reducing_ = reducing;
     if (mark.flush) {
-      // Horovod's table has that round's entry, or had it: when it is performed, there will be another for the flush.
       under_way = state_.begun() > state_.executed();
       state_.Flush();
-      reply.kind = RoundState::Reply::Kind::kVote;
-      request = Vote(PartialNews::kFlush, rank);
+      request = Vote(PartialNews::kFlush);
     } else {
-      Add(dtype_, send_->bytes(), static_cast<const uint8_t*>(tensor->data()), bytes());
-      reply = state_.Call();
-      request = reply.kind == RoundState::Reply::Kind::kVote ? Vote(PartialNews::kVote, rank)
-                                                             : Note(PartialNews::kArrived, reply.round, rank);
+      Contribute(*tensor);
+      const auto reply = state_.Call();
+      kind = reply.kind;
+      request = kind == RoundState::Reply::Kind::kVote
+                    ? Vote(PartialNews::kVote)
+                    : NoteAbout(mark_.unmarked, PartialNews::kArrived, reply.round, rank_);
     }
-    if (reply.kind == RoundState::Reply::Kind::kAnswered) {
+    if (kind == RoundState::Reply::Kind::kAnswered) {
       Answer(*output);
     } else {
       waiting_ = {output, std::move(callback)};
     }
   }
   queue_ = &queue;
-  if (reply.kind == RoundState::Reply::Kind::kVote && !under_way) {
-    return Enter(queue, std::move(request));
+  if (kind == RoundState::Reply::Kind::kVote) {
+    // Horovod's table has the entry of a round under way, or had it: that round's end enters the flush.
+    return under_way ? common::Status::OK() : Enter(queue, std::move(request));
   }
   queue.PushMessageToQueue(request);
   entering.unlock();
-  if (reply.kind == RoundState::Reply::Kind::kAnswered) {
+  if (kind == RoundState::Reply::Kind::kAnswered) {
     callback(common::Status::OK());
   }
   return common::Status::OK();
@@ -214,10 +246,10 @@ common::Request PartialChannel::Nothing() const {
   return request;
 }
 
-common::Request PartialChannel::Vote(PartialNews news, int32_t rank) const {
+common::Request PartialChannel::Vote(PartialNews news) const {
   common::Request request;
   request.set_request_type(common::Request::ALLREDUCE);
-  request.set_request_rank(rank);
+  request.set_request_rank(rank_);
   request.set_tensor_name(mark_.unmarked);
   request.set_tensor_type(dtype_);
   request.set_device(CPU_DEVICE_ID);
@@ -230,25 +262,14 @@ common::Request PartialChannel::Vote(PartialNews news, int32_t rank) const {
   return request;
 }
 
-common::Request PartialChannel::NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank) {
-  common::Request request;
-  request.set_request_type(common::Request::ALLREDUCE);
-  request.set_request_rank(rank);
-  request.set_tensor_name(kNote + name);
-  request.set_device(CPU_DEVICE_ID);
-  request.set_group_id(NULL_GROUP_ID);
-  request.set_root_rank(static_cast<int32_t>(news));
-  request.add_tensor_shape(round);
-  return request;
-}
-
 bool PartialChannel::Stale(const common::Request& message) const {
   std::lock_guard<std::mutex> lock(mutex_);
   switch (NewsOf(message)) {
     case PartialNews::kVote:
       return message.root_rank() / kNews != state_.executed() % kRounds || state_.Stale(state_.executed());
     case PartialNews::kFlush:
-      return state_.phase() != RoundState::Phase::kFlushing;
+      return message.root_rank() / kNews != state_.executed() % kRounds ||
+             state_.phase() != RoundState::Phase::kFlushing;
     case PartialNews::kArrived:
       return message.tensor_shape()[0] < state_.executed();
     case PartialNews::kMisfit:
@@ -264,15 +285,21 @@ void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timelin
   bool enter = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    const bool pending = state_.pending() > 0;
     const auto departure = state_.Begin();
-    timeline_ = &timeline;
-    timeline.Start(Track(), common::Response::ALLREDUCE, static_cast<int64_t>(bytes()));
-    timeline.ActivityStart(Track(), "ROUND_" + std::to_string(state_.begun() - 1) +
-                                        (departure.fresh ? "_FRESH" : (departure.flushing ? "_FLUSH" : "_LATE")) +
-                                        "_CARRIED_" + std::to_string(departure.carried));
+    timeline_ = timeline.Initialized() ? &timeline : nullptr;
+    if (timeline_ != nullptr) {
+      timeline.Start(Track(), common::Response::ALLREDUCE, static_cast<int64_t>(bytes()));
+      timeline.ActivityStart(Track(), "ROUND_" + std::to_string(state_.begun() - 1) +
+                                          (departure.fresh ? "_FRESH" : (departure.flushing ? "_FLUSH" : "_LATE")) +
+                                          "_CARRIED_" + std::to_string(departure.carried));
+    }
     // Not swapped: Horovod's table knows what travels by its address.
-    std::memcpy(travelling_->bytes(), send_->bytes(), bytes());
-    std::memset(send_->bytes(), 0, static_cast<size_t>(send_->size()));
+    if (pending) {
+      std::memcpy(travelling_->bytes(), send_->bytes(), bytes());
+    } else {
+      std::memset(travelling_->bytes(), 0, bytes());
+    }
     const auto extra = static_cast<size_t>(shape_.num_elements());
     SetElement(dtype_, travelling_->bytes(), extra + kFresh, departure.fresh ? 1 : 0);
     SetElement(dtype_, travelling_->bytes(), extra + kFlushes, departure.flushing ? 1 : 0);
@@ -283,14 +310,29 @@ void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timelin
   }
 }
 
-void PartialChannel::Answer(common::Tensor& output) {
+void PartialChannel::Answer(common::Tensor& output, const HostTensor& results, int64_t fresh) const {
   uint8_t* out = BytesOf(output);
-  std::memcpy(out, missed_->bytes(), bytes());
+  std::memcpy(out, results.data(), bytes());
   if (mark_.counted) {
-    SetElement(dtype_, out, static_cast<size_t>(shape_.num_elements()) - 1, static_cast<double>(fresh_));
+    SetElement(dtype_, out, static_cast<size_t>(shape_.num_elements()) - 1, static_cast<double>(fresh));
   }
+}
+
+void PartialChannel::Answer(common::Tensor& output) {
+  Answer(output, *missed_, fresh_);
   missed_any_ = false;
   fresh_ = 0;
+}
+
+void PartialChannel::Miss(int64_t fresh) {
+  if (mark_.latest || !missed_any_) {
+    std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
+    fresh_ = fresh;
+  } else {
+    Add(dtype_, missed_->bytes(), travelling_->bytes(), bytes());
+    fresh_ += fresh;
+  }
+  missed_any_ = true;
 }
 
 void PartialChannel::Performed(const common::Status& status) {
@@ -299,7 +341,7 @@ void PartialChannel::Performed(const common::Status& status) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     queued_ = false;
-    const bool travelled = timeline_ != nullptr && state_.begun() > state_.executed();
+    auto* const timeline = std::exchange(timeline_, nullptr);
     if (!status.ok()) {
       failed_ = status;
       state_.Fail();
@@ -311,36 +353,42 @@ void PartialChannel::Performed(const common::Status& status) {
       const auto sum = [&](int64_t element) {
         return std::llround(Element(dtype_, travelling_->bytes(), extra + static_cast<size_t>(element)) / factor);
       };
-      if (travelled) {
-        timeline_->ActivityEnd(Track());
-        timeline_->ActivityStart(Track(), "FRESH_" + std::to_string(sum(kFresh)) + "_OF_" + std::to_string(size_));
+      const int64_t fresh = sum(kFresh);
+      if (timeline != nullptr) {
+        timeline->ActivityEnd(Track());
+        timeline->ActivityStart(Track(), "FRESH_" + std::to_string(fresh) + "_OF_" + std::to_string(size_));
       }
-      if (mark_.latest || !missed_any_) {
-        std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
-        fresh_ = sum(kFresh);
+      if (state_.End(sum(kFlushes) == size_) == 0) {
+        Miss(fresh);
       } else {
-        Add(dtype_, missed_->bytes(), travelling_->bytes(), bytes());
-        fresh_ += sum(kFresh);
-      }
-      missed_any_ = true;
-      if (state_.End(sum(kFlushes) == size_) > 0) {
-        Answer(*waiting_.output);
+        if (missed_any_) {
+          Miss(fresh);
+          Answer(*waiting_.output);
+        } else {
+          Answer(*waiting_.output, *travelling_, fresh);
+        }
         callback = std::move(waiting_.callback);
         waiting_ = {};
       }
       waits = state_.waiting();
     }
-    if (travelled) {
-      timeline_->End(Track(), nullptr);
+    if (timeline != nullptr) {
+      timeline->End(Track(), nullptr);
     }
   }
   if (callback) {
     callback(status);
   }
   if (waits) {
-    // A flush goes on waiting. Horovod tells those who have an entry when it fails or shuts down.
+    // A flush goes on waiting, and says so again: the coordinator's stall inspector knows of no rank that has not asked
+    // since the last round. Horovod tells those who have an entry when it fails or shuts down.
     std::lock_guard<std::mutex> entering(entering_);
-    Enter(*queue_, Nothing());
+    common::Request flush;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      flush = Vote(PartialNews::kFlush);
+    }
+    Enter(*queue_, std::move(flush));
   }
 }
 
@@ -350,7 +398,10 @@ bool PartialChannel::Save(PartialState& state) const {
     return false;
   }
   state = {dtype_, shape_, state_.executed(), state_.pending(), state_.missed(), fresh_, {}, {}};
-  state.send.assign(send_->bytes(), send_->bytes() + bytes());
+  state.send.assign(bytes(), 0);
+  if (state.pending > 0) {
+    std::memcpy(state.send.data(), send_->bytes(), bytes());
+  }
   state.results.assign(missed_->bytes(), missed_->bytes() + bytes());
   return true;
 }

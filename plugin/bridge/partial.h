@@ -48,9 +48,9 @@ PartialMark PartialMarkOf(const std::string& name);
 bool IsNote(const std::string& name);
 std::string NotedName(const std::string& name);
 
-// What a rank tells the coordinator about its part in a name. kMisfit: a call had another shape or type than those of
-// the rounds before; it was refused, and all ranks are to be told. kLook: nothing, but the coordinator looks at its
-// counts.
+// What a rank tells the coordinator: about its part in a name (kMisfit: a call had another shape or type than those of
+// the rounds before; it was refused, and all ranks are to be told), or about itself, without a name: that something
+// holds it up (kAbsent) or no longer does, or nothing (kLook), for the coordinator to look at its counts.
 enum class PartialNews : int32_t {
   kVote = 1,
   kFlush = 2,
@@ -60,6 +60,8 @@ enum class PartialNews : int32_t {
   kMisfit = 6,
   kLook = 7
 };
+// A note of this rank to the coordinator.
+common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank);
 // Of a vote (or flush, or misfit) or a note.
 PartialNews NewsOf(const common::Request& request);
 // Of a misfit: the shape that was handed in.
@@ -83,7 +85,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   PartialChannel(PartialMark mark, int32_t process_set_id, const std::shared_ptr<common::Controller>& controller);
 
   // A call: `output` will hold the answer when `callback` is called, here or in the background thread. An error if the
-  // call cannot be accepted; the callback is then not called.
+  // call cannot be accepted; the callback is then not called. A first call is not answered here.
   common::Status Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
                       const std::shared_ptr<common::Tensor>& tensor, const std::shared_ptr<common::Tensor>& output,
                       common::StatusCallback callback);
@@ -96,12 +98,6 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   bool Save(PartialState& state) const;
   // Go on from there, on all ranks at once. False, and nothing is done: as above, or calls had another shape or type.
   bool Restore(const PartialState& state);
-  // A note of this rank to the coordinator.
-  common::Request Note(PartialNews news, int64_t round, int32_t rank) const {
-    return NoteAbout(mark_.unmarked, news, round, rank);
-  }
-  static common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank);
-
   ::paceline::core::RoundState::Counters counters() const;
   common::TensorShape shape() const;
   common::DataType dtype() const;
@@ -110,8 +106,6 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   std::string Misfit(common::DataType dtype, const common::TensorShape& shape, const std::string& where = "") const;
   // Whether this is a channel of the process set that `controller` is of: ids are used again.
   bool Serves(const common::Controller& controller) const { return controller_.lock().get() == &controller; }
-  // Background thread: the coordinator has been told that this rank makes no calls for now.
-  bool told_absent = false;
 
  private:
   // Elements behind the user's in what travels: whether the contribution is fresh, and whether the rank flushes.
@@ -125,16 +119,22 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   // Under the lock.
   common::Status CanTravel(const common::Tensor& tensor, const Reducing& reducing) const;
   bool Fits(const common::Tensor& tensor) const;
-  common::Request MisfitOf(const common::Tensor& tensor, int32_t rank) const;
+  common::Request MisfitOf(const common::Tensor& tensor) const;
   // Under entering_: what travels goes into Horovod's table.
   common::Status Enter(common::TensorQueue& queue, common::Request request);
   common::Request Nothing() const;
-  common::Request Vote(PartialNews news, int32_t rank) const;
+  common::Request Vote(PartialNews news) const;
   void Performed(const common::Status& status);
   // Under the lock: makes the buffers.
   void Allocate(common::DataType dtype, const common::TensorShape& shape);
+  // Under the lock: the contribution goes into the send buffer.
+  void Contribute(const common::Tensor& tensor);
   // Under the lock: what was missed goes to `output`, and nothing is missed any more.
   void Answer(common::Tensor& output);
+  // Under the lock: the same with the results of this round alone, where nothing was missed before.
+  void Answer(common::Tensor& output, const HostTensor& results, int64_t fresh) const;
+  // Under the lock: a round that no call is answered with.
+  void Miss(int64_t fresh);
   // Where the timeline has this name's rounds: what each took along on this rank, and how many were in time.
   std::string Track() const { return mark_.unmarked + ".rounds"; }
   size_t bytes() const { return static_cast<size_t>(shape_.num_elements()) * element_bytes_; }
@@ -142,7 +142,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   const PartialMark mark_;
   const int32_t process_set_id_;
   const std::weak_ptr<common::Controller> controller_;
-  const int32_t size_;  // of the process set
+  const int32_t rank_, size_;  // in and of the process set
 
   // Protects the order of entries in Horovod's table. Taken before Horovod's lock of that table, which is taken before
   // mutex_: a call that fails is told while Horovod holds its lock.
@@ -154,12 +154,13 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   common::DataType dtype_ = common::DataType::HOROVOD_FLOAT32;
   common::TensorShape shape_;
   size_t element_bytes_ = 0;
-  std::shared_ptr<HostTensor> send_, travelling_;
+  std::shared_ptr<HostTensor> send_;  // means zeros while no contribution is pending
+  std::shared_ptr<HostTensor> travelling_;
   std::shared_ptr<HostTensor> missed_;  // sum of the results that no call was answered with, or the latest
   bool missed_any_ = false;
-  int64_t fresh_ = 0;    // contributions in `missed_`
-  bool queued_ = false;  // Horovod's table has an entry of this name
-  common::Timeline* timeline_ = nullptr;
+  int64_t fresh_ = 0;                     // contributions in `missed_`
+  bool queued_ = false;                   // Horovod's table has an entry of this name
+  common::Timeline* timeline_ = nullptr;  // of the round under way, if it is written
   Waiting waiting_;
   common::Status failed_ = common::Status::OK();
 };

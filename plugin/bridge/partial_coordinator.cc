@@ -10,7 +10,7 @@ void PartialCoordinator::Take(Count& count, const common::Request& request, int6
   switch (NewsOf(request)) {
     case PartialNews::kVote:
       ++count.requests;
-      Voted(rank, count.votes.Vote(rank));
+      unanswered_[static_cast<size_t>(rank)] += count.votes.Vote(rank) ? 1 : 0;
       break;
     case PartialNews::kFlush:
       ++count.requests;
@@ -19,32 +19,23 @@ void PartialCoordinator::Take(Count& count, const common::Request& request, int6
     case PartialNews::kArrived:
       count.votes.Arrived(rank, round);
       break;
-    case PartialNews::kAbsent:
-      count.votes.Absent(rank);
-      break;
-    case PartialNews::kPresent:
-      count.votes.Present(rank);
-      break;
-    case PartialNews::kLook:
-      break;
     case PartialNews::kMisfit:
       count.misfits.push_back(request);
       break;
+    default:  // about no name
+      return;
+  }
+  if (!count.open) {
+    count.open = true;
+    open_.push_back(&count);
   }
 }
 
-void PartialCoordinator::Voted(int32_t rank, ::paceline::core::Votes::Tally tally) {
-  if (tally != ::paceline::core::Votes::Tally::kDefect) {
-    ++unanswered_[static_cast<size_t>(rank)];
-  }
-}
-
-bool PartialCoordinator::Counts(const common::Request& request, int32_t size) {
+bool PartialCoordinator::Counts(const common::Request& request) {
   if (request.request_type() != common::Request::ALLREDUCE || request.root_rank() == 0) {
     return false;
   }
   const auto& name = request.tensor_name();
-  unanswered_.resize(static_cast<size_t>(size), 0);
   auto found = counts_.find(name);
   if (found == counts_.end()) {
     const auto channel = find_(name);
@@ -53,7 +44,7 @@ bool PartialCoordinator::Counts(const common::Request& request, int32_t size) {
       early_[name].push_back(request);
       return true;
     }
-    found = counts_.try_emplace(name, size, channel->mark().rule).first;
+    found = counts_.try_emplace(name, name, size(), channel->mark().rule).first;
     for (const auto& before : early_[name]) {
       Take(found->second, before, 0);
     }
@@ -64,6 +55,11 @@ bool PartialCoordinator::Counts(const common::Request& request, int32_t size) {
 }
 
 void PartialCoordinator::Noted(const common::Request& note) {
+  const auto news = NewsOf(note);
+  if (news == PartialNews::kAbsent || news == PartialNews::kPresent) {
+    attendance_.absent[static_cast<size_t>(note.request_rank())] = news == PartialNews::kAbsent;
+    return;
+  }
   // Without a vote so far there is nobody to wait for this rank.
   const auto found = counts_.find(NotedName(note.tensor_name()));
   if (found != counts_.end()) {
@@ -84,29 +80,41 @@ bool PartialCoordinator::Held(const MergeGroup& group) const {
 }
 
 std::vector<std::string> PartialCoordinator::Ready(const Group& group, int64_t now_ns) {
-  std::vector<bool> blocked;
-  for (const int32_t votes : unanswered_) {
-    blocked.push_back(votes > 0);
+  for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
+    attendance_.blocked[rank] = unanswered_[rank] > 0;
   }
-  for (auto& [name, count] : counts_) {
-    count.votes.Settle(blocked);
-    if (count.ready_ns == 0 && Complete(count)) {
-      count.ready_ns = now_ns;
+  open_.erase(std::remove_if(open_.begin(), open_.end(),
+                             [](Count* count) {
+                               count->open = !count->votes.idle() || !count->misfits.empty();
+                               return !count->open;
+                             }),
+              open_.end());
+  for (auto* count : open_) {
+    count->votes.Settle(attendance_);
+    if (count->ready_ns == 0 && Complete(*count)) {
+      count->ready_ns = now_ns;
     }
   }
   std::vector<std::string> ready;
+  std::unordered_map<const MergeGroup*, bool> held;
   waiting_ = false;
-  for (auto& [name, count] : counts_) {
-    if (count.announced || count.ready_ns == 0) {
+  for (auto* count : open_) {
+    if (count->announced || count->ready_ns == 0) {
       continue;
     }
-    const auto* together = group(name);
-    if (together != nullptr && Held(*together) && now_ns - count.ready_ns < together->patience_ns) {
-      waiting_ = true;
-      continue;
+    const auto* together = group(count->name);
+    if (together != nullptr && now_ns - count->ready_ns < together->patience_ns) {
+      const auto [known, is_new] = held.try_emplace(together, false);
+      if (is_new) {
+        known->second = Held(*together);
+      }
+      if (known->second) {
+        waiting_ = true;
+        continue;
+      }
     }
-    ready.push_back(name);
-    count.announced = true;
+    ready.push_back(count->name);
+    count->announced = true;
   }
   return ready;
 }
@@ -116,17 +124,19 @@ void PartialCoordinator::Sent(const common::Response& response, const std::strin
   if (found == counts_.end()) {
     return;
   }
+  auto& count = found->second;
   for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
-    unanswered_[rank] -= found->second.votes.rank(static_cast<int32_t>(rank)).voted ? 1 : 0;
+    unanswered_[rank] -= count.votes.rank(static_cast<int32_t>(rank)).voted ? 1 : 0;
   }
   if (response.response_type() == common::Response::ERROR) {
+    open_.erase(std::remove(open_.begin(), open_.end(), &count), open_.end());
     counts_.erase(found);
     return;
   }
-  found->second.votes.Executed();
-  found->second.announced = false;
-  found->second.ready_ns = 0;
-  found->second.requests = 0;
+  count.votes.Executed();
+  count.announced = false;
+  count.ready_ns = 0;
+  count.requests = 0;
 }
 
 std::string PartialCoordinator::Error(const std::string& name) const {

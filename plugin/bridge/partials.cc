@@ -30,30 +30,25 @@ std::string OutstandingName(const common::Request& request) {
 
 }  // namespace
 
+Partials::Partials() : holdups_(kPatience_ns) {}
+
 void Partials::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   channels_.clear();
   restored_.clear();
   sets_.clear();
+  holdups_ = ::paceline::core::Holdups(kPatience_ns);
   set_ = nullptr;
   used_ = false;
 }
 
-std::shared_ptr<PartialChannel> Partials::Of(const PartialMark& mark, int32_t process_set_id,
-                                             const std::shared_ptr<common::Controller>& controller) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const Key key{process_set_id, mark.unmarked};
-  auto& channel = channels_[key];
-  if (channel == nullptr || !channel->Serves(*controller)) {
-    channel = std::make_shared<PartialChannel>(mark, process_set_id, controller);
-    const auto state = restored_.find(key);
-    if (state != restored_.end()) {
-      channel->Restore(state->second);
-      restored_.erase(state);
-    }
-    used_ = true;
+std::shared_ptr<PartialChannel> Partials::Get(const std::string& name, int32_t process_set_id) const {
+  const auto set = channels_.find(process_set_id);
+  if (set == channels_.end()) {
+    return nullptr;
   }
-  return channel->mark().SameRules(mark) ? channel : nullptr;
+  const auto found = set->second.find(name);
+  return found == set->second.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<PartialChannel> Partials::Find(const std::string& name, int32_t process_set_id) const {
@@ -61,15 +56,47 @@ std::shared_ptr<PartialChannel> Partials::Find(const std::string& name, int32_t 
     return nullptr;
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = channels_.find({process_set_id, name});
-  return found == channels_.end() ? nullptr : found->second;
+  return Get(name, process_set_id);
+}
+
+common::Status Partials::Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
+                              const std::shared_ptr<common::Tensor>& tensor,
+                              const std::shared_ptr<common::Tensor>& output, common::StatusCallback callback) {
+  const auto& controller = process_set.controller;
+  const int32_t id = reducing.process_set_id;
+  std::unique_lock<std::mutex> lock(mutex_);
+  auto channel = Get(mark.unmarked, id);
+  if (channel != nullptr && channel->Serves(*controller)) {
+    lock.unlock();
+    if (!channel->mark().SameRules(mark)) {
+      return common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
+                                             ": expected the quorum, max_lag and missed of the calls before, found "
+                                             "others. Keep to one choice for each name.");
+    }
+    return channel->Call(process_set, mark, reducing, tensor, output, std::move(callback));
+  }
+  // Whoever looks the name up, waits for the lock: the name is partial once Horovod has taken the call, never before.
+  channel = std::make_shared<PartialChannel>(mark, id, controller);
+  const Key key{id, mark.unmarked};
+  const auto state = restored_.find(key);
+  if (state != restored_.end()) {
+    channel->Restore(state->second);
+  }
+  used_ = true;
+  auto status = channel->Call(process_set, mark, reducing, tensor, output, std::move(callback));
+  if (status.ok()) {
+    channels_[id][mark.unmarked] = channel;
+    restored_.erase(key);
+  }
+  return status;
 }
 
 std::vector<::paceline::core::RoundState::Counters> Partials::Counters(int32_t process_set_id) const {
   std::vector<::paceline::core::RoundState::Counters> all;
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [key, channel] : channels_) {
-    if (key.first == process_set_id) {
+  const auto set = channels_.find(process_set_id);
+  if (set != channels_.end()) {
+    for (const auto& [name, channel] : set->second) {
       all.push_back(channel->counters());
     }
   }
@@ -78,12 +105,11 @@ std::vector<::paceline::core::RoundState::Counters> Partials::Counters(int32_t p
 
 bool Partials::Restore(const std::string& name, int32_t process_set_id, PartialState state) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const Key key{process_set_id, name};
-  const auto found = channels_.find(key);
-  if (found != channels_.end()) {
-    return found->second->Restore(state);
+  const auto channel = Get(name, process_set_id);
+  if (channel != nullptr) {
+    return channel->Restore(state);
   }
-  restored_[key] = std::move(state);
+  restored_[{process_set_id, name}] = std::move(state);
   return true;
 }
 
@@ -95,16 +121,16 @@ void Partials::Cycle(int32_t process_set_id, common::ProcessSet& process_set, co
     // The id has gone to another process set.
     sets_.erase(found);
     found = sets_.end();
+    holdups_.Forget(process_set_id);
     std::lock_guard<std::mutex> lock(mutex_);
-    for (auto one = channels_.begin(); one != channels_.end();) {
-      const bool gone = one->first.first == process_set_id && !one->second->Serves(*controller);
-      one = gone ? channels_.erase(one) : std::next(one);
+    auto& channels = channels_[process_set_id];
+    for (auto one = channels.begin(); one != channels.end();) {
+      one = one->second->Serves(*controller) ? std::next(one) : channels.erase(one);
     }
   }
   if (found == sets_.end()) {
     const auto find = [this, process_set_id](const std::string& name) { return Find(name, process_set_id); };
-    found = sets_.try_emplace(process_set_id, find).first;
-    found->second.controller = controller;
+    found = sets_.try_emplace(process_set_id, controller, find).first;
   }
   set_ = &found->second;
   timeline_ = &timeline;
@@ -112,48 +138,42 @@ void Partials::Cycle(int32_t process_set_id, common::ProcessSet& process_set, co
 }
 
 void Partials::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
-  if (!used_) {
-    return;
-  }
+  const auto now_ns = messages.empty() && !used_ ? 0 : Nanoseconds(Clock::now());
   std::deque<common::Request> popped;
   popped.swap(messages);
   for (auto& message : popped) {
     const auto& name = message.tensor_name();
-    const auto channel = Find(IsNote(name) ? NotedName(name) : name, current_);
-    if (channel == nullptr) {
-      if (!IsCall(name)) {
-        set_->outstanding.emplace(OutstandingName(message), Nanoseconds(Clock::now()));
-      }
-      messages.push_back(std::move(message));
-    } else if (!channel->Stale(message)) {
-      messages.push_back(std::move(message));
+    const bool note = IsNote(name);
+    const auto channel = note ? Find(NotedName(name), current_) : Find(name, current_);
+    if (channel != nullptr && channel->Stale(message)) {
+      continue;
     }
+    // From the first operation on: one that came before the first partial call may hold up what comes after it.
+    if (channel != nullptr) {
+      set_->used = true;
+    }
+    if (!note && !IsCall(name)) {
+      holdups_.Began(current_, OutstandingName(message), channel != nullptr, now_ns);
+    }
+    messages.push_back(std::move(message));
   }
-  if (set_->coordinator.waiting()) {
-    messages.push_back(PartialChannel::NoteAbout("", PartialNews::kLook, 0, process_set.controller->GetRank()));
-  }
-  TellAbsence(process_set, messages);
-}
-
-void Partials::TellAbsence(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
-  const auto now_ns = Nanoseconds(Clock::now());
-  const bool absent = std::any_of(set_->outstanding.begin(), set_->outstanding.end(),
-                                  [&](const auto& one) { return now_ns - one.second > kPatience_ns; });
-  if (!absent && !set_->absent) {
+  if (!set_->used) {
     return;
   }
-  set_->absent = absent;
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [key, channel] : channels_) {
-    if (key.first == current_ && channel->told_absent != absent) {
-      channel->told_absent = absent;
-      messages.push_back(
-          channel->Note(absent ? PartialNews::kAbsent : PartialNews::kPresent, 0, process_set.controller->GetRank()));
-    }
+  if (set_->coordinator.waiting()) {
+    messages.push_back(NoteAbout("", PartialNews::kLook, 0, process_set.controller->GetRank()));
   }
+  TellAbsence(now_ns, process_set, messages);
 }
 
-bool Partials::Counts(const common::Request& request, int32_t size) { return set_->coordinator.Counts(request, size); }
+void Partials::TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+  const bool absent = holdups_.Absent(current_, now_ns);
+  if (absent != set_->absent) {
+    set_->absent = absent;
+    messages.push_back(
+        NoteAbout("", absent ? PartialNews::kAbsent : PartialNews::kPresent, 0, process_set.controller->GetRank()));
+  }
+}
 
 bool Partials::Noted(const common::Request& request) {
   if (!IsNote(request.tensor_name())) {
@@ -229,15 +249,12 @@ void Partials::Entries(const common::Response& response, common::ProcessSet& pro
 }
 
 void Partials::Performed(const common::Response& response, common::ProcessSet& process_set) {
-  if (!used_) {
-    return;
-  }
   set_->joined.Return(process_set);
   if (response.response_type() == common::Response::BARRIER) {
-    set_->outstanding.erase(kBarrier);
+    holdups_.Ended(current_, kBarrier);
   }
   for (const auto& name : response.tensor_names()) {
-    set_->outstanding.erase(name);
+    holdups_.Ended(current_, name);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "bridge/joined.h"
 #include "bridge/partial.h"
 #include "bridge/partial_coordinator.h"
+#include "core/holdups.h"
 #include "horovod/common/timeline.h"
 
 namespace horovod {
@@ -26,11 +27,14 @@ class Partials {
  public:
   using Group = PartialCoordinator::Group;
 
+  Partials();
+
   // A new world: nothing was begun.
   void Reset();
-  // Any thread: the channel of a call, made if it is the first of its name. Null if there is one by other rules.
-  std::shared_ptr<PartialChannel> Of(const PartialMark& mark, int32_t process_set_id,
-                                     const std::shared_ptr<common::Controller>& controller);
+  // Any thread: a call, as of PartialChannel. A first one that is refused leaves nothing behind.
+  common::Status Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
+                      const std::shared_ptr<common::Tensor>& tensor, const std::shared_ptr<common::Tensor>& output,
+                      common::StatusCallback callback);
   // Any thread: null if no call of this name was partial.
   std::shared_ptr<PartialChannel> Find(const std::string& name, int32_t process_set_id) const;
   // Any thread: what all names of a process set have counted.
@@ -40,10 +44,10 @@ class Partials {
 
   // A coordination round of this process set begins.
   void Cycle(int32_t process_set_id, common::ProcessSet& process_set, common::Timeline& timeline);
-  // Drops what is stale, and tells the coordinator when this rank is held up by something else.
+  // Drops what is stale, and tells the coordinator when something else holds this rank up.
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   // Whether this request is one of ours, and then its verdict: Counted() decides.
-  bool Counts(const common::Request& request, int32_t size);
+  bool Counts(const common::Request& request) { return set_->coordinator.Counts(request); }
   bool Counting(const std::string& name) const { return used_ && set_->coordinator.Has(name); }
   bool Noted(const common::Request& request);
   std::vector<std::string> Counted(const Group& group);
@@ -55,32 +59,36 @@ class Partials {
   void Performed(const common::Response& response, common::ProcessSet& process_set);
 
  private:
+  using Channels = std::unordered_map<std::string, std::shared_ptr<PartialChannel>>;
   using Key = std::pair<int32_t, std::string>;
 
   // What the background thread keeps about a process set.
   struct Set {
-    explicit Set(const PartialCoordinator::Find& find) : coordinator(find) {}
+    Set(const std::shared_ptr<common::Controller>& of, const PartialCoordinator::Find& find)
+        : controller(of), coordinator(of->GetSize(), find) {}
 
     std::weak_ptr<common::Controller> controller;
     PartialCoordinator coordinator;
-    // What this rank has handed in to full operations that all ranks must join, and when, by name.
-    std::unordered_map<std::string, int64_t> outstanding;
+    bool used = false;    // this rank has made calls in it
     bool absent = false;  // what the coordinator was told last
     Joined joined;
   };
 
-  void TellAbsence(common::ProcessSet& process_set, std::deque<common::Request>& messages);
+  // Under the lock: null if there is none.
+  std::shared_ptr<PartialChannel> Get(const std::string& name, int32_t process_set_id) const;
+  void TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
   std::atomic<bool> used_{false};
   // Background thread only.
   std::map<int32_t, Set> sets_;
+  ::paceline::core::Holdups holdups_;
   Set* set_ = nullptr;  // of the present cycle
   common::Timeline* timeline_ = nullptr;
   int32_t current_ = 0;
 
-  mutable std::mutex mutex_;  // protects everything below
-  std::map<Key, std::shared_ptr<PartialChannel>> channels_;
-  std::map<Key, PartialState> restored_;  // for channels that are not made yet
+  mutable std::mutex mutex_;                        // protects everything below
+  std::unordered_map<int32_t, Channels> channels_;  // by process set
+  std::map<Key, PartialState> restored_;            // for channels that are not made yet
 };
 
 }  // namespace paceline

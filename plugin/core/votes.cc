@@ -28,108 +28,71 @@ int32_t Initiator(uint64_t seed, int64_t round, int32_t size) {
   return static_cast<int32_t>(drawn % ranks);
 }
 
-bool Votes::Called(const Rank& rank, bool blocked) {
-  return rank.voted || (rank.arrived && blocked) || rank.standing == Standing::kFlushing;
-}
-
-bool Votes::closing() const {
-  return std::all_of(ranks_.begin(), ranks_.end(),
-                     [](const Rank& rank) { return rank.standing == Standing::kFlushing; });
-}
-
-std::vector<int32_t> Votes::Missing() const {
-  std::vector<int32_t> missing;
-  for (std::size_t number = 0; number < ranks_.size(); ++number) {
-    if (!Called(ranks_[number])) {
-      missing.push_back(static_cast<int32_t>(number));
-    }
-  }
-  return missing;
-}
-
-int32_t Votes::Designated() const {
+int32_t Votes::Designated(const Attendance& attendance) const {
   const auto size = static_cast<int32_t>(ranks_.size());
   int32_t number = Initiator(rule_.seed, round_, size);
-  while (!rank(number).voted && rank(number).standing != Standing::kPresent) {
+  while (!rank(number).voted && (rank(number).flushing || attendance.absent[static_cast<std::size_t>(number)])) {
     number = (number + 1) % size;  // ends: somebody voted
   }
   return number;
 }
 
-bool Votes::Suffices(const std::vector<bool>* blocked) const {
-  const bool full = round_ == 0 || require_all_;
-  int32_t votes = 0;
+bool Votes::Suffices(const Attendance& attendance) const {
+  if (voted_ == 0) {
+    return closing();
+  }
   bool all_called = true, lagging = false;
   for (std::size_t number = 0; number < ranks_.size(); ++number) {
     const Rank& rank = ranks_[number];
-    votes += rank.voted ? 1 : 0;
-    const bool present = rank.standing == Standing::kPresent;
-    if (!Called(rank, blocked != nullptr && (*blocked)[number])) {
-      all_called = all_called && !full && !present;
-      lagging = lagging || (present && rule_.max_lag > 0 && round_ - rank.seen >= rule_.max_lag);
+    if (rank.voted || rank.flushing || (rank.arrived && attendance.blocked[number])) {
+      continue;
     }
+    const bool present = !attendance.absent[number];
+    all_called = all_called && round_ != 0 && !present;
+    lagging = lagging || (present && rule_.max_lag > 0 && round_ - rank.seen >= rule_.max_lag);
   }
-  if (votes == 0) {
-    return closing();
-  }
-  if (all_called || full || lagging) {
+  if (all_called || round_ == 0 || lagging) {
     return all_called;
   }
-  return rule_.count == 0 ? rank(Designated()).voted : votes >= rule_.count;
+  return rule_.count == 0 ? rank(Designated(attendance)).voted : voted_ >= static_cast<std::size_t>(rule_.count);
 }
 
-Votes::Tally Votes::Settle(const std::vector<bool>& blocked) { return Count(&blocked); }
-
-Votes::Tally Votes::Count(const std::vector<bool>* blocked) {
-  if (ready_ || !Suffices(blocked)) {
-    return Tally::kCounted;
+bool Votes::Settle(const Attendance& attendance) {
+  if (ready_ || !Suffices(attendance)) {
+    return false;
   }
   ready_ = true;
-  return Tally::kReady;
+  return true;
 }
 
-Votes::Tally Votes::Vote(int32_t rank) {
+bool Votes::Vote(int32_t rank) {
   Rank& voter = ranks_[static_cast<std::size_t>(rank)];
-  if (voter.voted || voter.standing == Standing::kFlushing) {
-    return Tally::kDefect;
+  if (voter.voted || voter.flushing) {
+    return false;
   }
   voter.voted = true;
-  return Count();
+  ++voted_;
+  return true;
 }
 
-Votes::Tally Votes::Arrived(int32_t rank, int64_t round) {
+bool Votes::Arrived(int32_t rank, int64_t round) {
   Rank& late = ranks_[static_cast<std::size_t>(rank)];
-  if (late.voted || late.standing == Standing::kFlushing) {
-    return Tally::kDefect;
+  if (late.voted || late.flushing) {
+    return false;
   }
   late.seen = std::max(late.seen, round);
   late.arrived = late.arrived || round == round_;
-  return Count();
+  return true;
 }
 
-Votes::Tally Votes::Absent(int32_t rank) {
-  Rank& gone = ranks_[static_cast<std::size_t>(rank)];
-  if (gone.standing == Standing::kFlushing) {
-    return Tally::kDefect;
-  }
-  gone.standing = Standing::kAbsent;
-  return Count();
-}
-
-void Votes::Present(int32_t rank) {
-  Rank& back = ranks_[static_cast<std::size_t>(rank)];
-  if (back.standing == Standing::kAbsent) {
-    back.standing = Standing::kPresent;
-  }
-}
-
-Votes::Tally Votes::Flush(int32_t rank) {
+bool Votes::Flush(int32_t rank) {
   Rank& flushing = ranks_[static_cast<std::size_t>(rank)];
-  if (flushing.voted || flushing.standing == Standing::kFlushing) {
-    return Tally::kDefect;
+  if (flushing.voted || flushing.flushing) {
+    return false;
   }
-  flushing.standing = Standing::kFlushing;
-  return Count();
+  flushing.flushing = true;
+  ++flushing_;
+  return true;
 }
 
 void Votes::Executed() {
@@ -140,12 +103,12 @@ void Votes::Executed() {
     if (rank.voted || closed) {
       rank.seen = round_;
     }
-    if (closed) {
-      rank.standing = Standing::kPresent;
-    }
+    rank.flushing = rank.flushing && !closed;
     rank.voted = rank.arrived = false;
   }
-  ready_ = require_all_ = false;
+  voted_ = 0;
+  flushing_ = closed ? 0 : flushing_;
+  ready_ = false;
 }
 
 }  // namespace paceline::core

@@ -19,7 +19,17 @@ from paceline.host.mends import GLUE, MENDS
 CPP_FOLDER = "paceline"
 PYTHON_FOLDER = "horovod/_paceline"
 # The parts of the core that the bridge includes. Others are for Python only: a change there needs no new Horovod.
-CORE_IN_HOST = ("automatic_names", "gate", "merge_plan", "monitor", "pipeline", "recorder", "round_state", "votes")
+CORE_IN_HOST = (
+    "automatic_names",
+    "gate",
+    "holdups",
+    "merge_plan",
+    "monitor",
+    "pipeline",
+    "recorder",
+    "round_state",
+    "votes",
+)
 
 LEAVABLE = ("hooks", *(mend.name for mend in MENDS))
 

@@ -20,16 +20,18 @@ struct Local {
   int64_t send = 0, missed = 0;
   int64_t answers = 0;  // all of them, added up
   int64_t results = 0;  // the same of all rounds
-  int64_t weights = 0;  // rounds that the oldest contribution in the send buffer knew
+  int64_t weights = 0;  // rounds that the oldest contribution in the send buffer knew, or was excused from
+  int64_t excused = 0;  // rounds since the last answer that began while the rank was absent
 
   RoundState::Reply Call(int64_t contribution) {
     if (state.pending() == 0) {
-      weights = state.executed() - state.missed();
+      weights = state.executed() - state.missed() + excused;
     }
     send += contribution;
     const RoundState::Reply reply = state.Call();
     if (reply.kind == RoundState::Reply::Kind::kAnswered) {
       answers += std::exchange(missed, 0);
+      excused = 0;
     }
     return reply;
   }
@@ -44,6 +46,7 @@ struct Local {
       send = job.clears_send ? 0 : send;
       ++round.contributing;
     }
+    excused += (round.absent >> rank) & 1;
     round.fresh |= (departure.fresh ? 1U : 0U) << rank;
     round.flushing += departure.flushing ? 1 : 0;
   }
@@ -53,6 +56,7 @@ struct Local {
     missed += round.sum;
     if (state.End(round.closing) > 0) {
       answers += std::exchange(missed, 0);
+      excused = 0;
     }
   }
 

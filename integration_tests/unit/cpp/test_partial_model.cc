@@ -1,5 +1,6 @@
 // Partial collectives under all interleavings of calls, cycles and rounds.
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -25,7 +26,7 @@ constexpr int kCalls = 3;
 struct Found {
   std::size_t states = 0, ends = 0;  // the latter: without a next step
   std::string fault;                 // empty: none
-  std::string steps;                 // that lead to it: c, p and a rank call and perform there, y is a cycle
+  std::string steps;  // that lead to it: c, p, e and a rank: calls, performs, waits for long; y and a set: a cycle
 };
 
 template <typename State>
@@ -55,7 +56,7 @@ class Search {
     }
     for (const auto& step : steps) {
       const std::size_t length = found_.steps.size();
-      found_.steps += std::string(1, "cpy"[static_cast<int>(step.action)]) + std::to_string(step.rank) + " ";
+      found_.steps += std::string(1, "cpye"[static_cast<int>(step.action)]) + std::to_string(step.number) + " ";
       Model<State> next = model;
       next.Do(step);
       Visit(next);
@@ -76,6 +77,9 @@ Found Explore(const Job& job) {
 std::string NameOf(const Job& job) {
   const std::string quorum = job.rule.count == 0 ? "initiator" : "quorum " + std::to_string(job.rule.count);
   return quorum + ", max_lag " + std::to_string(job.rule.max_lag) + (job.blocking ? ", blocking" : ", asynchronous") +
+         (job.sets.size() > 1
+              ? ", sets of " + std::to_string(job.sets[0].size()) + " and " + std::to_string(job.sets[1].size())
+              : "") +
          (job.barrier >= 0 ? ", all meet before step " + std::to_string(job.barrier) : "");
 }
 
@@ -142,6 +146,58 @@ TEST_CASE("the same around an operation that needs all ranks") {
       CheckHolds(job);
     }
   }
+}
+
+namespace {
+
+// Some ranks are in two sets: one with all ranks, or two that overlap. Each set has a name, or the first one alone and
+// the ranks of the second meet before each step.
+std::vector<Job> TwoSets() {
+  const std::vector<partial_model::Members> within = {{{0, 1, 2}}, {{1, 2}}}, overlapping = {{{0, 1}}, {{1, 2}}};
+  std::vector<Job> jobs;
+  for (const QuorumRule& rule : kRules) {
+    Job job;
+    job.rule = rule;
+    job.rule.count = std::min(rule.count, 2);
+    job.set_of = {0, 1};
+    job.again = true;
+    job.flushes_at_once = false;  // set by set
+    job.calls = 2;
+    for (const auto& sets : {within, overlapping}) {
+      job.sets = sets;
+      jobs.push_back(job);
+    }
+    job.sets = within;
+    job.names = 1;
+    job.calls = kCalls;
+    job.barrier = 1;
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+}  // namespace
+
+TEST_CASE("the same with ranks that are in two process sets") {
+  for (const Job& job : TwoSets()) {
+    CheckHolds(job);
+  }
+}
+
+TEST_CASE("a rank that waits in one set must say so in the other") {
+  int deadlocks = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Job job;
+    job.rule = QuorumRule::RandomInitiator(seed);
+    job.names = 1;
+    job.calls = 4;
+    job.barrier = 1;
+    job.again = true;
+    job.sets = {{{0, 1, 2}}, {{1, 2}}};
+    job.reports_absence = false;
+    deadlocks += Explore(job).fault == "a deadlock" ? 1 : 0;
+  }
+  CHECK(deadlocks > 0);
 }
 
 TEST_CASE("the search finds faults of data and of rounds") {

@@ -1,0 +1,96 @@
+"""What a step of very many small tensors costs, under each exchange.
+
+    python -m integration_tests.many [--ranks 4] [--tensors 1000] [--site FOLDER]     (a minute or two)
+
+Prints CPU milliseconds per step and rank, all threads, and the time of a step. FOLDER holds another build of Horovod
+(`pip install --no-deps --target FOLDER WHEEL`); both builds then run in turn, in short turns, because the machine's
+speed drifts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from integration_tests.support.ranks import ROOT, World
+
+STEPS = 5
+TURNS = 6
+LENGTHS = (3, 17, 1, 64)  # of the tensors, in turn
+EXCHANGES = ("sync", "majority", "all")
+
+
+def body(rank: int, size: int, exchange: str, tensors: int) -> tuple[float, float]:
+    """CPU milliseconds and milliseconds per step of this process."""
+    import horovod.torch as hvd
+    import torch
+
+    from paceline.partial import Partial
+
+    hvd.init()
+    quorum: str | int = size if exchange == "all" else exchange
+    mark = "" if exchange == "sync" else Partial(quorum=quorum).mark(size)
+    gradients = [torch.full((LENGTHS[n % len(LENGTHS)],), float(rank)) for n in range(tensors)]
+    names = [f"{mark}many.{exchange}.{n}" for n in range(tensors)]
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            handles = [hvd.allreduce_async_(tensor, name=name) for tensor, name in zip(gradients, names, strict=True)]
+            for handle in handles:
+                hvd.synchronize(handle)
+
+    steps(2)
+    hvd.barrier()
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    steps(STEPS)
+    after, end = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    hvd.barrier()
+    cpu_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return 1e3 * cpu_s / STEPS, 1e3 * (end - start) / STEPS
+
+
+def main() -> int:
+    """Measure in turns and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--tensors", type=int, default=1000)
+    parser.add_argument("--site", help="a folder with another build of Horovod")
+    arguments = parser.parse_args()
+    builds = {"installed": {}}
+    if arguments.site:
+        builds[arguments.site] = {"PYTHONPATH": f"{arguments.site}{os.pathsep}{ROOT}"}
+    worlds = {name: World(arguments.ranks, env) for name, env in builds.items()}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    try:
+        for world in worlds.values():
+            world.pause()
+        for turn in range(-1, TURNS):  # the first one warms up
+            for name, world in worlds.items():
+                world.resume()
+                for exchange in EXCHANGES:
+                    results = world.run(__name__, "body", (exchange, arguments.tensors), 120.0)
+                    if turn >= 0:
+                        means = [sum(values) / len(values) for values in zip(*results, strict=True)]
+                        found.setdefault((exchange, name), []).append((means[0], means[1]))
+                world.pause()
+    finally:
+        for world in worlds.values():
+            world.resume()
+            world.end()
+    table = Table("exchange", "build", "CPU ms per step and rank", "ms per step")
+    for (exchange, name), values in found.items():
+        table.add_row(exchange, name, *(f"{statistics.median(column):.1f}" for column in zip(*values, strict=True)))
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    from integration_tests import many  # ranks import the body by its module's name, which __main__ is not
+
+    raise SystemExit(many.main())

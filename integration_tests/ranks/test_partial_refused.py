@@ -1,0 +1,59 @@
+"""What a partial call or flush leaves behind that does not get its way: nothing, or a rank that can be told."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration_tests.support.ranks import ranks, run_ranks
+
+
+@ranks(2, 3, timeout_s=40)
+def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    mine = torch.full((5,), 10.0**rank)
+    for turn in range(3):  # from the second one on with a response from the cache
+        if rank == 0:
+            handle = hvd.allreduce_async(mine, name="refused", op=hvd.Sum)
+            with pytest.raises(Exception, match=r"(?s)refused.*in use by an allreduce that is not partial"):
+                hvd.partial_allreduce(mine, "refused")
+            full = hvd.synchronize(handle)
+        else:
+            time.sleep(0.2)
+            full = hvd.allreduce(mine, name="refused", op=hvd.Sum)
+        assert torch.equal(full, torch.full((5,), sum(10.0**n for n in range(size)))), turn
+    # Neither is a first call of the wrong kind remembered.
+    with pytest.raises(Exception, match="expected op Sum or Average"):
+        hvd.allreduce(mine, name="paceline.partial.1.0.0.s.refused.kind", op=hvd.Min)
+    assert torch.equal(hvd.allreduce(mine, name="refused.kind", op=hvd.Max), torch.full((5,), 10.0 ** (size - 1)))
+
+
+def _flush_outlasts_a_round(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    one = torch.ones(3)
+    for _ in range(2):
+        hvd.partial_allreduce(one, "outlasts", quorum="solo")
+    hvd.barrier()
+    flush = hvd.flush_partial(one, "outlasts", quorum="solo") if rank == 0 else None
+    hvd.barrier()
+    if rank == 1:  # a round for those that still make calls
+        hvd.partial_allreduce(one, "outlasts", quorum="solo")
+    if flush is None:
+        time.sleep(7)
+        return
+    with pytest.raises(Exception, match=r"(?i)shut down|stall"):
+        flush.wait()
+
+
+def test_flush_that_waits_after_a_round_is_seen_by_the_stall_inspector() -> None:
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+    run_ranks(_flush_outlasts_a_round, 3, env=env, timeout_s=25, fresh=True)
