@@ -1,8 +1,9 @@
 """What a step of very many small tensors costs, under each exchange.
 
-    python -m integration_tests.many [--ranks 4] [--tensors 1000] [--site FOLDER]     (a minute or two)
+    python -m integration_tests.many [--ranks 4] [--tensors 1000] [--fusion single] [--site FOLDER]     (minutes)
 
-Prints CPU milliseconds per step and rank, all threads, and the time of a step. FOLDER holds another build of Horovod
+Prints CPU milliseconds per step and rank, all threads, and the time of a step; with --fusion after a plan of that
+policy was made. FOLDER holds another build of Horovod
 (`pip install --no-deps --target FOLDER WHEEL`); both builds then run in turn, in short turns, because the machine's
 speed drifts.
 """
@@ -60,11 +61,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--tensors", type=int, default=1000)
+    parser.add_argument("--fusion", help="a policy of merging, as PACELINE_FUSION takes it")
     parser.add_argument("--site", help="a folder with another build of Horovod")
     arguments = parser.parse_args()
-    builds = {"installed": {}}
+    fusion = {"PACELINE_FUSION": arguments.fusion} if arguments.fusion else {}
+    builds = {"installed": fusion}
     if arguments.site:
-        builds[arguments.site] = {"PYTHONPATH": f"{arguments.site}{os.pathsep}{ROOT}"}
+        builds[arguments.site] = {**fusion, "PYTHONPATH": f"{arguments.site}{os.pathsep}{ROOT}"}
     worlds = {name: World(arguments.ranks, env) for name, env in builds.items()}
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     try:

@@ -11,7 +11,7 @@ import pytest
 from integration_tests.support.ranks import run_ranks
 
 ENV = {"HOROVOD_CYCLE_TIME": "1"}  # the default; these ranks are not shared with tests that have no process sets
-# All ranks and a full allreduce of two of them; two sets that overlap, each with its partial rounds and full allreduces.
+# Partial rounds of all ranks and a full allreduce of two of them; two sets that overlap, each with both.
 WORLDS: dict[str, list[list[int]]] = {"within": [[0, 1, 2, 3], [1, 2]], "overlapping": [[0, 1, 2], [1, 2, 3]]}
 QUORA = ("random", "majority", "solo", "all")
 
