@@ -16,7 +16,7 @@ import click
 import paceline
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console
+from paceline.launch import console, interrupts
 
 # Name -> where the command is defined, and its line in `paceline --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -63,7 +63,8 @@ class _Paceline(click.Group):
         """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
         extra.pop("standalone_mode", None)
         try:
-            code = super().main(args, prog_name or "paceline", standalone_mode=False, **extra)
+            with interrupts.remembered():
+                code = super().main(args, prog_name or "paceline", standalone_mode=False, **extra)
         except UserError as error:
             console.show_error(error)
             code = console.USER_ERROR

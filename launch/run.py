@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib.util
 import os
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,12 +23,14 @@ import click
 import paceline
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags
+from paceline.launch import console, flags, interrupts
 
 # Flags of horovodrun that answer a question and start no rank.
 ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
 # How long a command that was asked to end may take before it is made to.
 GRACE_S = 10.0
+# How long a wait lasts before we look at what has happened in between.
+SLICE_S = 0.2
 # horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
 _MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
 
@@ -145,31 +149,27 @@ def call(
     """Run a command to its end and return its exit code (128 + n where signal n ended it).
 
     `on_line` gets every line of its standard output and standard error, without the end of line; without it both go
-    where ours go. Ctrl-C and a termination request are passed on, and so is what `limit_s` seconds without an end
-    amount to: the command is asked to end, then after GRACE_S made to. Raises UserError when the limit passed.
+    where ours go. When we are asked to end (Ctrl-C, a termination request, the end of the terminal) or `limit_s`
+    seconds have passed, the command is asked to end, then after GRACE_S made to. Raises KeyboardInterrupt for the one,
+    UserError for the other.
     """
     stream = None if on_line is None else subprocess.PIPE
-    # A session of its own where we read the output: then Ctrl-C reaches us alone and everyone in it can be ended.
-    process = subprocess.Popen(
-        words, env=dict(environ), stdout=stream, stderr=stream and subprocess.STDOUT, start_new_session=True
-    )
-    reader = None
-    if on_line is not None:
-        reader = threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)
-        reader.start()
-    previous = signal.signal(signal.SIGTERM, _raise_interrupt)
-    try:
-        code = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        raise UserError(
-            f"{shlex.join(words)} did not end within {limit_s:g} s and was stopped.",
-            "Look at the last lines above: a rank that waits names the tensor and the ranks it waits for.",
-        ) from None
-    finally:
-        _end(process)
-        signal.signal(signal.SIGTERM, previous)
-        if reader is not None:
-            reader.join(GRACE_S)
+    with interrupts.held():
+        # A session of its own: Ctrl-C reaches us alone, and everyone in it can be ended.
+        process = subprocess.Popen(
+            words, env=dict(environ), stdout=stream, stderr=stream and subprocess.STDOUT, start_new_session=True
+        )
+        reader = None
+        try:
+            if on_line is not None:
+                reader = threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)
+                reader.start()
+            code = _wait(process, limit_s)
+        finally:
+            _end(process)
+            if reader is not None:
+                reader.join(GRACE_S)
+        interrupts.check()
     return code if code >= 0 else 128 - code
 
 
@@ -190,23 +190,40 @@ def _read_lines(process: subprocess.Popen[bytes], on_line: Callable[[str], None]
         on_line(line.decode(errors="replace").rstrip("\r\n"))
 
 
-def _raise_interrupt(*_: Any) -> NoReturn:
-    raise KeyboardInterrupt
+def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
+    """The exit code. Raises KeyboardInterrupt if we are asked to end, UserError after `limit_s`."""
+    end_s = None if limit_s is None else time.monotonic() + limit_s
+    while True:
+        # In slices, because a signal between a look at what was noted and a blocking call would not end that call.
+        left_s = SLICE_S if end_s is None else min(SLICE_S, end_s - time.monotonic())
+        try:
+            return process.wait(max(0.0, left_s))
+        except subprocess.TimeoutExpired as error:
+            interrupts.check()
+            if left_s <= 0:
+                raise UserError(
+                    f"{shlex.join(error.cmd)} did not end within {limit_s:g} s and was stopped.",
+                    "Look at the last lines above: a rank that waits names the tensor and the ranks it waits for.",
+                ) from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of `process` behind: ask it to end, then end what is left of its session."""
+    """Leave nothing of `process` behind: ask it to end, then end what is left of its session.
+
+    A second Ctrl-C cuts the time short that it may take.
+    """
     if process.poll() is None:
         process.terminate()
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            pass
-    try:
+        before, end_s = max(1, interrupts.count()), time.monotonic() + GRACE_S
+        while process.poll() is None and interrupts.count() <= before and time.monotonic() < end_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SLICE_S)
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:  # it hangs in the system, in a disk that does not answer for example
+        console.note(f"Process {process.pid} was killed and has not ended {GRACE_S:g} s later; it is left behind.")
 
 
 @flags.with_options("run")
@@ -226,4 +243,5 @@ def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...],
     program = horovodrun()
     sys.stdout.flush()
     sys.stderr.flush()
+    interrupts.check()
     os.execve(program[0], [*program, *horovodrun_arguments, *command], environ)

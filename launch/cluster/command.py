@@ -43,14 +43,19 @@ def cluster_command(hosts: int, rate: str | None, slots: int, command: tuple[str
 def _run_attached(start: Callable[[], subprocess.Popen[Any]]) -> int:
     """Wait for a command that has our terminal, as a shell does: signals end it, and we end after it."""
     process: subprocess.Popen[Any] | None = None
+    early: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         # Ctrl-C at a terminal reaches the command without us; everything else reaches only us.
-        if process is not None and not (number == signal.SIGINT and sys.stdin.isatty()):
+        if process is None:
+            early.append(number)
+        elif not (number == signal.SIGINT and sys.stdin.isatty()):
             process.send_signal(number)
 
     with _handling((signal.SIGINT, signal.SIGTERM), pass_on):
         process = start()
+        for number in early:
+            process.send_signal(number)
         return process.wait()
 
 

@@ -1,0 +1,111 @@
+"""Ctrl-C ends `paceline record` wherever Python happens to be, and leaves no rank behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+SOAK_ROUNDS = 300
+
+# Ctrl-C while a finalizer runs, in the middle of an import: Python prints the KeyboardInterrupt and forgets it.
+FINALIZER = """
+import os, signal, sys
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+class Meanwhile:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            Last()
+
+sys.meta_path.insert(0, Meanwhile())
+from paceline.launch import cli
+cli.main(sys.argv[1:])
+"""
+
+
+def start(folder: Path, program: Sequence[str], mark: Path) -> subprocess.Popen[str]:
+    """`paceline record` of two ranks that write their process numbers into `mark` and sleep."""
+    words = ["record", "-np", "2", "sh", "-c", f"echo $$ >>{mark}; exec sleep 600"]
+    return subprocess.Popen(
+        [*program, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        # A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def ranks_started(mark: Path) -> list[str]:
+    return mark.read_text().split() if mark.exists() else []
+
+
+def wait_gone(pids: Sequence[str]) -> None:
+    limit = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < limit, "a rank outlived the command"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("module", ["paceline.launch.record", "horovod.runner.launch", "rich.console"])
+def test_interrupt_in_a_finalizer_is_not_lost(module: str, tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    process = start(tmp_path, [sys.executable, "-c", FINALIZER.format(module=module)], mark)
+    limit = time.monotonic() + 60
+    try:
+        while process.poll() is None:
+            assert not ranks_started(mark), "Ctrl-C was forgotten: the ranks were started after it"
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        assert process.returncode == 130, process.communicate()[1]
+    finally:
+        process.terminate()
+        process.communicate(timeout=40)
+    assert not ranks_started(mark)
+
+
+def test_second_interrupt_does_not_leave_the_ranks_to_themselves(tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    process = start(tmp_path, [sys.executable, "-m", "paceline.launch.cli"], mark)
+    limit = time.monotonic() + 60
+    while len(ranks_started(mark)) < 2:
+        assert time.monotonic() < limit
+        assert process.poll() is None
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGSTOP)  # horovodrun no longer answers
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    _, said = process.communicate(timeout=40)
+    assert process.returncode == 130, said
+    wait_gone(children)
+    wait_gone(ranks_started(mark))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_interrupts_at_any_moment(tmp_path: Path) -> None:
+    generator = random.Random(7)
+    for count in range(SOAK_ROUNDS):
+        mark = tmp_path / f"pids{count}"
+        process = start(tmp_path, [sys.executable, "-m", "paceline.launch.cli"], mark)
+        time.sleep(generator.uniform(0.3, 2.5))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=40)
+        # -2: Python had not come to our first line.
+        assert process.returncode in (130, -signal.SIGINT), f"round {count}: {said}"
+        wait_gone(ranks_started(mark))
