@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.host.edits import Edit
+from paceline.host.launcher_edits import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
 from paceline.host.python_edits import KERAS3_EDITS
 
 
@@ -202,6 +203,17 @@ MENDS: tuple[Mend, ...] = (
             Edit(_RUNNER, "self.cycle_time_ms = None,", "replace", "self.cycle_time_ms = None"),
             Edit(_RUNNER, "self.cache_capacity = None,", "replace", "self.cache_capacity = None"),
         ),
+    ),
+    Mend(
+        "light-launcher",
+        "horovodrun imports TensorFlow, twice, to learn whether Horovod was built with MPI or Gloo: seconds before the "
+        "first rank starts, and TensorFlow's log above the user's output.",
+        LIGHT_EDITS,
+    ),
+    Mend(
+        "elastic-hosts",
+        "An elastic job that fits on one host waits 600 s for a second one without a word, as it does for slots.",
+        ELASTIC_HOSTS_EDITS,
     ),
     Mend(
         "zero-grad",

@@ -1,0 +1,91 @@
+"""Elastic jobs over several hosts: all there at once, and a second that comes when the first has begun."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.launch.cluster import Cluster
+
+HOROVODRUN = Path(sys.executable).parent / "horovodrun"
+
+# Trains until the world has as many ranks as it is told; rank 0 writes the host down that is to come.
+SCRIPT = """
+import os, pathlib, sys, time
+import horovod.torch as hvd
+import torch
+
+hosts, host, size = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+hvd.init()
+model = torch.nn.Linear(3, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+
+@hvd.elastic.run
+def train(state):
+    while hvd.size() < size:
+        state.step += 1
+        if state.step == 3 and hvd.rank() == 0:
+            hosts.write_text(hosts.read_text() + host + "\\n")
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        time.sleep(0.2)
+        state.commit()
+    total = hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum, name="total").item()
+    print("total", total, "on", os.environ["HOROVOD_HOSTNAME"], "over", os.environ["HOROVOD_GLOO_IFACE"])
+
+train(hvd.elastic.TorchState(model, optimizer, step=0))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(hosts=2) as cluster:
+        yield cluster
+
+
+def run(cluster: Cluster, folder: Path, hosts: str, ranks: int, wanted: int, *options: str) -> tuple[list[str], str]:
+    """What the ranks say, without the mark of the rank, and horovodrun's standard error."""
+    found, script, discovery = folder / "hosts", folder / "train.py", folder / "discover.sh"
+    found.write_text(hosts)
+    script.write_text(SCRIPT)
+    discovery.write_text(f"#!/bin/sh\ncat {found}\n")
+    discovery.chmod(0o755)
+    words: list[str | Path] = [
+        HOROVODRUN,
+        "-np",
+        str(ranks),
+        "--min-np",
+        str(ranks),
+        "--host-discovery-script",
+        discovery,
+        *options,
+    ]
+    done = cluster.run(
+        [*words, "--elastic-timeout", "60", sys.executable, script, found, f"{cluster.names[1]}:1", str(wanted)],
+        env={"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        timeout_s=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition(":")[2] for line in done.stdout.splitlines() if "total" in line]
+    return sorted(lines), done.stderr
+
+
+@pytest.mark.timeout(240)
+def test_job_whose_hosts_are_all_there_uses_the_interface_that_they_share(cluster: Cluster, tmp_path: Path) -> None:
+    first, second = cluster.names
+    said, noise = run(cluster, tmp_path, f"{first}:1\n{second}:1\n", 2, 2)
+    assert said == [f"total 3.0 on {name} over eth0" for name in (first, second)]
+    assert "waits up to" not in noise
+
+
+@pytest.mark.mend("elastic-hosts")
+@pytest.mark.timeout(240)
+def test_job_that_began_on_one_host_grows_when_another_comes(cluster: Cluster, tmp_path: Path) -> None:
+    first, second = cluster.names
+    said, noise = run(cluster, tmp_path, f"{first}:2\n", 2, 3)
+    assert said == sorted(f"total 6.0 on {name} over eth0" for name in (first, first, second))
+    assert f"horovodrun: {first} is the only host so far. Ranks use its interface eth0 (" in noise
