@@ -175,22 +175,28 @@ def _large(rank: int, size: int) -> None:
         (messages,) = record.stop()
         return [sorted(int(name.rpartition(".")[2]) for name in message) for message in messages]
 
-    # The smaller set first: once a plan of all ranks has raised the limit, it is raised for all.
-    if pair.included():
-        exchange("pair", pair, 0)
-        of_pair.follow([of_pair.names("large.pair")])
-        messages = sent("pair", pair)
+    def within_horovods_limit(messages: list[list[int]]) -> None:
         assert sorted(n for message in messages for n in message) == list(range(len(_LARGE)))
         assert len(messages) > 1
         for message in messages:
             assert len(message) == 1 or sum(_padded(_LARGE[n]) for n in message) <= _LIMIT_BYTES
+
     exchange("all", hvd.global_process_set, 0)
     hand.follow([hand.names("large.all")])
     assert sent("all", hvd.global_process_set) == [list(range(len(_LARGE)))]
-    hand.follow([hand.names("large.all.0")])  # and with a plan that needs no more, the limit is the user's again
-    exchange("all", hvd.global_process_set, 2)
+    # Meanwhile the limit is what it was: for what is in no plan, and for plans of smaller process sets.
+    within_horovods_limit(sent("own", hvd.global_process_set))
+    status = hand.bridge.status(0)
+    assert status is not None
     # Horovod rounds its limit up to 512 bytes for each rank of a host.
-    ByHand.wait(lambda: (now := hand.bridge.status(0)) is not None and now.threshold_bytes < _LIMIT_BYTES + 512 * size)
+    assert _LIMIT_BYTES <= status.threshold_bytes < _LIMIT_BYTES + 512 * size
+    if pair.included():
+        exchange("pair", pair, 0)
+        of_pair.follow([of_pair.names("large.pair")])
+        within_horovods_limit(sent("pair", pair))
+    exchange("all", hvd.global_process_set, 2)
+    hand.follow([hand.names("large.all.0")])
+    exchange("all", hvd.global_process_set, 3)
     hand.end()
 
 

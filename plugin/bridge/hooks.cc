@@ -186,6 +186,11 @@ void Entries(const common::Response& response, common::ProcessSet& process_set) 
   GetRuntime().mergers.current().Entries(response, process_set);
 }
 
+int64_t BufferBytes(int64_t own_bytes, const common::Response& response,
+                    const std::vector<common::TensorTableEntry>& entries, common::ProcessSet& process_set, int stream) {
+  return GetRuntime().fusion_buffers.Bytes(own_bytes, response, entries, *process_set.controller, stream);
+}
+
 void Performed(common::ProcessSet& process_set, const common::Response& response,
                const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
                Clock::time_point start) {

@@ -61,6 +61,11 @@ bool Cacheable(const common::Response& response);
 // entries: a response is about to look up its tensors' entries; entries that are missing here may be made now.
 void Entries(const common::Response& response, common::ProcessSet& process_set);
 
+// buffer: the size of the buffer through which a message of several tensors goes, where Horovod's own choice is
+// `own_bytes`; that where no message was larger.
+int64_t BufferBytes(int64_t own_bytes, const common::Response& response,
+                    const std::vector<common::TensorTableEntry>& entries, common::ProcessSet& process_set, int stream);
+
 // performed: after the collective was executed (for GPU operations: queued) and before its callbacks.
 void Performed(common::ProcessSet& process_set, const common::Response& response,
                const std::vector<common::TensorTableEntry>& entries, const common::Status& status,

@@ -23,6 +23,7 @@ std::string& ConnectError() {
 void Initializing() {
   GetRuntime().automatic_names.Reset();
   GetRuntime().mergers.Reset();
+  GetRuntime().fusion_buffers.Reset();
   GetRuntime().channels.Reset();
   GetRuntime().partials.Reset();
   std::lock_guard<std::mutex> lock(connect_error_mutex);

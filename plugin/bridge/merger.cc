@@ -7,7 +7,6 @@
 
 #include "bridge/packing.h"
 #include "bridge/runtime.h"
-#include "horovod/common/logging.h"
 
 namespace horovod {
 namespace paceline {
@@ -64,8 +63,7 @@ int64_t Merger::Ask(CallKind kind, std::vector<double> values) {
   return calls_;
 }
 
-void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked,
-                   int64_t stock_threshold_bytes) {
+void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked) {
   state_ = &state;
   rank_ = process_set.controller->GetRank();
   size_ = process_set.controller->GetSize();
@@ -76,8 +74,7 @@ void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proces
     Ask(CallKind::kSettings, {});
   }
   if (watching_) {
-    threshold_bytes_ =
-        stock_threshold_bytes >= 0 ? stock_threshold_bytes : process_set.controller->TensorFusionThresholdBytes();
+    threshold_bytes_ = process_set.controller->TensorFusionThresholdBytes();
     cycle_s_ = state.parameter_manager.CycleTimeMs() * 1e-3;
   }
 }
@@ -344,7 +341,6 @@ void Merger::Agree(const std::vector<double>& asked) {
 }
 
 void Merger::Follow(MergePlan plan) {
-  using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
   const bool active = plan.active && watching_;
   group_of_ = active ? plan.group_of : std::vector<int32_t>{};
   const auto patience_ns = static_cast<int64_t>(plan.patience_s * 1e9);
@@ -357,31 +353,20 @@ void Merger::Follow(MergePlan plan) {
   monitor_.Restart();
   const auto tensors = monitor_.tensors();
   groups_.assign(active ? static_cast<size_t>(plan.groups()) : 0, {{}, patience_ns});
+  // Messages that were packed by the plan before may stand behind this call in the list of responses: this is about
+  // messages that are yet to be packed, and a buffer is as large as the message that goes through it
+  // (fusion_buffers.h).
+  largest_group_bytes_ = 0;
+  std::vector<int64_t> group_bytes(groups_.size(), 0);
   for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
     if (group_of_[t] >= 0) {
-      groups_[static_cast<size_t>(group_of_[t])].names.push_back(tensors[t].name);
-    }
-  }
-  // A buffer of one size serves all process sets, and all ranks must merge up to the same size; only a plan that every
-  // rank follows may change it.
-  if (process_set_id_ == 0) {
-    auto& parameters = state_->parameter_manager;
-    if (own_threshold_bytes_ < 0) {
-      own_threshold_bytes_ = parameters.TensorFusionThresholdBytes();
-    }
-    std::vector<int64_t> group_bytes(static_cast<size_t>(plan.groups()), 0);
-    for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
-      if (group_of_[t] >= 0) {
-        group_bytes[static_cast<size_t>(group_of_[t])] += PaddedBytes(tensors[t].bytes);
+      const auto group = static_cast<size_t>(group_of_[t]);
+      groups_[group].names.push_back(tensors[t].name);
+      group_bytes[group] += PaddedBytes(tensors[t].bytes);
+      // A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
+      if (process_set_id_ == 0) {
+        largest_group_bytes_ = std::max(largest_group_bytes_, group_bytes[group]);
       }
-    }
-    int64_t needed_bytes = own_threshold_bytes_;
-    for (const int64_t bytes : group_bytes) {
-      needed_bytes = std::max(needed_bytes, bytes);
-    }
-    if (needed_bytes != parameters.TensorFusionThresholdBytes()) {
-      LOG(DEBUG) << "Paceline: messages of up to " << needed_bytes << " bytes";
-      parameters.SetTensorFusionThresholdBytes(needed_bytes, true);
     }
   }
   std::lock_guard<std::mutex> lock(mutex_);

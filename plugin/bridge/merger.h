@@ -3,6 +3,7 @@
 #ifndef PACELINE_BRIDGE_MERGER_H
 #define PACELINE_BRIDGE_MERGER_H
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -67,9 +68,7 @@ class Merger {
   // bytes (kSweep, one call each). Returns the number of the (last) call.
   int64_t Ask(CallKind kind, std::vector<double> values);
 
-  // `stock_threshold_bytes`: how large Horovod's own messages may be where no plan has raised it; negative: as it is.
-  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked,
-             int64_t stock_threshold_bytes);
+  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked);
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list);
   void Entries(const common::Response& response, common::ProcessSet& process_set);
@@ -79,6 +78,11 @@ class Merger {
 
   // Of the active plan; null for a tensor that goes alone.
   const MergeGroup* Group(const std::string& name) const;
+  // How large a message of a plan may be: what the active plan's largest group needs, and at least Horovod's limit,
+  // which is that of its own messages and is never changed. The same on all ranks whenever messages are packed.
+  int64_t LimitBytes(common::Controller& controller) const {
+    return std::max(largest_group_bytes_, controller.TensorFusionThresholdBytes());
+  }
 
   // Any thread.
   Agreement agreement() const;
@@ -90,10 +94,9 @@ class Merger {
   int32_t size() const { return size_; }
   int64_t expired() const { return expired_; }
   int64_t answered() const { return answered_; }
+  // Horovod's own limit of a message.
   double threshold_bytes() const { return static_cast<double>(threshold_bytes_); }
   double cycle_s() const { return cycle_s_; }
-  // Background thread: what the threshold was before a plan raised it; negative if none did.
-  int64_t own_threshold_bytes() const { return own_threshold_bytes_; }
   // Any thread: the last answer of this kind.
   Answer answer(CallKind kind) const;
 
@@ -127,7 +130,7 @@ class Merger {
   int64_t cycle_start_ns_ = 0;  // 0 once the cycle's first message was performed
   double heard_ = -1;           // the policy of this rank that the others were told last
   Joined joined_;
-  int64_t own_threshold_bytes_ = -1;
+  int64_t largest_group_bytes_ = 0;  // of the active plan
   std::vector<::paceline::core::Message> sweeps_;
   // Of the active plan; empty without one.
   std::vector<int32_t> group_of_;

@@ -12,7 +12,6 @@ void Mergers::Reset() {
 }
 
 void Mergers::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {
-  int64_t stock_threshold_bytes = -1;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     auto& merger = mergers_[process_set_id];
@@ -26,10 +25,8 @@ void Mergers::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proce
       }
     }
     current_ = merger;
-    const auto global = mergers_.find(0);
-    stock_threshold_bytes = global == mergers_.end() ? -1 : global->second->own_threshold_bytes();
   }
-  current_->Cycle(state, process_set, wanted_, stock_threshold_bytes);
+  current_->Cycle(state, process_set, wanted_);
   if (current_->watching()) {
     used_ = true;
   }

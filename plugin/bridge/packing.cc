@@ -1,6 +1,11 @@
 #include "bridge/packing.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "bridge/runtime.h"
+#include "core/message_packing.h"
 
 namespace horovod {
 namespace paceline {
@@ -25,24 +30,20 @@ int64_t BytesOf(const common::Response& response, size_t tensor) {
 }
 
 void Pack(common::ResponseList& list, common::Controller& controller, std::vector<common::Response> group) {
-  const int64_t limit_bytes = controller.TensorFusionThresholdBytes();
-  std::vector<bool> added(group.size(), false);
-  for (size_t first = 0; first < group.size(); ++first) {
-    if (added[first]) {
-      continue;
+  std::vector<::paceline::core::PackedTensor> tensors;
+  for (const auto& response : group) {
+    const auto like =
+        std::find_if(group.begin(), group.end(), [&](const auto& one) { return OneMessage(one, response); });
+    tensors.push_back({PaddedBytes(BytesOf(response, 0)), response.tensor_sizes()[0],
+                       static_cast<int32_t>(std::distance(group.begin(), like))});
+  }
+  for (const auto& message : PackMessages(tensors, {GetRuntime().mergers.current().LimitBytes(controller)})) {
+    auto& first = group[message[0]];
+    for (size_t n = 1; n < message.size(); ++n) {
+      first.add_tensor_name(group[message[n]].tensor_names()[0]);
+      first.add_tensor_size(group[message[n]].tensor_sizes()[0]);
     }
-    common::Response message = group[first];
-    int64_t bytes = PaddedBytes(BytesOf(message, 0));
-    for (size_t next = first + 1; next < group.size(); ++next) {
-      const int64_t more_bytes = PaddedBytes(BytesOf(group[next], 0));
-      if (!added[next] && OneMessage(message, group[next]) && bytes + more_bytes <= limit_bytes) {
-        message.add_tensor_name(group[next].tensor_names()[0]);
-        message.add_tensor_size(group[next].tensor_sizes()[0]);
-        bytes += more_bytes;
-        added[next] = true;
-      }
-    }
-    list.add_response(std::move(message));
+    list.add_response(std::move(first));
   }
 }
 

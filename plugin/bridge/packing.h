@@ -23,7 +23,8 @@ struct MergeGroup {
 int64_t PaddedBytes(int64_t bytes);
 int64_t BytesOf(const common::Response& response, size_t tensor);
 
-// Adds `group`, responses of one tensor each, to `list`, as few messages as types and the fusion threshold allow.
+// Adds `group`, responses of one tensor each, to `list`: as few messages as their types allow, and what the current
+// process set's plan, or else Horovod, lets a message hold.
 void Pack(common::ResponseList& list, common::Controller& controller, std::vector<common::Response> group);
 
 }  // namespace paceline

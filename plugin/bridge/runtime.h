@@ -3,6 +3,7 @@
 #ifndef PACELINE_BRIDGE_RUNTIME_H
 #define PACELINE_BRIDGE_RUNTIME_H
 
+#include "bridge/fusion_buffers.h"
 #include "bridge/mergers.h"
 #include "bridge/partials.h"
 #include "bridge/pipelined.h"
@@ -16,6 +17,7 @@ struct Runtime {
   ::paceline::core::Recorder recorder;
   ::paceline::core::AutomaticNames automatic_names;
   Mergers mergers;
+  FusionBuffers fusion_buffers;
   Channels channels;
   Partials partials;
 };

@@ -247,7 +247,7 @@ class Driver:
             cycle_s=status.cycle_s,
             threshold_bytes=status.threshold_bytes,
             time_limit_s=self._limits.time_limit_s,
-            # All ranks must have a buffer of the same size, and other ranks know nothing of this process set's plan.
+            # A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
             max_group_bytes=0 if self._set == 0 else max(status.threshold_bytes, 1),
         )
 

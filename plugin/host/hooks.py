@@ -103,6 +103,22 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             within="void PerformOperation(Response response, ProcessSet& process_set) {",
         ),
     ),
+    "buffer": (
+        Edit(
+            _OPERATIONS,
+            "process_set.controller->TensorFusionThresholdBytes(),",
+            "before",
+            f"{_CALL}BufferBytes(",
+            within="void PerformOperation(Response response, ProcessSet& process_set) {",
+        ),
+        Edit(
+            _OPERATIONS,
+            "process_set.controller->TensorFusionThresholdBytes(),",
+            "after",
+            "response, entries, process_set, horovod_global.current_nccl_stream),",
+            within="void PerformOperation(Response response, ProcessSet& process_set) {",
+        ),
+    ),
     "performed": (
         Edit(
             _OPERATIONS,

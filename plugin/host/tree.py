@@ -24,6 +24,7 @@ CORE_IN_HOST = (
     "gate",
     "holdups",
     "merge_plan",
+    "message_packing",
     "monitor",
     "pipeline",
     "recorder",

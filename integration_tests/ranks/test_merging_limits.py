@@ -1,0 +1,104 @@
+"""Messages larger than Horovod's limit: their buffer is large enough at every moment, and the limit is never touched.
+
+The bodies are also what `make addresses` runs under AddressSanitizer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration_tests.support.merging import ByHand, Messages
+from integration_tests.support.ranks import run_ranks
+
+MIB = 1 << 20
+# Long cycles: what ranks hand in between two of them is in one list of responses.
+LONG_CYCLES = {"HOROVOD_FUSION_THRESHOLD": str(MIB), "HOROVOD_CYCLE_TIME": "250"}
+_ELEMENTS = [MIB + 13 * n for n in range(12)]  # of float32: 48 MiB together
+
+
+def _hand_in(step: int, rank: int) -> list[int]:
+    import horovod.torch as hvd
+    import torch
+
+    return [
+        hvd.allreduce_async_(torch.full((count,), float(rank + n + step)), name=f"limits.{n}", op=hvd.Sum)
+        for n, count in enumerate(_ELEMENTS)
+    ]
+
+
+def _check(step: int, size: int, handles: list[int]) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    for n, handle in enumerate(handles):
+        expected = torch.full((_ELEMENTS[n],), size * (size - 1) / 2 + size * (n + step))
+        assert torch.equal(hvd.synchronize(handle), expected), (step, n)
+
+
+def small_plan_after_a_large_one(rank: int, size: int) -> None:
+    """The call that brings the plan of small messages stands before a large message, in one list of responses."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    hand = ByHand("torch").start()
+    _check(0, size, _hand_in(0, rank))
+    names = hand.names("limits.")
+    large, small = [names], [[name] for name in names]
+    for step in (1, 2):
+        hand.follow(large)
+        _check(step, size, _hand_in(step, rank))
+        # A cycle has just ended. Until the next one begins, the first rank asks and all ranks hand in.
+        version = hand.state().version + 1
+        if rank == 0:
+            assert hand.send(small) == version
+        record = Messages("torch")
+        _check(step, size, _hand_in(step, rank))
+        assert hand.state().version == version, "the plan came in another cycle"
+        assert [len(message) for message in record.stop()[0]] == [len(names)], "the message was not of the old plan"
+        _check(step, size, _hand_in(step, rank))
+        hand._version = version
+    hand.end()
+
+
+def test_a_plan_of_smaller_messages_among_large_messages() -> None:
+    run_ranks(small_plan_after_a_large_one, 2, env=LONG_CYCLES, timeout_s=50)
+
+
+# Horovod's own limit is 128 MiB where nothing else is said; elements of int32.
+_LARGE = 20 * MIB
+_TWO = 17 * MIB
+
+
+def init_again_after_a_large_plan(rank: int, size: int) -> None:
+    """Whoever was in a world with large messages merges in the next one as a newcomer does."""
+    import horovod.torch as hvd
+    import torch
+
+    def exchange(label: str, elements: int) -> list[list[str]]:
+        tensors = [torch.full((elements,), n + rank, dtype=torch.int32) for n in (1, 2)]
+        record = Messages("torch")
+        for n, result in enumerate(hvd.grouped_allreduce_(tensors, name=label, op=hvd.Sum)):
+            assert torch.all(result == size * (n + 1) + size * (size - 1) // 2)
+        (messages,) = record.stop()
+        return messages
+
+    for world in range(2):
+        hvd.init()
+        assert len(exchange(f"own.{world}", _TWO)) == 2, "Horovod's own messages are not up to Horovod's own limit"
+        hand = ByHand("torch").start()
+        exchange("large", _LARGE)
+        hand.follow([hand.names("large")])
+        assert len(exchange("large", _LARGE)) == 1
+        assert len(exchange(f"own.{world}", _TWO)) == 2, "a plan changed Horovod's own messages"
+        status = hand.bridge.status(0)
+        assert status is not None
+        assert status.threshold_bytes == 128 * MIB
+        hvd.shutdown()  # while the plan is in force
+        hand.bridge.want(0)
+
+
+@pytest.mark.parametrize("env", [{}, {"HOROVOD_CYCLE_TIME": "2"}], ids=["defaults", "cycle-time"])
+def test_large_messages_of_one_world_do_not_change_the_next(env: dict[str, Any]) -> None:
+    run_ranks(init_again_after_a_large_plan, 2, env=env, timeout_s=60, fresh=True)
