@@ -263,6 +263,36 @@ MENDS: tuple[Mend, ...] = (
         "Under Keras 3 gradients are not averaged at all, and callbacks, elastic state and batch normalisation fail.",
         KERAS3_EDITS,
     ),
+    Mend(
+        "settings-again",
+        "Settings outlive shutdown(): at the next init() HOROVOD_CYCLE_TIME alone becomes the fusion limit, together "
+        "with HOROVOD_FUSION_THRESHOLD it ends the process (exit 139), and a setting that is gone stays in force.",
+        (
+            Edit(
+                _OPERATIONS,
+                "state.parameter_manager.SetTensorFusionThresholdBytes(128 * 1024 * 1024);",
+                "before",
+                # In its place: controllers refer to it. Nobody else uses it before initialization is done.
+                "state.parameter_manager.~ParameterManager();\nnew (&state.parameter_manager) ParameterManager();",
+                within=_INITIALIZE,
+            ),
+        ),
+    ),
+    Mend(
+        "large-messages",
+        "With HOROVOD_FUSION_THRESHOLD above 2 GiB messages can have more elements than an int counts: they crash.",
+        (
+            Edit(
+                _CONTROLLER,
+                "parameter_manager_.TensorFusionThresholdBytes();",
+                "after",
+                # Room is left for what is rounded up below.
+                "proposed_fusion_threshold =\n"
+                "    std::min(proposed_fusion_threshold, (int64_t{1} << 31) - (int64_t{1} << 20));",
+                within="int64_t Controller::TensorFusionThresholdBytes() {",
+            ),
+        ),
+    ),
 )
 
 # Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, and what else mends rely on.
