@@ -158,7 +158,7 @@ class PipelinedExchange:
 
     def _put(self, name: str, tensors: list[Tensor]) -> None:
         for full, tensor in zip(full_names(marked(name, self.settings.k), len(tensors)), tensors, strict=True):
-            whole = tensor.contiguous()
+            whole = tensor.cpu().contiguous()  # loading a state may have put it on a GPU
             dtype = horovod_dtype(str(whole.dtype).removeprefix("torch."))
             self._in_flight.put(full, dtype, tuple(whole.shape), whole.data_ptr())
 

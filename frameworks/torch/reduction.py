@@ -265,14 +265,15 @@ class Reduction:
         return gradient if gradient.is_sparse else gradient.contiguous()
 
     def _store(self, parameter: Tensor, result: Tensor) -> None:
+        # What was in flight comes from host memory, wherever the parameter is.
         # Unknown only where a run goes on and brings out what was in flight before its first step.
         known = self._layouts.known(parameter)
         dims = self._layouts.sparse_dims(parameter) if known else result.sparse_dim() if result.is_sparse else DENSE
         if dims != DENSE:
             sparse = result if result.is_sparse else result.to_sparse(dims)
-            parameter.grad = sparse.to(parameter.dtype)
+            parameter.grad = sparse.to(parameter.device, parameter.dtype)
         elif parameter.grad is None or parameter.grad.is_sparse:
-            parameter.grad = result.to(parameter.dtype)
+            parameter.grad = result.to(parameter.device, parameter.dtype)
         elif parameter.grad is not result:
             parameter.grad.copy_(result)
 

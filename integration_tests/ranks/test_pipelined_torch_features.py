@@ -216,6 +216,26 @@ def test_ranks_with_different_exchanges_are_told_on_every_rank() -> None:
         assert f"rank {rank} sees K from 1 to 4 ({(1, 3, 4)[rank]} here)" in text
 
 
+@ranks(3, fresh=True)
+def test_a_rank_outside_of_the_process_set_is_refused_every_time(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.pipelined import marked
+
+    pair = hvd.ProcessSet([0, 2])
+    hvd.init(process_sets=[pair])
+    for step in range(4):
+        given = torch.full((3,), float(rank + step + 1))
+        if rank == 1:
+            with pytest.raises(Exception, match=r"(?s)outside.*rank 1 .*not a member of the process set"):
+                hvd.allreduce_(given, name=marked("outside", 2), op=hvd.Sum, process_set=pair)
+            assert given.tolist() == [step + 2.0] * 3, "a refused call has changed its tensor"
+        else:
+            answer = hvd.allreduce_(given, name=marked("outside", 2), op=hvd.Sum, process_set=pair)
+            assert answer.tolist() == [2.0 + 2 * step if step else 0.0] * 3
+
+
 def _leave(rank: int, size: int) -> None:
     import paceline.torch as hvd
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "bridge/ready.h"
 #include "bridge/runtime.h"
+#include "horovod/common/operations.h"
 
 namespace horovod {
 namespace paceline {
@@ -57,11 +59,24 @@ void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const 
   }
 }
 
+common::Status NotIncluded(const std::string& what) {
+  return common::Status::InvalidArgument(what + ": rank " + std::to_string(common::horovod_rank()) +
+                                         " is not a member of the process set. Leave the call out on this rank, or "
+                                         "give it a process set that this rank is in.");
+}
+
+common::Status OnGpu(const std::string& what, int device) {
+  return common::Status::InvalidArgument(what + ": expected a tensor in host memory, found one on GPU " +
+                                         std::to_string(device) +
+                                         ". Use exchange=\"sync\", or a Horovod that was "
+                                         "built without HOROVOD_GPU_OPERATIONS, which copies it to host memory.");
+}
+
 // Every tensor by itself, as below: what is merged is up to Horovod and to plans.
 common::Status Partial(common::ProcessSet& process_set, const std::vector<std::shared_ptr<common::Tensor>>& tensors,
                        const std::vector<std::shared_ptr<common::Tensor>>& outputs,
-                       const std::vector<std::string>& names, int device,
-                       std::vector<common::StatusCallback>& callbacks, Reducing reducing) {
+                       const std::vector<common::ReadyEventList>& ready, const std::vector<std::string>& names,
+                       int device, std::vector<common::StatusCallback>& callbacks, Reducing reducing) {
   auto& runtime = GetRuntime();
   if (reducing.op == common::ReduceOp::AVERAGE) {  // by the number of all ranks, whoever contributes
     reducing.op = common::ReduceOp::SUM;
@@ -69,15 +84,16 @@ common::Status Partial(common::ProcessSet& process_set, const std::vector<std::s
   }
   for (size_t n = 0; n < tensors.size(); ++n) {
     const auto mark = PartialMarkOf(names[n]);
+    const auto what = "Partial allreduce of " + mark.unmarked;
     auto status = common::Status::OK();
     if (!process_set.IsCurrentProcessIncluded()) {
-      status = common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
-                                               ": this rank is not a member of the process set.");
+      status = NotIncluded(what);
     } else if (device != CPU_DEVICE_ID) {
-      status = common::Status::InvalidArgument("Partial allreduce of " + mark.unmarked +
-                                               ": expected a tensor in host memory, found one on GPU " +
-                                               std::to_string(device) + ".");
+      status = OnGpu(what, device);
     } else {
+      status = WaitReady(ready[n], what);
+    }
+    if (status.ok()) {
       status = runtime.partials.Call(process_set, mark, reducing, tensors[n], outputs[n], callbacks[n]);
     }
     if (!status.ok() && n == 0) {
@@ -91,18 +107,25 @@ common::Status Partial(common::ProcessSet& process_set, const std::vector<std::s
 }
 
 // Every tensor by itself: what Horovod's groups are for, going together, is the merging plan's business here.
-common::Status Pipelined(const std::vector<std::shared_ptr<common::Tensor>>& tensors,
+common::Status Pipelined(const common::ProcessSet& process_set,
+                         const std::vector<std::shared_ptr<common::Tensor>>& tensors,
                          const std::vector<std::shared_ptr<common::Tensor>>& outputs,
-                         const std::vector<std::string>& names, int device,
-                         std::vector<common::StatusCallback>& callbacks, const Reducing& reducing) {
-  if (device != CPU_DEVICE_ID) {
-    return common::Status::InvalidArgument("Pipelined exchange of " + names[0] +
-                                           ": expected a tensor in host memory, " + "found one on GPU " +
-                                           std::to_string(device) + ". Use exchange=\"sync\" for gradients on GPUs.");
-  }
+                         const std::vector<common::ReadyEventList>& ready, const std::vector<std::string>& names,
+                         int device, std::vector<common::StatusCallback>& callbacks, const Reducing& reducing) {
   for (size_t n = 0; n < tensors.size(); ++n) {
-    const auto channel = GetRuntime().channels.Of(names[n], MarkOf(names[n]), reducing.process_set_id);
-    const auto accepted = channel->Call(reducing, tensors[n], outputs[n], callbacks[n]);
+    const auto mark = MarkOf(names[n]);
+    const auto what = "Pipelined exchange of " + mark.unmarked;
+    if (!process_set.IsCurrentProcessIncluded()) {
+      return NotIncluded(what);
+    }
+    if (device != CPU_DEVICE_ID) {
+      return OnGpu(what, device);
+    }
+    auto accepted = WaitReady(ready[n], what);
+    if (accepted.ok()) {
+      const auto channel = GetRuntime().channels.Of(names[n], mark, reducing.process_set_id);
+      accepted = channel->Call(reducing, tensors[n], outputs[n], callbacks[n]);
+    }
     if (!accepted.ok() && n == 0) {
       return accepted;
     }
@@ -117,12 +140,12 @@ common::Status Pipelined(const std::vector<std::shared_ptr<common::Tensor>>& ten
 
 bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common::OpContext>>&,
              std::vector<std::shared_ptr<common::Tensor>>& tensors,
-             std::vector<std::shared_ptr<common::Tensor>>& outputs, std::vector<common::ReadyEventList>&,
-             std::vector<std::string>& names, int device, std::vector<common::StatusCallback>& callbacks,
-             common::ReduceOp reduce_op, double prescale_factor, double postscale_factor, int32_t process_set_id,
-             common::Status& status) {
+             std::vector<std::shared_ptr<common::Tensor>>& outputs,
+             std::vector<common::ReadyEventList>& ready_event_lists, std::vector<std::string>& names, int device,
+             std::vector<common::StatusCallback>& callbacks, common::ReduceOp reduce_op, double prescale_factor,
+             double postscale_factor, int32_t process_set_id, common::Status& status) {
   if (MarkOf(names[0]).k > 1) {
-    status = Pipelined(tensors, outputs, names, device, callbacks,
+    status = Pipelined(process_set, tensors, outputs, ready_event_lists, names, device, callbacks,
                        {reduce_op, prescale_factor, postscale_factor, process_set_id});
     return true;
   }
@@ -132,7 +155,7 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
     std::transform(names.begin(), names.end(), std::back_inserter(unmarked),
                    [](const auto& name) { return PartialMarkOf(name).unmarked; });
     Arrived(tensors, unmarked, process_set_id);
-    status = Partial(process_set, tensors, outputs, names, device, callbacks,
+    status = Partial(process_set, tensors, outputs, ready_event_lists, names, device, callbacks,
                      {reduce_op, prescale_factor, postscale_factor, process_set_id});
     return true;
   }

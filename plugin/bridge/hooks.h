@@ -29,7 +29,8 @@ inline int64_t Nanoseconds(Clock::time_point time) {
 }
 
 // enqueue: an allreduce call of any framework, before entries are made. True: Paceline has taken the call over and
-// `status` is its answer. All vectors have one element per tensor.
+// `status` is its answer. All vectors have one element per tensor. A tensor may be read when its events have happened;
+// calls that are taken over wait for that here.
 bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common::OpContext>>& contexts,
              std::vector<std::shared_ptr<common::Tensor>>& tensors,
              std::vector<std::shared_ptr<common::Tensor>>& outputs,

@@ -30,6 +30,7 @@ CORE_IN_HOST = (
     "recorder",
     "round_state",
     "votes",
+    "waiting",
 )
 
 LEAVABLE = ("hooks", *(mend.name for mend in MENDS))
