@@ -53,14 +53,17 @@ def before_init(library: ctypes.CDLL) -> None:
     if "paceline.updates_in_flight" in sys.modules:
         sys.modules["paceline.updates_in_flight"].new_world(library)
     if settings.exchange != "sync":
-        _exchange_in_unmodified_scripts(library)
+        _exchange_in_unmodified_scripts(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
         _recordings[library._handle] = settings.record
 
 
-def _exchange_in_unmodified_scripts(library: ctypes.CDLL) -> None:
-    """PACELINE_EXCHANGE holds for scripts that use Horovod's module, too: its wrapper becomes ours."""
+def _exchange_in_unmodified_scripts(library: ctypes.CDLL, exchange: str) -> None:
+    """PACELINE_EXCHANGE holds for scripts that use Horovod's module, too: its wrapper becomes ours.
+
+    `exchange`: its value. Raises UserError where Keras 2 is in use.
+    """
     if _library_name(library) == "torch":
         import horovod.torch
 
@@ -73,8 +76,8 @@ def _exchange_in_unmodified_scripts(library: ctypes.CDLL) -> None:
         from paceline.errors import UserError
 
         raise UserError(
-            "PACELINE_EXCHANGE=pipelined is set together with TF_USE_LEGACY_KERAS: optimizers of Keras 2 cannot leave "
-            "out an update.",
+            f"PACELINE_EXCHANGE={exchange} is set together with TF_USE_LEGACY_KERAS: optimizers of Keras 2 cannot "
+            "leave out an update.",
             "Unset PACELINE_EXCHANGE, or use Keras 3.",
         )
     import horovod.tensorflow

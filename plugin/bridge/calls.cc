@@ -9,11 +9,12 @@ namespace paceline {
 
 namespace {
 
-const std::string kPrefix = "paceline.call.";  // NOLINT(cert-err58-cpp): a literal
+constexpr char kPrefix[] = "paceline.call.";
+constexpr size_t kPrefixLength = sizeof(kPrefix) - 1;
 
 }  // namespace
 
-bool IsCall(const std::string& name) { return name.compare(0, kPrefix.size(), kPrefix) == 0; }
+bool IsCall(const std::string& name) { return name.compare(0, kPrefixLength, kPrefix) == 0; }
 
 std::string NameOf(const Call& call) {
   std::ostringstream name;
@@ -22,7 +23,7 @@ std::string NameOf(const Call& call) {
 }
 
 Call CallOf(const std::string& name) {
-  std::istringstream text(name.substr(kPrefix.size()));
+  std::istringstream text(name.substr(kPrefixLength));
   Call call;
   int32_t kind = 0;
   char dot = 0;

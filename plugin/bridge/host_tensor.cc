@@ -53,8 +53,9 @@ HostTensor::HostTensor(common::DataType dtype, common::TensorShape shape)
 HostTensor::HostTensor(common::DataType dtype, int64_t elements) : HostTensor(dtype, Vector(elements)) {}
 
 std::shared_ptr<common::OpContext> HostContext() {
-  static const auto context = std::make_shared<Context>();
-  return context;
+  // Never destroyed: Horovod's background thread may outlive static destructors.
+  static const auto* context = new std::shared_ptr<common::OpContext>(std::make_shared<Context>());
+  return *context;
 }
 
 }  // namespace paceline
