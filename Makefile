@@ -36,7 +36,7 @@ HOST := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/host/*.py
 CPP := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h integration_tests/unit/cpp/*.cc \
                  integration_tests/unit/cpp/*.h)
 
-.PHONY: help demo test unit test-cpp soak races mends idle upstream lint lint-style lint-types lint-cpp lint-tidy clean
+.PHONY: help demo test unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-cpp lint-tidy clean
 .DELETE_ON_ERROR:
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
 	@echo "make races     random partial rounds under ThreadSanitizer, half an hour"
+	@echo "make addresses messages and worlds of changing sizes under AddressSanitizer"
 	@echo "make mends     show that each mend of Horovod is needed: its test fails on a Horovod without it"
 	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
 	@echo "make upstream  Horovod's own tests, unchanged: DIR=folder test/ of a checkout at tag v0.28.1; half an hour"
@@ -76,6 +77,9 @@ soak: $(STAMPS)/host
 
 races: $(STAMPS)/host
 	$(PY) -m integration_tests.races
+
+addresses: $(STAMPS)/host
+	$(PY) -m integration_tests.addresses
 
 mends: $(STAMPS)/host
 	$(PY) -m integration_tests.mends

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,15 +25,11 @@ from typing import Any
 
 from rich.console import Console
 
-from integration_tests.mends import overlay
-from integration_tests.support.merging import variables
-from integration_tests.support.ranks import ROOT, World
-from paceline import config
-from paceline.host import build
+from integration_tests import sanitizers
+from integration_tests.support.ranks import World
 
 CALLS = 40  # of each name in a turn
 TURN_TIMEOUT_S = 300.0
-FLAGS = {"CXXFLAGS": "-fsanitize=thread -g", "LDFLAGS": "-fsanitize=thread"}
 # Python, the frameworks and Gloo's callers are not instrumented: what they touch by themselves is not looked at.
 OPTIONS = "exitcode=0 ignore_noninstrumented_modules=1 history_size=4 report_thread_leaks=0 report_signal_unsafe=0"
 
@@ -50,7 +44,6 @@ extern "C" int race() {
   return shared;
 }
 """
-_INSTRUMENTED = b"__tsan_write"
 
 _REPORT = re.compile(r"^WARNING: ThreadSanitizer: (.+?) \(pid=", re.MULTILINE)
 _FRAME = re.compile(r"^ +#\d+ (.+)$", re.MULTILINE)
@@ -134,32 +127,8 @@ def provoke(rank: int, size: int, library: str) -> int:
     return int(ctypes.CDLL(library).race())
 
 
-def _libtsan() -> str:
-    """The sanitizer's library. Raises SystemExit if the compiler has none."""
-    answer = subprocess.run(
-        [_compiler(), "-print-file-name=libtsan.so"], check=True, capture_output=True, text=True, timeout=60
-    )
-    path = Path(answer.stdout.strip())
-    if not path.is_absolute():
-        sys.exit(f"{_compiler()} has no libtsan.so. Install the ThreadSanitizer of this compiler.")
-    return str(path.resolve())
-
-
-def _compiler() -> str:
-    return os.environ.get("CXX", "c++")
-
-
-def _known_race(folder: Path) -> Path:
-    """A library with a race in it."""
-    source, library = folder / "race.cc", folder / "race.so"
-    source.write_text(_RACE)
-    command = [_compiler(), "-fsanitize=thread", "-g", "-fPIC", "-shared", str(source), "-o", str(library)]
-    subprocess.run(command, check=True, timeout=120)
-    return library
-
-
 def _read(folder: Path) -> list[Report]:
-    return [report for log in sorted(folder.glob("log.*")) for report in reports(log.read_text(errors="replace"))]
+    return [report for log in sanitizers.logs(folder) for report in reports(log)]
 
 
 def _show(console: Console, found: list[Report], ours: bool) -> int:
@@ -177,22 +146,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     console = Console()
-    with variables(**FLAGS):
-        wheel = build.build(config.read(), report=lambda line, _done: console.print(line))
     with tempfile.TemporaryDirectory(prefix="races-") as temporary:
         folder = Path(temporary)
-        overlay(wheel, folder / "site")
-        for library in (folder / "site").glob("horovod/*/mpi_lib*.so"):
-            assert _INSTRUMENTED in library.read_bytes(), f"{library} was built without ThreadSanitizer"
-        env = {
-            "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{ROOT}",
-            "LD_PRELOAD": _libtsan(),
-            "TSAN_OPTIONS": f"log_path={folder / 'log'} {OPTIONS}",
-        }
+        env = sanitizers.ranks_env(sanitizers.THREAD, folder, console, OPTIONS)
+        known = sanitizers.faulty_library(sanitizers.THREAD, folder, "race", _RACE)
         turns, calls, started = 0, 0, time.monotonic()
         world = World(arguments.ranks, env)
         try:
-            world.run("integration_tests.races", "provoke", (str(_known_race(folder)),), TURN_TIMEOUT_S)
+            world.run("integration_tests.races", "provoke", (str(known),), TURN_TIMEOUT_S)
             while time.monotonic() - started < arguments.minutes * 60:
                 calls += sum(world.run("integration_tests.races", "turn", (arguments.seed + turns,), TURN_TIMEOUT_S))
                 turns += 1
