@@ -1,7 +1,5 @@
 #include "bridge/hooks.h"
 
-#include <algorithm>
-#include <iterator>
 
 #include "bridge/ready.h"
 #include "bridge/runtime.h"
@@ -75,7 +73,7 @@ common::Status OnGpu(const std::string& what, int device) {
 // Every tensor by itself, as below: what is merged is up to Horovod and to plans.
 common::Status Partial(common::ProcessSet& process_set, const std::vector<std::shared_ptr<common::Tensor>>& tensors,
                        const std::vector<std::shared_ptr<common::Tensor>>& outputs,
-                       const std::vector<common::ReadyEventList>& ready, const std::vector<std::string>& names,
+                       const std::vector<common::ReadyEventList>& ready, const std::vector<PartialMark>& marks,
                        int device, std::vector<common::StatusCallback>& callbacks, Reducing reducing) {
   auto& runtime = GetRuntime();
   if (reducing.op == common::ReduceOp::AVERAGE) {  // by the number of all ranks, whoever contributes
@@ -83,7 +81,7 @@ common::Status Partial(common::ProcessSet& process_set, const std::vector<std::s
     reducing.postscale /= process_set.controller->GetSize();
   }
   for (size_t n = 0; n < tensors.size(); ++n) {
-    const auto mark = PartialMarkOf(names[n]);
+    const auto& mark = marks[n];
     const auto what = "Partial allreduce of " + mark.unmarked;
     auto status = common::Status::OK();
     if (!process_set.IsCurrentProcessIncluded()) {
@@ -151,11 +149,14 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
   }
   auto& runtime = GetRuntime();
   if (PartialMarkOf(names[0]).partial) {
+    std::vector<PartialMark> marks;
     std::vector<std::string> unmarked;
-    std::transform(names.begin(), names.end(), std::back_inserter(unmarked),
-                   [](const auto& name) { return PartialMarkOf(name).unmarked; });
+    for (const auto& name : names) {
+      marks.push_back(PartialMarkOf(name));
+      unmarked.push_back(marks.back().unmarked);
+    }
     Arrived(tensors, unmarked, process_set_id);
-    status = Partial(process_set, tensors, outputs, ready_event_lists, names, device, callbacks,
+    status = Partial(process_set, tensors, outputs, ready_event_lists, marks, device, callbacks,
                      {reduce_op, prescale_factor, postscale_factor, process_set_id});
     return true;
   }
