@@ -222,9 +222,9 @@ TEST_CASE("a round is ready when all have called, some of them late and waiting 
   Votes votes = AfterFirstRound(3, QuorumRule::Majority(3));
   CHECK_FALSE(votes.Arrived(1, 1));
   CHECK_FALSE(votes.Arrived(2, 1));
-  CHECK_FALSE(votes.Blocked({false, true, true}));  // nobody waits
-  CHECK_FALSE(votes.Vote(0));
-  CHECK_FALSE(votes.Blocked({true, false, true}));  // rank 1 will call again
+  CHECK_FALSE(votes.Blocked({false, true, true}));  // nobody waits here
+  CHECK_FALSE(votes.Blocked({false, false, true}));
+  CHECK_FALSE(votes.Vote(0));  // rank 1 will call again
   CHECK(votes.Blocked({true, true, true}));
 }
 
