@@ -93,7 +93,7 @@ class World:
                 connection = listener.accept()
                 connections[connection.recv()] = connection
         except OSError as error:
-            report = self._report({})
+            report = self.report({})
             self.end()
             raise RankFailed(f"only {len(connections)} of {self.size} ranks started: {error}\n{report}") from error
         return connections
@@ -103,8 +103,22 @@ class World:
 
         Once a rank has failed, the others have `grace_s` to answer.
         """
+        self.send(module, body, args)
+        answers = self.answers(timeout_s, grace_s)
+        if len(answers) < self.size or any(kind != "ok" for kind, _ in answers.values()):
+            raise RankFailed(self.report(answers, timeout_s))
+        return [answers[rank][1] for rank in range(self.size)]
+
+    def send(self, module: str, body: str, args: tuple[Any, ...]) -> None:
+        """Let every rank begin with `body`."""
         for rank, connection in self._connections.items():
             connection.send((module, body, (rank, self.size, *args)))
+
+    def answers(self, timeout_s: float, grace_s: float = 5) -> dict[int, tuple[str, Any]]:
+        """What the ranks that answered in time did: "ok" and a result, "raised" and a traceback, "died" and a status.
+
+        Once a rank has failed, the others have `grace_s` to answer.
+        """
         answers: dict[int, tuple[str, Any]] = {}
         deadline = time.monotonic() + timeout_s
         while len(answers) < self.size and time.monotonic() < deadline:
@@ -119,11 +133,14 @@ class World:
             if any(kind != "ok" for kind, _ in answers.values()):
                 # The others may now wait for the failed rank: leave them a moment to notice, not the whole limit.
                 deadline = min(deadline, time.monotonic() + grace_s)
-        if len(answers) < self.size or any(kind != "ok" for kind, _ in answers.values()):
-            raise RankFailed(self._report(answers, timeout_s))
-        return [answers[rank][1] for rank in range(self.size)]
+        return answers
 
-    def _report(self, answers: dict[int, tuple[str, Any]], timeout_s: float = 0.0) -> str:
+    def kill(self, rank: int) -> None:
+        """End the process of one rank without a word (SIGKILL)."""
+        self._processes[rank].kill()
+
+    def report(self, answers: Mapping[int, tuple[str, Any]], timeout_s: float = 0.0) -> str:
+        """Every rank's own account: those that have not answered show where they stand."""
         for rank in set(range(len(self._processes))) - set(answers):
             # The worker prints the stack of every thread into its log on this signal.
             self._processes[rank].send_signal(signal.SIGUSR1)

@@ -225,7 +225,7 @@ void Performed(common::ProcessSet& process_set, const common::Response& response
   runtime.partials.Performed(response, process_set);
   runtime.mergers.current().Performed(process_set, response, entries, status, start_ns, end_ns);
   if (type == common::Response::JOIN) {
-    runtime.automatic_names.Meet();
+    runtime.automatic_names.Meet(runtime.process_set_id);
   }
   if (!response.tensor_names().empty() && IsCall(response.tensor_names()[0])) {
     return;  // calls are not the user's messages
@@ -243,6 +243,7 @@ void Operations(common::HorovodGlobalState&, std::vector<std::shared_ptr<common:
                 std::vector<std::shared_ptr<common::BroadcastOp>>&) {}
 
 void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {
+  GetRuntime().process_set_id = process_set_id;
   if (process_set.IsCurrentProcessIncluded()) {
     auto& runtime = GetRuntime();
     runtime.recorder.Coordinated();

@@ -3,6 +3,7 @@
 #include <exception>
 #include <mutex>
 
+#include "bridge/failure.h"
 #include "bridge/runtime.h"
 #include "horovod/common/logging.h"
 
@@ -26,6 +27,7 @@ void Initializing() {
   GetRuntime().fusion_buffers.Reset();
   GetRuntime().channels.Reset();
   GetRuntime().partials.Reset();
+  BeginWorld();
   std::lock_guard<std::mutex> lock(connect_error_mutex);
   ConnectError().clear();
 }
@@ -37,13 +39,19 @@ bool Connect(const std::function<void()>& part) {
     return true;
   } catch (const std::exception& error) {
     LOG(ERROR) << "Horovod could not connect to the other ranks: " << error.what();
+    Fail(error);
+    EndWatch();
     std::lock_guard<std::mutex> lock(connect_error_mutex);
-    ConnectError() = error.what();
+    ConnectError() = WhyFailed();
     return false;
   }
 }
 
-std::string AutomaticName(const std::string& kind) { return GetRuntime().automatic_names.Next(kind); }
+std::string AutomaticName(const std::string& kind, int32_t process_set_id) {
+  return GetRuntime().automatic_names.Next(kind, process_set_id);
+}
+
+void NewProcessSet(int32_t process_set_id) { GetRuntime().automatic_names.Begin(process_set_id); }
 
 }  // namespace paceline
 }  // namespace horovod
@@ -55,6 +63,15 @@ const char* horovod_paceline_connect_error() {
   static auto* copy = new std::string;
   std::lock_guard<std::mutex> lock(horovod::paceline::connect_error_mutex);
   *copy = horovod::paceline::ConnectError();
+  return copy->c_str();
+}
+
+// Why the world of this process failed, empty if it did not; valid until the next call.
+const char* horovod_paceline_why_failed() {
+  static auto* mutex = new std::mutex;
+  static auto* copy = new std::string;
+  std::lock_guard<std::mutex> lock(*mutex);
+  *copy = horovod::paceline::WhyFailed();
   return copy->c_str();
 }
 }

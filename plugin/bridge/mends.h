@@ -3,6 +3,7 @@
 #ifndef PACELINE_BRIDGE_MENDS_H
 #define PACELINE_BRIDGE_MENDS_H
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -15,8 +16,11 @@ void Initializing();
 // Run a part of the connection set-up. False: it threw; the message is kept for Python and logged.
 bool Connect(const std::function<void()>& part);
 
-// The name of an operation that its caller did not name.
-std::string AutomaticName(const std::string& kind);
+// The name of an operation of this process set that its caller did not name.
+std::string AutomaticName(const std::string& kind, int32_t process_set_id);
+
+// A process set is registered under this id, which may have been another's before.
+void NewProcessSet(int32_t process_set_id);
 
 }  // namespace paceline
 }  // namespace horovod

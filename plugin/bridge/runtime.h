@@ -20,6 +20,7 @@ struct Runtime {
   FusionBuffers fusion_buffers;
   Channels channels;
   Partials partials;
+  int32_t process_set_id = 0;  // whose coordination round is running; the background thread's
 };
 
 // Never destroyed: Horovod's background thread may outlive static destructors.

@@ -10,23 +10,31 @@
 
 namespace paceline::core {
 
-// Ranks agree on the name of an unnamed operation only if each counts the same things. What all ranks do equally
-// often is: unnamed operations of one kind, between two points at which all ranks meet. So there is one count per
-// kind, and an epoch that advances at every such meeting (initialisation, a finished join). Named operations, which
-// may be uneven, count nothing. Methods may be called from any thread.
+// Ranks agree on the name of an unnamed operation only if each counts the same things. What the ranks of a process set
+// do equally often is: unnamed operations of one kind on this set, between two points at which all of them meet. So
+// there is one count per set and kind, and an epoch of the set that advances at every such meeting (initialisation, a
+// finished join). Named operations, which may be uneven, and those on other sets, which may have other members, count
+// nothing. Names of different sets may be the same: each set has a table of its own. Methods may be called from any
+// thread.
 class AutomaticNames {
  public:
   // "<kind>.noname.<epoch>.<n>" with n = 0, 1, ... within the epoch.
-  std::string Next(const std::string& kind);
-  // All ranks have met and operations before this have been answered: start a new epoch.
-  void Meet();
-  // A new world begins: epoch 0.
+  std::string Next(const std::string& kind, int32_t process_set_id);
+  // All ranks of the set have met and operations before this have been answered: start a new epoch.
+  void Meet(int32_t process_set_id);
+  // The id goes to a new set, of whose members some may have been in the last one: epoch 0.
+  void Begin(int32_t process_set_id);
+  // A new world begins: epoch 0 everywhere.
   void Reset();
 
  private:
+  struct Counts {
+    int64_t epoch = 0;
+    std::unordered_map<std::string, int64_t> of_kind;
+  };
+
   std::mutex mutex_;  // protects everything below
-  int64_t epoch_ = 0;
-  std::unordered_map<std::string, int64_t> counts_;
+  std::unordered_map<int32_t, Counts> of_set_;
 };
 
 }  // namespace paceline::core

@@ -39,8 +39,8 @@ PYBIND11_MODULE(_core, module) {
 
   py::class_<AutomaticNames>(module, "AutomaticNames")
       .def(py::init<>())
-      .def("next", &AutomaticNames::Next, py::arg("kind"))
-      .def("meet", &AutomaticNames::Meet)
+      .def("next", &AutomaticNames::Next, py::arg("kind"), py::arg("process_set_id") = 0)
+      .def("meet", &AutomaticNames::Meet, py::arg("process_set_id") = 0)
       .def("reset", &AutomaticNames::Reset);
 
   paceline::core::BindPlanner(module);

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.host.edits import Edit
+from paceline.host.failure_edits import DEAD_RANK, PROCESS_SETS
 from paceline.host.launcher_edits import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
+from paceline.host.naming_edits import GRAPH_NAMES, TORCH_NAMES
 from paceline.host.python_edits import KERAS3_EDITS
 
 
@@ -117,6 +119,18 @@ MENDS: tuple[Mend, ...] = (
         ),
     ),
     Mend(
+        "process-set-failures",
+        "With process sets, what goes wrong while they are set up or ended aborts the process (exit 134): sets that "
+        "differ between ranks, ranks that do not exist, a rank that dies.",
+        PROCESS_SETS,
+    ),
+    Mend(
+        "dead-rank",
+        "After a rank died others may wait for Gloo's time limit, 30 s: who failed keeps its connections, and waiting "
+        "for the rest of a message is not interrupted. Errors do not say which rank it was.",
+        DEAD_RANK,
+    ),
+    Mend(
         "joined-devices",
         "The list of devices is sized by the number of requests and indexed by rank: out of bounds after a lower rank "
         "joined.",
@@ -135,16 +149,14 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "automatic-names",
         "PyTorch operations without a name take it from a counter of all operations of this process: after an uneven "
-        "number of named ones (join) an unnamed one waits for ever.",
-        (
-            Edit(_TORCH_OPS, '#include "ready_event.h"', "after", '#include "bridge/mends.h"'),
-            Edit(
-                _TORCH_OPS,
-                'return prefix + ".noname." + std::to_string(handle);',
-                "replace",
-                "return ::horovod::paceline::AutomaticName(prefix);",
-            ),
-        ),
+        "number of named ones (join), or of ones on a process set, an unnamed one waits for ever.",
+        TORCH_NAMES,
+    ),
+    Mend(
+        "graph-names",
+        "In a graph of TensorFlow an unnamed operation on all ranks waits for ever if members of a process set take "
+        "the same tensor on their set as well.",
+        GRAPH_NAMES,
     ),
     Mend(
         "idle-waiting",

@@ -6,26 +6,50 @@ using paceline::core::AutomaticNames;
 
 TEST_CASE("each kind has its own count") {
   AutomaticNames names;
-  CHECK(names.Next("allreduce") == "allreduce.noname.0.0");
-  CHECK(names.Next("allreduce") == "allreduce.noname.0.1");
-  CHECK(names.Next("broadcast") == "broadcast.noname.0.0");
+  CHECK(names.Next("allreduce", 0) == "allreduce.noname.0.0");
+  CHECK(names.Next("allreduce", 0) == "allreduce.noname.0.1");
+  CHECK(names.Next("broadcast", 0) == "broadcast.noname.0.0");
+}
+
+TEST_CASE("each process set has its own counts") {
+  AutomaticNames member, other;
+  member.Next("allreduce", 1);
+  member.Next("allreduce", 1);
+  CHECK(member.Next("allreduce", 0) == other.Next("allreduce", 0));
+  CHECK(member.Next("allreduce", 1) == "allreduce.noname.0.2");
 }
 
 TEST_CASE("a meeting makes uneven counts even, and never gives a name twice") {
   AutomaticNames busy, idle;
   for (int n = 0; n < 5; ++n) {
-    busy.Next("allreduce");
+    busy.Next("allreduce", 0);
   }
-  busy.Meet();
-  idle.Meet();
-  CHECK(busy.Next("allreduce") == idle.Next("allreduce"));
-  CHECK(busy.Next("allreduce") == "allreduce.noname.1.1");
+  busy.Meet(0);
+  idle.Meet(0);
+  CHECK(busy.Next("allreduce", 0) == idle.Next("allreduce", 0));
+  CHECK(busy.Next("allreduce", 0) == "allreduce.noname.1.1");
+}
+
+TEST_CASE("a meeting is one of the ranks of a set: those of others may have missed it") {
+  AutomaticNames member, other;
+  member.Meet(1);
+  CHECK(member.Next("allreduce", 0) == other.Next("allreduce", 0));
+}
+
+TEST_CASE("a new set begins at the beginning, though its id was another's") {
+  AutomaticNames veteran, newcomer;
+  veteran.Next("allreduce", 1);
+  veteran.Meet(1);
+  veteran.Next("allreduce", 1);
+  veteran.Begin(1);
+  newcomer.Begin(1);
+  CHECK(veteran.Next("allreduce", 1) == newcomer.Next("allreduce", 1));
 }
 
 TEST_CASE("a new world begins at the beginning, as new processes in it do") {
   AutomaticNames survivor, newcomer;
-  survivor.Next("allreduce");
-  survivor.Meet();
+  survivor.Next("allreduce", 0);
+  survivor.Meet(0);
   survivor.Reset();
-  CHECK(survivor.Next("allreduce") == newcomer.Next("allreduce"));
+  CHECK(survivor.Next("allreduce", 0) == newcomer.Next("allreduce", 0));
 }

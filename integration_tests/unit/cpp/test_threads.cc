@@ -27,7 +27,7 @@ TEST_CASE("threads never draw the same name") {
   for (auto& mine : drawn) {
     threads.emplace_back([&names, &mine] {
       while (mine.size() < kEach) {
-        mine.push_back(names.Next("allreduce"));
+        mine.push_back(names.Next("allreduce", 0));
       }
     });
   }

@@ -6,11 +6,14 @@ its variables in the environment nothing happens here.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
 from horovod.common.exceptions import HorovodInternalError
 
@@ -48,16 +51,50 @@ def before_shutdown(library: ctypes.CDLL) -> None:
 
 
 def init_failed(library: ctypes.CDLL) -> None:
-    """Raise what ended the connection set-up; a later init() starts afresh."""
+    """Raise what ended the initialisation; a later init() starts afresh."""
     library.horovod_paceline_connect_error.restype = ctypes.c_char_p
     reason = (library.horovod_paceline_connect_error() or b"").decode(errors="replace")
+    why = _why_failed(library)
     library.horovod_shutdown()
+    rank = os.environ.get("HOROVOD_RANK", "0")
+    size = os.environ.get("HOROVOD_SIZE", "1")
     if reason:
-        rank = os.environ.get("HOROVOD_RANK", "0")
-        size = os.environ.get("HOROVOD_SIZE", "1")
         raise ConnectError(
             f"Rank {rank} of {size} could not connect to the other ranks: {reason}\n"
             "Check that every rank is alive, that hosts can reach each other on the interface HOROVOD_GLOO_IFACE="
             f"{os.environ.get('HOROVOD_GLOO_IFACE', '(automatic)')}, and that HOROVOD_GLOO_TIMEOUT_SECONDS="
             f"{os.environ.get('HOROVOD_GLOO_TIMEOUT_SECONDS', '30')} is long enough for all ranks to start."
         )
+    if why:
+        raise ConnectError(f"Rank {rank} of {size} could not set up Horovod: {why}")
+
+
+def _why_failed(library: ctypes.CDLL) -> str:
+    library.horovod_paceline_why_failed.restype = ctypes.c_char_p
+    return (library.horovod_paceline_why_failed() or b"").decode(errors="replace")
+
+
+@contextlib.contextmanager
+def explained(library: ctypes.CDLL) -> Iterator[None]:
+    """Raise what ended the world in place of Horovod's own ValueError, if that is why a call was refused."""
+    try:
+        yield
+    except ValueError as error:
+        why = _why_failed(library)
+        if not why:
+            raise
+        raise ConnectError(why) from error
+
+
+def check_process_set(ranks: Sequence[int], size: int) -> None:
+    """Raise ValueError if no process set of a world of `size` ranks can have these, on whichever rank this is."""
+    unknown = sorted({rank for rank in ranks if not 0 <= rank < size})
+    if unknown:
+        raise ValueError(f"Process set {list(ranks)}: expected ranks from 0 to {size - 1}, found {unknown}.")
+    if len(set(ranks)) < len(ranks):
+        raise ValueError(f"Process set {list(ranks)}: expected every rank once, found some more often.")
+
+
+def name_on(process_set: Any, name: str) -> str:
+    """The name of an operation on this process set; others than the global one have names of their own."""
+    return f"{name}_set{process_set.process_set_id}" if process_set.process_set_id else name

@@ -1,0 +1,116 @@
+"""A rank dies: every other one hears of it at once and by name, whatever it is doing, and can go on in a new world.
+
+Mend dead-rank. In Horovod 0.28.1 a rank whose background thread has failed keeps its connections, for the contexts of
+process sets (the global one included) are never marked enabled and Finalize() leaves them alone; and Gloo does not wake
+who waits for the rest of a message that has begun. Survivors waited for Gloo's 30 s, and no error said who had died.
+`python -m integration_tests.kills` measures how soon they hear now.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from integration_tests.kills import EXCHANGES, Heard, kill, kill_in
+
+SIZE = 3
+
+
+def _assert_named(heard: list[Heard], victim: int) -> None:
+    assert len(heard) == SIZE - 1
+    for one in heard:
+        assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
+
+
+@pytest.mark.mend("dead-rank")
+@pytest.mark.parametrize(("exchange", "victim"), list(zip(EXCHANGES, range(SIZE))))
+def test_survivors_of_training_name_the_dead_rank(exchange: str, victim: int) -> None:
+    _assert_named(kill(exchange, victim, moment_s=0.1 * (victim + 1)), victim)
+
+
+def _reduce_large(rank: int, size: int, folder: str) -> tuple[float, str]:
+    """A message is on its way nearly all the time."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    part = torch.ones(8_000_001)
+    hvd.allreduce(part, name="large")
+    (Path(folder) / str(rank)).touch()
+    try:
+        while True:
+            hvd.allreduce(part, name="large")
+    except hvd.HorovodInternalError as error:
+        return time.monotonic(), str(error)
+
+
+@pytest.mark.mend("dead-rank")
+def test_survivors_in_the_middle_of_a_message_hear_of_it() -> None:
+    _assert_named(kill_in(_reduce_large, (), 1, moment_s=0.3, size=SIZE), 1)
+
+
+def _call_later(rank: int, size: int, folder: str) -> tuple[float, str]:
+    """Nobody is waiting when a rank dies; a process that it has forked holds on to its connections."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hvd.allreduce(torch.ones(3), name="later")
+    if rank == 2 and os.fork() == 0:
+        while True:
+            signal.pause()  # ended with its process group
+    (Path(folder) / str(rank)).touch()
+    time.sleep(1.5)
+    try:
+        for _ in range(1000):
+            hvd.allreduce(torch.ones(3))
+    except hvd.HorovodInternalError as error:
+        return time.monotonic(), str(error)
+    raise AssertionError(f"rank {rank} heard of no death")
+
+
+@pytest.mark.mend("dead-rank")
+def test_a_later_call_names_the_rank_whose_children_live_on() -> None:
+    _assert_named(kill_in(_call_later, (), 2, moment_s=0.1, size=SIZE), 2)
+
+
+def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
+    """Elastic training in small: after the error the survivors are a world of their own."""
+    import horovod.torch as hvd
+    import torch
+
+    everybody_but_zero = hvd.ProcessSet([1, 2])
+    hvd.init(process_sets=[everybody_but_zero])
+    hvd.allreduce(torch.ones(3), name="before")
+    (Path(folder) / str(rank)).touch()
+    try:
+        while True:
+            if rank > 0:
+                hvd.allreduce(torch.ones(3), name="set", process_set=everybody_but_zero)
+            hvd.allreduce(torch.ones(3), name="all")
+    except hvd.HorovodInternalError as error:
+        heard_s, text = time.monotonic(), str(error)
+    with pytest.raises(hvd.HorovodInternalError, match="Rank 0 died"):
+        hvd.allreduce(torch.ones(3), process_set=everybody_but_zero)
+    hvd.shutdown()
+    for kind in ("", "LOCAL_"):
+        os.environ[f"HOROVOD_{kind}RANK"] = str(rank - 1)
+        os.environ[f"HOROVOD_{kind}SIZE"] = str(size - 1)
+    alone = hvd.ProcessSet([0])
+    hvd.init(process_sets=[alone])
+    assert hvd.size() == size - 1
+    assert hvd.allreduce(torch.tensor(rank), op=hvd.Sum).item() == 3
+    if rank == 1:
+        assert hvd.allgather(torch.tensor([rank]), process_set=alone).tolist() == [1]
+    hvd.shutdown()
+    return heard_s, text
+
+
+@pytest.mark.mend("dead-rank")
+@pytest.mark.mend("process-set-failures")
+def test_survivors_begin_a_new_world() -> None:
+    _assert_named(kill_in(_go_on, (), 0, moment_s=0.1, size=SIZE), 0)

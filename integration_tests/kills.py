@@ -1,0 +1,149 @@
+"""How soon survivors learn which rank died: ranks that train are killed at random moments.
+
+    python -m integration_tests.kills --kills 10        (three ranks, three exchanges: some minutes)
+
+Every kill (SIGKILL) has a world of its own. A survivor's time runs from the signal to the moment at which its training
+thread has the HorovodInternalError. Exits with 1 if a survivor raised anything else, nothing, or blamed another rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from integration_tests.support.ranks import RankFailed, World
+
+EXCHANGES = ("sync", "pipelined", "majority")
+READY_TIMEOUT_S = 60.0
+HEARD_TIMEOUT_S = 60.0  # Gloo's own limit is 30 s: long enough to see what there is without the mend
+WARM_UP_STEPS = 5
+
+_BLAMED = re.compile(r"Rank (\d+) died")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What one survivor had: seconds after the signal (None: no HorovodInternalError), and the error's text."""
+
+    rank: int
+    seconds: float | None
+    text: str
+
+    def named(self, victim: int) -> bool:
+        """Whether the text names the rank that died, and no other."""
+        return self.seconds is not None and set(_BLAMED.findall(self.text)) == {str(victim)}
+
+
+def train(rank: int, size: int, exchange: str, folder: str) -> tuple[float, str]:
+    """Train until another rank dies: when the error came (CLOCK_MONOTONIC, the same in all processes) and its text."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(384, 384) for _ in range(6)])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1e-4), named_parameters=model.named_parameters(), exchange=exchange
+    )
+    own = random.Random(rank)
+    end_s = time.monotonic() + READY_TIMEOUT_S + HEARD_TIMEOUT_S
+    step = 0
+    try:
+        while time.monotonic() < end_s:
+            optimizer.zero_grad()
+            model(torch.ones(4, 384)).square().mean().backward()
+            optimizer.step()
+            step += 1
+            if step == WARM_UP_STEPS:
+                (Path(folder) / str(rank)).touch()
+            time.sleep(own.random() * 0.01)
+    except hvd.HorovodInternalError as error:
+        return time.monotonic(), str(error)
+    raise TimeoutError(f"rank {rank} trained {step} steps and heard of no death")
+
+
+def kill(exchange: str, victim: int, moment_s: float, size: int = 3) -> list[Heard]:
+    """Kill `victim` after `moment_s` of training; what every survivor heard."""
+    return kill_in(train, (exchange,), victim, moment_s, size)
+
+
+def kill_in(
+    body: Callable[..., tuple[float, str]], args: tuple[Any, ...], victim: int, moment_s: float, size: int
+) -> list[Heard]:
+    """Run body(rank, size, *args, folder), and kill `victim` `moment_s` after every rank has made a file in `folder`.
+
+    The body returns when it had a HorovodInternalError (CLOCK_MONOTONIC) and its text.
+    """
+    with tempfile.TemporaryDirectory(prefix="kills-") as folder:
+        world = World(size, {})
+        try:
+            world.send(body.__module__, body.__qualname__, (*args, folder))
+            limit_s = time.monotonic() + READY_TIMEOUT_S
+            while len(list(Path(folder).iterdir())) < size:
+                early = world.answers(0.01)
+                if early or time.monotonic() > limit_s:
+                    raise RankFailed(f"no kill, for not all ranks have begun\n{world.report(early, READY_TIMEOUT_S)}")
+            time.sleep(moment_s)
+            killed_s = time.monotonic()
+            world.kill(victim)
+            answers = world.answers(HEARD_TIMEOUT_S, grace_s=HEARD_TIMEOUT_S)
+        finally:
+            world.end()
+    heard = []
+    for rank in sorted(set(range(size)) - {victim}):
+        kind, value = answers.get(rank, ("hung", f"nothing within {HEARD_TIMEOUT_S:g} s"))
+        heard.append(Heard(rank, value[0] - killed_s, value[1]) if kind == "ok" else Heard(rank, None, str(value)))
+    return heard
+
+
+def main() -> int:
+    """Kill, and print the table."""
+    parser = argparse.ArgumentParser(description="How soon survivors learn which rank died.")
+    parser.add_argument("--kills", type=int, default=10, help="of each exchange")
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--exchange", choices=EXCHANGES, action="append")
+    arguments = parser.parse_args()
+    console, dice, ok = Console(), random.Random(arguments.seed), True
+    table = Table("exchange", "kills", "survivors", "median s", "longest s", "raised", "named the dead rank")
+    for exchange in arguments.exchange or EXCHANGES:
+        every: list[tuple[int, Heard]] = []
+        for number in range(arguments.kills):
+            victim = number % arguments.ranks  # every rank in turn: rank 0 coordinates
+            for heard in kill(exchange, victim, dice.random(), arguments.ranks):
+                every.append((victim, heard))
+                if not heard.named(victim):
+                    console.print(f"{exchange}: rank {victim} died, rank {heard.rank}: {heard.text}", markup=False)
+        times = [heard.seconds for _, heard in every if heard.seconds is not None]
+        named = sum(heard.named(victim) for victim, heard in every)
+        ok = ok and named == len(every)
+        table.add_row(
+            exchange,
+            str(arguments.kills),
+            str(len(every)),
+            f"{statistics.median(times):.3f}" if times else "-",
+            f"{max(times):.3f}" if times else "-",
+            f"{len(times)} of {len(every)}",
+            f"{named} of {len(every)}",
+        )
+    console.print(table)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    from integration_tests import kills  # the ranks find `train` by the name of its module
+
+    sys.exit(kills.main())
