@@ -28,7 +28,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 PY := $(abspath $(VENV))/bin/python
 STAMPS := $(VENV)/stamps
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(PIP_INSTALL_ARGS)
-PYTEST := $(PY) -m pytest -q --durations 10 $(PYTEST_ARGS)
+PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h)
 HOST := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/host/*.py plugin/host/*.cmake \
@@ -36,13 +36,15 @@ HOST := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/host/*.py
 CPP := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h integration_tests/unit/cpp/*.cc \
                  integration_tests/unit/cpp/*.h)
 
-.PHONY: help demo test unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-cpp lint-tidy clean
+.PHONY: help demo test test-more unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-cpp lint-tidy \
+    cluster-tools clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      set everything up in $(VENV), then train on real data with two ranks (PyTorch and Keras)"
 	@echo "make test      set up what is missing, then run all tests; TESTS='unit ranks' chooses among: unit ranks"
 	@echo "               faults cluster; PYTEST_ARGS='-k NAME' goes to pytest"
+	@echo "make test-more more numbers of ranks and longer runs than make test has, beside it; TESTS and PYTEST_ARGS as there"
 	@echo "make unit      only the tests that need no ranks"
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
@@ -58,13 +60,17 @@ help:
 demo: $(STAMPS)/host
 	$(VENV)/bin/paceline demo $(DEMO_ARGS)
 
-test: $(STAMPS)/host $(STAMPS)/doctest
-ifneq ($(filter cluster,$(TESTS)),)
-	@# Other users cannot make network namespaces; for them these tests skip themselves and say so.
-	@[ "$$(id -u)" != 0 ] || .ci/check-tools cluster || \
-	    { echo "Or leave those tests out: make test TESTS='$(filter-out cluster,$(TESTS))'" >&2; exit 1; }
-endif
+test: cluster-tools $(STAMPS)/host $(STAMPS)/doctest
 	$(PYTEST) $(TESTS:%=integration_tests/%)
+
+test-more: cluster-tools $(STAMPS)/host $(STAMPS)/doctest
+	$(PYTEST) --more -m more $(TESTS:%=integration_tests/%)
+
+# Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
+cluster-tools:
+ifneq ($(filter cluster,$(TESTS)),)
+	@.ci/bring-tools cluster || echo "Without them, the tests in integration_tests/cluster will be skipped." >&2
+endif
 
 unit: $(STAMPS)/host $(STAMPS)/doctest
 	$(PYTEST) integration_tests/unit
@@ -123,7 +129,7 @@ clean:
 # --- set-up, step by step ------------------------------------------------------------------------------------------
 
 $(STAMPS)/venv:
-	@.ci/check-tools build
+	@.ci/bring-tools build
 	@echo "Making the environment $(VENV) with $$($(PYTHON) -V)."
 	@$(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STAMPS)

@@ -8,25 +8,34 @@ import pytest
 
 from integration_tests.support.ranks import end_kept_worlds
 
+# Marks of tests that run only if the option of that name asks for them, and what they mark.
+ON_REQUEST = {
+    "soak": "takes many minutes, looks for rare failures; runs under `make soak`",
+    "more": "another number of ranks or a longer run of what `make test` has; runs under `make test-more`",
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--mend NAME`: only the regression tests of that mend; `--soak`: also the tests that take long."""
+    """`--mend NAME`: only the regression tests of that mend; `--soak`, `--more`: also the tests with that mark."""
     parser.addoption("--mend", default=None, help="run only the regression tests of this mend of Horovod")
-    parser.addoption("--soak", action="store_true", help="run the tests that take long, too")
+    for name, meaning in ON_REQUEST.items():
+        parser.addoption(f"--{name}", action="store_true", help=f"run these tests, too: {meaning}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
     config.addinivalue_line("markers", "mend(name): regression test of this mend (plugin/host/mends.py)")
-    config.addinivalue_line("markers", "soak: takes long; runs under `make soak`")
+    for name, meaning in ON_REQUEST.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what was not asked for; tests of one module that can use the same ranks follow each other."""
-    mend, soak = config.getoption("--mend"), config.getoption("--soak")
+    mend = config.getoption("--mend")
+    not_asked_for = [name for name in ON_REQUEST if not config.getoption(f"--{name}")]
 
     def wanted(item: pytest.Item) -> bool:
-        if item.get_closest_marker("soak") and not soak:
+        if any(item.get_closest_marker(name) for name in not_asked_for):
             return False
         marker = item.get_closest_marker("mend")
         return mend is None or (marker is not None and mend in marker.args)

@@ -63,3 +63,15 @@ def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypa
     assert "apt-get install" in caught.value.remedy
     assert "iproute2" in caught.value.remedy
     assert "openssh-server" in caught.value.remedy
+
+
+def test_root_without_the_right_to_make_namespaces_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root of an ordinary container."""
+    for program in tools.PACKAGES:
+        (tmp_path / program).write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2; exit 1\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(UserError, match="Operation not permitted") as caught:
+        tools.check()
+    assert "privileges" in caught.value.remedy

@@ -45,7 +45,7 @@ def path_of(program: str) -> str:
 
 
 def check() -> None:
-    """Raise UserError unless we are root and every program is there."""
+    """Raise UserError unless we are root, every program is there and we may make namespaces."""
     if os.geteuid() != 0:
         raise UserError(
             f"The emulated cluster needs root (network namespaces); this process runs as user {os.geteuid()}.",
@@ -58,6 +58,14 @@ def check() -> None:
             f"The emulated cluster needs programs that are missing: {', '.join(missing)}.",
             f"Install the Debian packages {', '.join(packages)}: apt-get install {' '.join(packages)}",
         )
+    try:
+        call("unshare", "--net", "--mount", "--uts", "true")
+    except ClusterError as error:
+        # Root of a container is not always the machine's root.
+        raise UserError(
+            f"This process is root, but may not make network namespaces: {error.output or error.problem}",
+            error.remedy,
+        ) from None
 
 
 def call(program: str, *arguments: str, prefix: Sequence[str] = ()) -> str:
