@@ -138,9 +138,10 @@ class Host:
         """`argv` as a command that enters this host and starts in the folder `cwd`."""
         if self._holder.poll() is not None:
             raise ClusterError(f"{self.name} is gone: the process that held it was killed.", "Make a new cluster.")
-        held = f"/proc/{self._holder.pid}/ns"
-        enter = [*self._enter_network[:-1], f"--mount={held}/mnt", f"--uts={held}/uts", "--"]
-        # Entering a mount namespace moves to its root, hence the change of folder inside.
+        held = f"/proc/{self._holder.pid}"
+        # Entering a mount namespace moves to its root, which in a chroot is not ours.
+        place = [f"--root={held}/root", f"--wd={held}/root"]
+        enter = [*self._enter_network[:-1], f"--mount={held}/ns/mnt", f"--uts={held}/ns/uts", *place, "--"]
         return [*enter, "sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", cwd, *argv]
 
     def popen(

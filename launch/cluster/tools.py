@@ -63,8 +63,9 @@ def check() -> None:
     except ClusterError as error:
         # Root of a container is not always the machine's root.
         raise UserError(
-            f"This process is root, but may not make network namespaces: {error.output or error.problem}",
-            error.remedy,
+            f"This process is root, but cannot make network and mount namespaces: {error.output or error.problem}",
+            "In a container, the cluster needs all privileges (docker run --privileged). In a chroot, its folder must "
+            "be a mount point (mount --bind FOLDER FOLDER).",
         ) from None
 
 
