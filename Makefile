@@ -69,7 +69,7 @@ test-more: cluster-tools $(STAMPS)/host $(STAMPS)/doctest
 # Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
 cluster-tools:
 ifneq ($(filter cluster,$(TESTS)),)
-	@.ci/bring-tools cluster || echo "Without them, the tests in integration_tests/cluster will be skipped." >&2
+	@.ci/bring-tools cluster || echo "The tests in integration_tests/cluster will be skipped: they need these tools and root." >&2
 endif
 
 unit: $(STAMPS)/host $(STAMPS)/doctest

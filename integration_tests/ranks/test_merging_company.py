@@ -143,7 +143,7 @@ def _matching(known: list[str], label: str, at: int) -> str:
     return found[at]
 
 
-@ranks(3)
+@ranks(3, more=(5,))
 def test_types_operations_and_factors_that_cannot_share_a_message(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -179,7 +179,7 @@ def test_types_operations_and_factors_that_cannot_share_a_message(rank: int, siz
     hand.end()
 
 
-@ranks(3)
+@ranks(3, more=(5,))
 def test_other_collectives_in_between(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch

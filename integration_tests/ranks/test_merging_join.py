@@ -90,7 +90,7 @@ def test_ranks_that_finish_at_different_steps(library: str) -> None:
     run_ranks(_join, 3, library, timeout_s=90)
 
 
-@ranks(3)
+@ranks(3, more=(5,))
 def test_driver_goes_on_after_a_join(rank: int, size: int) -> None:
     import horovod.torch as hvd
 

@@ -14,7 +14,7 @@ MOST_STRIKES = 3  # core/gate.h
 PATIENCE_S = 0.2
 
 
-@ranks(3)
+@ranks(3, more=(5, 7))
 def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -44,7 +44,7 @@ def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int
     hand.end()
 
 
-@ranks(3)
+@ranks(3, more=(5, 7))
 def test_tensor_that_is_missing_in_some_steps_on_all_ranks(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch

@@ -12,8 +12,13 @@ import pytest
 from integration_tests.support.merging import ByHand
 from integration_tests.support.ranks import run_ranks
 
-# `make soak` makes the long run, which takes minutes.
-LENGTHS = [200, pytest.param(2000, marks=pytest.mark.soak)]
+# Ranks and steps; `make soak` makes the long run, which takes minutes.
+RUNS = [
+    (4, 200),
+    pytest.param(3, 600, marks=pytest.mark.more),
+    pytest.param(5, 400, marks=pytest.mark.more),
+    pytest.param(4, 2000, marks=pytest.mark.soak),
+]
 PLAN_STEPS = 20
 TENSORS = 11
 
@@ -111,7 +116,7 @@ def _tensorflow(rank: int, size: int, steps: int) -> None:
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("steps", LENGTHS)
+@pytest.mark.parametrize(("size", "steps"), RUNS)
 @pytest.mark.parametrize("body", [_torch, _tensorflow], ids=["torch", "tensorflow"])
-def test_sums_are_exact_whatever_the_plan(body: Any, steps: int) -> None:
-    run_ranks(body, 4, steps, timeout_s=900)
+def test_sums_are_exact_whatever_the_plan(body: Any, size: int, steps: int) -> None:
+    run_ranks(body, size, steps, timeout_s=900)

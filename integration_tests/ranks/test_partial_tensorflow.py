@@ -49,13 +49,17 @@ def test_everything_contributed_arrives_once(size: int, compiled: bool) -> None:
         assert all(one == results[0] for one in results)
 
 
-@pytest.mark.soak
+# Size and rounds.
+LONG = [pytest.param(4, 200, marks=pytest.mark.more)]
+LONG += [pytest.param(size, 2000, marks=pytest.mark.soak) for size in (2, 3, 4, 7, 8)]
+
+
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
+@pytest.mark.parametrize(("size", "rounds"), LONG)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-def test_everything_contributed_arrives_once_in_two_thousand_rounds(size: int, compiled: bool) -> None:
+def test_everything_contributed_arrives_once_in_many_rounds(size: int, rounds: int, compiled: bool) -> None:
     for label, choices in CHOICES.items():
-        run_ranks(_conserve, size, f"long.{label}", 2000, choices, 0.3, compiled, env=TENSORFLOW, timeout_s=600)
+        run_ranks(_conserve, size, f"long.{label}", rounds, choices, 0.3, compiled, env=TENSORFLOW, timeout_s=600)
 
 
 @ranks(2, 3, env=TENSORFLOW, timeout_s=90)

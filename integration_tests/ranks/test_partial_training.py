@@ -67,7 +67,7 @@ def test_replicas_are_equal_after_a_flush(exchange: str) -> None:
         assert "in time" in str(stats)
 
 
-@ranks(3, timeout_s=60)
+@ranks(3, more=(5,), timeout_s=60)
 def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int) -> None:
     import torch
 

@@ -44,7 +44,7 @@ def test_step_and_zero_grad_after_every_pass(rank: int, size: int) -> None:
     assert_replicas_equal(ours, "accumulation.counted")
 
 
-@ranks(2)
+@ranks(2, more=(3, 5))
 def test_gradients_of_the_passes_are_added_up(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
@@ -135,7 +135,7 @@ def test_an_accumulation_can_be_ended_early_and_dropped(rank: int, size: int) ->
     assert_replicas_equal(model, "accumulation.early")
 
 
-@ranks(2)
+@ranks(2, more=(3, 5))
 def test_a_rank_without_gradients_in_some_passes_stays_in_step(rank: int, size: int) -> None:
     model = net()
     optimizer = _optimizer(model, 2)

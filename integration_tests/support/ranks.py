@@ -6,11 +6,11 @@
         hvd.init()
         assert hvd.allreduce(torch.tensor([rank]), op=hvd.Sum).item() == size * (size - 1) / 2
 
-pytest sees one case per number of ranks. The body runs in real processes that talk to each other over loopback, as
-`horovodrun` would start them. Processes are kept and used again by the next test that asks for the same world (number
-of ranks, environment), because importing a framework costs seconds; a world in which a body failed, or that a test
-asked to have for itself (`fresh=True`), is ended. A body that does not finish in `timeout_s` is a failure that shows
-where every rank stands.
+pytest sees one case per number of ranks; `@ranks(2, 3, more=(5, 7))` adds those that `make test-more` runs. The body
+runs in real processes that talk to each other over loopback, as `horovodrun` would start them. Processes are kept and
+used again by the next test that asks for the same world (number of ranks, environment), because importing a framework
+costs seconds; a world in which a body failed, or that a test asked to have for itself (`fresh=True`), is ended. A body
+that does not finish in `timeout_s` is a failure that shows where every rank stands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -223,14 +223,24 @@ def run_ranks(
 
 
 def ranks(
-    *sizes: int, env: Mapping[str, str] | None = None, timeout_s: float = 60.0, fresh: bool = False
+    *sizes: int,
+    more: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 60.0,
+    fresh: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a test body that one rank runs, called as body(rank, size), into one pytest case per number of ranks."""
+    """Make a test body that one rank runs, called as body(rank, size), into one pytest case per number of ranks.
+
+    `more`: numbers of ranks that run under `make test-more`, with three times the time.
+    """
+    cases = [pytest.param(size, id=f"{size}ranks") for size in sizes]
+    marks = (pytest.mark.more, pytest.mark.timeout(START_TIMEOUT_S + 3 * timeout_s))
+    cases += [pytest.param(size, id=f"{size}ranks", marks=marks) for size in more]
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
-        @pytest.mark.parametrize("size", sizes, ids=[f"{size}ranks" for size in sizes])
+        @pytest.mark.parametrize("size", cases)
         def case(size: int) -> None:
-            run_ranks(case, size, env=env, timeout_s=timeout_s, fresh=fresh)
+            run_ranks(case, size, env=env, timeout_s=timeout_s * (3 if size in more else 1), fresh=fresh)
 
         functools.update_wrapper(case, body)
         del vars(case)["__wrapped__"]  # pytest would read the body's signature through it

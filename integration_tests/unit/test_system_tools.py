@@ -20,7 +20,7 @@ from paceline.launch.cluster import tools
 BASICS = ("sh", "make", "dirname", "sed", "mktemp", "rm", "mkdir", "chmod", "tail", "grep", "touch")
 PACKAGES = set(tools.PACKAGES.values())
 NO_SERVICE = Path("etc/ssh/sshd_not_to_be_run")
-SKIPPED = "the tests in integration_tests/cluster will be skipped"
+SKIPPED = "tests in integration_tests/cluster will be skipped"
 
 
 class Machine:

@@ -34,16 +34,6 @@ CORE_IN_HOST = (
     "waiting",
     "watch_socket",
 )
-    "pipeline",
-    "recorder",
-    "round_state",
-    "votes",
-<<<<<<< HEAD
-    "waiting",
-=======
-    "watch_socket",
->>>>>>> e9994c0 (A dead rank is named to all others at once; process sets fail with exceptions; unnamed operations count per set)
-)
 
 LEAVABLE = ("hooks", *(mend.name for mend in MENDS))
 
