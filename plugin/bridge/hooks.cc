@@ -1,6 +1,5 @@
 #include "bridge/hooks.h"
 
-
 #include "bridge/ready.h"
 #include "bridge/runtime.h"
 #include "horovod/common/operations.h"

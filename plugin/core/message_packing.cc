@@ -31,6 +31,7 @@ std::vector<std::vector<size_t>> PackMessages(const std::vector<PackedTensor>& t
     message->tensors.push_back(n);
   }
   std::vector<std::vector<size_t>> packed;
+  packed.reserve(messages.size());
   for (auto& message : messages) {
     packed.push_back(std::move(message.tensors));
   }

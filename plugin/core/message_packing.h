@@ -11,7 +11,7 @@ namespace paceline::core {
 
 // Elements are counted by int where Horovod hands a message to Gloo or MPI. What is left over is for GPU operations,
 // which round their number up.
-inline constexpr int64_t kMostElements = (int64_t{1} << 31) - (int64_t{1} << 20);
+inline constexpr int64_t kMostElements = 2'147'483'648 - 1'048'576;
 
 struct PackedTensor {
   int64_t bytes = 0;  // that it takes in the buffer of a message

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <random>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "core/watch_socket.h"
@@ -77,7 +78,8 @@ WatchAddress PeerWatch::Listen(const sockaddr_storage& interface) {
   auto* raw = reinterpret_cast<sockaddr*>(&address.socket);
   socklen_t size = AddressSize(address.socket);
   if (bind(listener_, raw, size) != 0 || listen(listener_, size_) != 0 || getsockname(listener_, raw, &size) != 0) {
-    throw std::runtime_error(std::string("cannot listen for the other ranks: ") + std::strerror(errno));
+    throw std::runtime_error(std::string("cannot listen for the other ranks: ") +
+                             std::system_category().message(errno));
   }
   std::random_device random;
   address.secret = (static_cast<uint64_t>(random()) << 32U) | random();
@@ -143,7 +145,7 @@ void PeerWatch::Join(const WatchAddress& address, WatchTime until) {
   } while (result != 0 && (errno == EINTR || errno == EINPROGRESS || errno == EALREADY) &&
            std::chrono::steady_clock::now() < until);
   if (result != 0 && errno != EISCONN) {
-    throw std::runtime_error(std::string("cannot connect to rank 0: ") + std::strerror(errno));
+    throw std::runtime_error(std::string("cannot connect to rank 0: ") + std::system_category().message(errno));
   }
   const Hello hello{address.secret, rank_};
   Send(zero.fd, WatchWord::kHello, std::string(reinterpret_cast<const char*>(&hello), sizeof(hello)) + Self());

@@ -14,16 +14,17 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 
 namespace paceline::core {
 
 namespace {
 
-constexpr uint32_t kLongest = 1U << 16;  // bytes of a message's text
+constexpr uint32_t kLongest = 65536;  // bytes of a message's text
 
 struct Header {
-  WatchWord word;
-  uint32_t length;
+  WatchWord word = WatchWord::kNone;
+  uint32_t length = 0;
 };
 
 // Never destroyed: processes fork at any time.
@@ -58,7 +59,7 @@ void Set(int fd, int level, int option, int value) { setsockopt(fd, level, optio
 
 int KeepFromChildren(int fd, const std::string& what) {
   if (fd < 0) {
-    throw std::runtime_error(what + ": " + std::strerror(errno));
+    throw std::runtime_error(what + ": " + std::system_category().message(errno));
   }
   CloseInChildren();
   fcntl(fd, F_SETFD, FD_CLOEXEC);

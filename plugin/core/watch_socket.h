@@ -13,10 +13,10 @@ namespace paceline::core {
 
 using WatchTime = std::chrono::steady_clock::time_point;
 
-enum class WatchWord : uint32_t { kHello = 1, kWelcome, kGoodbye, kFailed, kNews };
+enum class WatchWord : uint32_t { kNone, kHello, kWelcome, kGoodbye, kFailed, kNews };
 
 struct WatchMessage {
-  WatchWord word;
+  WatchWord word = WatchWord::kNone;  // never sent
   std::string text;
 };
 
