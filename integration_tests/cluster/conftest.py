@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +11,15 @@ from paceline.errors import UserError
 from paceline.launch.cluster import Cluster, tools
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _can_make_clusters() -> None:
-    try:
-        tools.check()
-    except UserError as error:
-        pytest.skip(str(error))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of this folder where no cluster can be made."""
+    here = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    if here:
+        try:
+            tools.check()
+        except UserError as error:
+            for item in here:
+                item.add_marker(pytest.mark.skip(reason=f"{error.problem} {error.remedy}"))
 
 
 @pytest.fixture(scope="module")

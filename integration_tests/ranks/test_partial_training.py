@@ -79,7 +79,7 @@ def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int) -> None:
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([weight], lr=1.0), [("unequal", weight)], op=hvd.Sum, exchange=exchange
     )
-    batches = [4, 9, 6]
+    batches = [4, 9, 6, 2, 7]
     for step in range(batches[rank]):
         optimizer.zero_grad()
         (weight * _slope(rank, step, 0)).sum().backward()
