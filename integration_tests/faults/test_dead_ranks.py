@@ -110,7 +110,6 @@ def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
     return heard_s, text
 
 
-@pytest.mark.mend("dead-rank")
-@pytest.mark.mend("process-set-failures")
+@pytest.mark.mend("dead-rank", "process-set-failures")
 def test_survivors_begin_a_new_world() -> None:
     _assert_named(kill_in(_go_on, (), 0, moment_s=0.1, size=SIZE), 0)

@@ -15,6 +15,8 @@
 #include "gloo/broadcast.h"
 #include "gloo/common/error.h"
 #include "gloo/common/logging.h"
+#include "gloo/transport/context.h"
+#include "gloo/transport/device.h"
 #include "gloo/transport/tcp/address.h"
 #include "horovod/common/logging.h"
 
@@ -129,8 +131,10 @@ void Watch(const std::shared_ptr<gloo::Context>& context) {
   });
   WatchAddress address;
   if (context->rank == 0) {
-    // On the interface over which Gloo has reached the others.
-    const auto& own = dynamic_cast<const gloo::transport::tcp::Address&>(context->getPair(1)->address());
+    // On the interface that Gloo uses: where a pair of its own would wait to be connected.
+    const auto probe = context->getDevice()->createContext(0, 2);
+    probe->setTimeout(context->getTimeout());
+    const auto& own = dynamic_cast<const gloo::transport::tcp::Address&>(probe->createPair(1)->address());
     address = watch->Listen(own.getSockaddr());
   }
   gloo::BroadcastOptions options(context);
