@@ -14,7 +14,7 @@ import paceline.bridge
 import paceline.core
 
 _FOLDERS = [Path(str(package.__file__)).parent for package in (paceline.bridge, paceline.core)]
-_STATIC = re.compile(r"^\s*static\s+(?!constexpr|inline\s+constexpr|assert)[^(]*[=;{]")
+_STATIC = re.compile(r"^\s*static\s+(?!constexpr|inline\s+constexpr|assert|std::once_flag)[^(]*[=;{]")
 _KEPT = re.compile(r"^\s*static\s+(const\s+)?[\w:<>]+\s*\*\s*(const\s+)?\w+\s*=\s*new\b")
 _IN_NAMESPACE = re.compile(r"^(?:inline\s+)?(?:const\s+)?std::(?!mutex\b|atomic\b)[\w:<>, *]+\s\w+\s*(?:[={;]|\(\")")
 
