@@ -106,6 +106,7 @@ def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
     assert hvd.allreduce(torch.tensor(rank), op=hvd.Sum).item() == 3
     if rank == 1:
         assert hvd.allgather(torch.tensor([rank]), process_set=alone).tolist() == [1]
+    hvd.barrier()  # or one would shut down what the other still uses
     hvd.shutdown()
     return heard_s, text
 

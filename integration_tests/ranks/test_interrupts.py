@@ -106,6 +106,6 @@ def test_interrupts_at_any_moment(tmp_path: Path) -> None:
         time.sleep(generator.uniform(0.3, 2.5))
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=40)
-        # -2: Python had not come to our first line.
-        assert process.returncode in (130, -signal.SIGINT), f"round {count}: {said}"
+        # Before our first line Python ends in its own ways; it has started nothing then.
+        assert process.returncode == 130 or not ranks_started(mark), f"round {count}: {said}"
         wait_gone(ranks_started(mark))
