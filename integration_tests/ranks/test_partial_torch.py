@@ -39,9 +39,12 @@ def test_everything_contributed_arrives_once(size: int, label: str) -> None:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "rounds", [pytest.param(400, marks=pytest.mark.more), pytest.param(2000, marks=pytest.mark.soak)]
+    ("size", "rounds"),
+    [
+        *(pytest.param(size, 200, marks=pytest.mark.more) for size in (5, 7)),
+        *(pytest.param(size, 2000, marks=pytest.mark.soak) for size in (2, 3, 4, 7, 8)),
+    ],
 )
-@pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
 def test_everything_contributed_arrives_once_in_many_rounds(size: int, rounds: int) -> None:
     for label in CHOICES:
         run_ranks(_conserve, size, f"long.{label}", rounds, CHOICES[label], 0.3, timeout_s=600)
