@@ -45,7 +45,7 @@ def test_unused_parameters_count_as_zeros(rank: int, size: int) -> None:
     assert [p[0].item() for p in model.parameters()] == [-1.0, -6.0, -5.0, 0.0]
 
 
-@ranks(2, more=(3, 5))
+@ranks(2)
 def test_unused_parameters_of_groups(rank: int, size: int) -> None:
     model = _Branches("a", "b", "c", "d")
     optimizer = _wrapped(model, groups=[[model.c, model.a], [model.b, model.d]])
