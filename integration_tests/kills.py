@@ -99,12 +99,13 @@ def kill_in(
             time.sleep(moment_s)
             killed_s = time.monotonic()
             world.kill(victim)
-            answers = world.answers(HEARD_TIMEOUT_S, grace_s=HEARD_TIMEOUT_S)
+            answers = world.answers(HEARD_TIMEOUT_S, grace_s=HEARD_TIMEOUT_S, without=[victim])
+            hung = "" if len(answers) == size - 1 else world.report({victim: ("ok", None), **answers}, HEARD_TIMEOUT_S)
         finally:
             world.end()
     heard = []
     for rank in sorted(set(range(size)) - {victim}):
-        kind, value = answers.get(rank, ("hung", f"nothing within {HEARD_TIMEOUT_S:g} s"))
+        kind, value = answers.get(rank, ("hung", hung))
         heard.append(Heard(rank, value[0] - killed_s, value[1]) if kind == "ok" else Heard(rank, None, str(value)))
     return heard
 

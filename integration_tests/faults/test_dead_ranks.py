@@ -78,6 +78,36 @@ def test_a_later_call_names_the_rank_whose_children_live_on() -> None:
     _assert_named(kill_in(_call_later, (), 2, moment_s=0.1, size=SIZE), 2)
 
 
+def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
+    """Horovod lets go of many tensors, the last to hold them, while new operations are handed in.
+
+    To free a tensor takes the interpreter's lock, and who hands in an operation holds it.
+    """
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hvd.allreduce(torch.ones(3), name="before")
+    (Path(folder) / str(rank)).touch()
+    while True:
+        handles = [hvd.allreduce_async(torch.ones(3), name=f"{number}") for number in range(500)]
+        errors = []
+        for handle in handles:
+            try:
+                hvd.synchronize(handle)
+            except hvd.HorovodInternalError as error:
+                errors.append((time.monotonic(), str(error)))
+                with pytest.raises(hvd.HorovodInternalError):
+                    hvd.allreduce(torch.ones(3), name="after")
+        if errors:
+            return errors[0]
+
+
+@pytest.mark.mend("dead-rank")
+def test_survivors_that_hand_in_operations_meanwhile() -> None:
+    _assert_named(kill_in(_hand_in_after, (), 1, moment_s=0.2, size=SIZE), 1)
+
+
 def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
     """Elastic training in small: after the error the survivors are a world of their own."""
     import horovod.torch as hvd

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -114,15 +114,16 @@ class World:
         for rank, connection in self._connections.items():
             connection.send((module, body, (rank, self.size, *args)))
 
-    def answers(self, timeout_s: float, grace_s: float = 5) -> dict[int, tuple[str, Any]]:
+    def answers(self, timeout_s: float, grace_s: float = 5, without: Container[int] = ()) -> dict[int, tuple[str, Any]]:
         """What the ranks that answered in time did: "ok" and a result, "raised" and a traceback, "died" and a status.
 
-        Once a rank has failed, the others have `grace_s` to answer.
+        Once a rank has failed, the others have `grace_s` to answer. Those in `without` are not waited for.
         """
         answers: dict[int, tuple[str, Any]] = {}
+        waited = [(rank, connection) for rank, connection in self._connections.items() if rank not in without]
         deadline = time.monotonic() + timeout_s
-        while len(answers) < self.size and time.monotonic() < deadline:
-            for rank, connection in self._connections.items():
+        while len(answers) < len(waited) and time.monotonic() < deadline:
+            for rank, connection in waited:
                 if rank in answers:
                     continue
                 try:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paceline.fusion import CostModel, Gradient, driver, plan_file
-from paceline.fusion.bridge import Bridge, Call, Measurement, Own, PlanState, Status, Tensor
+from paceline.fusion.bridge import Bridge, Call, Measurement, PlanState, Status, Tensor
 from paceline.fusion.driver import EXPECTED, Driver, Limits, State
 from paceline.fusion.policies import resolve
 
@@ -35,7 +35,7 @@ STATUS = Status(
 def measured(start_up_s: float = 5e-3, steps: int = 24, **changes: Any) -> Measurement:
     """A message takes `start_up_s`, one millisecond of which is its coordination, and 10 ns per byte."""
     samples = [(float(size), start_up_s - 1e-3 + 1e-8 * size) for size in (4096, 32768, 150_000)]
-    found = Measurement(0, TENSORS, READY_S, 30e-3, 1e-3, samples, Own(steps, 0.0, 0.0, 0.0))
+    found = Measurement(0, TENSORS, READY_S, 30e-3, 1e-3, samples, steps)
     return replace(found, **changes)
 
 
@@ -185,7 +185,11 @@ def test_sweep_grows_up_to_all_gradients_or_the_threshold(
     assert run.bridge.asked == [(0, Call.SWEEP, sizes)]
 
 
-@pytest.mark.parametrize("answer", ["the ranks could not measure together", measured(steps=1)], ids=["failed", "early"])
+@pytest.mark.parametrize(
+    "answer",
+    ["the ranks could not measure together", measured(steps=1), measured(steps=0, ready_s=[None] * len(TENSORS))],
+    ids=["failed", "early", "another rank counts anew"],
+)
 def test_measurement_that_cannot_be_used_is_repeated(answer: Measurement | str) -> None:
     run = Run().to(State.MEASURING)
     run.bridge.answer = answer

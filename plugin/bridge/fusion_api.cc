@@ -88,7 +88,6 @@ void Take(const Merger& merger, What what, Taken& taken) {
       AppendTensors(taken, answer.tensors);
       AppendBytes(values, answer.sweeps);
       AppendBytes(values, answer.messages);
-      AppendOwn(values, answer.own);
       break;
     }
     case What::kOwn:

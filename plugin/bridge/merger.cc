@@ -192,7 +192,8 @@ void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& 
 std::vector<double> Merger::OwnMeasurement(int64_t elements) const {
   const auto own = monitor_.Measure();
   const auto tensors = elements - kMeasureHeader - kSweeps - static_cast<int64_t>(::paceline::core::Monitor::kMessages);
-  std::vector<double> values = {1, std::max(own.step_s - own.exposed_s, 0.0), Inverse(own.coordination_s)};
+  const double steps = own.steps > 0 ? 1 / static_cast<double>(own.steps) : kIrregular;
+  std::vector<double> values = {steps, std::max(own.step_s - own.exposed_s, 0.0), Inverse(own.coordination_s)};
   for (int64_t n = 0; n < tensors; ++n) {
     const double ready_s = n < static_cast<int64_t>(own.ready_s.size()) ? own.ready_s[n] : -1;
     values.push_back(ready_s < 0 ? kIrregular : ready_s);
@@ -302,7 +303,6 @@ void Merger::Answered(const Call& call, const common::Response& response,
     answer.tensors = monitor_.tensors();
     answer.sweeps = sweeps_;
     answer.messages = monitor_.messages();
-    answer.own = monitor_.Measure();
   }
   if (answer.error.empty() && call.kind == CallKind::kSettings) {
     Agree(answer.values);

@@ -34,7 +34,6 @@ struct Answer {
   // For kMeasure: what the values are about, as this rank knew it at that moment.
   std::vector<::paceline::core::ReducedTensor> tensors;
   std::vector<::paceline::core::Message> sweeps, messages;
-  ::paceline::core::Measured own;
 };
 
 // What ranks have said about the policy they want, by rank in the process set; 0: has not been heard.
@@ -47,7 +46,7 @@ struct Agreement {
 // One per process set that this rank is in. Methods without a note are called by the background thread.
 class Merger {
  public:
-  // Layout of a measurement: 1 if heard; the step without what merging can hide, in seconds; 1 / coordination round;
+  // Layout of a measurement: 1 / complete steps in memory (kIrregular: none); the step without what merging can hide, in seconds; 1 / coordination round;
   // readiness of every tensor (kIrregular: not in every step); 1 / duration of the sweeps, then of the messages.
   static constexpr int64_t kMeasureHeader = 3;
   static constexpr int64_t kSweeps = 64;

@@ -229,9 +229,11 @@ common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request
   if (!status.ok()) {  // only for a first call: later the name is known to be partial
     std::lock_guard<std::mutex> lock(mutex_);
     queued_ = false;
-    failed_ = common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
-                                              ": the same name is in use by an allreduce that is not partial. Give "
-                                              "them different names.");
+    const bool taken = status.type() == common::StatusType::INVALID_ARGUMENT;  // otherwise the world has ended
+    failed_ = !taken ? status
+                     : common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
+                                                       ": the same name is in use by an allreduce that is not partial. "
+                                                       "Give them different names.");
     waiting_ = {};
     state_.Fail();
     return failed_;

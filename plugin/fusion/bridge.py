@@ -78,7 +78,8 @@ class Measurement:
 
     `compute_s` is the part of a step that no merging can hide (maximum over ranks). `ready_s`, per tensor, is counted
     from the step's first tensor (maximum over ranks); None where the tensor is missing in some steps. `samples` are
-    (bytes, seconds) of messages, each the minimum over ranks: the rank that came last did not wait for others.
+    (bytes, seconds) of messages, each the minimum over ranks: the rank that came last did not wait for others. The
+    medians are over at least `steps` steps of every rank; a rank that has just begun to count anew has none.
     """
 
     number: int
@@ -87,7 +88,7 @@ class Measurement:
     compute_s: float
     coordination_s: float
     samples: list[tuple[float, float]]
-    own: Own
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,6 @@ class Bridge:
         combined = _vector(values)
         tensors = _tensors(values, names)
         sweeps, messages = _vector(values), _vector(values)
-        own = _own(values)
         # A tensor that came after the question was put has no place in the answer.
         places = len(combined) - _MEASURE_HEADER - _MOST_SWEEPS - _MOST_MESSAGES
         ready = combined[_MEASURE_HEADER : _MEASURE_HEADER + places]
@@ -186,7 +186,7 @@ class Bridge:
             combined[1],
             1 / combined[2] if combined[2] else 0.0,
             [(size_bytes, 1 / rate) for size_bytes, rate in sampled if rate > 0],
-            own,
+            round(1 / combined[0]) if combined[0] else 0,  # all ranks have joined
         )
 
     def _take(self, process_set: int, what: _What) -> tuple[list[float], list[str]] | None:

@@ -167,7 +167,7 @@ class Driver:
         measured = self._bridge.measurement(self._set, self._until)
         if measured is None:
             return
-        if isinstance(measured, str) or measured.own.steps < 2:
+        if isinstance(measured, str) or measured.steps < 2:
             self._go(State.SWEEPING, status.steps + self._limits.warmup_steps)
             return
         try:
@@ -218,7 +218,7 @@ class Driver:
         if measured is None:
             return
         self._go(State.ACTIVE, status.steps + self._limits.watch_steps)
-        if isinstance(measured, str) or measured.own.steps < 2 or self._plan is None:
+        if isinstance(measured, str) or measured.steps < 2 or self._plan is None:
             return
         try:
             model = costs.fit(measured.samples)

@@ -36,6 +36,7 @@ _ADDS = (
     "Status TensorQueue::AddToTensorQueue(TensorTableEntry& e, Request& message) {",
     "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
 )
+_ANSWER_ALL = "void TensorQueue::FinalizeTensorQueue(const Status& status) {"
 
 DEAD_RANK: tuple[Edit, ...] = (
     # Gloo: whoever waits at a pair hears that it has ended; those in the middle of a message, too.
@@ -122,12 +123,46 @@ DEAD_RANK: tuple[Edit, ...] = (
         )
         for one in _ADDS
     ),
+    # Tensors are let go without a lock: that of PyTorch may want the interpreter's lock, whose holder, handing in an
+    # operation, may want ours.
     Edit(
         _TENSOR_QUEUE + ".cc",
         "std::lock_guard<std::mutex> guard(mutex_);",
-        "after",
-        "closed_ = true;",
-        within="void TensorQueue::FinalizeTensorQueue(const Status& status) {",
+        "replace",
+        "decltype(tensor_table_) last;\n"
+        "{\n"
+        "  std::lock_guard<std::mutex> guard(mutex_);\n"
+        "  closed_ = true;\n"
+        "  last.swap(tensor_table_);\n"
+        "}",
+        within=_ANSWER_ALL,
+    ),
+    Edit(_TENSOR_QUEUE + ".cc", "for (auto& e : tensor_table_) {", "replace", "for (auto& e : last) {", within=_ANSWER_ALL),
+    Edit(
+        _TENSOR_QUEUE + ".cc",
+        "tensor_table_.clear();",
+        "replace",
+        "last.clear();\nstd::lock_guard<std::mutex> guard(mutex_);",
+        within=_ANSWER_ALL,
+    ),
+    Edit(
+        _OPERATIONS,
+        "// For each process set: Notify all outstanding operations that Horovod has",
+        "before",
+        "for (auto id : state.process_set_table.Ids()) {\n"
+        "  state.process_set_table.Get(id).tensor_queue.FinalizeTensorQueue(\n"
+        f"      {_CALL}Ended(SHUT_DOWN_ERROR));\n"
+        "}\n",
+        within=_LOOP,
+    ),
+    Edit(
+        _PROCESS_SET,
+        "id_to_process_set_[id_to_be_removed_].Finalize(removal_status);",
+        "before",
+        "auto& last = id_to_process_set_.at(id_to_be_removed_).tensor_queue;\n"
+        "mutex.unlock();\n"
+        "last.FinalizeTensorQueue(removal_status);\n"
+        "mutex.lock();",
     ),
     Edit(
         _TENSOR_QUEUE + ".cc",
