@@ -41,6 +41,8 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
 // popped: this cycle's messages, just taken from the queue; messages removed here are not offered in this cycle.
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
+// handed: TensorQueue::Handed(), the names of all operations of this rank that have been handed in and not begun.
+
 // ready: on the coordinator, after a request was counted. `needed` ranks make it ready by Horovod's own rule, whose
 // verdict is `ready`; returns the verdict to act on.
 bool Ready(const common::Request& request, int count, int needed, bool ready);

@@ -338,7 +338,7 @@ void PartialChannel::Miss(int64_t fresh) {
 }
 
 void PartialChannel::Performed(const common::Status& status) {
-  common::StatusCallback callback;
+  Waiting done;  // let go without the lock: PyTorch's tensors may want the interpreter's, whose holder may want ours
   bool waits = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -347,8 +347,7 @@ void PartialChannel::Performed(const common::Status& status) {
     if (!status.ok()) {
       failed_ = status;
       state_.Fail();
-      callback = std::move(waiting_.callback);
-      waiting_ = {};
+      done = std::exchange(waiting_, {});
     } else {
       const auto extra = static_cast<size_t>(shape_.num_elements());
       const double factor = reducing_.prescale * reducing_.postscale;
@@ -369,8 +368,7 @@ void PartialChannel::Performed(const common::Status& status) {
         } else {
           Answer(*waiting_.output, *travelling_, fresh);
         }
-        callback = std::move(waiting_.callback);
-        waiting_ = {};
+        done = std::exchange(waiting_, {});
       }
       waits = state_.waiting();
     }
@@ -378,8 +376,8 @@ void PartialChannel::Performed(const common::Status& status) {
       timeline->End(Track(), nullptr);
     }
   }
-  if (callback) {
-    callback(status);
+  if (done.callback) {
+    done.callback(status);
   }
   if (waits) {
     // A flush goes on waiting, and says so again: the coordinator's stall inspector knows of no rank that has not asked

@@ -14,13 +14,12 @@ namespace {
 
 // A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
 constexpr int64_t kPatience_ns = 50'000'000;
-// Requests for barriers have names of their own, responses to them none.
-constexpr const char* kBarrier = "paceline.barrier";
 
+// As in Horovod's table; responses to barriers have none.
 std::string OutstandingName(const common::Request& request) {
   switch (request.request_type()) {
     case common::Request::BARRIER:
-      return kBarrier;
+      return BARRIER_TENSOR_NAME;
     case common::Request::JOIN:
       return JOIN_TENSOR_NAME;
     default:
@@ -138,7 +137,16 @@ void Partials::Cycle(int32_t process_set_id, common::ProcessSet& process_set, co
 }
 
 void Partials::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
-  const auto now_ns = messages.empty() && !used_ ? 0 : Nanoseconds(Clock::now());
+  if (!used_) {
+    return;
+  }
+  const auto now_ns = Nanoseconds(Clock::now());
+  if (!set_->followed) {
+    set_->followed = true;
+    for (const auto& name : process_set.tensor_queue.Handed()) {
+      Began(name, Find(name, current_) != nullptr, now_ns);
+    }
+  }
   std::deque<common::Request> popped;
   popped.swap(messages);
   for (auto& message : popped) {
@@ -148,12 +156,11 @@ void Partials::Popped(common::ProcessSet& process_set, std::deque<common::Reques
     if (channel != nullptr && channel->Stale(message)) {
       continue;
     }
-    // From the first operation on: one that came before the first partial call may hold up what comes after it.
     if (channel != nullptr) {
       set_->used = true;
     }
-    if (!note && !IsCall(name)) {
-      holdups_.Began(current_, OutstandingName(message), channel != nullptr, now_ns);
+    if (!note) {
+      Began(OutstandingName(message), channel != nullptr, now_ns);
     }
     messages.push_back(std::move(message));
   }
@@ -164,6 +171,12 @@ void Partials::Popped(common::ProcessSet& process_set, std::deque<common::Reques
     messages.push_back(NoteAbout("", PartialNews::kLook, 0, process_set.controller->GetRank()));
   }
   TellAbsence(now_ns, process_set, messages);
+}
+
+void Partials::Began(const std::string& name, bool partial, int64_t now_ns) {
+  if (!IsCall(name)) {
+    holdups_.Began(current_, name, partial, now_ns);
+  }
 }
 
 void Partials::TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages) {
@@ -250,8 +263,11 @@ void Partials::Entries(const common::Response& response, common::ProcessSet& pro
 
 void Partials::Performed(const common::Response& response, common::ProcessSet& process_set) {
   set_->joined.Return(process_set);
+  if (!used_) {
+    return;
+  }
   if (response.response_type() == common::Response::BARRIER) {
-    holdups_.Ended(current_, kBarrier);
+    holdups_.Ended(current_, BARRIER_TENSOR_NAME);
   }
   for (const auto& name : response.tensor_names()) {
     holdups_.Ended(current_, name);

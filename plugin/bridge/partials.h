@@ -69,13 +69,15 @@ class Partials {
 
     std::weak_ptr<common::Controller> controller;
     PartialCoordinator coordinator;
-    bool used = false;    // this rank has made calls in it
-    bool absent = false;  // what the coordinator was told last
+    bool followed = false;  // what this rank hands in, by `holdups_`: from the first partial call in any set on
+    bool used = false;      // this rank has made calls in it
+    bool absent = false;    // what the coordinator was told last
     Joined joined;
   };
 
   // Under the lock: null if there is none.
   std::shared_ptr<PartialChannel> Get(const std::string& name, int32_t process_set_id) const;
+  void Began(const std::string& name, bool partial, int64_t now_ns);
   void TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
   std::atomic<bool> used_{false};

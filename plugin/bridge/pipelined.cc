@@ -120,6 +120,7 @@ common::Status Channel::Call(const Reducing& reducing, const std::shared_ptr<com
 }
 
 void Channel::Performed(const common::Status& status) {
+  Waiting done;  // let go without the lock: PyTorch's tensors may want the interpreter's, whose holder may want ours
   After after;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -128,12 +129,12 @@ void Channel::Performed(const common::Status& status) {
       // Nothing of this name travels any more. Whoever waits is told.
       failed_ = status;
       pipeline_ = Pipeline(mark_.k);
-      after = {-1, std::move(waiting_.callback), failed_};
-      waiting_ = {};
+      done = std::exchange(waiting_, {});
+      after = {-1, std::move(done.callback), failed_};
     } else if (todo.exchange >= 0) {
       Exchange(todo, *waiting_.tensor, *waiting_.output);
-      after = {todo.start, std::move(waiting_.callback), status};
-      waiting_ = {};
+      done = std::exchange(waiting_, {});
+      after = {todo.start, std::move(done.callback), status};
     } else {
       after = {todo.start, nullptr, status};
     }

@@ -12,6 +12,7 @@ _INCLUDE = '#include "bridge/hooks.h"'
 
 _CONTROLLER = "horovod/common/controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
+_TENSOR_QUEUE = "horovod/common/tensor_queue.h"
 
 HOOKS: dict[str, tuple[Edit, ...]] = {
     "include": (
@@ -36,6 +37,21 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "tensor_queue_.PopMessagesFromQueue(message_queue_tmp);",
             "after",
             f"{_CALL}Popped(process_set, message_queue_tmp);",
+        ),
+    ),
+    "handed": (
+        Edit(
+            _TENSOR_QUEUE,
+            "protected:",
+            "before",
+            "std::vector<std::string> Handed() const {\n"
+            "  std::lock_guard<std::mutex> guard(mutex_);\n"
+            "  std::vector<std::string> names;\n"
+            "  for (const auto& entry : tensor_table_) {\n"
+            "    names.push_back(entry.first);\n"
+            "  }\n"
+            "  return names;\n"
+            "}\n",
         ),
     ),
     "ready": (
