@@ -46,8 +46,9 @@ struct Agreement {
 // One per process set that this rank is in. Methods without a note are called by the background thread.
 class Merger {
  public:
-  // Layout of a measurement: 1 / complete steps in memory (kIrregular: none); the step without what merging can hide, in seconds; 1 / coordination round;
-  // readiness of every tensor (kIrregular: not in every step); 1 / duration of the sweeps, then of the messages.
+  // Layout of a measurement: 1 / complete steps in memory (kIrregular: none); the step without what merging can hide,
+  // in seconds; 1 / coordination round; readiness of every tensor (kIrregular: not in every step); 1 / duration of the
+  // sweeps, then of the messages.
   static constexpr int64_t kMeasureHeader = 3;
   static constexpr int64_t kSweeps = 64;
   static constexpr double kIrregular = 1e9;
