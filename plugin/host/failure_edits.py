@@ -137,7 +137,13 @@ DEAD_RANK: tuple[Edit, ...] = (
         "}",
         within=_ANSWER_ALL,
     ),
-    Edit(_TENSOR_QUEUE + ".cc", "for (auto& e : tensor_table_) {", "replace", "for (auto& e : last) {", within=_ANSWER_ALL),
+    Edit(
+        _TENSOR_QUEUE + ".cc",
+        "for (auto& e : tensor_table_) {",
+        "replace",
+        "for (auto& e : last) {",
+        within=_ANSWER_ALL,
+    ),
     Edit(
         _TENSOR_QUEUE + ".cc",
         "tensor_table_.clear();",
