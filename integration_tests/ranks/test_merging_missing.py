@@ -106,7 +106,7 @@ def _unused_parameters(rank: int, size: int, wrapper: str) -> None:
         everyone = horovod.allgather(value.reshape(1, -1), name=f"unused.{wrapper}.{name}")
         assert all(torch.equal(theirs, value.reshape(-1)) for theirs in everyone)
     found = report("torch")
-    assert (found.state, found.timeouts) == ("active", 0)
+    assert (found.state, found.timeouts) == ("active", 0), found
     grouped = {name for group in found.groups for name in group}
     assert {f"allreduce.unused.{wrapper}.{name}" for name, _ in model.named_parameters()} <= grouped
     ask_for("torch", "threshold")
