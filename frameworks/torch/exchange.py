@@ -84,7 +84,11 @@ class SyncExchange:
     sparse gradient is gathered, not reduced, and is not compressed.
     """
 
-    def __init__(self, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any) -> None:
+    def __init__(
+        self, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any, scope: str = ""
+    ) -> None:
+        """`scope`: what stands before all names, so that no other optimizer has them."""
+        self.scope = scope
         self.op = op
         self.compression = compression
         self.process_set = process_set
@@ -97,6 +101,7 @@ class SyncExchange:
 
     def start(self, name: str, gradients: Sequence[Tensor]) -> Finish:
         """See Exchange.start."""
+        name = self.scope + name
         if gradients[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(gradients[0], name=name, op=self.op, process_set=self.process_set)
             return lambda: [gathered()]
