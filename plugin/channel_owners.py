@@ -76,12 +76,13 @@ class ChannelOwner:
 def _abandon(place: Place, names: set[str], release: Release) -> None:
     # Runs wherever an optimizer is collected: it must not wait.
     for name in names:
-        _owners.pop((*place, name), None)
+        key = (*place, name)
+        _owners.pop(key, None)
         if not release(name, 0.0):
-            _abandoned[(*place, name)] = release
+            _abandoned[key] = release
 
 
 def _let_go_of_abandoned() -> None:
-    for (library, process_set, name), release in list(_abandoned.items()):
-        if release(name, 0.0):
-            _abandoned.pop((library, process_set, name), None)
+    for key, release in list(_abandoned.items()):
+        if release(key[-1], 0.0):
+            _abandoned.pop(key, None)

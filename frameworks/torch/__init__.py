@@ -15,7 +15,7 @@ from paceline.fusion.adapters import reporter
 from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
 from paceline.torch.amp import combine_before_unscaling
-from paceline.torch.broadcast import broadcast_parameters as broadcast_parameters
+from paceline.torch.broadcasts import broadcast_parameters as broadcast_parameters
 from paceline.torch.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.host import horovod_torch

@@ -68,8 +68,12 @@ class Exchange(Protocol):
         """What a run that goes on from here needs; None if that is nothing."""
         ...
 
+    def check(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for a `state` of another exchange."""
+        ...
+
     def load(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Go on where `state`, which `check` accepts, was taken."""
         ...
 
     def forget(self) -> None:
@@ -142,10 +146,13 @@ class SyncExchange:
         """See Exchange.state."""
         return None
 
-    def load(self, state: dict[str, Any]) -> None:
+    def check(self, state: dict[str, Any]) -> None:
         """Raises ValueError for gradients in flight: they would be lost."""
         if state["in_flight"]:
             raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
+
+    def load(self, state: dict[str, Any]) -> None:
+        """See Exchange.load."""
 
     def forget(self) -> None:
         """See Exchange.forget."""

@@ -92,16 +92,18 @@ class PartialExchange:
         rank = int(self._sync.process_set.rank())
         return {"k": PARTIAL_K, "rank": rank, "ranks": self._ranks, "in_flight": [(results, 1.0)]}
 
+    def check(self, state: dict[str, Any]) -> None:
+        """See Exchange.check."""
+        if state["in_flight"] and state["k"] != PARTIAL_K:
+            raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
+
     def load(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken; all ranks must, each with its own.
 
-        Raises ValueError for gradients in flight of another exchange, UserError if the states of the ranks do not fit
-        together or are not their own.
+        Raises UserError if the states of the ranks do not fit together or are not their own.
         """
         if not state["in_flight"]:
             return
-        if state["k"] != PARTIAL_K:
-            raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
         ((units, _),) = state["in_flight"]
         saved = {name: [SavedRounds.of(one) for one in many] for name, many in units.items()}
         for name, many in saved.items():

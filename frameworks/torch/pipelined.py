@@ -123,10 +123,13 @@ class PipelinedExchange:
                 updates[age][0][name] = tensors
         return updates
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken. Raises ValueError for one that another K made."""
+    def check(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for a state that another K made."""
         if state["k"] != self.settings.k:
             raise ValueError(f"expected gradients in flight of k={self.settings.k}, found {described(state['k'])}")
+
+    def load(self, state: dict[str, Any]) -> None:
+        """See Exchange.load."""
         self.forget()
         self._updates = self.settings.warmup_steps - state["warm"]
         for results, scale in state["in_flight"]:

@@ -160,6 +160,7 @@ class Reduction:
             return
         units = {self._names[unit[0]]: unit for unit in self._all_units()}
         try:
+            self._exchange.check(state)
             state = by_unit(state, units, self._names)
             self._exchange.load(state)
         except ValueError as error:

@@ -8,7 +8,7 @@ import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
 from paceline.partial_state import PARTIAL_K
-from paceline.torch.broadcast import agree_on, broadcast_module, broadcast_parameters, broadcast_structure
+from paceline.torch.broadcasts import agree_on, broadcast_module, broadcast_parameters, broadcast_structure
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.saved import tensors
