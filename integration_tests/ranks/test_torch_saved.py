@@ -69,6 +69,7 @@ def test_state_of_every_exchange_loads_by_default(rank: int, size: int) -> None:
         for number in range(3):
             _step(case, rank, first, optimizer, number)
             hvd.barrier()  # all ranks save where they have made the same calls
+        state, values = _loaded_by_default([optimizer.state_dict(), [weight.detach() for weight in first]])
         in_flight = optimizer.in_flight()
         assert _plain(in_flight), (case, in_flight)
         assert {"k", "in_flight", "staleness"} <= set(in_flight)
@@ -76,7 +77,6 @@ def test_state_of_every_exchange_loads_by_default(rank: int, size: int) -> None:
             f"saved.{case}.table",
             f"saved.{case}.bias",
         }
-        state, values = _loaded_by_default([optimizer.state_dict(), [weight.detach() for weight in first]])
         hvd.barrier()
         _step(case, rank, first, optimizer, 3)
         optimizer.drain()

@@ -113,6 +113,39 @@ def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> 
 
 
 @ranks(2)
+def test_names_that_another_owner_takes_over(rank: int, size: int) -> None:
+    """As those of Keras' optimizers and tapes, which may be made anew under their names."""
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.attach import loaded
+    from paceline.channel_owners import ChannelOwner
+    from paceline.pipelined import InFlight, marked
+
+    hvd.init()
+    in_flight = InFlight(loaded("torch"), 0)
+    name = marked("taken.over", 2)
+
+    def call() -> Any:
+        return hvd.allreduce_(torch.full((3,), 1.0 + rank), name=name, op=hvd.Sum).tolist()
+
+    first, second = ChannelOwner(in_flight), ChannelOwner(in_flight)
+    first.claim([f"allreduce.{name}"], "first")
+    assert call() == [0.0] * 3
+    second.claim([f"allreduce.{name}"], "second", refuse=False)
+    assert in_flight.settle(f"allreduce.{name}") == 0
+    assert call() == [0.0] * 3
+    assert call() == [3.0] * 3
+    assert in_flight.settle(f"allreduce.{name}") == 1
+    del first
+    gc.collect()
+    assert in_flight.settle(f"allreduce.{name}") == 1
+    del second
+    gc.collect()
+    assert in_flight.settle(f"allreduce.{name}") == 0
+
+
+@ranks(2)
 def test_names_of_a_live_optimizer_are_refused(rank: int, size: int) -> None:
     """A parameter that is added later may bring a name that another optimizer has in flight."""
     import torch
