@@ -27,7 +27,7 @@ _LOOK_EVERY_S = 0.001
 
 @dataclass(frozen=True)
 class SavedRounds:
-    """One name on one rank.
+    """One name on one rank; `plain` is how it is saved (paceline.in_flight_state).
 
     `send`, what has not left, and `results`, what this rank has missed: arrays of the tensor's shape and dtype.
     `rounds` performed; `pending` contributions in `send`; `missed` rounds in `results`, with `fresh` contributions.
@@ -40,6 +40,15 @@ class SavedRounds:
     missed: int
     fresh: int
 
+    def plain(self) -> dict[str, Any]:
+        """Arrays and numbers by the names of the fields."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> SavedRounds:
+        """What `plain` returned."""
+        return cls(**plain)
+
 
 class PartialBuffers:
     """The buffers of `library`, by the full name of an operation."""
@@ -47,7 +56,7 @@ class PartialBuffers:
     def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
         self._library = library
         self._set = process_set_id
-        self._meeting = InFlight(library, process_set_id)
+        self.meeting = InFlight(library, process_set_id)
         library.horovod_paceline_partial_describe.argtypes = [
             ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
         ]  # fmt: skip
@@ -102,11 +111,11 @@ class PartialBuffers:
             "rounds before the states were saved, which is to be between two barriers on all ranks; their digest; and "
             "whether a rank loads another rank's state"
         )
-        self._meeting.meet("paceline.partial.load", [sum(count for _, count in rounds), digest, int(foreign)], meaning)
+        self.meeting.meet("paceline.partial.load", [sum(count for _, count in rounds), digest, int(foreign)], meaning)
         for name, saved in states.items():
             self._restore(name, saved)
         # No round begins before all ranks are here.
-        self._meeting.meet("paceline.partial.loaded", [digest], meaning)
+        self.meeting.meet("paceline.partial.loaded", [digest], meaning)
 
     def _restore(self, name: str, saved: SavedRounds) -> None:
         dims = (ctypes.c_int64 * max(saved.send.ndim, 1))(*saved.send.shape)

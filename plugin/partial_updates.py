@@ -123,12 +123,12 @@ class PartialUpdates:
         if not self._called():
             return None
         names = self._names()
-        results = {place: self._buffers.save(name) for place, name in names.items()}
-        if self._drained == {names[place]: saved.rounds for place, saved in results.items()}:
+        saved = {place: self._buffers.save(name) for place, name in names.items()}
+        if self._drained == {names[place]: one.rounds for place, one in saved.items()}:
             return None
         process_set = self._settings.process_set
         whose = {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
-        return {"k": PARTIAL_K, **whose, "in_flight": [(results, 1.0)]}
+        return {"k": PARTIAL_K, **whose, "in_flight": [({place: one.plain() for place, one in saved.items()}, 1.0)]}
 
     def load(self, state: dict[str, Any], groups: Sequence[Sequence[int]], *_: Any) -> None:
         """Go on where `state` was taken; all ranks must, each with its own. `groups`: positions that travel together.
@@ -144,7 +144,7 @@ class PartialUpdates:
                 "Use the exchange that the state was saved with, or drain() before saving.",
             )
         ((results, _),) = state["in_flight"]
-        saved: dict[int, SavedRounds] = results
+        saved = {place: SavedRounds.of(one) for place, one in results.items()}
         process_set = self._settings.process_set
         here = (int(process_set.rank()), int(process_set.size()))
         places = sorted(saved)

@@ -134,7 +134,31 @@ class InFlight:
 
     def put_array(self, name: str, result: np.ndarray[Any, Any]) -> None:
         """Add a result, as `put`."""
-        self.put(name, horovod_dtype(result.dtype.name), result.shape, result.ctypes.data)
+        whole = np.require(result, requirements="C")
+        self.put(name, horovod_dtype(whole.dtype.name), whole.shape, whole.ctypes.data)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The library and the process set, by number."""
+        return int(self._library._handle), self._set
+
+    @property
+    def rank(self) -> int:
+        """This process's, among all."""
+        return int(self._library.horovod_rank())
+
+    def release(self, name: str, limit_s: float) -> bool:
+        """Drop all of `name` when nothing of it travels any more, or after so long; with a limit of 0 only if so.
+
+        Whether it was dropped.
+        """
+        try:
+            self.settle(name, limit_s)
+        except RuntimeError:
+            if limit_s == 0:
+                return False
+        self.drop(name)
+        return True
 
     def drop(self, name: str) -> None:
         """Forget all of `name`, as if no call had been made; what travels arrives nowhere."""
@@ -151,15 +175,14 @@ class InFlight:
         met = self._library.horovod_paceline_pipelined_meet(
             name.encode(), self._set, count, own, least, most, MEET_LIMIT_S, error, _ERROR_BYTES
         )
-        rank = self._library.horovod_rank()
         remedy = "Give all ranks the same exchange, and call drain() on all of them after the same update."
         if met != 0:
             reason = error.value.decode(errors="replace")
-            raise UserError(f"Rank {rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
+            raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
         if list(least) != list(most):
             raise UserError(
                 f"The ranks differ at {name}: {meaning} are from {list(least)} to {list(most)}; "
-                f"rank {rank} has {values}.",
+                f"rank {self.rank} has {values}.",
                 remedy,
             )
 

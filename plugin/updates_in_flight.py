@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.channel_owners import ChannelOwner
 from paceline.errors import UserError
 from paceline.exchange import AGREED, agreement
 from paceline.pipelined import InFlight, Pipelined, marked
@@ -85,6 +86,7 @@ class UpdatesInFlight(ABC):
         self._settings = settings
         self._library_name = library_name
         self._in_flight = InFlight(library, settings.process_set.process_set_id)
+        self._owner = ChannelOwner(self._in_flight)
         self._places: tuple[int, ...] = ()
         self._channels: dict[int, str] = {}
         self._drains = 0
@@ -114,6 +116,7 @@ class UpdatesInFlight(ABC):
             )
         if not self._channels:
             self._meet("exchange", list(agreement(self.pipelined, self._settings.process_set.size())), AGREED)
+        self._owner.claim(channels.values(), self._settings.name, refuse=False)
         self._places, self._channels = tuple(places), channels
 
     @property
@@ -170,8 +173,7 @@ class UpdatesInFlight(ABC):
             self.begin(places, groups)
             for results, _ in in_flight:
                 for place, value in results.items():
-                    whole = np.ascontiguousarray(value)
-                    self._in_flight.put_array(self._channels[place], whole)
+                    self._in_flight.put_array(self._channels[place], value)
         self._set("warm", state["warm"])
         self._set("skip", self.pipelined.k - 1 - len(in_flight))
         scales = [1.0] * (self.pipelined.k - 1 - len(in_flight)) + [scale for _, scale in in_flight]
@@ -183,8 +185,7 @@ class UpdatesInFlight(ABC):
         """Drop what is in flight: the ranks failed or changed."""
         if self.help is not None:
             self.help.forget()
-        for name in self._channels.values():
-            self._in_flight.drop(name)
+        self._owner.release()
         self._places, self._channels, self._drains = (), {}, 0
         self._set("warm", self.pipelined.warmup_steps)
         self._set("skip", self.pipelined.k - 1)

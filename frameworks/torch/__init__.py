@@ -1,7 +1,7 @@
 """PyTorch: `import paceline.torch as hvd` in place of `import horovod.torch as hvd`.
 
-Everything public in horovod.torch is here. `DistributedOptimizer` and `broadcast_optimizer_state` are ours, with
-Horovod's arguments; `fusion_report` is new.
+Everything public in horovod.torch is here. `DistributedOptimizer`, `broadcast_parameters` and
+`broadcast_optimizer_state` are ours, with Horovod's arguments; `broadcast_state` and others are new.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from paceline.fusion.adapters import reporter
 from paceline.partial import Partial as Partial
 from paceline.pipelined import Pipelined as Pipelined
 from paceline.torch.amp import combine_before_unscaling
+from paceline.torch.broadcasts import broadcast_parameters as broadcast_parameters
 from paceline.torch.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.host import horovod_torch
@@ -23,7 +24,8 @@ from paceline.torch.partial_operations import flush_partial as flush_partial
 from paceline.torch.partial_operations import partial_allreduce as partial_allreduce
 from paceline.torch.partial_operations import partial_allreduce_async as partial_allreduce_async
 from paceline.torch.state import broadcast_optimizer_state as broadcast_optimizer_state
-from paceline.torch.state import register_elastic_handler
+from paceline.torch.state import broadcast_state as broadcast_state
+from paceline.torch.state import register_elastic_handlers
 from paceline.torch.wrapper import WrappedOptimizer as WrappedOptimizer
 
 fusion_report = reporter("torch")
@@ -39,6 +41,8 @@ _OURS = [
     "UsageError",
     "WrappedOptimizer",
     "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "broadcast_state",
     "flush_partial",
     "exchange_stats",
     "fusion_report",
@@ -59,4 +63,4 @@ def __dir__() -> list[str]:
 
 
 combine_before_unscaling()
-register_elastic_handler()
+register_elastic_handlers()

@@ -11,6 +11,7 @@ from paceline.partial import UPDATES
 from paceline.pipelined import InFlight
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
+from paceline.torch.travelling import put_back, to_reduce
 
 
 class ModelAveraging:
@@ -20,7 +21,11 @@ class ModelAveraging:
     come yet do not wait for those that have.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, every: int, names: ParameterNames, process_set: Any) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, every: int, names: ParameterNames, process_set: Any, scope: str = ""
+    ) -> None:
+        """`scope`: see SyncExchange."""
+        self._scope = scope
         self._optimizer = optimizer
         self._every = every
         self._names = names
@@ -38,7 +43,7 @@ class ModelAveraging:
         if self._every:
             parameter = self._optimizer.param_groups[0]["params"][0]
             InFlight(loaded("torch"), self._process_set.process_set_id).meet(
-                f"paceline.average.{self._names[parameter]}", [self._updates], UPDATES
+                f"paceline.average.{self._scope}{self._names[parameter]}", [self._updates], UPDATES
             )
 
     def drained(self) -> None:
@@ -48,17 +53,19 @@ class ModelAveraging:
             self.average()
 
     def average(self) -> None:
-        """Average now; all ranks must."""
+        """Average now; all ranks must. Means of bfloat16 are made in float32."""
         parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        travelling = [to_reduce(parameter.detach()) for parameter in parameters]
+        handles = [
+            horovod.allreduce_async_(
+                tensor,
+                name=f"{self._scope}{self._names[parameter]}.average",
+                op=horovod.Average,
+                process_set=self._process_set,
+            )
+            for parameter, tensor in zip(parameters, travelling, strict=True)
+        ]
         with torch.no_grad():
-            handles = [
-                horovod.allreduce_async_(
-                    parameter.detach(),
-                    name=f"{self._names[parameter]}.average",
-                    op=horovod.Average,
-                    process_set=self._process_set,
-                )
-                for parameter in parameters
-            ]
-            for handle in handles:
+            for handle, parameter, tensor in zip(handles, parameters, travelling, strict=True):
                 horovod.synchronize(handle)
+                put_back(parameter, tensor)

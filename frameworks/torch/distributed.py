@@ -24,7 +24,7 @@ from paceline.torch.exchange import Exchange, SyncExchange
 from paceline.torch.groups import form_groups
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.layouts import Layouts
-from paceline.torch.names import ParameterNames
+from paceline.torch.names import ParameterNames, scopes
 from paceline.torch.partial import PartialExchange
 from paceline.torch.passes import Passes
 from paceline.torch.pipelined import PipelinedExchange
@@ -97,27 +97,29 @@ def DistributedOptimizer(
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
     passes = Passes(backward_passes_per_step)
     asked = resolve(exchange)
+    shared = alone or not (names.made or asked != Pipelined(k=1))
+    scope = "" if shared else scopes.scope_of(names, process_set.process_set_id)
     reduction = Reduction(
         optimizer,
         names,
         form_groups(groups, [parameter for _, parameter in names.items()]),
-        None if alone else _exchange(asked, op, compression, gradient_predivide_factor, process_set),
-        Layouts(process_set),
+        None if alone else _exchange(asked, op, compression, gradient_predivide_factor, process_set, scope),
+        Layouts(process_set, scope),
         passes,
         sparse_as_dense,
     )
     help = StalenessHelp(optimizer, asked if isinstance(asked, Pipelined) and not alone else Pipelined(k=1))
     every = asked.sync_every if isinstance(asked, Partial) and not alone else 0
-    averaging = ModelAveraging(optimizer, every, names, process_set)
+    averaging = ModelAveraging(optimizer, every, names, process_set, scope)
     wrapper = WrappedOptimizer(optimizer, reduction, passes, help, averaging, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
 
 
 def _exchange(
-    settings: Settings, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any
+    settings: Settings, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any, scope: str
 ) -> Exchange:
-    sync = SyncExchange(op, compression, gradient_predivide_factor, process_set)
+    sync = SyncExchange(op, compression, gradient_predivide_factor, process_set, scope)
     if isinstance(settings, Partial):
         return PartialExchange(sync, settings, PartialBuffers(loaded("torch"), process_set.process_set_id))
     if settings.k == 1:

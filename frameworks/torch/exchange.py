@@ -68,8 +68,12 @@ class Exchange(Protocol):
         """What a run that goes on from here needs; None if that is nothing."""
         ...
 
+    def check(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for a `state` of another exchange."""
+        ...
+
     def load(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Go on where `state`, which `check` accepts, was taken."""
         ...
 
     def forget(self) -> None:
@@ -84,7 +88,11 @@ class SyncExchange:
     sparse gradient is gathered, not reduced, and is not compressed.
     """
 
-    def __init__(self, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any) -> None:
+    def __init__(
+        self, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any, scope: str = ""
+    ) -> None:
+        """`scope`: what stands before all names, so that no other optimizer has them."""
+        self.scope = scope
         self.op = op
         self.compression = compression
         self.process_set = process_set
@@ -97,6 +105,7 @@ class SyncExchange:
 
     def start(self, name: str, gradients: Sequence[Tensor]) -> Finish:
         """See Exchange.start."""
+        name = self.scope + name
         if gradients[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(gradients[0], name=name, op=self.op, process_set=self.process_set)
             return lambda: [gathered()]
@@ -137,10 +146,13 @@ class SyncExchange:
         """See Exchange.state."""
         return None
 
-    def load(self, state: dict[str, Any]) -> None:
+    def check(self, state: dict[str, Any]) -> None:
         """Raises ValueError for gradients in flight: they would be lost."""
         if state["in_flight"]:
             raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
+
+    def load(self, state: dict[str, Any]) -> None:
+        """See Exchange.load."""
 
     def forget(self) -> None:
         """See Exchange.forget."""

@@ -23,7 +23,9 @@ DENSE = 0
 class Layouts:
     """Parameter -> number of sparse dimensions of its gradients (1 for embeddings), `DENSE` if they are dense."""
 
-    def __init__(self, process_set: Any) -> None:
+    def __init__(self, process_set: Any, scope: str = "") -> None:
+        """`scope`: see SyncExchange."""
+        self._scope = scope
         self._process_set = process_set
         self._agreed: dict[Tensor, int] = {}
 
@@ -57,7 +59,8 @@ class Layouts:
             ],
             dtype=torch.int32,
         )
-        handle = horovod.allreduce_async_(seen, name=f"{name}.layouts", op=horovod.Max, process_set=self._process_set)
+        operation = f"{self._scope}{name}.layouts"
+        handle = horovod.allreduce_async_(seen, name=operation, op=horovod.Max, process_set=self._process_set)
         rows = horovod.synchronize(handle).tolist()
         found, numbers = rows[: -len(mine)], rows[-len(mine) :]
         most, least = [high for high, _ in numbers], [-negative for _, negative in numbers]

@@ -1,4 +1,10 @@
-"""Names of parameters: every operation that travels carries one, the same on all ranks."""
+"""Names of parameters: every operation that travels carries one, the same on all ranks.
+
+Optimizers whose names are equal must not take each other's gradients. So names that are made here, and those of
+exchanges that keep gradients in flight, travel in the *scope* of their optimizer: its number, in the order in which the
+optimizers of these names were made since hvd.init(). All ranks of a process set make them in the same order. Saved
+states have the names without it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from paceline.torch.errors import UsageError
+from paceline.torch.host import session
 
 
 class ParameterNames:
@@ -22,6 +29,7 @@ class ParameterNames:
     """
 
     def __init__(self, param_groups: list[dict[str, Any]], named_parameters: Iterable[Any] | None) -> None:
+        self.made = False  # whether there are names that were made from group and position
         self._names: dict[Tensor, str] = {}
         self._given: dict[Tensor, str] = {}
         if named_parameters is not None:
@@ -49,8 +57,10 @@ class ParameterNames:
             if parameter in self._names:
                 continue
             name = self._given.get(parameter)
+            if name is None and position < len(own):
+                name = own[position]
             if name is None:
-                name = own[position] if position < len(own) else f"parameter.{index}.{position}"
+                name, self.made = f"parameter.{index}.{position}", True
             if name in taken:
                 raise UsageError(
                     f"The name {name!r} is used by two parameters, one of them number {position} of group {index}.",
@@ -58,6 +68,27 @@ class ParameterNames:
                 )
             taken.add(name)
             self._names[parameter] = name
+
+
+class Scopes:
+    """Numbers optimizers of equal names."""
+
+    def __init__(self) -> None:
+        self._session: object = None
+        self._optimizers: dict[tuple[int, str], int] = {}  # by process set and name
+
+    def scope_of(self, names: ParameterNames, process_set_id: int) -> str:
+        """What stands before the names of one more optimizer: nothing for the first one."""
+        if self._session is not session():
+            self._session = session()
+            self._optimizers.clear()
+        keys = [(process_set_id, name) for name, _ in names.items()]
+        number = max((self._optimizers.get(key, 0) for key in keys), default=0)
+        self._optimizers.update(dict.fromkeys(keys, number + 1))
+        return f"optimizer{number}." if number else ""
+
+
+scopes = Scopes()
 
 
 def _checked(pairs: list[Any]) -> dict[Tensor, str]:

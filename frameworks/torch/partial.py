@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.channel_owners import ChannelOwner
 from paceline.partial import Partial
 from paceline.partial_state import PARTIAL_K, PartialBuffers, SavedRounds
 from paceline.pipelined import described
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange import Finish, SyncExchange, full_names
+from paceline.torch.host import session
 
 
 class PartialExchange:
@@ -30,6 +32,8 @@ class PartialExchange:
         self._ranks = int(sync.process_set.size())
         self._mark = settings.mark(self._ranks)
         self._units: dict[str, list[Tensor]] = {}  # what travels under a name: tensors without memory
+        # Rounds go on under a name whoever makes the calls; so only `drain` leaves it to another optimizer.
+        self._owner = ChannelOwner(buffers.meeting, lambda name, limit_s: True)
 
     def start(self, name: str, gradients: Sequence[Tensor]) -> Finish:
         """See Exchange.start."""
@@ -38,8 +42,16 @@ class PartialExchange:
                 f"The gradient of {name!r} is sparse; a partial exchange adds late gradients up.",
                 "Give DistributedOptimizer sparse_as_dense=True.",
             )
-        self._units[name] = [torch.empty_like(gradient, device="meta") for gradient in gradients]
+        self._own(name, [torch.empty_like(gradient, device="meta") for gradient in gradients])
         return self._sync.start(self._mark + name, gradients)
+
+    def _own(self, name: str, likes: list[Tensor]) -> None:
+        if name not in self._units:
+            self._owner.claim(self._full_names(name, len(likes)), name, session())
+        self._units[name] = likes
+
+    def _full_names(self, name: str, count: int) -> list[str]:
+        return full_names(self._sync.scope + name, count)
 
     def complete(self) -> bool:
         """See Exchange.complete."""
@@ -63,7 +75,7 @@ class PartialExchange:
             for name, likes in self._units.items()
         }
         drained = [({name: finish() for name, finish in flushes.items()}, 1.0)]
-        self._units.clear()
+        self.forget()
         return drained
 
     def state(self) -> dict[str, Any] | None:
@@ -74,28 +86,32 @@ class PartialExchange:
         if not self._units:
             return None
         results = {
-            name: [self._buffers.save(full) for full in full_names(name, len(likes))]
+            name: [self._buffers.save(full).plain() for full in self._full_names(name, len(likes))]
             for name, likes in self._units.items()
         }
         rank = int(self._sync.process_set.rank())
         return {"k": PARTIAL_K, "rank": rank, "ranks": self._ranks, "in_flight": [(results, 1.0)]}
 
+    def check(self, state: dict[str, Any]) -> None:
+        """See Exchange.check."""
+        if state["in_flight"] and state["k"] != PARTIAL_K:
+            raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
+
     def load(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken; all ranks must, each with its own.
 
-        Raises ValueError for gradients in flight of another exchange, UserError if the states of the ranks do not fit
-        together or are not their own.
+        Raises UserError if the states of the ranks do not fit together or are not their own.
         """
         if not state["in_flight"]:
             return
-        if state["k"] != PARTIAL_K:
-            raise ValueError(f"expected no gradients in flight, found {described(state['k'])}")
         ((units, _),) = state["in_flight"]
-        saved: dict[str, list[SavedRounds]] = units
+        saved = {name: [SavedRounds.of(one) for one in many] for name, many in units.items()}
+        for name, many in saved.items():
+            self._owner.claim(self._full_names(name, len(many)), name, session())
         states = {
             full: one
             for name, many in saved.items()
-            for full, one in zip(full_names(name, len(many)), many, strict=True)
+            for full, one in zip(self._full_names(name, len(many)), many, strict=True)
         }
         here = int(self._sync.process_set.rank())
         self._buffers.restore(states, (state["rank"], state["ranks"]) != (here, self._ranks))
@@ -104,4 +120,5 @@ class PartialExchange:
 
     def forget(self) -> None:
         """See Exchange.forget."""
+        self._owner.release()
         self._units.clear()

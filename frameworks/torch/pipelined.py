@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.pipelined import InFlight, Pipelined, described, horovod_dtype, marked
+from paceline.channel_owners import ChannelOwner
+from paceline.pipelined import InFlight, Pipelined, described, marked
 from paceline.torch.exchange import Finish, SyncExchange, full_names
+from paceline.torch.host import session
+from paceline.torch.saved import from_plain
 
 # One update in flight: the results of every unit by its name.
 Results = dict[str, list[Tensor]]
@@ -32,7 +34,8 @@ class PipelinedExchange:
         self._updates = 0  # since the beginning; synchronous ones among them
         self._filled = 0  # updates in flight, K - 1 at most
         self._drains = 0
-        self._units: dict[str, list[Tensor]] = {}  # what travels under a name: tensors without memory
+        self._units: dict[str, int] = {}  # how many tensors travel under a name
+        self._owner = ChannelOwner(in_flight)
         self._sparse: dict[str, deque[Finish]] = {}
         self._scales: deque[float] = deque()  # of a GradScaler, for the updates in flight
 
@@ -47,10 +50,16 @@ class PipelinedExchange:
             return self._sync.start(name, gradients)
         if gradients[0].is_sparse:
             return self._start_sparse(name, gradients[0])
-        self._units[name] = [
-            self._sync.compression.compress(torch.empty_like(gradient, device="meta"))[0] for gradient in gradients
-        ]
+        self._own(name, len(gradients))
         return self._sync.start(marked(name, self.settings.k), gradients)
+
+    def _own(self, name: str, count: int) -> None:
+        if name not in self._units:
+            self._owner.claim(self._channels(name, count), name, session())
+        self._units[name] = count
+
+    def _channels(self, name: str, count: int) -> list[str]:
+        return full_names(self._sync.scope + marked(name, self.settings.k), count)
 
     def _start_sparse(self, name: str, gradient: Tensor) -> Finish:
         queue = self._sparse.setdefault(name, deque())
@@ -85,7 +94,9 @@ class PipelinedExchange:
         """
         name = min([*self._units, *self._sparse], default="")
         self._in_flight.meet(
-            f"paceline.drain.{name}", [self._drains, self._filled], "drains before and updates in flight"
+            f"paceline.drain.{self._sync.scope}{name}",
+            [self._drains, self._filled],
+            "drains before and updates in flight",
         )
         self._drains += 1
         drained = self._all_taken()
@@ -95,9 +106,10 @@ class PipelinedExchange:
     def state(self) -> dict[str, Any] | None:
         """What a run that goes on from here needs; waits for what travels, changes nothing, asks no other rank."""
         begun = self._filled or (self._updates and self.settings.warmup_steps)
-        if not begun:
+        if not begun and not self.settings.helps:
             return None
-        return {"k": self.settings.k, "updates": self._updates, "in_flight": self._all_taken()}
+        warm = max(self.settings.warmup_steps - self._updates, 0)
+        return {"k": self.settings.k, "warm": warm, "in_flight": self._all_taken()}
 
     def _all_taken(self) -> list[tuple[Results, float]]:
         updates: list[tuple[Results, float]] = [({}, scale) for scale in self._scales_or_ones()]
@@ -111,29 +123,29 @@ class PipelinedExchange:
                 updates[age][0][name] = tensors
         return updates
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken. Raises ValueError for one that another K made."""
+    def check(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for a state that another K made."""
         if state["k"] != self.settings.k:
             raise ValueError(f"expected gradients in flight of k={self.settings.k}, found {described(state['k'])}")
+
+    def load(self, state: dict[str, Any]) -> None:
+        """See Exchange.load."""
         self.forget()
-        self._updates = state["updates"]
+        self._updates = self.settings.warmup_steps - state["warm"]
         for results, scale in state["in_flight"]:
-            for name, tensors in results.items():
-                if tensors[0].is_sparse:
-                    self._sparse.setdefault(name, deque()).append(_settled(tensors))
-                else:
-                    self._units[name] = [torch.empty_like(tensor, device="meta") for tensor in tensors]
-                    self._put(name, tensors)
+            for name, arrays in results.items():
+                if isinstance(arrays[0], dict):
+                    self._sparse.setdefault(name, deque()).append(_settled([from_plain(arrays[0])]))
+                    continue
+                self._own(name, len(arrays))
+                for full, array in zip(self._channels(name, len(arrays)), arrays, strict=True):
+                    self._in_flight.put_array(full, array)
             self._filled += 1
             self._scales.append(scale)
 
     def forget(self) -> None:
         """Drop what is in flight: the ranks failed or changed, or it has been taken."""
-        for name, tensors in self._units.items():
-            for full in full_names(marked(name, self.settings.k), len(tensors)):
-                with contextlib.suppress(RuntimeError):
-                    self._in_flight.settle(full)
-                    self._in_flight.clear(full)
+        self._owner.release()
         self._units.clear()
         self._sparse.clear()
         self._scales.clear()
@@ -144,23 +156,10 @@ class PipelinedExchange:
 
     def _taken(self, name: str) -> list[list[Tensor]]:
         """Per update in flight the results of a unit, as they travelled, decompressed."""
-        likes = self._units[name]
-        names = full_names(marked(name, self.settings.k), len(likes))
+        names = self._channels(name, self._units[name])
         for full in names:
             self._in_flight.settle(full)
-        taken = []
-        for age in range(self._filled):
-            tensors = [torch.empty(like.shape, dtype=like.dtype) for like in likes]
-            for full, tensor in zip(names, tensors, strict=True):
-                self._in_flight.result(full, age, tensor.data_ptr(), tensor.nbytes)
-            taken.append(tensors)
-        return taken
-
-    def _put(self, name: str, tensors: list[Tensor]) -> None:
-        for full, tensor in zip(full_names(marked(name, self.settings.k), len(tensors)), tensors, strict=True):
-            whole = tensor.cpu().contiguous()  # loading a state may have put it on a GPU
-            dtype = horovod_dtype(str(whole.dtype).removeprefix("torch."))
-            self._in_flight.put(full, dtype, tuple(whole.shape), whole.data_ptr())
+        return [[torch.from_numpy(self._in_flight.array(full, age)) for full in names] for age in range(self._filled)]
 
 
 def _settled(tensors: list[Tensor]) -> Finish:

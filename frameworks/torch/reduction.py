@@ -15,12 +15,12 @@ from paceline.torch.errors import UsageError
 from paceline.torch.exchange import Exchange, Finish
 from paceline.torch.groups import Group
 from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.host import session
 from paceline.torch.layouts import DENSE, Layouts
 from paceline.torch.names import ParameterNames
 from paceline.torch.passes import Passes
-
-# What Horovod cannot carry travels in a type that holds all its values: twice the bytes. Codecs will take this place.
-TRAVELS_AS = {torch.bfloat16: torch.float32}
+from paceline.torch.saved import by_parameter, by_unit
+from paceline.torch.travelling import TRAVELS_AS
 
 
 class Reduction:
@@ -56,7 +56,7 @@ class Reduction:
         self._counts: dict[Tensor, int] = {}
         self._started: dict[Group, Finish] = {}
         self._units: dict[str, Group] = {}  # what last travelled under a name
-        self._session = _session()
+        self._session = session()
         self._hooks: dict[Tensor, list[Any]] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class Reduction:
 
     def forget(self) -> None:
         """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
-        self._session = _session()
+        self._session = session()
         self._started.clear()
         if self._exchange is not None:
             self._exchange.forget()
@@ -149,22 +149,26 @@ class Reduction:
             yield scale
 
     def in_flight(self) -> dict[str, Any] | None:
-        """What is in flight, to be saved; None if nothing is."""
-        return self._exchange.state() if self._exchange is not None else None
+        """What is in flight, by the names of parameters, to be saved; None if nothing is."""
+        self._forget_if_ranks_changed()
+        state = self._exchange.state() if self._exchange is not None else None
+        return state and by_parameter(state, self._units, self._names)
 
     def load_in_flight(self, state: dict[str, Any]) -> None:
         """Go on with what was saved, with another optimizer of the same parameters."""
         if self._exchange is None:
             return
+        units = {self._names[unit[0]]: unit for unit in self._all_units()}
         try:
+            self._exchange.check(state)
+            state = by_unit(state, units, self._names)
             self._exchange.load(state)
         except ValueError as error:
             raise UsageError(
                 f"The saved state cannot be continued: {error}.",
                 "Use the exchange that it was saved with, or drain() before saving.",
             ) from error
-        by_name = {self._names[unit[0]]: unit for unit in self._all_units()}
-        self._units = {name: by_name[name] for results, _ in state["in_flight"] for name in results}
+        self._units = {name: units[name] for results, _ in state["in_flight"] for name in results}
 
     def _exchange_all(self) -> None:
         parameters = [
@@ -284,7 +288,7 @@ class Reduction:
             self.restart()
 
     def _forget_if_ranks_changed(self) -> None:
-        if self._session is not _session():
+        if self._session is not session():
             self.forget()
 
     @contextlib.contextmanager
@@ -296,6 +300,8 @@ class Reduction:
             names = ", ".join(repr(self._names[parameter]) for parameter in unit[:3])
             more = f" and {len(unit) - 3} more" if len(unit) > 3 else ""
             self.forget()
+            if isinstance(error, UsageError):
+                raise
             if "same name as another tensor" in str(error):
                 raise UsageError(
                     f"A gradient named {names}{more} is already travelling.",
@@ -307,11 +313,6 @@ class Reduction:
                     "Use parameters of a type that Horovod carries (float16, bfloat16, float32 or float64).",
                 ) from error
             raise horovod.HorovodInternalError(f"Gradient of {names}{more}: {error}") from error
-
-
-def _session() -> object:
-    """An object that is another one after every hvd.init(): Horovod makes its table of handles anew there."""
-    return horovod.mpi_ops._handle_map
 
 
 def _watch(parameter: Tensor, reduction: weakref.ref[Reduction]) -> list[Any]:

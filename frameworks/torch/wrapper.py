@@ -14,6 +14,7 @@ from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.passes import Passes
 from paceline.torch.reduction import Reduction
+from paceline.torch.saved import arrays, tensors
 from paceline.torch.staleness import StalenessHelp
 
 # Where state_dict() has the gradients that are in flight, and among them what helps against their age.
@@ -207,7 +208,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         """
         state = self.held.state_dict()
         in_flight = self.in_flight()
-        return state if in_flight is None else {**state, IN_FLIGHT: in_flight}
+        return state if in_flight is None else {**state, IN_FLIGHT: tensors(in_flight)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the held optimizer's state; all ranks must load the same.
@@ -219,20 +220,21 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self.load_in_flight(state_dict.get(IN_FLIGHT))
 
     def in_flight(self) -> dict[str, Any] | None:
-        """The gradients in flight, as `state_dict` has them; None if there is nothing to go on with."""
+        """The gradients in flight, as paceline.in_flight_state says; None if there is nothing to go on with."""
         state, help = self._reduction.in_flight(), self._help.state()
         if state is None and help is None:
             return None
-        return {**(state or {}), STALENESS: help}
+        return dict(arrays({**(state or {"k": 1, "in_flight": [], "warm": 0}), STALENESS: help}))
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
-        """Go on with gradients in flight that `in_flight` returned."""
+        """Go on with gradients in flight that `in_flight` returned, or that `state_dict` has."""
         if state is None:
             return
+        state = arrays(state)
         reduced = {key: value for key, value in state.items() if key != STALENESS}
         if reduced:
             self._reduction.load_in_flight(reduced)
-        self._help.load(state.get(STALENESS))
+        self._help.load(tensors(state.get(STALENESS)))
 
     def forget(self) -> None:
         """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""

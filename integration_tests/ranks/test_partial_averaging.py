@@ -73,6 +73,34 @@ def test_torch(rank: int, size: int) -> None:
     assert weight.tolist() == pytest.approx([-_moved(size)] * 3)
 
 
+@ranks(2)
+def test_torch_models_of_bfloat16_and_of_channels_last(rank: int, size: int) -> None:
+    """Means of bfloat16 are made in float32; memory stays laid out as it was."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    image = torch.arange(2 * 3 * 5 * 7, dtype=torch.float32).reshape(2, 3, 5, 7) + 10 * rank
+    weights = {
+        "bfloat16": torch.nn.Parameter(torch.tensor([1.0 + rank, 256.0, 3.0]).to(torch.bfloat16)),
+        "channels_last": torch.nn.Parameter(image.to(memory_format=torch.channels_last)),
+        "both": torch.nn.Parameter((image % 50).to(torch.bfloat16).to(memory_format=torch.channels_last)),
+    }
+    expected = {"bfloat16": torch.tensor([1.5, 256.0, 3.0]), "channels_last": image - 10 * rank + 5}
+    for name, weight in weights.items():
+        sgd = torch.optim.SGD([weight], lr=0.0)
+        exchange = hvd.Partial("solo", sync_every=1)
+        optimizer = hvd.DistributedOptimizer(sgd, [(f"mean.{name}", weight)], exchange=exchange)
+        strides = weight.stride()
+        weight.sum().backward()
+        optimizer.step()
+        assert weight.stride() == strides
+        if name in expected:
+            assert torch.equal(weight.float(), expected[name])
+        optimizer.drain()
+
+
 def _keras_update(optimizer: Any, weights: list[Any], compiled: bool) -> Callable[[float], Any]:
     import keras
 

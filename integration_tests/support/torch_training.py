@@ -57,7 +57,7 @@ def assert_replicas_equal(model: torch.nn.Module, name: str) -> None:
     """All ranks hold the same parameters, bit for bit; a collective operation called `name`."""
     import horovod.torch as horovod
 
-    mine = parameters(model)
+    mine = parameters(model).double()  # Horovod gathers no bfloat16
     everyone = horovod.allgather(mine.unsqueeze(0), name=name)
     for rank, theirs in enumerate(everyone):
         assert torch.equal(mine, theirs), f"parameters differ from those of rank {rank}"

@@ -1,0 +1,53 @@
+"""What in_flight() of every optimizer and tape returns, and load_in_flight() takes: plain arrays and numbers.
+
+The same structure for PyTorch, Keras and TensorFlow's tapes, of dicts, lists, tuples, NumPy arrays, numbers and None,
+so that anything saves it: pickle, numpy, torch.save. PyTorch's state_dict() has it under "paceline_in_flight" with
+tensors in the place of arrays, as torch.load reads them by default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class SparseGradient(TypedDict):
+    """A sparse gradient with n rows (PyTorch)."""
+
+    indices: Array  # int64, of shape (sparse dimensions, n)
+    values: Array  # of shape (n, *dense dimensions)
+    shape: Array  # int64: that of the parameter
+
+
+class Rounds(TypedDict):
+    """What a rank with a partial exchange has of one gradient (paceline.partial_state)."""
+
+    send: Array  # of the gradient's shape: what has not left
+    results: Array  # of the gradient's shape: what this rank has missed
+    rounds: int  # performed so far
+    pending: int  # contributions in `send`
+    missed: int  # rounds in `results`
+    fresh: int  # contributions in time in those
+
+
+# By the parameter's name (PyTorch), or the variable's place in the optimizer's or tape's list (Keras, tapes).
+Gradients = dict[str, Array | SparseGradient | Rounds] | dict[int, Array | Rounds]
+
+
+class _Further(TypedDict, total=False):
+    warm: int  # synchronous updates still to come; not of a partial exchange
+    rank: int  # whose this is, of how many ranks; of a partial exchange only
+    ranks: int
+    staleness: Any  # what helps against stale gradients: arrays and numbers, or None
+
+
+class InFlightState(_Further):
+    """The updates in flight of one rank; the same on all ranks unless the exchange is partial."""
+
+    k: int  # the iteration dependency K; 0: a partial exchange
+    # From the oldest to the newest: gradients as they travel (bfloat16 as float32), and the factor that the loss was
+    # scaled by, or 1. Of a partial exchange one.
+    in_flight: list[tuple[Gradients, float]]
