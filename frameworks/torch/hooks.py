@@ -45,7 +45,7 @@ class GradientHooks:
         frozen = not parameter.requires_grad
         if frozen:
             parameter.requires_grad_(True)
-        guard = parameter.register_post_accumulate_grad_hook(_weak(self._accumulated))
+        guard = parameter.register_post_accumulate_grad_hook(_weak(self, GradientHooks._accumulated))
         self._removals.append(guard.remove)
         self._attach(parameter)
         if frozen:
@@ -54,8 +54,8 @@ class GradientHooks:
     def _attach(self, parameter: Tensor) -> None:
         self._node = get_gradient_edge(parameter).node  # held, because it goes, with its hooks, when nobody holds it
         for handle in (
-            self._node.register_prehook(_weak(self._before)),
-            self._node.register_hook(_weak(self._after)),
+            self._node.register_prehook(_weak(self, GradientHooks._before)),
+            self._node.register_hook(_weak(self, GradientHooks._after)),
         ):
             self._removals.append(handle.remove)
 
@@ -82,14 +82,14 @@ class GradientHooks:
             observer.arrived(parameter, handed[0] if handed else None)
 
 
-def _weak(method: Callable[..., None]) -> Callable[..., None]:
-    """`method` while its object lives, then nothing."""
-    reference = weakref.WeakMethod(method)
+def _weak(hooks: GradientHooks, method: Callable[..., None]) -> Callable[..., None]:
+    """`method` of `hooks` while these live, then nothing."""
+    reference = weakref.ref(hooks)
 
     def call(*args: Any) -> None:
         alive = reference()
         if alive is not None:
-            alive(*args)
+            method(alive, *args)
 
     return call
 

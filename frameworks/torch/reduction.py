@@ -75,6 +75,11 @@ class Reduction:
         return self._exchange.filled if self._exchange is not None else 0
 
     @property
+    def label(self) -> str:
+        """What operations of the optimizer as a whole are called after: its first parameter."""
+        return self._names[self._optimizer.param_groups[0]["params"][0]]
+
+    @property
     def pending(self) -> bool:
         """Whether gradients have appeared whose exchange is not complete."""
         return self._exchange is not None and bool(self._counts)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.attach import loaded
+from paceline.pipelined import InFlight
 from paceline.torch.averaging import ModelAveraging
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
@@ -109,9 +111,17 @@ class WrappedOptimizer(torch.optim.Optimizer):
         - for a partial exchange all that travels is dropped, as by a `drain` without its update: late gradients have
           been added up. The models of the ranks are averaged then.
 
-        Raises HorovodInternalError, naming the parameter, when a rank is lost.
+        Raises UserError if not all ranks call it within a minute, or not all after synchronize(), and
+        HorovodInternalError, naming the parameter, when a rank is lost.
         """
+        looked = self._reduction.finished
         parted = self._reduction.discard()
+        if not self._alone:
+            # Else a rank that called step() instead would have other weights from here on, and nobody would know.
+            meeting = InFlight(loaded("torch"), self.process_set.process_set_id)
+            meeting.meet(
+                f"paceline.discard.{self._reduction.label}", [int(looked)], "whether synchronize() came before"
+            )
         self._unscaled = False
         self.held.zero_grad(set_to_none=set_to_none)
         if parted:

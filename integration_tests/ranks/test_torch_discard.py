@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
 import torch
 
 from integration_tests.support.ranks import ranks
@@ -111,6 +112,24 @@ def test_discarding_after_a_look_at_the_combined_gradients(rank: int, size: int)
         optimizer.drain()
         assert dropped == [2 if label == "sync" else 3]
         assert p.tolist() == [-1.5 * 11011] * 3
+
+
+@ranks(2)
+def test_ranks_that_discard_other_gradients_are_told_so(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    p = torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("told", p)], exchange="pipelined")
+    p.sum().backward()
+    if rank == 0:
+        optimizer.synchronize()
+    with pytest.raises(
+        UserError, match=rf"synchronize\(\) came before(.|\n)*rank {rank} has \[{1 - rank}\](.|\n)*discard"
+    ):
+        optimizer.discard()
+    optimizer.forget()
 
 
 @ranks(2)
