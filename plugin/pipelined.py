@@ -175,7 +175,7 @@ class InFlight:
         met = self._library.horovod_paceline_pipelined_meet(
             name.encode(), self._set, count, own, least, most, MEET_LIMIT_S, error, _ERROR_BYTES
         )
-        remedy = "Give all ranks the same exchange, and call drain() on all of them after the same update."
+        remedy = "Give all ranks the same exchange, and call drain() or discard() on all of them after the same update."
         if met != 0:
             reason = error.value.decode(errors="replace")
             raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)

@@ -17,6 +17,8 @@ from paceline.torch.host import horovod_torch as horovod
 
 # Waits and returns one result per gradient, in the same order.
 Finish = Callable[[], list[Tensor]]
+# The same, or None: there are no results in this update, which is to leave these parameters as they are.
+Answer = Callable[[], list[Tensor] | None]
 
 
 def full_names(name: str, count: int) -> list[str]:
@@ -29,7 +31,7 @@ def full_names(name: str, count: int) -> list[str]:
 class Exchange(Protocol):
     """How gradients of one name are combined over the ranks."""
 
-    def start(self, name: str, gradients: Sequence[Tensor]) -> Finish:
+    def start(self, name: str, gradients: Sequence[Tensor]) -> Answer:
         """Start to exchange `gradients` under `name` and return at once.
 
         `gradients` are dense and contiguous, of one type and device, and may be overwritten; or it is one sparse
@@ -54,6 +56,13 @@ class Exchange(Protocol):
 
     def complete(self) -> bool:
         """All gradients of an update were started and answered. Whether the answers are gradients: make an update."""
+        ...
+
+    def discard(self, answers: dict[str, list[Tensor]]) -> bool:
+        """All ranks do so, and what they handed in counts as if they had not; `answers` to it by unit name, if any.
+
+        After `complete`, with no answers: those it told of are dropped. Returns whether replicas may have parted.
+        """
         ...
 
     def rescaled(self, scale: float, answered: bool) -> float:
@@ -133,6 +142,10 @@ class SyncExchange:
     def complete(self) -> bool:
         """See Exchange.complete."""
         return True
+
+    def discard(self, answers: dict[str, list[Tensor]]) -> bool:
+        """See Exchange.discard."""
+        return False
 
     def rescaled(self, scale: float, answered: bool) -> float:
         """See Exchange.rescaled."""

@@ -25,7 +25,7 @@ class Layouts:
 
     def __init__(self, process_set: Any, scope: str = "") -> None:
         """`scope`: see SyncExchange."""
-        self._scope = scope
+        self.scope = scope
         self._process_set = process_set
         self._agreed: dict[Tensor, int] = {}
 
@@ -59,7 +59,7 @@ class Layouts:
             ],
             dtype=torch.int32,
         )
-        operation = f"{self._scope}{name}.layouts"
+        operation = f"{self.scope}{name}.layouts"
         handle = horovod.allreduce_async_(seen, name=operation, op=horovod.Max, process_set=self._process_set)
         rows = horovod.synchronize(handle).tolist()
         found, numbers = rows[: -len(mine)], rows[-len(mine) :]

@@ -57,6 +57,14 @@ class PartialExchange:
         """See Exchange.complete."""
         return True
 
+    def discard(self, answers: dict[str, list[Tensor]]) -> bool:
+        """See Exchange.discard. Late gradients of earlier updates go as well: they were added up with this one's.
+
+        A rank that had been given their results keeps them, one that had not will never have them.
+        """
+        self.drain()
+        return True
+
     def rescaled(self, scale: float, answered: bool) -> float:
         """Refuses a GradScaler: gradients that come late were scaled by what it was then."""
         raise UsageError(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paceline.channel_owners import ChannelOwner
 from paceline.pipelined import InFlight, Pipelined, described, marked
-from paceline.torch.exchange import Finish, SyncExchange, full_names
+from paceline.torch.exchange import Answer, Finish, SyncExchange, full_names
 from paceline.torch.host import session
 from paceline.torch.saved import from_plain
 
@@ -33,6 +33,8 @@ class PipelinedExchange:
         self._in_flight = in_flight
         self._updates = 0  # since the beginning; synchronous ones among them
         self._filled = 0  # updates in flight, K - 1 at most
+        self._held: dict[str, int] = {}  # how many of them a unit has: fewer where it came, or was unfrozen, later
+        self._started: dict[str, bool] = {}  # the units of the update that is being made, and which are answered
         self._drains = 0
         self._units: dict[str, int] = {}  # how many tensors travel under a name
         self._owner = ChannelOwner(in_flight)
@@ -44,22 +46,31 @@ class PipelinedExchange:
         """How many updates are in flight."""
         return self._filled
 
-    def start(self, name: str, gradients: Sequence[Tensor]) -> Finish:
+    def start(self, name: str, gradients: Sequence[Tensor]) -> Answer:
         """See Exchange.start."""
         if self._updates < self.settings.warmup_steps:
             return self._sync.start(name, gradients)
+        held = self._held.get(name, 0)
+        answered = self._started[name] = held == self.settings.k - 1
+        self._held[name] = held + (not answered)
         if gradients[0].is_sparse:
-            return self._start_sparse(name, gradients[0])
-        self._own(name, len(gradients))
-        return self._sync.start(marked(name, self.settings.k), gradients)
+            finish = self._start_sparse(name, gradients[0])
+        else:
+            self._own(name, len(gradients))
+            finish = self._sync.start(marked(name, self.settings.k), gradients)
+
+        # Instead of zeros, which would move momentum. A whole update without answers is left out by the caller.
+        def results() -> list[Tensor] | None:
+            found = finish()
+            return found if answered or not any(self._started.values()) else None
+
+        return results
 
     def _own(self, name: str, count: int) -> None:
-        if name not in self._units:
-            self._owner.claim(self._channels(name, count), name, session())
+        new = name not in self._units
         self._units[name] = count
-
-    def _channels(self, name: str, count: int) -> list[str]:
-        return full_names(self._sync.scope + marked(name, self.settings.k), count)
+        if new:
+            self._owner.claim(self._channels(name), name, session())
 
     def _start_sparse(self, name: str, gradient: Tensor) -> Finish:
         queue = self._sparse.setdefault(name, deque())
@@ -74,17 +85,43 @@ class PipelinedExchange:
         self._updates += 1
         if self._updates <= self.settings.warmup_steps:
             return True
-        if self._filled < self.settings.k - 1:
-            self._filled += 1
-            return False
-        return True
+        # A frozen parameter must not get its gradient from before when it is unfrozen.
+        for name in [name for name in self._held if name not in self._started]:
+            self._drop(name)
+        answered = any(self._started.values())
+        self._filled = max(self._held.values(), default=0)
+        self._started.clear()
+        return answered
+
+    def discard(self, answers: dict[str, list[Tensor]]) -> bool:
+        """See Exchange.discard. Takes the newest gradients out of what is in flight, and puts the answers back."""
+        for name, answered in self._started.items():
+            if name in self._sparse:
+                queue = self._sparse[name]
+                queue.pop()()
+                if answered:
+                    queue.appendleft(_settled(answers[name]))
+            else:
+                kept = self._taken(name)[:-1]
+                if answered:
+                    kept.insert(0, [self._sync.compression.compress(tensor)[0] for tensor in answers[name]])
+                for full in self._channels(name):
+                    self._clear(full)
+                for tensors in kept:
+                    self._put(name, [tensor.cpu().numpy() for tensor in tensors])
+            self._held[name] -= not answered
+        self._started.clear()
+        return False
 
     def rescaled(self, scale: float, answered: bool) -> float:
         """By what to multiply the answers so that they are scaled by `scale`, the GradScaler's of this update."""
         if self.settings.warmup_steps and self._updates <= self.settings.warmup_steps:
             return 1.0
         self._scales.append(scale)
-        return scale / self._scales.popleft() if answered and len(self._scales) > self._filled else 1.0
+        factor = scale / self._scales.popleft() if answered and len(self._scales) > self._filled else 1.0
+        while len(self._scales) > self._filled:
+            self._scales.popleft()
+        return factor
 
     def drain(self) -> list[tuple[Results, float]]:
         """Wait for all updates in flight and take them out, oldest first, each with its GradScaler's scale (or 1).
@@ -114,12 +151,12 @@ class PipelinedExchange:
     def _all_taken(self) -> list[tuple[Results, float]]:
         updates: list[tuple[Results, float]] = [({}, scale) for scale in self._scales_or_ones()]
         for name in self._units:
-            for age, tensors in enumerate(self._taken(name)):
+            for age, tensors in enumerate(self._taken(name), self._filled - self._held[name]):
                 updates[age][0][name] = tensors
         for name, queue in self._sparse.items():
             settled = [finish() for finish in queue]
             self._sparse[name] = deque(_settled(tensors) for tensors in settled)
-            for age, tensors in enumerate(settled):
+            for age, tensors in enumerate(settled, self._filled - len(settled)):
                 updates[age][0][name] = tensors
         return updates
 
@@ -136,10 +173,10 @@ class PipelinedExchange:
             for name, arrays in results.items():
                 if isinstance(arrays[0], dict):
                     self._sparse.setdefault(name, deque()).append(_settled([from_plain(arrays[0])]))
-                    continue
-                self._own(name, len(arrays))
-                for full, array in zip(self._channels(name, len(arrays)), arrays, strict=True):
-                    self._in_flight.put_array(full, array)
+                else:
+                    self._own(name, len(arrays))
+                    self._put(name, arrays)
+                self._held[name] = self._held.get(name, 0) + 1
             self._filled += 1
             self._scales.append(scale)
 
@@ -148,18 +185,42 @@ class PipelinedExchange:
         self._owner.release()
         self._units.clear()
         self._sparse.clear()
+        self._held.clear()
+        self._started.clear()
         self._scales.clear()
         self._filled = 0
+
+    def _drop(self, name: str) -> None:
+        """Nothing of this unit is in flight any more."""
+        del self._held[name]
+        for finish in self._sparse.pop(name, ()):
+            finish()
+        if name in self._units:
+            for full in self._channels(name):
+                self._clear(full)
+            del self._units[name]
+
+    def _channels(self, name: str) -> list[str]:
+        return full_names(self._sync.scope + marked(name, self.settings.k), self._units[name])
+
+    def _clear(self, full: str) -> None:
+        self._in_flight.settle(full)
+        self._in_flight.clear(full)
 
     def _scales_or_ones(self) -> list[float]:
         return list(self._scales) if len(self._scales) == self._filled else [1.0] * self._filled
 
     def _taken(self, name: str) -> list[list[Tensor]]:
         """Per update in flight the results of a unit, as they travelled, decompressed."""
-        names = self._channels(name, self._units[name])
+        names = self._channels(name)
         for full in names:
             self._in_flight.settle(full)
-        return [[torch.from_numpy(self._in_flight.array(full, age)) for full in names] for age in range(self._filled)]
+        ages = range(self._held[name])
+        return [[torch.from_numpy(self._in_flight.array(full, age)) for full in names] for age in ages]
+
+    def _put(self, name: str, arrays: Sequence[Any]) -> None:
+        for full, array in zip(self._channels(name), arrays, strict=True):
+            self._in_flight.put_array(full, array)
 
 
 def _settled(tensors: list[Tensor]) -> Finish:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from paceline.torch.errors import UsageError
-from paceline.torch.exchange import Exchange, Finish
+from paceline.torch.exchange import Answer, Exchange
 from paceline.torch.groups import Group
+from paceline.torch.hooks import GradientHooks
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.host import session
 from paceline.torch.layouts import DENSE, Layouts
 from paceline.torch.names import ParameterNames
 from paceline.torch.passes import Passes
 from paceline.torch.saved import by_parameter, by_unit
+from paceline.torch.storage import lent
 from paceline.torch.travelling import TRAVELS_AS
 
 
@@ -54,13 +56,13 @@ class Reduction:
         self._passes = passes
         self._sparse_as_dense = sparse_as_dense
         self._counts: dict[Tensor, int] = {}
-        self._started: dict[Group, Finish] = {}
+        self._started: dict[Group, Answer] = {}
         self._units: dict[str, Group] = {}  # what last travelled under a name
+        self._travelled: dict[Tensor, Group] = {}  # what a parameter last travelled with
         self._session = session()
-        self._hooks: dict[Tensor, list[Any]] = {}
+        self._hooks: dict[Tensor, GradientHooks] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
-        weakref.finalize(self, _remove_hooks, self._hooks)
 
     @property
     def immediate(self) -> bool:
@@ -71,6 +73,11 @@ class Reduction:
     def filled(self) -> int:
         """How many updates are in flight."""
         return self._exchange.filled if self._exchange is not None else 0
+
+    @property
+    def label(self) -> str:
+        """What operations of the optimizer as a whole are called after: its first parameter."""
+        return self._layouts.scope + self._names[self._optimizer.param_groups[0]["params"][0]]
 
     @property
     def pending(self) -> bool:
@@ -87,7 +94,7 @@ class Reduction:
             if self._exchange is not None or self._passes.per_update > 1:
                 for parameter in group["params"]:
                     if parameter not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
-                        self._hooks[parameter] = _watch(parameter, weakref.ref(self))
+                        self._hooks[parameter] = GradientHooks(parameter, self)
 
     def restart(self) -> None:
         """Begin a new update; gradients that were finished are as good as local ones from here on."""
@@ -114,10 +121,31 @@ class Reduction:
         if self._exchange is not None:
             self.watch_all()
             with torch.no_grad():
-                self._exchange_all()
+                for unit, results in self._exchange_all():
+                    for parameter, result in zip(unit, results or [None] * len(unit), strict=True):
+                        self._store(parameter, result)
             self.answered = self._exchange.complete()
         self._counts.clear()
         self.finished = True
+
+    def discard(self) -> bool:
+        """Complete the exchange of every gradient and drop the results; all ranks must.
+
+        After `finish` these are the ones that it stored, before it what was computed since. Returns whether the
+        replicas must be averaged to be equal again. Leaves `parameter.grad` to the caller.
+        """
+        parted = False
+        self._forget_if_ranks_changed()
+        if self._exchange is not None:
+            answers: dict[str, list[Tensor]] = {}
+            if not self.finished:
+                self.watch_all()
+                with torch.no_grad():
+                    answers = {self._names[unit[0]]: results for unit, results in self._exchange_all() if results}
+            parted = self._exchange.discard(answers)
+        self._passes.restart()
+        self.restart()
+        return parted
 
     def rescale(self, scale: float) -> None:
         """Scale the results by `scale`, the GradScaler's of this update: in flight it may have been another one."""
@@ -131,7 +159,8 @@ class Reduction:
     def drain(self) -> Iterator[float]:
         """Put one update in flight after the other, oldest first, into `parameter.grad`; yields its GradScaler's scale.
 
-        Raises UsageError while gradients of a backward pass travel.
+        Afterwards gradients are as after zero_grad(): None where they were None, else zeros in the same tensors. Raises
+        UsageError while gradients of a backward pass travel.
         """
         if self.pending or self._started:
             raise UsageError(
@@ -139,14 +168,27 @@ class Reduction:
             )
         if self._exchange is None:
             return
-        for results, scale in self._exchange.drain():
-            self._passes.restart()
-            self.restart()
-            with torch.no_grad():
-                for name, tensors in results.items():
-                    for parameter, result in zip(self._units[name], tensors, strict=True):
-                        self._store(parameter, result)
-            yield scale
+        drained = self._exchange.drain()
+        if not drained:
+            return
+        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        before = [parameter.grad for parameter in parameters]
+        try:
+            for results, scale in drained:
+                self._passes.restart()
+                self.restart()
+                for parameter in parameters:
+                    parameter.grad = None
+                with torch.no_grad():
+                    for name, tensors in results.items():
+                        for parameter, result in zip(self._units[name], tensors, strict=True):
+                            self._store(parameter, result)
+                yield scale
+        finally:
+            for parameter, gradient in zip(parameters, before, strict=True):
+                parameter.grad = gradient
+                if gradient is not None:
+                    gradient.zero_()
 
     def in_flight(self) -> dict[str, Any] | None:
         """What is in flight, by the names of parameters, to be saved; None if nothing is."""
@@ -169,8 +211,10 @@ class Reduction:
                 "Use the exchange that it was saved with, or drain() before saving.",
             ) from error
         self._units = {name: units[name] for results, _ in state["in_flight"] for name in results}
+        self._travelled = {parameter: unit for unit in self._units.values() for parameter in unit}
 
-    def _exchange_all(self) -> None:
+    def _exchange_all(self) -> Iterator[tuple[Group, list[Tensor] | None]]:
+        """Start what has not been started, then wait for one result after the other."""
         parameters = [
             parameter
             for group in self._optimizer.param_groups
@@ -182,17 +226,28 @@ class Reduction:
         with self._explained(unknown):
             self._layouts.agree(unknown, self._names[unknown[0]] if unknown else "", self._exchange.settings)
         started = {parameter for unit in self._started for parameter in unit}
-        for unit in dict.fromkeys(self._unit(parameter) for parameter in parameters):
-            if started.isdisjoint(unit):
-                self._start(unit)
+        units = dict.fromkeys(self._unit(parameter) for parameter in parameters)
+        missing = [unit for unit in units if started.isdisjoint(unit)]
+        if missing:
+            self._part(started, [parameter for unit in missing for parameter in unit])
+        for unit in missing:
+            self._start(unit)
         for unit, finish in self._started.items():
             with self._explained(unit):
                 results = finish()
-            for parameter, result in zip(unit, results, strict=True):
-                self._store(parameter, result)
+            yield unit, results
         self._started.clear()
 
-    def _arriving(self, parameter: Tensor) -> None:
+    def _part(self, started: Iterable[Tensor], missing: Iterable[Tensor]) -> None:
+        """Give those in `missing` a gradient of their own where a script stored one tensor as that of several."""
+        taken = {parameter.grad.data_ptr() for parameter in started if _has_dense_gradient(parameter)}
+        for parameter in missing:
+            if _has_dense_gradient(parameter):
+                if parameter.grad.data_ptr() in taken:
+                    parameter.grad = parameter.grad.clone()
+                taken.add(parameter.grad.data_ptr())
+
+    def arriving(self, parameter: Tensor) -> None:
         """Before a gradient is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""
         with self._lock:
             self._begin_if_finished()
@@ -205,8 +260,8 @@ class Reduction:
                     "backward_passes_per_step to accumulate gradients of several passes.",
                 )
 
-    def _arrived(self, parameter: Tensor) -> None:
-        """After a gradient was added to `parameter.grad`."""
+    def arrived(self, parameter: Tensor, handed: Tensor | None) -> None:
+        """After the gradient `handed` was added to `parameter.grad`."""
         with self._lock:
             self._begin_if_finished()
             count = self._counts.get(parameter, 0) + 1
@@ -215,6 +270,9 @@ class Reduction:
                     f"The gradient of {self._names[parameter]!r} carries a graph of its own (create_graph=True).",
                     "Compute gradients of gradients with torch.autograd.grad and call backward() without create_graph.",
                 )
+            if self._exchange is not None and parameter.grad is not None and lent(parameter.grad, handed):
+                with torch.no_grad():
+                    parameter.grad = parameter.grad.clone()  # results are written there
             self._counts[parameter] = count
             self._passes.saw_gradient(count)
             if self._exchange is not None and count == self._passes.per_update:
@@ -246,10 +304,24 @@ class Reduction:
 
     def _start(self, unit: Group) -> None:
         assert self._exchange is not None
+        self._refuse_new_company(unit)
         gradients = [self._outgoing(parameter) for parameter in unit]
         with self._explained(unit):
             self._units[self._names[unit[0]]] = unit
             self._started[unit] = self._exchange.start(self._names[unit[0]], gradients)
+
+    def _refuse_new_company(self, unit: Group) -> None:
+        assert self._exchange is not None
+        for parameter in unit:
+            before = self._travelled.get(parameter, unit)
+            # Tensors have no equality of their own.
+            if self._exchange.filled and not (len(before) == len(unit) and all(map(operator.is_, before, unit))):
+                raise UsageError(
+                    f"Rank {horovod.rank()}: {self._names[parameter]!r} is in another group than in the update that is "
+                    f"in flight; expected {self._names_of(before)}, found {self._names_of(unit)}.",
+                    "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
+                )
+            self._travelled[parameter] = unit
 
     def _outgoing(self, parameter: Tensor) -> Tensor:
         """What travels for `parameter`: its gradient, in the layout all ranks use, in a type that Horovod carries."""
@@ -268,7 +340,10 @@ class Reduction:
         gradient = gradient.to(TRAVELS_AS.get(gradient.dtype, gradient.dtype))
         return gradient if gradient.is_sparse else gradient.contiguous()
 
-    def _store(self, parameter: Tensor, result: Tensor) -> None:
+    def _store(self, parameter: Tensor, result: Tensor | None) -> None:
+        if result is None:
+            parameter.grad = None
+            return
         # What was in flight comes from host memory, wherever the parameter is.
         # Unknown only where a run goes on and brings out what was in flight before its first step.
         known = self._layouts.known(parameter)
@@ -291,58 +366,31 @@ class Reduction:
         if self._session is not session():
             self.forget()
 
+    def _names_of(self, unit: Group | list[Tensor]) -> str:
+        names = ", ".join(repr(self._names[parameter]) for parameter in unit[:3])
+        return names + (f" and {len(unit) - 3} more" if len(unit) > 3 else "")
+
     @contextlib.contextmanager
     def _explained(self, unit: Group | list[Tensor]) -> Any:
         """Name the gradient in errors of Horovod, and leave nothing half done behind."""
         try:
             yield
         except (horovod.HorovodInternalError, ValueError) as error:
-            names = ", ".join(repr(self._names[parameter]) for parameter in unit[:3])
-            more = f" and {len(unit) - 3} more" if len(unit) > 3 else ""
+            names = self._names_of(unit)
             self.forget()
             if isinstance(error, UsageError):
                 raise
             if "same name as another tensor" in str(error):
                 raise UsageError(
-                    f"A gradient named {names}{more} is already travelling.",
+                    f"A gradient named {names} is already travelling.",
                     "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
                 ) from error
             if isinstance(error, ValueError):
                 raise UsageError(
-                    f"The gradient of {names}{more} cannot be exchanged: {error}",
+                    f"The gradient of {names} cannot be exchanged: {error}",
                     "Use parameters of a type that Horovod carries (float16, bfloat16, float32 or float64).",
                 ) from error
-            raise horovod.HorovodInternalError(f"Gradient of {names}{more}: {error}") from error
-
-
-def _watch(parameter: Tensor, reduction: weakref.ref[Reduction]) -> list[Any]:
-    def arriving(gradient: Tensor) -> None:
-        alive = reduction()
-        watched = watched_parameter()
-        if alive is not None and watched is not None:
-            alive._arriving(watched)
-
-    def arrived(parameter: Tensor) -> None:
-        alive = reduction()
-        if alive is not None:
-            alive._arrived(parameter)
-
-    # The hook belongs to the parameter: held strongly, each would keep the other alive.
-    watched_parameter = weakref.ref(parameter)
-    # A frozen parameter takes no hook, but keeps one: watched from the start, it is seen as soon as it is unfrozen.
-    frozen = not parameter.requires_grad
-    if frozen:
-        parameter.requires_grad_(True)
-    hooks = [parameter.register_hook(arriving), parameter.register_post_accumulate_grad_hook(arrived)]
-    if frozen:
-        parameter.requires_grad_(False)
-    return hooks
-
-
-def _remove_hooks(hooks: dict[Tensor, list[Any]]) -> None:
-    remove: Callable[[], None]
-    for remove in [hook.remove for both in hooks.values() for hook in both]:
-        remove()
+            raise horovod.HorovodInternalError(f"Gradient of {names}: {error}") from error
 
 
 def _no_rows(parameter: Tensor, sparse_dims: int) -> Tensor:
@@ -353,3 +401,8 @@ def _no_rows(parameter: Tensor, sparse_dims: int) -> Tensor:
         parameter.shape,
         check_invariants=False,
     )
+
+
+def _has_dense_gradient(parameter: Tensor) -> bool:
+    gradient = parameter.grad
+    return gradient is not None and gradient.layout == torch.strided and gradient.numel() > 0

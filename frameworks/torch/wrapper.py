@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.attach import loaded
+from paceline.pipelined import InFlight
 from paceline.torch.averaging import ModelAveraging
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
@@ -69,17 +71,21 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
         With a closure, each evaluation is an update of its own as far as gradients are concerned: the closure's
         gradients are combined, and so is the loss it returns, so that all ranks take the same decisions.
+
+        With an exchange that is not synchronous the closure is evaluated exactly once, also where the update is left
+        out, and its own loss is returned, which is this rank's. Raises UsageError for optimizers that evaluate it
+        again.
         """
-        if closure is not None and not self._reduction.immediate:
-            raise UsageError(
-                "step(closure) was called with an exchange that is not synchronous: a closure needs the gradients of "
-                "all ranks at once.",
-                'Use exchange="sync" with optimizers that take closures, or call step() without one.',
-            )
-        if closure is not None:
+        # A scheduler made before wrapping looks here whether updates come first; some calls make none.
+        self.held._opt_called = True
+        if closure is not None and self._reduction.immediate:
             result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
             self._close()
             return result
+        if closure is not None:
+            loss = self._evaluate_once(closure)
+            self._update(lambda: self.held.step(self._evaluated(loss), *args, **kwargs))
+            return loss
         due = self._passes.count_call()
         if self._skip:
             if self._reduction.pending:
@@ -91,14 +97,36 @@ class WrappedOptimizer(torch.optim.Optimizer):
             return None
         else:
             self.synchronize()
-        self._close()
-        result = None
-        if self._reduction.answered:
-            late = self._reduction.filled > 0
-            result = self._help.update(lambda: self.held.step(*args, **kwargs), late)
-            self._averaging.updated()
-        self._help.look_ahead(self._reduction.filled)
-        return result
+        return self._update(lambda: self.held.step(*args, **kwargs))
+
+    def discard(self, set_to_none: bool = True) -> None:
+        """Drop the gradients on all ranks, instead of step(), and those in `parameter.grad` as zero_grad() does.
+
+        For a batch that is to be skipped, and where the backward pass of one model leaves gradients in another. All
+        ranks must call it, also those that computed no gradient; no exchange is left half done. Training goes on as if
+        the gradients since the last update had not been computed. In particular
+
+        - after synchronize() those that it put into `parameter.grad` are dropped. For a pipelined exchange they are
+          K - 1 updates old; what travels stays.
+        - for a pipelined exchange before synchronize() what travels stays, too, less what was computed since.
+        - for a partial exchange all that travels is dropped, as by a `drain` without its update: late gradients have
+          been added up. The models of the ranks are averaged then.
+
+        Raises UserError if not all ranks call it within a minute, or not all after synchronize(), and
+        HorovodInternalError, naming the parameter, when a rank is lost.
+        """
+        looked = self._reduction.finished
+        parted = self._reduction.discard()
+        if not self._alone:
+            # Else a rank that called step() instead would have other weights from here on, and nobody would know.
+            meeting = InFlight(loaded("torch"), self.process_set.process_set_id)
+            meeting.meet(
+                f"paceline.discard.{self._reduction.label}", [int(looked)], "whether synchronize() came before"
+            )
+        self._unscaled = False
+        self.held.zero_grad(set_to_none=set_to_none)
+        if parted:
+            self._averaging.average()
 
     def drain(self) -> int:
         """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
@@ -109,6 +137,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
         For a partial one, one update with all that the ranks have contributed and this one has not got yet: after it,
         replicas that are trained with plain SGD are equal. All ranks must call it after their last update.
+
+        Afterwards gradients are as after zero_grad(): None where they were None, else zeros in the same tensors.
         """
         self._averaging.before_drain()
         updates = 0
@@ -170,7 +200,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         if self._reduction.pending:
             raise UsageError(
                 "zero_grad() was called between backward() and step(): gradients are travelling to the other ranks.",
-                "Call step() first; to drop the gradients of all ranks call synchronize(), then zero_grad().",
+                "Call step() first; to drop the gradients of all ranks call discard() on all of them.",
             )
         self._passes.restart()
         self._restart()
@@ -306,6 +336,43 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def _restart(self) -> None:
         self._reduction.restart()
         self._unscaled = False
+
+    def _update(self, step: Callable[[], Any]) -> Any:
+        """Let `step`, the held optimizer's, use the gradients that an exchange has completed, if there are any."""
+        self._close()
+        result = None
+        if self._reduction.answered:
+            late = self._reduction.filled > 0
+            result = self._help.update(step, late)
+            self._averaging.updated()
+        self._help.look_ahead(self._reduction.filled)
+        return result
+
+    def _evaluate_once(self, closure: Callable[[], Any]) -> Any:
+        if isinstance(self.held, torch.optim.LBFGS):
+            raise self._again()
+        with torch.enable_grad():
+            loss = closure()
+        self.synchronize()
+        return loss
+
+    def _evaluated(self, loss: Any) -> Callable[[], Any]:
+        """A closure that was evaluated already."""
+        losses = [loss]
+
+        def closure() -> Any:
+            if not losses:
+                raise self._again()
+            return losses.pop()
+
+        return closure
+
+    def _again(self) -> UsageError:
+        return UsageError(
+            f"step(closure) on rank {horovod.rank()}: expected an optimizer that evaluates its closure once, found "
+            f"{type(self.held).__name__}, which needs the gradients of all ranks at once to evaluate it again.",
+            'Use exchange="sync" with this optimizer.',
+        )
 
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
