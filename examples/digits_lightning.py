@@ -45,7 +45,7 @@ class HorovodStrategy(ParallelStrategy):
         super().setup_optimizers(trainer)
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         named, passes = list(self.model.named_parameters()), trainer.accumulate_grad_batches
-        self.optimizers = [
+        self.optimizers: list[Any] = [
             hvd.DistributedOptimizer(one, named, backward_passes_per_step=passes, **self.options)
             for one in self.optimizers
         ]
