@@ -71,7 +71,8 @@ def _row(rank: int, size: int, row: Row) -> None:
     }
     setting = _setting(row.optimizer, row.feature, dtype)
     prefix = f"matrix.{gradients(row)}" if row.exchange == "optimal" else "matrix." + ".".join(row)
-    if row.exchange == "optimal":
+    # Rows of sparse gradients are gathered: without a dense one there is nothing to merge.
+    if row.exchange == "optimal" and (setting.bias or setting.kind != "rows"):
         _plan(OnRanks(setting, size, rank, prefix, fusion="optimal"), prefix)
     run = OnRanks(setting, size, rank, prefix, **choices[row.exchange])
     feature.train(run)
