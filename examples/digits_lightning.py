@@ -1,0 +1,138 @@
+"""Handwritten digits with Lightning: `horovodrun -np 2 python examples/digits_lightning.py --epochs 8`.
+
+Lightning has no strategy for Horovod. `HorovodStrategy` is one: it works with any LightningModule, and any exchange:
+`--exchange pipelined` lets gradients travel while the next step is computed (docs/lightning.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import paceline.torch as hvd
+from paceline.config import EXCHANGES
+from paceline.examples import digits_torch, replicas_torch
+
+
+class HorovodStrategy(ParallelStrategy):
+    """The ranks that horovodrun started, a device each; `options` are those of hvd.DistributedOptimizer."""
+
+    is_distributed = True  # Lightning puts a DistributedSampler into data loaders
+    root_device = property(lambda self: self.parallel_devices[0])
+    global_rank = property(lambda self: hvd.rank())
+    local_rank = property(lambda self: hvd.local_rank())
+    world_size = property(lambda self: hvd.size())
+    distributed_sampler_kwargs = property(lambda self: {"num_replicas": hvd.size(), "rank": hvd.rank()})
+
+    def __init__(self, **options: Any) -> None:
+        hvd.init()
+        device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+        super().__init__(parallel_devices=[device])
+        self.options = options
+        rank_zero_only.rank = hvd.rank()  # who prints and writes
+
+    def setup_optimizers(self, trainer: pl.Trainer) -> None:
+        """Start from the first rank's weights, and wrap what configure_optimizers returned."""
+        super().setup_optimizers(trainer)
+        hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
+        named, passes = list(self.model.named_parameters()), trainer.accumulate_grad_batches
+        self.optimizers: list[Any] = [
+            hvd.DistributedOptimizer(one, named, backward_passes_per_step=passes, **self.options)
+            for one in self.optimizers
+        ]
+
+    def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        """Clipping and callbacks, which come after the closure, see gradients of all ranks."""
+
+        def combined() -> Any:
+            loss = closure()
+            optimizer.synchronize()
+            return loss
+
+        return super().optimizer_step(optimizer, combined, *args, **kwargs)
+
+    def on_train_end(self) -> None:
+        """Make the updates whose gradients are still on their way; none if the exchange is synchronous."""
+        for optimizer in self.optimizers:
+            optimizer.drain()
+
+    def model_to_device(self) -> None:
+        """To this rank's device."""
+        self.model.to(self.root_device)
+
+    def barrier(self, name: str | None = None) -> None:
+        """All ranks meet."""
+        hvd.barrier()
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """What rank `src` has."""
+        return hvd.broadcast_object(obj, src)
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Of a logged value with sync_dist=True: the mean over the ranks, or the sum."""
+        average = reduce_op in (None, "mean", "avg")
+        return hvd.allreduce(torch.as_tensor(tensor), op=hvd.Average if average else hvd.Sum, name="lightning.reduce")
+
+    def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
+        """Shape (...) of each rank -> (ranks, ...)."""
+        return hvd.allgather(tensor.unsqueeze(0), name="lightning.gather")
+
+
+class Digits(pl.LightningModule):
+    """Knows nothing of ranks."""
+
+    def __init__(self, rate: float = 1e-3) -> None:
+        super().__init__()
+        self.net = digits_torch.net()
+        self.rate = rate
+
+    def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
+        """The loss on a batch of images (n, 1, 8, 8) and labels (n,)."""
+        images, labels = batch
+        return nn.functional.cross_entropy(self.net(images), labels)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], number: int) -> None:
+        """Log loss and accuracy."""
+        images, labels = batch
+        found = self.net(images)
+        self.log("loss", nn.functional.cross_entropy(found, labels), sync_dist=True)
+        self.log("accuracy", (found.argmax(1) == labels).float().mean(), sync_dist=True)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Plain Adam: the strategy wraps it."""
+        return torch.optim.Adam(self.net.parameters(), lr=self.rate)
+
+
+def main() -> None:
+    """Train and test."""
+    parser = argparse.ArgumentParser(description="Handwritten digits with Lightning on all ranks.")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
+    parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
+    arguments = parser.parse_args()
+
+    strategy = HorovodStrategy(exchange=arguments.exchange)
+    pl.seed_everything(arguments.seed, verbose=False)
+    train_x, train_y, test_x, test_y = digits_torch.data(0, 1)  # all of them: Lightning shares them among the ranks
+    model = Digits(rate=1e-3 * hvd.size())
+    quiet = dict.fromkeys(("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "logger"), False)
+    trainer = pl.Trainer(strategy=strategy, devices=1, max_epochs=arguments.epochs, **quiet)
+    trainer.fit(model, DataLoader(TensorDataset(train_x, train_y), digits_torch.BATCH, shuffle=True))
+    (logged,) = trainer.test(model, DataLoader(TensorDataset(test_x, test_y), len(test_x)), verbose=False)
+    result = {**logged, "equal": replicas_torch.equal(model)}
+    if hvd.rank() == 0:
+        print("RESULT " + json.dumps(result), flush=True)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

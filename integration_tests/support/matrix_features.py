@@ -1,0 +1,284 @@
+"""What training scripts do besides the plain loop: the features of the matrix, each written once for both kinds of run.
+
+A feature builds the optimizer and makes STEPS updates. What it needs of model and exchange stands in FEATURES.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from integration_tests.support.matrix_runs import Backward, Run, in_one
+
+STEPS = 5
+
+
+def plain(run: Run) -> None:
+    """A backward pass and an update per step."""
+    run.build()
+    for step in range(STEPS):
+        run.update(run.one_pass(step))
+
+
+def _clipping(run: Run) -> None:
+    run.build()
+    for step in range(STEPS):
+        run.update(run.one_pass(step), lambda: torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.05))
+
+
+def _several(run: Run, step: int) -> list[Backward]:
+    return [run.one_pass(3 * step + part) for part in range(3)]
+
+
+def _accumulation(run: Run) -> None:
+    """Three passes, then one step(): the script counts."""
+    run.build(backward_passes_per_step=3)
+    for step in range(STEPS):
+        run.update(in_one(_several(run, step)))
+
+
+def _accumulation_counted(run: Run) -> None:
+    """zero_grad() and step() around every pass: the wrapper counts."""
+    run.build(backward_passes_per_step=3)
+    for step in range(STEPS):
+        run.counted(_several(run, step))
+
+
+def _closures(run: Run) -> None:
+    run.closure = True
+    plain(run)
+
+
+def _schedulers(run: Run) -> None:
+    """Two of them, made from the optimizer that the script has in hand: the wrapped one."""
+    optimizer = run.build()
+    scheduler = torch.optim.lr_scheduler
+    several = [scheduler.LinearLR(optimizer, 0.5, total_iters=3), scheduler.CosineAnnealingWarmRestarts(optimizer, 2)]
+    for step in range(STEPS):
+        run.update(run.one_pass(step))
+        for one in several:
+            one.step()
+
+
+def _scheduler_before_wrapping(run: Run) -> None:
+    """As scripts do that get both from a function; torch must not warn that step() was not called."""
+    held = run.setting.make(list(run.model.parameters()))
+    scheduler = torch.optim.lr_scheduler.StepLR(held, 2, gamma=0.5)
+    run.wrap(held)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(STEPS):
+            run.update(run.one_pass(step))
+            scheduler.step()
+
+
+def _freezing(run: Run) -> None:
+    """One parameter is frozen from the start until step 2, another from step 2 to 4."""
+    first, *_, last = run.model.parameters()
+    first.requires_grad_(False)
+    run.build()
+    for step in range(STEPS):
+        first.requires_grad_(step >= 2)
+        last.requires_grad_(step not in (2, 3))
+        run.update(run.one_pass(step))
+
+
+def _activation_checkpointing(run: Run) -> None:
+    """The first layers are computed again in the backward pass; a reentrant checkpoint runs a backward pass in it."""
+    run.build()
+    head, tail = run.model[:2], run.model[2:]
+
+    def forward(reentrant: bool, inputs: Tensor) -> Tensor:
+        return tail(checkpoint(head, inputs.requires_grad_(), use_reentrant=reentrant))
+
+    for step in range(STEPS):
+        run.forward = functools.partial(forward, step % 2 == 1)
+        run.update(run.one_pass(step))
+
+
+def _saved(run: Run) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save({"model": run.model.state_dict(), "optimizer": run.optimizer.state_dict()}, file)
+    file.seek(0)
+    return file
+
+
+def _load(run: Run, file: io.BytesIO) -> None:
+    saved = torch.load(file)  # with torch's default, weights_only=True
+    run.model.load_state_dict(saved["model"])
+    run.optimizer.load_state_dict(saved["optimizer"])
+
+
+def _saving(run: Run) -> None:
+    """Every rank saves and loads its own."""
+    run.build()
+    for step in range(STEPS):
+        if step == 3:
+            file = _saved(run)
+            run.renew()
+            run.build()
+            _load(run, file)
+        run.update(run.one_pass(step))
+
+
+def _resuming(run: Run) -> None:
+    """The first rank loads, the others get it from there."""
+    run.build()
+    for step in range(STEPS):
+        if step == 3:
+            file = _saved(run)
+            run.renew()
+            run.build()
+            if run.first():
+                _load(run, file)
+            run.share()
+        run.update(run.one_pass(step))
+
+
+def _autograd_grad(run: Run) -> None:
+    """A penalty on the gradient in even steps; in odd ones one rank alone looks at gradients after its pass."""
+
+    def backward(step: int, rank: int) -> Tensor:
+        loss = run.loss(rank, step)
+        weights = list(run.model.parameters())
+        if step % 2 == 0:
+            slopes = torch.autograd.grad(loss, weights, create_graph=True)
+            loss = loss + 0.1 * torch.stack([slope.square().sum() for slope in slopes]).sum()
+        loss.backward()
+        if step % 2 and rank == 0:
+            torch.autograd.grad(run.loss(rank, step), weights)
+        return loss.detach()
+
+    run.build()
+    for step in range(STEPS):
+        run.update(functools.partial(backward, step))
+
+
+def _user_hooks(run: Run) -> None:
+    """What each rank's hooks make of its gradient, none of it linear, is what travels; hooks of steps run once."""
+    optimizer = run.build()
+    calls = {"before": 0, "after": 0}
+
+    def count(name: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            calls[name] += 1
+
+        return hook
+
+    def clamp(parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        parameter.grad.clamp_(-0.02, 0.05)
+
+    for parameter in run.model.parameters():
+        parameter.register_hook(lambda gradient: gradient * gradient.abs().sqrt())
+        parameter.register_post_accumulate_grad_hook(clamp)
+    optimizer.register_step_pre_hook(count("before"))
+    optimizer.register_step_post_hook(count("after"))
+    for step in range(STEPS):
+        run.update(run.one_pass(step))
+    assert calls == {"before": STEPS, "after": STEPS}
+
+
+def _add_param_group(run: Run) -> None:
+    """The second half of the parameters joins at another rate after two steps."""
+    parameters = list(run.model.parameters())
+    early, late = parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
+    optimizer = run.build(early)
+    for step in range(STEPS):
+        if step == 2:
+            optimizer.add_param_group({"params": late, "lr": 0.5 * optimizer.param_groups[0]["lr"]})
+        run.update(run.one_pass(step))
+
+
+def _retain_graph(run: Run) -> None:
+    """Two passes through one graph."""
+
+    def backward(step: int, rank: int) -> Tensor:
+        loss = run.loss(rank, step)
+        loss.backward(retain_graph=True)
+        (loss * loss).backward()
+        return loss.detach()
+
+    run.build(backward_passes_per_step=2)
+    for step in range(STEPS):
+        run.update(functools.partial(backward, step))
+
+
+def _inputs(run: Run) -> None:
+    """Each half of the parameters in a backward pass of its own."""
+
+    def backward(step: int, rank: int) -> Tensor:
+        loss = run.loss(rank, step)
+        parameters = list(run.model.parameters())
+        loss.backward(inputs=parameters[::2], retain_graph=True)
+        loss.backward(inputs=parameters[1::2])
+        return loss.detach()
+
+    run.build()
+    for step in range(STEPS):
+        run.update(functools.partial(backward, step))
+
+
+def _compile(run: Run) -> None:
+    run.forward = torch.compile(run.model, backend="eager", fullgraph=True)
+    plain(run)
+
+
+def _channels_last(run: Run) -> None:
+    run.model.to(memory_format=torch.channels_last)
+    run.share()
+    model = run.model
+    run.forward = lambda inputs: model(inputs.to(memory_format=torch.channels_last))
+    plain(run)
+    assert not next(run.model.parameters()).is_contiguous()
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature: what trains with it, and what it needs.
+
+    `reference`: what trains in one process, where that is something else. `kind`: its model; None: the optimizer's.
+    `dense`: whether its code reads gradients in ways that torch has for dense ones only. `averaging`: with a partial
+    exchange, the models are averaged, too. `all_at_once`: ranks must have made the same updates (no partial exchange).
+    """
+
+    train: Callable[[Run], None]
+    reference: Callable[[Run], None] | None = None
+    kind: str | None = None
+    dtype: torch.dtype = torch.float32
+    dense: bool = False
+    averaging: bool = False
+    all_at_once: bool = False
+
+
+FEATURES: dict[str, Feature] = {
+    "clipping": Feature(_clipping, dense=True),
+    "accumulation": Feature(_accumulation),
+    "accumulation_counted": Feature(_accumulation_counted),
+    "closures": Feature(_closures),
+    "schedulers": Feature(_schedulers),
+    "scheduler_before_wrapping": Feature(_scheduler_before_wrapping),
+    "freezing": Feature(_freezing),
+    "tied_weights": Feature(plain, kind="tied"),
+    "activation_checkpointing": Feature(_activation_checkpointing, kind="layers"),
+    "saving": Feature(_saving),
+    "resuming": Feature(_resuming, all_at_once=True),
+    "autograd_grad": Feature(_autograd_grad, dense=True),
+    "user_hooks": Feature(_user_hooks, dense=True),
+    "add_param_group": Feature(_add_param_group),
+    "retain_graph": Feature(_retain_graph),
+    "inputs": Feature(_inputs),
+    "compile": Feature(_compile, reference=plain, kind="layers"),
+    "channels_last": Feature(_channels_last, kind="image", averaging=True),
+    "bf16": Feature(plain, kind="layers", dtype=torch.bfloat16, averaging=True),
+    "float64": Feature(plain, dtype=torch.float64, averaging=True),
+    "sparse": Feature(plain, kind="rows"),
+}

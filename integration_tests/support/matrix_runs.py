@@ -1,0 +1,193 @@
+"""One training of the matrix: on ranks that exchange gradients, or in one process that has all of their data.
+
+A feature of the matrix (matrix_features.py) is written once, over `Run`; both kinds of run then do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from integration_tests.support.matrix_models import batch, leaves, model_of
+
+# One rank's forward and backward pass or passes: given the rank, returns its loss.
+Backward = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is trained: a kind of model, whether it has biases, its type, and what makes its optimizer."""
+
+    kind: str
+    bias: bool
+    dtype: torch.dtype
+    make: Callable[[Any], Any]
+    closure: bool
+
+
+def in_one(passes: list[Backward]) -> Backward:
+    """One after the other, as one; its loss is their sum."""
+    return lambda rank: torch.stack([backward(rank) for backward in passes]).sum()
+
+
+class Run:
+    """A model and its optimizer; `build` makes the optimizer."""
+
+    optimizer: Any
+
+    def __init__(self, setting: Setting, size: int, seed: int) -> None:
+        self.setting = setting
+        self.size = size
+        self.closure = setting.closure
+        self.model = self._model(seed)
+        self.forward: Callable[..., Tensor] = self.model
+
+    def _model(self, seed: int) -> Any:
+        return model_of(self.setting.kind, self.setting.bias, self.setting.dtype, seed)
+
+    def build(self, parameters: Any = None, **options: Any) -> Any:
+        """Make the optimizer, of all parameters if none are given; `options` are those of DistributedOptimizer."""
+        held = self.setting.make(list(self.model.parameters() if parameters is None else parameters))
+        return self.wrap(held, **options)
+
+    def wrap(self, held: Any, **options: Any) -> Any:
+        """Train with `held`."""
+        raise NotImplementedError
+
+    def gradients(self, backward: Backward) -> Tensor:
+        """Leave in `.grad` what `backward` makes of the data; returns the loss."""
+        raise NotImplementedError
+
+    def combine(self) -> None:
+        """From here on `.grad` is the mean over the ranks."""
+
+    def counted(self, passes: list[Backward]) -> None:
+        """One update with the gradients of several passes, in a loop that has zero_grad() and step() around each."""
+        raise NotImplementedError
+
+    def renew(self) -> None:
+        """Another model with other weights, and no optimizer yet, as in a new process."""
+        del self.optimizer
+        self.forward = self.model = self._model(seed=99)
+
+    def share(self) -> None:
+        """Every rank gets what the first has in model and optimizer."""
+
+    def first(self) -> bool:
+        """Whether this is the rank that reads checkpoints."""
+        return True
+
+    def loss(self, rank: int, number: int) -> Tensor:
+        """The loss on batch `number` of rank `rank`."""
+        inputs, targets = batch(self.setting.kind, self.setting.dtype, rank, number)
+        return torch.nn.functional.mse_loss(self.forward(inputs), targets)
+
+    def one_pass(self, number: int) -> Backward:
+        """The usual backward pass over batch `number`."""
+
+        def backward(rank: int) -> Tensor:
+            loss = self.loss(rank, number)
+            loss.backward()
+            return loss.detach()
+
+        return backward
+
+    def update(self, backward: Backward, change: Callable[[], object] | None = None) -> None:
+        """One update; `change` works on the combined gradients before it."""
+
+        def evaluate() -> Tensor:
+            self.optimizer.zero_grad()
+            loss = self.gradients(backward)
+            if change is not None:
+                self.combine()
+                change()
+            return loss
+
+        if self.closure:
+            self.optimizer.step(evaluate)
+        else:
+            evaluate()
+            self.optimizer.step()
+
+    def result(self) -> dict[str, Tensor]:
+        """Everything that training has made: parameters and the optimizer's state."""
+        weights = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
+        return {**weights, **leaves(self.optimizer.state_dict())}
+
+
+class OneProcess(Run):
+    """Has the data of all ranks and averages what each of them alone would compute: no Horovod, no Paceline."""
+
+    def wrap(self, held: Any, **options: Any) -> Any:
+        """See Run."""
+        self.optimizer = held
+        return held
+
+    def gradients(self, backward: Backward) -> Tensor:
+        """See Run. Sums in the order of ranks: of two, the same bits as on ranks."""
+        parameters = list(self.model.parameters())
+        totals: dict[Tensor, Tensor] = {}
+        losses = []
+        for rank in range(self.size):
+            for parameter in parameters:
+                parameter.grad = None
+            losses.append(backward(rank))
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    wide = torch.promote_types(parameter.dtype, torch.float32)
+                    mine = parameter.grad.to(wide)
+                    totals[parameter] = totals[parameter] + mine if parameter in totals else mine
+        for parameter, total in totals.items():
+            parameter.grad = (total / self.size).to(parameter.dtype)
+        return sum(losses[1:], losses[0]) / self.size
+
+    def counted(self, passes: list[Backward]) -> None:
+        """See Run: the script makes one step()."""
+        self.update(in_one(passes))
+
+
+class OnRanks(Run):
+    """This rank's part, with gradients that Paceline combines."""
+
+    def __init__(self, setting: Setting, size: int, rank: int, prefix: str, **exchange: Any) -> None:
+        import paceline.torch as hvd
+
+        self._hvd, self._rank, self._prefix, self._exchange = hvd, rank, prefix, exchange
+        # Other weights on every rank: equal ones come from the first.
+        super().__init__(setting, size, seed=7 + rank)
+        self.share()
+
+    def wrap(self, held: Any, **options: Any) -> Any:
+        """See Run."""
+        named = [(f"{self._prefix}.{name}", parameter) for name, parameter in self.model.named_parameters()]
+        self.optimizer = self._hvd.DistributedOptimizer(held, named, **self._exchange, **options)
+        return self.optimizer
+
+    def gradients(self, backward: Backward) -> Tensor:
+        """See Run."""
+        return backward(self._rank)
+
+    def combine(self) -> None:
+        """See Run."""
+        self.optimizer.synchronize()
+
+    def counted(self, passes: list[Backward]) -> None:
+        """See Run: the wrapper counts."""
+        for backward in passes:
+            self.optimizer.zero_grad()
+            backward(self._rank)
+            self.optimizer.step()
+
+    def share(self) -> None:
+        """See Run."""
+        self._hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
+        if hasattr(self, "optimizer"):
+            self._hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
+
+    def first(self) -> bool:
+        """See Run."""
+        return self._rank == 0

@@ -1,0 +1,146 @@
+"""The training matrix as a table: torch's optimizers x features of scripts x exchanges, and which rows are run when.
+
+`ROWS` are those of `make test`: every optimizer with two features under every exchange, every feature with the
+optimizers of EVERY_FEATURE under every exchange. `MORE` is the rest of the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import optim
+
+from integration_tests.support.matrix_features import FEATURES
+
+
+class Row(NamedTuple):
+    """Keys of OPTIMIZERS, FEATURES and EXCHANGES."""
+
+    optimizer: str
+    feature: str
+    exchange: str
+
+
+DENSE = ("layers", "tied", "image")
+ALL = (*DENSE, "rows")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How an optimizer is made of parameters, and what torch itself says it cannot do.
+
+    `kinds`: models that it can train. `bias`: whether it takes vectors. `closure`: whether step() needs one.
+    `evaluations`: how often it calls that. `groups`: whether it takes several parameter groups. `broadcast`: whether
+    Horovod broadcasts its state.
+    """
+
+    make: Callable[[Any], Any]
+    kinds: tuple[str, ...] = DENSE
+    bias: bool = True
+    closure: bool = False
+    evaluations: int = 1
+    groups: bool = True
+    broadcast: bool = True
+
+
+def _lbfgs(most: int) -> Optimizer:
+    return Optimizer(
+        lambda p: optim.LBFGS(p, lr=0.1, max_iter=most),
+        closure=True,
+        evaluations=most,
+        groups=False,
+        broadcast=False,
+    )
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "SGD": Optimizer(lambda p: optim.SGD(p, lr=0.05, momentum=0.9), kinds=ALL),
+    "Adam": Optimizer(lambda p: optim.Adam(p, lr=0.01)),
+    "ASGD": Optimizer(lambda p: optim.ASGD(p, lr=0.05, t0=2)),
+    "Adadelta": Optimizer(lambda p: optim.Adadelta(p, lr=1.0)),
+    "Adafactor": Optimizer(lambda p: optim.Adafactor(p, lr=0.01)),
+    "Adagrad": Optimizer(lambda p: optim.Adagrad(p, lr=0.05), kinds=ALL),
+    "AdamW": Optimizer(lambda p: optim.AdamW(p, lr=0.01, weight_decay=0.1)),
+    "Adamax": Optimizer(lambda p: optim.Adamax(p, lr=0.01)),
+    "LBFGS": _lbfgs(4),
+    "LBFGS_once": _lbfgs(1),
+    "Muon": Optimizer(lambda p: optim.Muon(p, lr=0.01), kinds=("layers", "tied"), bias=False),
+    "NAdam": Optimizer(lambda p: optim.NAdam(p, lr=0.01)),
+    "RAdam": Optimizer(lambda p: optim.RAdam(p, lr=0.01)),
+    "RMSprop": Optimizer(lambda p: optim.RMSprop(p, lr=0.01, momentum=0.5, weight_decay=0.01)),
+    "Rprop": Optimizer(lambda p: optim.Rprop(p, lr=0.01)),
+    "SparseAdam": Optimizer(lambda p: optim.SparseAdam(p, lr=0.01), kinds=("rows",), bias=False),
+}
+
+# Exchanges that must equal one process: Horovod's own, with a plan, and those that can do more, told to do no more.
+EXCHANGES = ("sync", "optimal", "pipelined", "partial")
+# The optimizers that every feature is tried with; Adam takes no sparse gradients, SparseAdam stands in for it there.
+EVERY_FEATURE = ("SGD", "Adam")
+SPARSE = "SparseAdam"
+# How many features every optimizer is tried with.
+FEATURES_EACH = 2
+
+
+def kind_of(optimizer: str, feature: str) -> str:
+    """The model that the two are tried with: the feature's, else the optimizer's."""
+    return FEATURES[feature].kind or OPTIMIZERS[optimizer].kinds[0]
+
+
+def possible(row: Row) -> bool:
+    """Whether torch, without any ranks, and the meaning of the exchange allow the row."""
+    chosen, feature, kind = OPTIMIZERS[row.optimizer], FEATURES[row.feature], kind_of(row.optimizer, row.feature)
+    # A second evaluation needs the first one's gradients from all ranks; a partial exchange may have them later.
+    several = chosen.evaluations > 1 and row.exchange == "partial"
+    # An update with what send buffers have is one more than a single process makes.
+    late = feature.all_at_once and row.exchange == "partial"
+    return (
+        kind in chosen.kinds
+        and not (feature.dense and kind == "rows")
+        and not (row.feature == "add_param_group" and not chosen.groups)
+        and not (row.feature == "resuming" and not chosen.broadcast)
+        and not (row.feature == "accumulation_counted" and chosen.closure)
+        and not (row.feature == "bf16" and chosen.closure)
+        and not several
+        and not late
+    )
+
+
+def _all_possible() -> list[Row]:
+    product = (Row(o, f, e) for e in EXCHANGES for o in OPTIMIZERS for f in FEATURES)
+    return [row for row in product if possible(row)]
+
+
+def _chosen() -> set[Row]:
+    everything = _all_possible()
+    chosen = {row for row in everything if row.optimizer in EVERY_FEATURE}
+    for place, optimizer in enumerate(OPTIMIZERS):
+        for exchange in EXCHANGES:
+            own = [row for row in everything if (row.optimizer, row.exchange) == (optimizer, exchange)]
+            start = FEATURES_EACH * (place * len(EXCHANGES) + EXCHANGES.index(exchange))
+            chosen |= {own[(start + turn) % len(own)] for turn in range(min(FEATURES_EACH, len(own)))}
+    return chosen | {row for row in everything if (row.optimizer, row.feature) == (SPARSE, "sparse")}
+
+
+def _in_order(rows: set[Row]) -> list[Row]:
+    """Rows of one set of gradients follow each other: a plan is for one set."""
+    return sorted(rows, key=lambda row: (EXCHANGES.index(row.exchange), gradients(row), row))
+
+
+def gradients(row: Row) -> str:
+    """A name for the set of gradients, by name, shape and type, that the row's model has."""
+    chosen, feature = OPTIMIZERS[row.optimizer], FEATURES[row.feature]
+    biases = "" if chosen.bias else "-matrices"
+    return f"{kind_of(row.optimizer, row.feature)}{biases}-{str(feature.dtype).removeprefix('torch.')}"
+
+
+ROWS = _in_order(_chosen())
+MORE = _in_order(set(_all_possible()) - set(ROWS))
+
+
+def missing_optimizers() -> set[str]:
+    """Optimizers of this torch that are not in the table."""
+    classes = {name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)}
+    return classes - {"Optimizer"} - set(OPTIMIZERS)
