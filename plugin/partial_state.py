@@ -40,6 +40,15 @@ class SavedRounds:
     missed: int
     fresh: int
 
+    def plain(self) -> dict[str, Any]:
+        """Arrays and numbers by the names of the fields."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> SavedRounds:
+        """What `plain` returned."""
+        return cls(**plain)
+
 
 class PartialBuffers:
     """The buffers of `library`, by the full name of an operation."""

@@ -14,7 +14,7 @@ from paceline.exchange import AGREED, agreement
 from paceline.partial import UPDATES, Partial
 from paceline.partial_state import PARTIAL_K, PartialBuffers, SavedRounds
 from paceline.pipelined import InFlight, described
-from paceline.updates_in_flight import Reduce, Results, full_names, watch_worlds
+from paceline.updates_in_flight import Reduce, Results, full_names, own_settings, watch_worlds
 
 # zeros(shape, name of a type) of the framework; flush(reduce, tensors) calls reduce(tensors), compiled where names need
 # that.
@@ -35,12 +35,14 @@ class PartialUpdates:
     ) -> None:
         """`reduce`: the synchronous one, which is also what partial operations are made with."""
         self.partial = partial
-        self._settings = settings
+        self.library = loaded(library_name)
+        self._settings = own_settings(settings, self.library)
+        # What was compiled with these rounds in it, for eager execution; their wire fills and reads it.
+        self.functions: dict[Any, Any] = {}
         self._reduce = reduce
         self._zeros = zeros
         self._flush = flush
         self._library_name = library_name
-        self.library = loaded(library_name)
         self._meeting = InFlight(self.library, settings.process_set.process_set_id)
         self._buffers = PartialBuffers(self.library, settings.process_set.process_set_id)
         # A saved state to go on from, once it is known which variables travel.
@@ -53,6 +55,11 @@ class PartialUpdates:
         self._loaded = False  # a state to go on from, with which no call was made yet
         self._settled = False  # drained, and nothing since
         watch_worlds(self)
+
+    @property
+    def settings(self) -> Any:
+        """Those that gradients are reduced with: the optimizer's, under a name of its own, without groups."""
+        return self._settings
 
     @property
     def scale(self) -> None:
@@ -85,6 +92,11 @@ class PartialUpdates:
             )
         self.places, self._settled = tuple(places), False
         self._groups = tuple(map(tuple, groups))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether other variables may take their turn: nothing was reduced yet, or all was drained."""
+        return self._settled or not self.places
 
     def reduce(
         self, grads: Sequence[Any], settings: Any, places: Sequence[int], groups: Sequence[Sequence[int]]
@@ -123,12 +135,12 @@ class PartialUpdates:
         if not self._called():
             return None
         names = self._names()
-        results = {place: self._buffers.save(name) for place, name in names.items()}
-        if self._drained == {names[place]: saved.rounds for place, saved in results.items()}:
+        saved = {place: self._buffers.save(name) for place, name in names.items()}
+        if self._drained == {names[place]: one.rounds for place, one in saved.items()}:
             return None
         process_set = self._settings.process_set
         whose = {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
-        return {"k": PARTIAL_K, **whose, "in_flight": [(results, 1.0)]}
+        return {"k": PARTIAL_K, **whose, "in_flight": [({place: one.plain() for place, one in saved.items()}, 1.0)]}
 
     def load(self, state: dict[str, Any], groups: Sequence[Sequence[int]], *_: Any) -> None:
         """Go on where `state` was taken; all ranks must, each with its own. `groups`: positions that travel together.
@@ -144,7 +156,7 @@ class PartialUpdates:
                 "Use the exchange that the state was saved with, or drain() before saving.",
             )
         ((results, _),) = state["in_flight"]
-        saved: dict[int, SavedRounds] = results
+        saved = {place: SavedRounds.of(one) for place, one in results.items()}
         process_set = self._settings.process_set
         here = (int(process_set.rank()), int(process_set.size()))
         places = sorted(saved)

@@ -16,6 +16,7 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.exchange import AGREED, agreement
+from paceline.own_names import forget_names, own_name
 from paceline.pipelined import InFlight, Pipelined, marked
 
 # One update: results by the variable's place in the optimizer's (or tape's) list.
@@ -40,9 +41,22 @@ def watch_worlds(updates: Any) -> None:
 
 def new_world(library: ctypes.CDLL) -> None:
     """The ranks of `library` begin anew: nothing is in flight any more."""
+    forget_names(library)
     for updates in list(_alive):
         if updates.library._handle == library._handle:
             updates.forget()
+
+
+def own_settings(settings: Any, library: ctypes.CDLL) -> Any:
+    """`settings` under a name that no other exchange of this process has."""
+    name = own_name(library, settings.process_set.process_set_id, settings.name)
+    # A pipeline must not keep alive what it is made for.
+    return dataclasses.replace(settings, name=name, groups=None, exchange=None)
+
+
+def _drop(in_flight: InFlight, channels: dict[int, str]) -> None:
+    for name in channels.values():
+        in_flight.drop(name)
 
 
 def full_names(
@@ -82,13 +96,23 @@ class UpdatesInFlight(ABC):
         self.help: Any = None
         # A saved state to go on from, once it is known which variables travel.
         self.loading: dict[str, Any] | None = None
-        self._settings = settings
+        self._settings = own_settings(settings, library)
+        # What was compiled with this pipeline in it, for eager execution; its wire fills and reads it.
+        self.functions: dict[Any, Any] = {}
         self._library_name = library_name
         self._in_flight = InFlight(library, settings.process_set.process_set_id)
         self._places: tuple[int, ...] = ()
         self._channels: dict[int, str] = {}
         self._drains = 0
+        self._drained = False  # and not begun since
         watch_worlds(self)
+        # What an optimizer that is gone has in flight is nobody's.
+        weakref.finalize(self, _drop, self._in_flight, self._channels).atexit = False
+
+    @property
+    def settings(self) -> Any:
+        """Those that gradients are reduced with: the optimizer's, under a name of its own, without groups."""
+        return self._settings
 
     @property
     def mark(self) -> str:
@@ -104,6 +128,7 @@ class UpdatesInFlight(ABC):
             state, self.loading = self.loading, None
             self.load(state, groups)
         channels = full_names(self._marked(self._settings), self._library_name, places, groups)
+        self._drained = False
         if channels == self._channels:
             return
         if self._channels and self.filled:
@@ -114,12 +139,19 @@ class UpdatesInFlight(ABC):
             )
         if not self._channels:
             self._meet("exchange", list(agreement(self.pipelined, self._settings.process_set.size())), AGREED)
-        self._places, self._channels = tuple(places), channels
+        self._places = tuple(places)
+        self._channels.clear()
+        self._channels.update(channels)
 
     @property
     def filled(self) -> int:
         """How many updates are in flight."""
         return self.pipelined.k - 1 - int(self._get("skip"))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether other variables may take their turn: nothing was reduced yet, or all was drained."""
+        return not self.filled and (self._drained or not self._channels)
 
     @property
     def filled_here(self) -> Any:
@@ -138,6 +170,7 @@ class UpdatesInFlight(ABC):
         for name in self._channels.values():
             self._in_flight.clear(name)
         self._set("skip", self.pipelined.k - 1)
+        self._drained = True
         return taken
 
     def state(self) -> dict[str, Any] | None:
@@ -183,9 +216,9 @@ class UpdatesInFlight(ABC):
         """Drop what is in flight: the ranks failed or changed."""
         if self.help is not None:
             self.help.forget()
-        for name in self._channels.values():
-            self._in_flight.drop(name)
-        self._places, self._channels, self._drains = (), {}, 0
+        _drop(self._in_flight, self._channels)
+        self._channels.clear()
+        self._places, self._drains, self._drained = (), 0, False
         self._set("warm", self.pipelined.warmup_steps)
         self._set("skip", self.pipelined.k - 1)
         self._set("scales", [1.0] * (self.pipelined.k - 1))
@@ -196,7 +229,10 @@ class UpdatesInFlight(ABC):
     def reduce(
         self, grads: Sequence[Any], settings: Any, places: Sequence[int], groups: Sequence[Sequence[int]]
     ) -> list[Any]:
-        """As the wire's own, with the answers that the pipeline has; zeros where it has none."""
+        """As the wire's own, with the answers that the pipeline has; zeros where it has none.
+
+        `settings`: those of this pipeline, which has a name of its own.
+        """
 
     @abstractmethod
     def when_answered(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
