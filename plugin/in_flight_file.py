@@ -38,7 +38,7 @@ def load_in_flight(path: Path) -> dict[str, Any] | None:
         state: dict[str, Any] | None = _nested(json.loads(str(arrays[_NEST])), arrays)
     except FileNotFoundError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile) as error:
         raise UserError(
             f"Expected gradients in flight in {path}, found something else: {error}",
             "Give a file that hvd.callbacks.InFlightCheckpoint has written.",
