@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -161,7 +161,9 @@ def DistributedGradientTape(
 
 
 @functools.cache
-def _class_for(wrapped: type[Any]) -> type[Any]:
+def _class_for(wrapped: Hashable) -> type[Any]:
+    """`wrapped`, the class of a tape, as one whose gradients are averaged."""
+    assert isinstance(wrapped, type)
     return type(wrapped.__name__, (_Distributed, wrapped), {"__slots__": ("_distributed_state",)})
 
 

@@ -61,7 +61,7 @@ def _outputs(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
 def _train_step(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
     import keras
 
-    class Own(keras.Model):  # type: ignore[misc]
+    class Own(keras.Model):
         def train_step(self, data: Any) -> dict[str, Any]:
             x, y = data
             if keras.backend.backend() == "tensorflow":
@@ -266,15 +266,16 @@ def _part(whole: Any, rank: int, size: int) -> Any:
 
 
 def _wrapping(feature: str, exchange: str, size: int) -> Wrap:
+    import importlib
+
+    import paceline.keras as hvd
+
+    wrapper: Any = hvd.DistributedOptimizer
     if feature in TAPES:
-        import paceline.tensorflow as hvd
-
-        wrapper = hvd.DistributedGradientTape
-    else:
-        import paceline.keras as hvd
-
-        wrapper = hvd.DistributedOptimizer
-    chosen = {"pipelined K=1": hvd.Pipelined(k=1), "quorum = all": hvd.Partial(quorum=size)}.get(exchange, "sync")
+        # Not loaded where Keras runs on PyTorch.
+        wrapper = importlib.import_module("paceline.tensorflow").DistributedGradientTape
+    others: dict[str, Any] = {"pipelined K=1": hvd.Pipelined(k=1), "quorum = all": hvd.Partial(quorum=size)}
+    chosen = others.get(exchange, "sync")
     fusion = "optimal" if exchange.endswith("optimal") else None
     return lambda one: wrapper(one, name=f"{feature} {exchange}", exchange=chosen, fusion=fusion)
 

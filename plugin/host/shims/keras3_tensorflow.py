@@ -170,7 +170,7 @@ class Reducer:
         """A function of the gradients that outlives this object: a tape is made anew in every step."""
         # Without the variables in its groups, which would live as long.
         settings = dataclasses.replace(self._settings, groups=None)
-        key = (tuple(indices), tuple(map(tuple, groups)), settings.process_set.size())
+        key: tuple[Any, ...] = (tuple(indices), tuple(map(tuple, groups)), settings.process_set.size())
         if self.pipeline is not None:
             functions = self.pipeline.functions
         else:
