@@ -7,8 +7,7 @@ inherits from the tape's and shares its attributes.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +22,8 @@ from paceline.tensorflow.tape_exchange import TAPE_NAME, Pipeline, check, pipeli
 from paceline.tensorflow.tape_updates import expect_update
 
 _SYNC = Pipelined(k=1)
+# What `_class_for` has made.
+_classes: dict[type[Any], type[Any]] = {}
 
 
 class _State:
@@ -160,11 +161,12 @@ def DistributedGradientTape(
     return tape
 
 
-@functools.cache
-def _class_for(wrapped: Hashable) -> type[Any]:
+def _class_for(wrapped: type[Any]) -> type[Any]:
     """`wrapped`, the class of a tape, as one whose gradients are averaged."""
-    assert isinstance(wrapped, type)
-    return type(wrapped.__name__, (_Distributed, wrapped), {"__slots__": ("_distributed_state",)})
+    if wrapped not in _classes:
+        namespace = {"__slots__": ("_distributed_state",)}
+        _classes[wrapped] = type(wrapped.__name__, (_Distributed, wrapped), namespace)
+    return _classes[wrapped]
 
 
 def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:

@@ -14,7 +14,7 @@ from paceline.in_flight_file import load_in_flight, save_in_flight
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "new" / "model.in_flight.npz"
     half = np.arange(6, dtype=np.float16).reshape(2, 3)
-    state = {"k": 3, "warm": 0, "in_flight": [({0: half, 7: np.float64(2.5) * np.ones(())}, 0.5)], "staleness": None}
+    state = {"k": 3, "warm": 0, "in_flight": [({0: half, 7: np.full((), 2.5)}, 0.5)], "staleness": None}
     save_in_flight(path, state)
     found = load_in_flight(path)
     assert found is not None and list(found) == list(state)
