@@ -14,7 +14,7 @@ from paceline.exchange import AGREED, agreement
 from paceline.partial import UPDATES, Partial
 from paceline.partial_state import PARTIAL_K, PartialBuffers, SavedRounds
 from paceline.pipelined import InFlight, described
-from paceline.updates_in_flight import Reduce, Results, full_names, watch_worlds
+from paceline.updates_in_flight import Reduce, Results, full_names, own_settings, watch_worlds
 
 # zeros(shape, name of a type) of the framework; flush(reduce, tensors) calls reduce(tensors), compiled where names need
 # that.
@@ -35,12 +35,14 @@ class PartialUpdates:
     ) -> None:
         """`reduce`: the synchronous one, which is also what partial operations are made with."""
         self.partial = partial
-        self._settings = settings
+        self.library = loaded(library_name)
+        self._settings = own_settings(settings, self.library)
+        # What was compiled with these rounds in it, for eager execution; their wire fills and reads it.
+        self.functions: dict[Any, Any] = {}
         self._reduce = reduce
         self._zeros = zeros
         self._flush = flush
         self._library_name = library_name
-        self.library = loaded(library_name)
         self._meeting = InFlight(self.library, settings.process_set.process_set_id)
         self._buffers = PartialBuffers(self.library, settings.process_set.process_set_id)
         # A saved state to go on from, once it is known which variables travel.
@@ -53,6 +55,11 @@ class PartialUpdates:
         self._loaded = False  # a state to go on from, with which no call was made yet
         self._settled = False  # drained, and nothing since
         watch_worlds(self)
+
+    @property
+    def settings(self) -> Any:
+        """Those that gradients are reduced with: the optimizer's, under a name of its own, without groups."""
+        return self._settings
 
     @property
     def scale(self) -> None:
@@ -85,6 +92,11 @@ class PartialUpdates:
             )
         self.places, self._settled = tuple(places), False
         self._groups = tuple(map(tuple, groups))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether other variables may take their turn: nothing was reduced yet, or all was drained."""
+        return self._settled or not self.places
 
     def reduce(
         self, grads: Sequence[Any], settings: Any, places: Sequence[int], groups: Sequence[Sequence[int]]

@@ -17,6 +17,7 @@ import numpy as np
 from paceline.channel_owners import ChannelOwner
 from paceline.errors import UserError
 from paceline.exchange import AGREED, agreement
+from paceline.own_names import forget_names, own_name
 from paceline.pipelined import InFlight, Pipelined, marked
 
 # One update: results by the variable's place in the optimizer's (or tape's) list.
@@ -41,9 +42,17 @@ def watch_worlds(updates: Any) -> None:
 
 def new_world(library: ctypes.CDLL) -> None:
     """The ranks of `library` begin anew: nothing is in flight any more."""
+    forget_names(library)
     for updates in list(_alive):
         if updates.library._handle == library._handle:
             updates.forget()
+
+
+def own_settings(settings: Any, library: ctypes.CDLL) -> Any:
+    """`settings` under a name that no other exchange of this process has."""
+    name = own_name(library, settings.process_set.process_set_id, settings.name)
+    # A pipeline must not keep alive what it is made for.
+    return dataclasses.replace(settings, name=name, groups=None, exchange=None)
 
 
 def full_names(
@@ -83,14 +92,22 @@ class UpdatesInFlight(ABC):
         self.help: Any = None
         # A saved state to go on from, once it is known which variables travel.
         self.loading: dict[str, Any] | None = None
-        self._settings = settings
+        self._settings = own_settings(settings, library)
+        # What was compiled with this pipeline in it, for eager execution; its wire fills and reads it.
+        self.functions: dict[Any, Any] = {}
         self._library_name = library_name
         self._in_flight = InFlight(library, settings.process_set.process_set_id)
         self._owner = ChannelOwner(self._in_flight)
         self._places: tuple[int, ...] = ()
         self._channels: dict[int, str] = {}
         self._drains = 0
+        self._drained = False  # and not begun since
         watch_worlds(self)
+
+    @property
+    def settings(self) -> Any:
+        """Those that gradients are reduced with: the optimizer's, under a name of its own, without groups."""
+        return self._settings
 
     @property
     def mark(self) -> str:
@@ -106,6 +123,7 @@ class UpdatesInFlight(ABC):
             state, self.loading = self.loading, None
             self.load(state, groups)
         channels = full_names(self._marked(self._settings), self._library_name, places, groups)
+        self._drained = False
         if channels == self._channels:
             return
         if self._channels and self.filled:
@@ -125,6 +143,11 @@ class UpdatesInFlight(ABC):
         return self.pipelined.k - 1 - int(self._get("skip"))
 
     @property
+    def at_rest(self) -> bool:
+        """Whether other variables may take their turn: nothing was reduced yet, or all was drained."""
+        return not self.filled and (self._drained or not self._channels)
+
+    @property
     def filled_here(self) -> Any:
         """As `filled`, also within a graph: a tensor there."""
         return self.filled
@@ -141,6 +164,7 @@ class UpdatesInFlight(ABC):
         for name in self._channels.values():
             self._in_flight.clear(name)
         self._set("skip", self.pipelined.k - 1)
+        self._drained = True
         return taken
 
     def state(self) -> dict[str, Any] | None:
@@ -186,7 +210,7 @@ class UpdatesInFlight(ABC):
         if self.help is not None:
             self.help.forget()
         self._owner.release()
-        self._places, self._channels, self._drains = (), {}, 0
+        self._places, self._channels, self._drains, self._drained = (), {}, 0, False
         self._set("warm", self.pipelined.warmup_steps)
         self._set("skip", self.pipelined.k - 1)
         self._set("scales", [1.0] * (self.pipelined.k - 1))
@@ -197,7 +221,10 @@ class UpdatesInFlight(ABC):
     def reduce(
         self, grads: Sequence[Any], settings: Any, places: Sequence[int], groups: Sequence[Sequence[int]]
     ) -> list[Any]:
-        """As the wire's own, with the answers that the pipeline has; zeros where it has none."""
+        """As the wire's own, with the answers that the pipeline has; zeros where it has none.
+
+        `settings`: those of this pipeline, which has a name of its own.
+        """
 
     @abstractmethod
     def when_answered(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:

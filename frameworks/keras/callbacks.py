@@ -7,6 +7,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.exchange_stats import reader
 from paceline.keras.backend import horovod_callbacks, horovod_module, keras, wrapping
+from paceline.keras.in_flight_checkpoint import InFlightCheckpoint as InFlightCheckpoint
 
 BroadcastGlobalVariablesCallback = horovod_callbacks.BroadcastGlobalVariablesCallback
 MetricAverageCallback = horovod_callbacks.MetricAverageCallback
@@ -81,6 +82,7 @@ __all__ = [
     "BroadcastGlobalVariablesCallback",
     "DrainCallback",
     "ExchangeStatsCallback",
+    "InFlightCheckpoint",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

@@ -41,7 +41,7 @@ def exchange_of(exchange: Exchange) -> Callable[[Any, Reduce], UpdatesInFlight |
 def _partial(partial: Partial, settings: Any, reduce: Reduce) -> PartialUpdates:
     made = _partial_updates(partial, settings, reduce)
     if partial.sync_every:
-        made.help = ModelAveraging(partial.sync_every, made, settings)
+        made.help = ModelAveraging(partial.sync_every, made, made.settings)
     return made
 
 

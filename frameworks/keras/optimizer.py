@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -41,8 +42,9 @@ def DistributedOptimizer(
 
     Args:
         optimizer: an instance of keras.optimizers.Optimizer; it may have been built, trained or loaded.
-        name: how operations are named, with the variable's place in the optimizer's list behind it. Two optimizers
-            of one class whose gradients travel at the same time need different names.
+        name: how operations are named, with the variable's place in the optimizer's list behind it; by default after
+            the optimizer's class. Exchanges that are not synchronous number equal names in the order of first use,
+            which must be the same on all ranks.
         device_dense, device_sparse: TensorFlow devices for Horovod's operations.
         compression: hvd.Compression.none or hvd.Compression.fp16.
         sparse_as_dense: make sparse gradients dense before they travel.
@@ -115,12 +117,16 @@ def load_model(
     """Load a saved model and wrap its optimizer, which goes on with the state it was saved with.
 
     `custom_optimizers`: classes of optimizers that the file may name. `choices`: further arguments of
-    DistributedOptimizer. `legacy_opts` is accepted, Keras 3 has no legacy optimizers.
+    keras.models.load_model (compile, safe_mode) and of DistributedOptimizer. `legacy_opts` is accepted, Keras 3 has no
+    legacy optimizers. Raises TypeError for arguments that neither has, and what keras.models.load_model raises.
     """
+    known = inspect.signature(keras.models.load_model).parameters
+    loading = {word: choices.pop(word) for word in list(choices) if word in known}
     return shim.load_model(
         keras,
         lambda optimizer: DistributedOptimizer(optimizer, compression=compression, **choices),
         filepath,
         custom_optimizers,
         custom_objects,
+        **loading,
     )

@@ -6,6 +6,7 @@ inherits from the tape's and shares its attributes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +15,33 @@ import tensorflow as tf
 from paceline.errors import UserError
 from paceline.exchange import Exchange, resolve
 from paceline.fusion.adapters import fuse
+from paceline.pipelined import Pipelined
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
-from paceline.tensorflow.tape_exchange import TAPE_NAME, expect_update, pipeline_of
+from paceline.tensorflow.tape_exchange import TAPE_NAME, Pipeline, check, pipeline_of
+from paceline.tensorflow.tape_updates import expect_update
+
+_SYNC = Pipelined(k=1)
+# What `_class_for` has made.
+_classes: dict[type[Any], type[Any]] = {}
 
 
 class _State:
     """What a wrapped tape keeps beside the attributes that it shares with the given one."""
 
-    def __init__(self, choices: Any) -> None:
-        self.reduce = wire.Reducer(choices)
-        self.scale_local = choices.scale_local_gradients
+    def __init__(self, settings: Any, exchange: Exchange) -> None:
+        self.settings = settings
+        self.exchange = exchange
         self.local: set[Any] = set()
+        # Those of the calls of gradient() so far.
+        self.pipelines: list[Pipeline] = []
+
+    def reducer(self, sources: Sequence[Any]) -> Any:
+        """What averages gradients of these tf.Variables and tensors."""
+        if self.exchange == _SYNC:
+            return wire.Reducer(self.settings)
+        exchange = pipeline_of(self.exchange, sources, self.pipelines)
+        return wire.Reducer(dataclasses.replace(self.settings, exchange=exchange))
 
 
 def _key(source: Any) -> Any:
@@ -54,17 +70,19 @@ class _Distributed:
         inherited = super().gradient  # type: ignore[misc]
         structure = inherited(target, sources, output_gradients, unconnected_gradients)
         state = self._distributed_state
-        keys = [_key(source) for source in tf.nest.flatten(sources)]
+        natives = [wire.native(source) for source in tf.nest.flatten(sources)]
+        keys = [native.ref() for native in natives]
         grads = tf.nest.flatten(structure)
+        reduce = state.reducer(natives)
         travelling = []
         for place, (grad, key) in enumerate(zip(grads, keys, strict=True)):
             if grad is not None and key not in state.local:
                 travelling.append(place)
-            elif grad is not None and state.scale_local:
-                grads[place] = state.reduce.scale_local(grad)
-        reduced = state.reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
-        if state.reduce.pipeline is not None and travelling:
-            expect_update(state.reduce.pipeline)
+            elif grad is not None and state.settings.scale_local_gradients:
+                grads[place] = reduce.scale_local(grad)
+        reduced = reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
+        if reduce.pipeline is not None and travelling:
+            expect_update(reduce.pipeline, [natives[i] for i in travelling], reduced)
         for place, grad in zip(travelling, reduced, strict=True):
             grads[place] = grad
         return tf.nest.pack_sequence_as(sources, grads)
@@ -72,8 +90,8 @@ class _Distributed:
     @property
     def answered(self) -> Any:
         """Whether the last gradients are gradients: a boolean tensor. False while a pipelined exchange begins."""
-        pipeline = self._distributed_state.reduce.pipeline
-        return tf.constant(True) if pipeline is None else tf.convert_to_tensor(pipeline.answered)
+        pipelines = self._distributed_state.pipelines
+        return tf.convert_to_tensor(pipelines[-1].answered) if pipelines else tf.constant(True)
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
@@ -110,9 +128,10 @@ def DistributedGradientTape(
         gradients = tape.gradient(loss, model.trainable_variables)
 
     Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
-    place of the source in the list behind it. Two tapes whose gradients travel at the same time, in different
-    tf.functions, need different names. `fusion`: how gradients are merged into messages (docs/fusion.md); None: as
-    PACELINE_FUSION says. `exchange`: "sync", "pipelined", "solo", "majority", hvd.Pipelined(...) or hvd.Partial(...);
+    place of the source in the list behind it. Synchronous tapes whose gradients travel at the same time, in different
+    tf.functions, need different names; others are told apart by their sources. `fusion`: how gradients are merged into
+    messages (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: "sync", "pipelined", "solo", "majority",
+    hvd.Pipelined(...) or hvd.Partial(...);
     None: as PACELINE_EXCHANGE says. With a pipelined one, gradients are those of k - 1 steps ago; where there are none
     yet they are zeros, `tape.answered` is false, and an optimizer of Keras leaves out the update (docs/pipelined.md).
     With a partial one they do not wait for ranks that are late (docs/partial.md). Raises UserError
@@ -121,6 +140,8 @@ def DistributedGradientTape(
     fuse("tensorflow", fusion)
     if isinstance(gradtape, _Distributed):
         raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
+    chosen = resolve(exchange)
+    check(chosen)
     choices = settings.Settings(
         name=name,
         op=op,
@@ -133,14 +154,19 @@ def DistributedGradientTape(
         gradient_predivide_factor=gradient_predivide_factor,
         groups=groups if groups is not None else (num_groups or None),
         scale_local_gradients=scale_local_gradients,
-        exchange=pipeline_of(resolve(exchange)),
     )
-    wrapped = type(gradtape)
-    made = type(wrapped.__name__, (_Distributed, wrapped), {"__slots__": ("_distributed_state",)})
-    tape: Any = object.__new__(made)
+    tape: Any = object.__new__(_class_for(type(gradtape)))
     object.__setattr__(tape, "__dict__", gradtape.__dict__)
-    object.__setattr__(tape, "_distributed_state", _State(choices))
+    object.__setattr__(tape, "_distributed_state", _State(choices, chosen))
     return tape
+
+
+def _class_for(wrapped: type[Any]) -> type[Any]:
+    """`wrapped`, the class of a tape, as one whose gradients are averaged."""
+    if wrapped not in _classes:
+        namespace = {"__slots__": ("_distributed_state",)}
+        _classes[wrapped] = type(wrapped.__name__, (_Distributed, wrapped), namespace)
+    return _classes[wrapped]
 
 
 def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:

@@ -1,17 +1,17 @@
-"""Exchanges of tapes that are not synchronous, and the updates that optimizers leave out where a tape has no answer.
+"""Exchanges of tapes that are not synchronous.
 
-A tape is made anew in every step, so its pipeline is kept here, by the tape's name. The update belongs to an optimizer
-that knows nothing of the tape: Keras' `apply` is told through the graph (or eager step) in which both stand.
+A tape is made anew in every step, so its pipeline is kept here. Which one it is, the tape's name and sources tell: the
+tapes of twin models have one name each without being asked, and whoever differentiates the same sources twice, with
+one tape or in one graph, has a second pipeline.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from paceline.errors import UserError
@@ -26,28 +26,65 @@ from paceline.updates_in_flight import Reduce
 
 TAPE_NAME = "DistributedGradientTape"
 
-# By name and process set.
-_pipelines: dict[tuple[str, int], tuple[GraphPipeline | PartialUpdates, Exchange]] = {}
-_to_load: dict[tuple[str, int], dict[str, Any]] = {}
-# Pipelines whose gradients wait for an optimizer, by graph; of eager execution under None.
-_waiting: weakref.WeakKeyDictionary[Any, GraphPipeline | PartialUpdates] = weakref.WeakKeyDictionary()
-_waiting_eagerly: list[GraphPipeline | PartialUpdates] = []
+Pipeline = GraphPipeline | PartialUpdates
 
 
-def pipeline_of(exchange: Exchange) -> Callable[[Any, Reduce], GraphPipeline | PartialUpdates] | None:
-    """What `Settings.exchange` is for tapes with this exchange; None: synchronous.
+class _Kept:
+    """The pipeline of tapes with one name, process set, exchange and list of sources."""
 
-    Raises UserError for one that helps against staleness or averages models: that needs the optimizer, which a tape
-    does not know.
+    def __init__(self, key: tuple[str, int], exchange: Exchange, pipeline: Pipeline, sources: Sequence[Any]) -> None:
+        self.key = key
+        self.exchange = exchange
+        self.pipeline = pipeline
+        self.take(sources)
+
+    def take(self, sources: Sequence[Any]) -> None:
+        """Belong to `sources` from now on, and only as long as all variables of them live."""
+        gone = weakref.WeakMethod(self._gone)
+
+        def lost(_: Any) -> None:
+            method = gone()
+            if method is not None:
+                method()
+
+        # Tensors that are watched are others in every step: their number tells.
+        self._sources = [weakref.ref(one, lost) if isinstance(one, tf.Variable) else None for one in sources]
+
+    def _gone(self) -> None:
+        if self in _pipelines:
+            _pipelines.remove(self)
+
+    def _variables(self) -> list[Any]:
+        return [None if one is None else one() for one in self._sources]
+
+    def has(self, sources: Sequence[Any]) -> bool:
+        """Whether `sources` are its, in this order."""
+        mine = self._variables()
+        theirs = [one if isinstance(one, tf.Variable) else None for one in sources]
+        return len(mine) == len(theirs) and all(one is other for one, other in zip(mine, theirs, strict=True))
+
+    def shares(self, sources: Sequence[Any]) -> bool:
+        """Whether a variable of `sources` is one of its."""
+        return any(mine is not None and mine is one for mine in self._variables() for one in sources)
+
+
+# In the order of first use, and with it of names.
+_pipelines: list[_Kept] = []
+_to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
+# Pipelines that were put into a graph.
+_in_graphs: weakref.WeakKeyDictionary[Any, list[Pipeline]] = weakref.WeakKeyDictionary()
+
+
+def check(exchange: Exchange) -> None:
+    """Raise UserError for an exchange that helps against staleness or averages models.
+
+    That needs the optimizer, which a tape does not know.
     """
-    if exchange == Pipelined(k=1):
-        return None
     if isinstance(exchange, Pipelined) and exchange.helps:
         raise UserError(
             f"A tape was given anneal_steps={exchange.anneal_steps} and correction={exchange.correction}.",
             "Use hvd.DistributedOptimizer of paceline.keras, which helps against staleness, or leave both out.",
         )
-
     if isinstance(exchange, Partial) and exchange.sync_every:
         raise UserError(
             f"A tape was given sync_every={exchange.sync_every}; it does not know when the model is updated.",
@@ -55,23 +92,53 @@ def pipeline_of(exchange: Exchange) -> Callable[[Any, Reduce], GraphPipeline | P
             "model.trainable_variables) on all ranks after as many updates; or use hvd.DistributedOptimizer.",
         )
 
-    def make(settings: Any, reduce: Reduce) -> GraphPipeline | PartialUpdates:
-        key = (settings.name, settings.process_set.process_set_id)
-        known, choice = _pipelines.get(key, (None, None))
-        if known is not None and choice == exchange:
-            return known
-        if known is not None:
-            known.forget()
-        made: GraphPipeline | PartialUpdates
-        if isinstance(exchange, Partial):
-            made = partial_updates(exchange, settings, reduce)
-        else:
-            made = GraphPipeline(exchange, settings, reduce)
-        made.loading = _to_load.pop(key, None)
-        _pipelines[key] = made, exchange
-        return made
 
-    return make
+def pipeline_of(exchange: Exchange, sources: Sequence[Any], used: list[Pipeline]) -> Callable[[Any, Reduce], Pipeline]:
+    """What `Settings.exchange` is for gradients of `sources` (tf.Variables and tensors).
+
+    `used`: the pipelines of earlier calls of this tape; this one's is added. Raises UserError where only a part of
+    `sources` are those of gradients in flight.
+    """
+
+    def find(settings: Any, reduce: Reduce) -> Pipeline:
+        here = wire.here()
+        taken = used if here is None else _in_graphs.setdefault(here, [])
+        key = _key(settings.name, settings.process_set)
+        known = [kept for kept in _pipelines if kept.key == key and kept.pipeline not in taken]
+        found = next((kept for kept in known if kept.has(sources)), None)
+        if found is None:
+            found = next((kept for kept in known if kept.shares(sources)), None)
+            if found is not None:
+                _pass_on(found, sources)
+        if found is not None and found.exchange != exchange:
+            found.pipeline.forget()
+            _pipelines.remove(found)
+            found = None
+        if found is None:
+            found = _Kept(key, exchange, _make(exchange, settings, reduce), sources)
+            found.pipeline.loading = _taken_to_load(key, found)
+            _pipelines.append(found)
+        taken.append(found.pipeline)
+        return found.pipeline
+
+    return find
+
+
+def _pass_on(kept: _Kept, sources: Sequence[Any]) -> None:
+    if not kept.pipeline.at_rest:
+        raise UserError(
+            f"Rank {horovod_tensorflow.rank()}: a tape named {kept.key[0]!r} got {len(sources)} sources; expected the "
+            "sources whose gradients are in flight, found some of them among others.",
+            "Call hvd.drain_tape() with the sources of before on all ranks first, or give tapes with different lists "
+            "of sources different names (name=).",
+        )
+    kept.take(sources)
+
+
+def _make(exchange: Exchange, settings: Any, reduce: Reduce) -> Pipeline:
+    if isinstance(exchange, Partial):
+        return partial_updates(exchange, settings, reduce)
+    return GraphPipeline(exchange, settings, reduce)
 
 
 def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, process_set: Any = None) -> int:
@@ -80,76 +147,73 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
     `variables`: the sources of the tape, in the same order; `name` and `process_set`: as the tape was given. All ranks
     must call it after the same update. The next K - 1 updates will be left out, as at the beginning.
     """
-    pipeline, _ = _pipelines.get(_key(name, process_set), (None, None))
-    updates = pipeline.drain() if pipeline is not None else []
-    for results, _ in updates:
-        chosen = [variables[place] for place in results]
-        optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
-    return len(updates)
+    sources = list(map(wire.native, variables))
+    drained = [kept.pipeline.drain() for kept in _chosen(_key(name, process_set), sources)]
+    count = 0
+    # The oldest of each before the next of any.
+    for updates in itertools.zip_longest(*drained):
+        for update in updates:
+            if update is not None:
+                results, _ = update
+                chosen = [variables[place] for place in results]
+                optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
+                count += 1
+    return count
 
 
-def tape_in_flight(name: str = TAPE_NAME, process_set: Any = None) -> dict[str, Any] | None:
-    """The gradients in flight of tapes of this name, as NumPy arrays, to be saved; None if there are none."""
-    pipeline, _ = _pipelines.get(_key(name, process_set), (None, None))
-    return None if pipeline is None else pipeline.state()
+def tape_in_flight(
+    name: str = TAPE_NAME, process_set: Any = None, variables: Sequence[Any] | None = None
+) -> dict[str, Any] | None:
+    """The gradients in flight of tapes of this name, as NumPy arrays, to be saved; None if there are none.
+
+    `variables`: the sources of the tape, where tapes of one name have several. Raises UserError if it takes them to
+    tell which are meant.
+    """
+    kept = _one(name, process_set, variables)
+    return None if kept is None else kept.pipeline.state()
 
 
-def load_tape_in_flight(state: dict[str, Any] | None, name: str = TAPE_NAME, process_set: Any = None) -> None:
+def load_tape_in_flight(
+    state: dict[str, Any] | None,
+    name: str = TAPE_NAME,
+    process_set: Any = None,
+    variables: Sequence[Any] | None = None,
+) -> None:
     """Go on with what `tape_in_flight` returned, from the next step on; before the step is compiled, on all ranks."""
-    key = _key(name, process_set)
-    known, _ = _pipelines.get(key, (None, None))
-    if known is not None:
-        known.forget()
-        known.loading = state
+    kept = _one(name, process_set, variables)
+    if kept is not None:
+        kept.pipeline.forget()
+        kept.pipeline.loading = state
     elif state is not None:
-        _to_load[key] = state
+        sources = None if variables is None else list(map(wire.native, variables))
+        _to_load.setdefault(_key(name, process_set), []).append((state, sources))
+
+
+def _taken_to_load(key: tuple[str, int], kept: _Kept) -> dict[str, Any] | None:
+    waiting = _to_load.get(key, [])
+    for number, (state, sources) in enumerate(waiting):
+        if sources is None or kept.has(sources):
+            del waiting[number]
+            return state
+    return None
+
+
+def _chosen(key: tuple[str, int], sources: Sequence[Any] | None) -> list[_Kept]:
+    """Those of this name and process set, of these sources or of all."""
+    known = [kept for kept in _pipelines if kept.key == key]
+    return [kept for kept in known if sources is None or kept.has(sources) or kept.shares(sources)]
+
+
+def _one(name: str, process_set: Any, variables: Sequence[Any] | None) -> _Kept | None:
+    sources = None if variables is None else list(map(wire.native, variables))
+    known = _chosen(_key(name, process_set), sources)
+    if len(known) > 1:
+        raise UserError(
+            f"Rank {horovod_tensorflow.rank()}: tapes named {name!r} have {len(known)} lists of gradients in flight.",
+            "Say whose by variables=, the sources of the tape, or give the tapes different names (name=).",
+        )
+    return known[0] if known else None
 
 
 def _key(name: str, process_set: Any) -> tuple[str, int]:
     return name, (horovod_tensorflow.global_process_set if process_set is None else process_set).process_set_id
-
-
-def expect_update(pipeline: GraphPipeline | PartialUpdates) -> None:
-    """The next update of a Keras optimizer in this graph uses the gradients of `pipeline`."""
-    _patch()
-    graph = wire.here()
-    if graph is None:
-        _waiting_eagerly[:] = [pipeline]
-    else:
-        _waiting[graph] = pipeline
-
-
-def _take() -> GraphPipeline | PartialUpdates | None:
-    """The pipeline that this update belongs to: of this graph, or of one around it."""
-    graph = wire.here()
-    while graph is not None:
-        if graph in _waiting:
-            return _waiting.pop(graph)
-        graph = getattr(graph, "outer_graph", None)
-    return _waiting_eagerly.pop() if _waiting_eagerly and tf.executing_eagerly() else None
-
-
-@functools.cache
-def _patch() -> None:
-    for optimizer in (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer):
-        _patch_apply(optimizer)
-
-
-def _patch_apply(optimizer: Any) -> None:
-    original = optimizer.apply
-
-    @functools.wraps(original)
-    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        pipeline = _take()
-        if pipeline is None:
-            return original(self, grads, trainable_variables)
-        grads = list(grads)
-        if trainable_variables is not None and not self.built:
-            # TensorFlow makes no variables within a branch of the graph.
-            trainable_variables = list(trainable_variables)
-            with keras.name_scope(self.name, caller=self):
-                self.build(trainable_variables)
-            self.built = True
-        return pipeline.when_answered(lambda: original(self, grads, trainable_variables), lambda: None)
-
-    optimizer.apply = apply

@@ -126,7 +126,7 @@ def test_weights_that_are_loaded_meanwhile_stay(on_ranks: Run) -> None:
 def test_tape_says_that_it_cannot_help() -> None:
     import paceline.tensorflow as hvd
     from paceline.errors import UserError
-    from paceline.tensorflow.tape_exchange import pipeline_of
+    from paceline.tensorflow.tape_exchange import check
 
     with pytest.raises(UserError, match=r"(?s)correction=0.1.*DistributedOptimizer"):
-        pipeline_of(hvd.Pipelined(correction=0.1))
+        check(hvd.Pipelined(correction=0.1))

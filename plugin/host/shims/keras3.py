@@ -61,11 +61,16 @@ def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> A
 
 
 def load_model(
-    keras: Any, wrap: Callable[[Any], Any], filepath: Any, custom_optimizers: Iterable[type[Any]] | None, objects: Any
+    keras: Any,
+    wrap: Callable[[Any], Any],
+    filepath: Any,
+    custom_optimizers: Iterable[type[Any]] | None,
+    objects: Any,
+    **loading: Any,
 ) -> Any:
-    """Load a model and wrap its optimizer, which keeps its state."""
+    """Load a model and wrap its optimizer, which keeps its state. `loading`: of keras.models.load_model."""
     custom = {cls.__name__: cls for cls in custom_optimizers or ()}
-    model = keras.models.load_model(filepath, custom_objects={**custom, **(objects or {})})
+    model = keras.models.load_model(filepath, custom_objects={**custom, **(objects or {})}, **loading)
     if getattr(model, "optimizer", None) is not None:
         model.jit_compile = False
         model.optimizer = wrap(model.optimizer)

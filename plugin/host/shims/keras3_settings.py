@@ -63,6 +63,14 @@ class Settings:
         """Factor after the sum, beside the 1 / size of an average."""
         return self.gradient_predivide_factor if self.op == self.average else 1.0
 
+    @property
+    def compiled_with(self) -> tuple[Any, ...]:
+        """What stands in a compiled reduction, beside groups: those of equal values may share one."""
+        return (
+            self.name, self.mark, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
+            self.device_sparse, self.prescale, self.postscale,
+        )  # fmt: skip
+
     def operation(self, kind: str, index: int) -> str:
         """The name of one operation, equal on all ranks.
 

@@ -6,7 +6,9 @@ Every operation is named. TensorFlow drops names of operations that run eagerly,
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +25,9 @@ _SCOPE = "horovod/"
 _CARRIED_AS_FLOAT32 = (tf.bfloat16,)
 
 _functions: dict[tuple[Any, ...], Any] = {}
+# Compiled reductions of synchronous exchanges, the oldest first. One that is given up costs a trace, nothing else.
+_reductions: dict[tuple[Any, ...], Any] = {}
+_MOST_REDUCTIONS = 128
 
 
 def _elastic() -> bool:
@@ -40,6 +45,24 @@ def _ranks(process_set: Any, dtype: Any) -> Any:
     return tf.cast(process_set.size(), dtype)
 
 
+def _unfoldable(tensors: Sequence[Any]) -> list[Any]:
+    """The same tensors, as something that TensorFlow cannot know before it runs.
+
+    Horovod's operations are registered as functions of their input, so TensorFlow would call them once on a constant,
+    while it compiles, and take that answer (a pipelined exchange has none yet: zeros) for all steps. Nothing is copied:
+    a dimension is put in at a place drawn from [0, 1), and taken away. Of operations with state, a draw is one that
+    does not order what follows it.
+    """
+    with tf.device("CPU:0"):
+        zero = tf.raw_ops.RandomUniformInt(shape=tf.zeros([0], tf.int32), minval=0, maxval=1, seed=1, seed2=1)
+    result = []
+    for tensor in tensors:
+        same = tf.reshape(tf.expand_dims(tensor, zero), tf.shape(tensor))
+        same.set_shape(tensor.shape)
+        result.append(same)
+    return result
+
+
 def _sparse(grad: Any, settings: Settings, index: int) -> Any:
     """The IndexedSlices of all ranks, one behind the other: their sum, or their average."""
     if settings.op not in (hvd.Average, hvd.Sum):
@@ -53,18 +76,18 @@ def _sparse(grad: Any, settings: Settings, index: int) -> Any:
         return hvd.allgather(tensor, name=name, ignore_name_scope=True, process_set=settings.process_set)
 
     with tf.device(settings.device_sparse):
-        values = grad.values
+        values, rows = _unfoldable([grad.values, grad.indices])
         if values.dtype in _CARRIED_AS_FLOAT32:
             values = tf.cast(values, tf.float32)
         values = tf.cast(gather(values, "_values"), grad.values.dtype)
         if settings.op == hvd.Average:
             values /= _ranks(settings.process_set, values.dtype)
-        return tf.IndexedSlices(values, gather(grad.indices, "_indices"), grad.dense_shape)
+        return tf.IndexedSlices(values, gather(rows, "_indices"), grad.dense_shape)
 
 
 def _dense(grads: Sequence[Any], settings: Settings, indices: Sequence[int]) -> list[Any]:
     """One message: a single tensor or an explicit group."""
-    carried = [tf.cast(grad, tf.float32) if grad.dtype in _CARRIED_AS_FLOAT32 else grad for grad in grads]
+    carried = [tf.cast(grad, tf.float32) if grad.dtype in _CARRIED_AS_FLOAT32 else grad for grad in _unfoldable(grads)]
     options: dict[str, Any] = {
         "device_dense": settings.device_dense,
         "compression": settings.compression,
@@ -106,9 +129,10 @@ class Reducer:
     """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._functions: dict[Any, Any] = {}
         self.pipeline = settings.exchange(settings, _reduce) if settings.exchange is not None else None
+        self._settings = settings if self.pipeline is None else self.pipeline.settings
+        self._groups = settings.groups
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have an operation of each variable
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
         """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
@@ -119,19 +143,45 @@ class Reducer:
         ]
         if not grads or not takes_part(settings.process_set):
             return grads
-        groups = split(settings.groups, keys, key_of)
+        groups = split(self._groups, keys, key_of)
         reduce = _reduce
         if self.pipeline is not None:
             self.pipeline.begin(indices, groups)
             reduce = self.pipeline.reduce
         if not tf.executing_eagerly():
+            self._enter_graph()
             return reduce(grads, settings, indices, groups)
-        shape = (tuple(indices), tuple(map(tuple, groups)), settings.process_set.size())
-        if shape not in self._functions:
-            self._functions[shape] = tf.function(
+        return list(self._compiled(reduce, indices, groups)(grads))
+
+    def _enter_graph(self) -> None:
+        """Raise UserError if gradients are reduced twice in this graph, where a pipeline knows one name of each."""
+        graph = tf.compat.v1.get_default_graph()
+        if self.pipeline is not None and graph in self._graphs:
+            raise UserError(
+                f"Rank {hvd.rank()}: the optimizer {self._settings.name!r}, whose exchange is not synchronous, was "
+                "expected to be applied once in a tf.function, found twice.",
+                "Apply all gradients at once, make an optimizer for each, or leave tf.function out.",
+            )
+        self._graphs.add(graph)
+
+    def _compiled(
+        self, reduce: Callable[..., list[Any]], indices: Sequence[int], groups: Sequence[Sequence[int]]
+    ) -> Any:
+        """A function of the gradients that outlives this object: a tape is made anew in every step."""
+        # Without the variables in its groups, which would live as long.
+        settings = dataclasses.replace(self._settings, groups=None)
+        key: tuple[Any, ...] = (tuple(indices), tuple(map(tuple, groups)), settings.process_set.size())
+        if self.pipeline is not None:
+            functions = self.pipeline.functions
+        else:
+            functions, key = _reductions, (settings.compiled_with, *key)
+        if key not in functions:
+            while len(functions) >= _MOST_REDUCTIONS:
+                functions.pop(next(iter(functions)))
+            functions[key] = tf.function(
                 lambda tensors: reduce(tensors, settings, indices, groups), reduce_retracing=True
             )
-        return list(self._functions[shape](grads))
+        return functions[key]
 
     def scale_local(self, grad: Any) -> Any:
         """A gradient that stays on this rank, weighed like one rank's share of an average."""

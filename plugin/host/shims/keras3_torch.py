@@ -78,8 +78,9 @@ class Reducer:
     """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
         self.pipeline = settings.exchange(settings, _reduce) if settings.exchange is not None else None
+        self._settings = settings if self.pipeline is None else self.pipeline.settings
+        self._groups = settings.groups
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
         """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
@@ -88,7 +89,7 @@ class Reducer:
         tensors = [grad.to_dense() if dense and grad.is_sparse else grad for grad in grads]
         if not tensors or not takes_part(settings.process_set):
             return tensors
-        groups = split(settings.groups, keys, key_of)
+        groups = split(self._groups, keys, key_of)
         if self.pipeline is None:
             return _reduce(tensors, settings, indices, groups)
         self.pipeline.begin(indices, groups)
