@@ -85,6 +85,13 @@ def test_a_gradient_given_by_hand_to_two_parameters(rank: int, size: int) -> Non
     model["a"].grad = model["b"].grad = torch.full((3,), 2.0 + rank)
     optimizer.step()
     assert [model[name].tolist() for name in "ab"] == [[-2.5] * 3] * 2
+    # A buffer of the user's for all gradients stays what it is.
+    buffer = torch.zeros(6)
+    model["a"].grad, model["b"].grad = buffer[:3], buffer[3:]
+    (model["a"] * (1.0 + rank) + model["b"] * (3.0 + rank)).sum().backward()
+    optimizer.synchronize()
+    assert buffer.tolist() == [1.5] * 3 + [3.5] * 3
+    assert model["b"].grad.data_ptr() == buffer[3:].data_ptr()
 
 
 @ranks(1)
