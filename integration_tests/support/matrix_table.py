@@ -32,28 +32,17 @@ ALL = (*DENSE, "rows")
 class Optimizer:
     """How an optimizer is made of parameters, and what torch itself says it cannot do.
 
-    `kinds`: models that it can train. `bias`: whether it takes vectors. `closure`: whether step() needs one.
-    `evaluations`: how often it calls that. `groups`: whether it takes several parameter groups. `broadcast`: whether
-    Horovod broadcasts its state.
+    `kinds`: models that it can train. `bias`: whether it takes vectors. `closure`: whether step() needs one, which it
+    calls several times. `groups`: whether it takes several parameter groups. `broadcast`: whether Horovod broadcasts
+    its state.
     """
 
     make: Callable[[Any], Any]
     kinds: tuple[str, ...] = DENSE
     bias: bool = True
     closure: bool = False
-    evaluations: int = 1
     groups: bool = True
     broadcast: bool = True
-
-
-def _lbfgs(most: int) -> Optimizer:
-    return Optimizer(
-        lambda p: optim.LBFGS(p, lr=0.1, max_iter=most),
-        closure=True,
-        evaluations=most,
-        groups=False,
-        broadcast=False,
-    )
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
@@ -65,8 +54,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "Adagrad": Optimizer(lambda p: optim.Adagrad(p, lr=0.05), kinds=ALL),
     "AdamW": Optimizer(lambda p: optim.AdamW(p, lr=0.01, weight_decay=0.1)),
     "Adamax": Optimizer(lambda p: optim.Adamax(p, lr=0.01)),
-    "LBFGS": _lbfgs(4),
-    "LBFGS_once": _lbfgs(1),
+    "LBFGS": Optimizer(lambda p: optim.LBFGS(p, lr=0.1, max_iter=4), closure=True, groups=False, broadcast=False),
     "Muon": Optimizer(lambda p: optim.Muon(p, lr=0.01), kinds=("layers", "tied"), bias=False),
     "NAdam": Optimizer(lambda p: optim.NAdam(p, lr=0.01)),
     "RAdam": Optimizer(lambda p: optim.RAdam(p, lr=0.01)),
@@ -93,7 +81,7 @@ def possible(row: Row) -> bool:
     """Whether torch, without any ranks, and the meaning of the exchange allow the row."""
     chosen, feature, kind = OPTIMIZERS[row.optimizer], FEATURES[row.feature], kind_of(row.optimizer, row.feature)
     # A second evaluation needs the first one's gradients from all ranks; a partial exchange may have them later.
-    several = chosen.evaluations > 1 and row.exchange == "partial"
+    several = chosen.closure and row.exchange == "partial"
     # An update with what send buffers have is one more than a single process makes.
     late = feature.all_at_once and row.exchange == "partial"
     return (
