@@ -143,7 +143,7 @@ $(STAMPS)/build-tools: $(STAMPS)/venv pyproject.toml
 
 $(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CORE)
 	@echo "Installing the frameworks (once) and building Paceline's core."
-	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test]'
+	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test,trainers]'
 	@touch $@
 
 $(STAMPS)/host: $(STAMPS)/install $(HOST)
