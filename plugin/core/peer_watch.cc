@@ -174,6 +174,11 @@ void PeerWatch::Run() {
     if (!news.empty()) {
       Spread(news);
     }
+    if (rank_ != 0 && peers_[0].left) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      alone_ = true;  // only now: who waits is to find the news that came with the goodbye
+      changed_.notify_all();
+    }
     if (waiting[0].revents == 0) {
       continue;
     }
@@ -218,11 +223,6 @@ std::string PeerWatch::Read(Peer& peer) {
     if (!peer.left) {
       Add(news, Died(peer.rank, peer.who));
     }
-  }
-  if (peer.left && rank_ != 0) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    alone_ = true;
-    changed_.notify_all();
   }
   return news;
 }

@@ -150,6 +150,18 @@ TEST_CASE("a rank that fails says why, and the first reason counts") {
   }
 }
 
+TEST_CASE("news of a rank that leaves right behind it are not missed") {
+  for (int turn = 0; turn < 300; ++turn) {
+    auto ranks = Connect(2, 2);
+    std::string heard;
+    std::thread waiting([&] { heard = ranks[1]->watch->Await(kLimit); });
+    ranks[0]->watch->Fail("no more room");
+    ranks[0]->watch.reset();
+    waiting.join();
+    REQUIRE(heard == "Rank 0 could not go on: no more room");
+  }
+}
+
 TEST_CASE("who says goodbye has not died") {
   for (const int32_t first : {0, 2}) {
     auto ranks = Connect(3, 3);
