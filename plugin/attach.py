@@ -31,6 +31,12 @@ DTYPES = (
 
 # Where the trace of a recorded library goes, by the library's handle.
 _recordings: dict[int, Path] = {}
+_worlds: dict[int, object] = {}
+
+
+def world(library: ctypes.CDLL) -> object:
+    """An object that is another one whenever the ranks of `library` begin anew: init() after shutdown()."""
+    return _worlds.get(library._handle)
 
 
 def _library_name(library: ctypes.CDLL) -> str:
@@ -50,8 +56,11 @@ def before_init(library: ctypes.CDLL) -> None:
         from paceline.fusion import control
 
         control.begin(library, settings)
-    if "paceline.updates_in_flight" in sys.modules:
-        sys.modules["paceline.updates_in_flight"].new_world(library)
+    # A second init() without shutdown() in between does nothing, to what is in flight neither.
+    if not library.horovod_is_initialized():
+        _worlds[library._handle] = object()
+        if "paceline.updates_in_flight" in sys.modules:
+            sys.modules["paceline.updates_in_flight"].new_world(library)
     if settings.exchange != "sync":
         _exchange_in_unmodified_scripts(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:

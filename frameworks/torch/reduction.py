@@ -60,6 +60,7 @@ class Reduction:
         self._units: dict[str, Group] = {}  # what last travelled under a name
         self._travelled: dict[Tensor, Group] = {}  # what a parameter last travelled with
         self._session = session()
+        self._handles: object = None  # Horovod's table of what travels, when the last of it was started
         self._hooks: dict[Tensor, GradientHooks] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
@@ -306,6 +307,7 @@ class Reduction:
         assert self._exchange is not None
         self._refuse_new_company(unit)
         gradients = [self._outgoing(parameter) for parameter in unit]
+        self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
         with self._explained(unit):
             self._units[self._names[unit[0]]] = unit
             self._started[unit] = self._exchange.start(self._names[unit[0]], gradients)
@@ -365,6 +367,13 @@ class Reduction:
     def _forget_if_ranks_changed(self) -> None:
         if self._session is not session():
             self.forget()
+        elif self._started and self._handles is not horovod.mpi_ops._handle_map:
+            self.forget()
+            raise UsageError(
+                f"Rank {horovod.rank()}: hvd.init() was called between backward() and step(), and Horovod has "
+                "forgotten the gradients that travel.",
+                "Call hvd.init() before the training, or between updates.",
+            )
 
     def _names_of(self, unit: Group | list[Tensor]) -> str:
         names = ", ".join(repr(self._names[parameter]) for parameter in unit[:3])

@@ -183,3 +183,25 @@ def test_closures_that_are_evaluated_again_are_refused(rank: int, size: int) -> 
                     optimizer.step(closure)
             assert p.tolist() == [1.0] * 3
             optimizer.forget()
+
+
+@ranks(2)
+def test_a_second_init_leaves_what_is_in_flight(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("again.w", weight)], exchange="pipelined")
+    for step in range(4):
+        (weight * (rank + 1.0) * 10.0**step).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        hvd.init()  # as each part of a program may
+    optimizer.drain()
+    assert weight.tolist() == [-1.5 * 1111] * 3
+    (weight * 1.0).sum().backward()
+    hvd.init()
+    with pytest.raises(hvd.UsageError, match="between backward"):
+        optimizer.step()

@@ -88,15 +88,15 @@ def test_state_of_one_optimizer_goes_on_in_another_of_the_same_names(rank: int, 
 
 @ranks(2)
 def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> None:
-    """Its last gradients were in flight; others of the same names, with other shapes, come after it."""
+    """Its last gradients were in flight; others of its parameters' names, with other shapes, come after it."""
     import paceline.torch as hvd
     from paceline.attach import loaded
     from paceline.pipelined import InFlight
 
     hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
-    channel = "allreduce.paceline.k2.sweep"
     for turn, shape in enumerate([(3,), (4, 2), (5,)]):
+        channel = f"allreduce.{f'optimizer{turn}.' if turn else ''}paceline.k2.sweep"
         weights, optimizer = _optimizer("pipelined", ["sweep"], [shape])
         for step in range(2):
             _step(weights, optimizer, float(step + 1))
@@ -108,8 +108,6 @@ def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> 
         gc.collect()
         if turn != 1:
             assert in_flight.settle(channel) == 0, turn
-        # Names are counted anew by every init(), as by a script that begins again.
-        hvd.init()
 
 
 @ranks(2)

@@ -37,6 +37,7 @@ def _twins(rank: int, size: int) -> None:
             one._backend_update_step = lambda grads, *_, here=here: here.append(numpy(grads[0]))
         variables = [keras.Variable(np.zeros(3, np.float32)) for _ in twins]
         for _ in range(4):
+            hvd.init()  # again, as each part of a program may: nothing begins anew
             for one, variable, factor in zip(twins, variables, (1.0, 100.0), strict=True):
                 one.apply([keras.ops.full((3,), factor * (rank + 1))], [variable])
         for one in twins:
