@@ -35,7 +35,7 @@ def _stall(rank: int, size: int, log: str) -> None:
 
 
 @pytest.mark.mend("stall-inspector")
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_sleeping_rank_is_reported_by_number(size: int, tmp_path: Path) -> None:
     limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     log = tmp_path / "log"

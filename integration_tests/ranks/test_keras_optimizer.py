@@ -351,7 +351,7 @@ def _body_matches_plain(rank: int, size: int) -> None:
             _compare(rank, size, f"plain.{name}", make)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_equals_the_plain_optimizer_on_averaged_gradients(on_ranks: Run, size: int) -> None:
     on_ranks(_body_matches_plain, size)
 

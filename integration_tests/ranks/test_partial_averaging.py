@@ -159,12 +159,12 @@ def _keras(rank: int, size: int, compiled: bool) -> None:
     same_everywhere(moving, f"moving{compiled}")
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_keras(on_ranks: Run, size: int) -> None:
     on_ranks(_keras, size, False)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_keras_compiled(size: int) -> None:
     run_ranks(_keras, size, True, env=TENSORFLOW, timeout_s=150)
 
@@ -191,7 +191,7 @@ def _fit(rank: int, size: int) -> None:
     same_everywhere(model.trainable_variables, "fitted.drained")
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_ranks_of_fit_have_one_model_after_every_average(on_ranks: Run, size: int) -> None:
     """Although they begin with different weights, and Adam keeps what it has seen."""
     on_ranks(_fit, size)

@@ -105,7 +105,7 @@ def _in_groups(rank: int, size: int) -> None:
     hand.end()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_groups_of_a_plan_are_rounds_of_their_own(size: int) -> None:
     run_ranks(_in_groups, size, timeout_s=60, fresh=True)
 

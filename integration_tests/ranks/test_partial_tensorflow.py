@@ -41,7 +41,7 @@ def _conserve(
     return conserve(rank, size, f"{label}.{compiled}", steps, pauses, hvd, exchange, eagerly(hvd.flush_partial))
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
 def test_everything_contributed_arrives_once(size: int, compiled: bool) -> None:
     for label, choices in CHOICES.items():

@@ -94,7 +94,7 @@ def _late(rank: int, size: int) -> None:
             assert wrapped.drain() == 0 and not (wrapped.in_flight() or {"in_flight": []})["in_flight"]
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_updates_are_late_and_otherwise_the_plain_optimizers(on_ranks: Run, size: int) -> None:
     on_ranks(_late, size)
 
@@ -195,7 +195,7 @@ def _fitting(rank: int, size: int) -> None:
     same_everywhere([*model.weights, *model.optimizer.variables], "fitted.drained")
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_fit_leaves_out_the_first_update_only(on_ranks: Run, size: int) -> None:
     on_ranks(_fitting, size)
 
