@@ -172,11 +172,13 @@ def test_core_expects_as_many_values_as_the_driver_sends() -> None:
         (64 << 20, [Tensor("large", 1 << 30, 0)],
          [4096] * 3 + [32768] * 3 + [262144] * 3 + [2 << 20] * 2 + [16 << 20, 64 << 20]),
         (64 << 20, [Tensor("exact", 32768, 0)], [4096] * 3 + [32768]),
-        (64 << 20, None, [0]),
+        (64 << 20, [Tensor("small", 112, 0)], [4096] * 3 + [32768]),
+        (0, TENSORS, [4096] * 3 + [32768]),
+        (64 << 20, None, [4096] * 3 + [32768]),
     ],
-    ids=["threshold", "all gradients", "large", "a size of the sweep", "nothing known"],
+    ids=["threshold", "all gradients", "large", "a size of the sweep", "a small model", "no merging", "nothing known"],
 )  # fmt: skip
-def test_sweep_grows_up_to_all_gradients_or_the_threshold(
+def test_sweep_has_several_sizes_up_to_all_gradients_or_the_threshold(
     threshold_bytes: int, tensors: list[Tensor] | None, sizes: list[float]
 ) -> None:
     run = Run(threshold_bytes=threshold_bytes)

@@ -33,7 +33,8 @@ from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy, resolve
 
 # Steps before anything is measured: memory is allocated and connections are warm after them.
 FIRST_STEPS = 3
-# Sizes of the sweep, and how often each is sent; the last is as large as all gradients together.
+# Sizes of the sweep, and how often each is sent; the last is as large as all gradients together, but never below the
+# second of these: a line needs messages of two sizes, and a small model may send but one size by itself.
 SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1))
 # Planning anew pays if it is expected to shorten the communication of a step by this share.
 WORTH = 0.05
@@ -284,6 +285,7 @@ class Driver:
 
 def sweep_sizes(most_bytes: int) -> list[float]:
     """Sizes of messages to time, in bytes, small ones first."""
+    most_bytes = max(most_bytes, SWEEP[1][0])
     sizes = [float(size) for size, times in SWEEP if size < most_bytes for _ in range(times)]
     return [*sizes, float(most_bytes)]
 
