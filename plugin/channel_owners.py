@@ -32,25 +32,24 @@ class ChannelOwner:
         self._place = in_flight.place
         self._release = release or in_flight.release
         self._names: set[str] = set()
-        self.world: object = None
+        self._world: object = None
         # Nothing is left to do at the end of a process, when the library may be gone.
         weakref.finalize(self, _abandon, self._place, self._names, self._release).atexit = False
 
-    def claim(self, names: Iterable[str], label: str, world: object = None, refuse: bool = True) -> None:
+    def claim(self, names: Iterable[str], label: str, refuse: bool = True) -> None:
         """Own `names` from here on, empty; does nothing for those that are owned already.
 
-        `label`: what users call them. `world`: an object that is another one after each init(): claims of an older
-        world are void. Raises UsageError if another optimizer owns one of them, unless `refuse` is false: what it has
-        in flight is dropped then.
+        `label`: what users call them. Raises UsageError if another optimizer has owned one of them since the ranks
+        began, unless `refuse` is false: what it has in flight is dropped then.
         """
-        self.world = world
+        self._world = self._in_flight.world
         for name in names:
             if name in self._names:
                 continue
             key = (*self._place, name)
             known = _owners.get(key)
             other = known() if known is not None else None
-            if refuse and other is not None and other.world is world:
+            if refuse and other is not None and other._world is self._world:
                 raise UsageError(
                     f"Two optimizers of rank {self._in_flight.rank} use the name {label!r}; the other has gradients "
                     "in flight under it.",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.attach import DTYPES
+from paceline.attach import DTYPES, world
 from paceline.errors import UserError
 
 MOST_K = 64  # bridge/pipelined.cc: kMostK
@@ -141,6 +141,11 @@ class InFlight:
     def place(self) -> tuple[int, int]:
         """The library and the process set, by number."""
         return int(self._library._handle), self._set
+
+    @property
+    def world(self) -> object:
+        """See attach.world."""
+        return world(self._library)
 
     @property
     def rank(self) -> int:

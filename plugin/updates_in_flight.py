@@ -17,7 +17,7 @@ import numpy as np
 from paceline.channel_owners import ChannelOwner
 from paceline.errors import UserError
 from paceline.exchange import AGREED, agreement
-from paceline.own_names import forget_names, own_name
+from paceline.own_names import own_name
 from paceline.pipelined import InFlight, Pipelined, marked
 
 # One update: results by the variable's place in the optimizer's (or tape's) list.
@@ -42,7 +42,6 @@ def watch_worlds(updates: Any) -> None:
 
 def new_world(library: ctypes.CDLL) -> None:
     """The ranks of `library` begin anew: nothing is in flight any more."""
-    forget_names(library)
     for updates in list(_alive):
         if updates.library._handle == library._handle:
             updates.forget()

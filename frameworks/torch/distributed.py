@@ -24,7 +24,7 @@ from paceline.torch.exchange import Exchange, SyncExchange
 from paceline.torch.groups import form_groups
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.layouts import Layouts
-from paceline.torch.names import ParameterNames, scopes
+from paceline.torch.names import ParameterNames, scope_of
 from paceline.torch.partial import PartialExchange
 from paceline.torch.passes import Passes
 from paceline.torch.pipelined import PipelinedExchange
@@ -98,7 +98,7 @@ def DistributedOptimizer(
     passes = Passes(backward_passes_per_step)
     asked = resolve(exchange)
     shared = alone or not (names.made or asked != Pipelined(k=1))
-    scope = "" if shared else scopes.scope_of(names, process_set.process_set_id)
+    scope = "" if shared else scope_of(names, process_set.process_set_id)
     reduction = Reduction(
         optimizer,
         names,

@@ -13,8 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
+from paceline.attach import loaded
+from paceline.own_names import own_number
 from paceline.torch.errors import UsageError
-from paceline.torch.host import session
 
 
 class ParameterNames:
@@ -70,25 +71,16 @@ class ParameterNames:
             self._names[parameter] = name
 
 
-class Scopes:
-    """Numbers optimizers of equal names."""
+def scope_of(names: ParameterNames, process_set_id: int) -> str:
+    """What stands before the names of one more optimizer: nothing for the first one of these names."""
 
-    def __init__(self) -> None:
-        self._session: object = None
-        self._optimizers: dict[tuple[int, str], int] = {}  # by process set and name
-
-    def scope_of(self, names: ParameterNames, process_set_id: int) -> str:
-        """What stands before the names of one more optimizer: nothing for the first one."""
-        if self._session is not session():
-            self._session = session()
-            self._optimizers.clear()
-        keys = [(process_set_id, name) for name, _ in names.items()]
-        number = max((self._optimizers.get(key, 0) for key in keys), default=0)
-        self._optimizers.update(dict.fromkeys(keys, number + 1))
+    def scope(number: int) -> str:
         return f"optimizer{number}." if number else ""
 
+    def scoped(number: int) -> list[str]:
+        return [scope(number) + name for name, _ in names.items()]
 
-scopes = Scopes()
+    return scope(own_number(loaded("torch"), process_set_id, scoped))
 
 
 def _checked(pairs: list[Any]) -> dict[Tensor, str]:

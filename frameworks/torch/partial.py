@@ -14,7 +14,6 @@ from paceline.partial_state import PARTIAL_K, PartialBuffers, SavedRounds
 from paceline.pipelined import described
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange import Finish, SyncExchange, full_names
-from paceline.torch.host import session
 
 
 class PartialExchange:
@@ -47,7 +46,7 @@ class PartialExchange:
 
     def _own(self, name: str, likes: list[Tensor]) -> None:
         if name not in self._units:
-            self._owner.claim(self._full_names(name, len(likes)), name, session())
+            self._owner.claim(self._full_names(name, len(likes)), name)
         self._units[name] = likes
 
     def _full_names(self, name: str, count: int) -> list[str]:
@@ -115,7 +114,7 @@ class PartialExchange:
         ((units, _),) = state["in_flight"]
         saved = {name: [SavedRounds.of(one) for one in many] for name, many in units.items()}
         for name, many in saved.items():
-            self._owner.claim(self._full_names(name, len(many)), name, session())
+            self._owner.claim(self._full_names(name, len(many)), name)
         states = {
             full: one
             for name, many in saved.items()

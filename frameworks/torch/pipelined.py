@@ -12,7 +12,6 @@ from torch import Tensor
 from paceline.channel_owners import ChannelOwner
 from paceline.pipelined import InFlight, Pipelined, described, marked
 from paceline.torch.exchange import Answer, Finish, SyncExchange, full_names
-from paceline.torch.host import session
 from paceline.torch.saved import from_plain
 
 # One update in flight: the results of every unit by its name.
@@ -70,7 +69,7 @@ class PipelinedExchange:
         new = name not in self._units
         self._units[name] = count
         if new:
-            self._owner.claim(self._channels(name), name, session())
+            self._owner.claim(self._channels(name), name)
 
     def _start_sparse(self, name: str, gradient: Tensor) -> Finish:
         queue = self._sparse.setdefault(name, deque())

@@ -117,30 +117,32 @@ def _load(run: Run, file: io.BytesIO) -> None:
     run.optimizer.load_state_dict(saved["optimizer"])
 
 
-def _saving(run: Run) -> None:
-    """Every rank saves and loads its own."""
+def _renewed(run: Run, take_up: Callable[[io.BytesIO], None]) -> None:
+    """In the middle a new process goes on from a file."""
     run.build()
     for step in range(STEPS):
         if step == 3:
             file = _saved(run)
             run.renew()
             run.build()
-            _load(run, file)
+            take_up(file)
         run.update(run.one_pass(step))
+
+
+def _saving(run: Run) -> None:
+    """Every rank saves and loads its own."""
+    _renewed(run, lambda file: _load(run, file))
 
 
 def _resuming(run: Run) -> None:
     """The first rank loads, the others get it from there."""
-    run.build()
-    for step in range(STEPS):
-        if step == 3:
-            file = _saved(run)
-            run.renew()
-            run.build()
-            if run.first():
-                _load(run, file)
-            run.share()
-        run.update(run.one_pass(step))
+
+    def take_up(file: io.BytesIO) -> None:
+        if run.first():
+            _load(run, file)
+        run.share()
+
+    _renewed(run, take_up)
 
 
 def _autograd_grad(run: Run) -> None:

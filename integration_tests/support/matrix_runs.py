@@ -5,6 +5,7 @@ A feature of the matrix (matrix_features.py) is written once, over `Run`; both k
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ def in_one(passes: list[Backward]) -> Backward:
     return lambda rank: torch.stack([backward(rank) for backward in passes]).sum()
 
 
-class Run:
+class Run(ABC):
     """A model and its optimizer; `build` makes the optimizer."""
 
     optimizer: Any
@@ -54,26 +55,28 @@ class Run:
         held = self.setting.make(list(self.model.parameters() if parameters is None else parameters))
         return self.wrap(held, **options)
 
+    @abstractmethod
     def wrap(self, held: Any, **options: Any) -> Any:
         """Train with `held`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gradients(self, backward: Backward) -> Tensor:
         """Leave in `.grad` what `backward` makes of the data; returns the loss."""
-        raise NotImplementedError
 
+    @abstractmethod
     def combine(self) -> None:
         """From here on `.grad` is the mean over the ranks."""
 
+    @abstractmethod
     def counted(self, passes: list[Backward]) -> None:
         """One update with the gradients of several passes, in a loop that has zero_grad() and step() around each."""
-        raise NotImplementedError
 
     def renew(self) -> None:
         """Another model with other weights, and no optimizer yet, as in a new process."""
         del self.optimizer
         self.forward = self.model = self._model(seed=99)
 
+    @abstractmethod
     def share(self) -> None:
         """Every rank gets what the first has in model and optimizer."""
 
@@ -148,6 +151,12 @@ class OneProcess(Run):
     def counted(self, passes: list[Backward]) -> None:
         """See Run: the script makes one step()."""
         self.update(in_one(passes))
+
+    def combine(self) -> None:
+        """See Run: `gradients` has done so."""
+
+    def share(self) -> None:
+        """See Run: there is nobody to share with."""
 
 
 class OnRanks(Run):
