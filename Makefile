@@ -30,11 +30,10 @@ STAMPS := $(VENV)/stamps
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(PIP_INSTALL_ARGS)
 PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
 
-CORE := $(wildcard plugin/core/*.cc plugin/core/*.h)
-HOST := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/host/*.py plugin/host/*.cmake \
-                           plugin/host/shims/*.py)
-CPP := $(CORE) $(wildcard plugin/bridge/*.cc plugin/bridge/*.h integration_tests/unit/cpp/*.cc \
-                 integration_tests/unit/cpp/*.h)
+CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
+BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc plugin/bridge/*/*.h)
+HOST := $(CORE) $(BRIDGE) $(wildcard plugin/host/*.py plugin/host/*/*.py plugin/host/*.cmake)
+CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
 .PHONY: help demo test test-more unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-cpp lint-tidy \
     cluster-tools clean

@@ -5,26 +5,21 @@ from pathlib import Path
 from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
 from setuptools import setup
 
-# Import name -> folder. The top-level folders follow Horovod's own, the import names follow the user's view.
-PACKAGES = {
+# Import name -> folder. The top-level folders follow Horovod's own, the import names follow the user's view. Rooms
+# below a folder are found by their __init__.py.
+FLOORS = {
     "paceline": "plugin",
-    "paceline.core": "plugin/core",
-    "paceline.fusion": "plugin/fusion",
-    "paceline.timing": "plugin/timing",
-    "paceline.host": "plugin/host",
-    "paceline.host.shims": "plugin/host/shims",
-    "paceline.bridge": "plugin/bridge",
     "paceline.torch": "frameworks/torch",
     "paceline.tensorflow": "frameworks/tensorflow",
     "paceline.keras": "frameworks/keras",
     "paceline.launch": "launch",
-    "paceline.launch.cluster": "launch/cluster",
     "paceline.examples": "examples",
-    "paceline.benchmarks": "examples/benchmarks",
 }
-
-CORE = Path("plugin/core")
-
+PACKAGES = {
+    ".".join((name, *made.parent.relative_to(folder).parts)): str(made.parent)
+    for name, folder in FLOORS.items()
+    for made in sorted(Path(folder).rglob("__init__.py"))
+}
 ParallelCompile("PACELINE_BUILD_JOBS", default=2).install()
 
 setup(
@@ -33,14 +28,14 @@ setup(
     package_data={
         "paceline": ["py.typed"],
         # The host build compiles these into Horovod's libraries, so an installed Paceline carries them.
-        "paceline.core": ["*.h", "*.cc", "*.pyi"],
-        "paceline.bridge": ["*.h", "*.cc"],
+        "paceline.core": ["**/*.h", "**/*.cc", "*.pyi"],
+        "paceline.bridge": ["**/*.h", "**/*.cc"],
         "paceline.host": ["*.cmake"],
     },
     ext_modules=[
         Pybind11Extension(
             "paceline.core._core",
-            sorted(str(source) for source in CORE.glob("*.cc")),
+            sorted(str(source) for source in Path("plugin/core").rglob("*.cc")),
             include_dirs=["plugin"],
             cxx_std=17,
         )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from paceline.config import EXCHANGES
-from paceline.pipelined import Pipelined
+from paceline.pipelined.settings import Pipelined
 
 VOCABULARY = 256
 CONTEXT = 64  # characters that a prediction sees at most

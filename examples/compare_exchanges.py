@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.examples import runs
+from paceline.launch import runs
 
 SYNC, CORRECTED = "sync", "corrected"
 # How --exchanges calls them -> how the table does.

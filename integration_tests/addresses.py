@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from integration_tests import sanitizers
-from integration_tests.ranks import test_merging_limits
+from integration_tests.ranks.fusion import test_limits as test_merging_limits
 from integration_tests.support.ranks import RankFailed, World
 
 RANKS = 2

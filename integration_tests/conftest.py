@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
-    config.addinivalue_line("markers", "mend(name): regression test of this mend (plugin/host/mends.py)")
+    config.addinivalue_line("markers", "mend(name): regression test of this mend (plugin/host/patches/table.py)")
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 

@@ -28,8 +28,8 @@ from rich.table import Table
 from integration_tests.mends import overlay
 from integration_tests.support.ranks import ROOT, World, run_ranks
 from paceline import config
-from paceline.benchmarks.stats import median_interval
 from paceline.host import build
+from paceline.launch.benchmarks.stats import median_interval
 
 COUNT_STEPS = 100
 CPU_STEPS = 250

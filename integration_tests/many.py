@@ -32,7 +32,7 @@ def body(rank: int, size: int, exchange: str, tensors: int) -> tuple[float, floa
     import horovod.torch as hvd
     import torch
 
-    from paceline.partial import Partial
+    from paceline.partial.settings import Partial
 
     hvd.init()
     quorum: str | int = size if exchange == "all" else exchange

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from paceline import config
 from paceline.host import build
-from paceline.host.mends import MENDS
+from paceline.host.patches.table import MENDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST_TIMEOUT_S = 1800

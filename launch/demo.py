@@ -17,11 +17,12 @@ from typing import Any
 
 import click
 
-from paceline import trace_summary
 from paceline.errors import UserError
 from paceline.host.load import require
-from paceline.launch import console, flags, record
+from paceline.launch import console, flags
 from paceline.launch import run as launcher
+from paceline.launch.record import command as record
+from paceline.record import summary as trace_summary
 
 # How a run is called in tables and files -> the policy that the same script is started with.
 RUNS = {"stock": "threshold", "optimal": "optimal"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.exchange_stats import reader
 from paceline.keras.backend import horovod_callbacks, horovod_module, keras, wrapping
-from paceline.keras.in_flight_checkpoint import InFlightCheckpoint as InFlightCheckpoint
+from paceline.keras.exchange.in_flight_checkpoint import InFlightCheckpoint as InFlightCheckpoint
+from paceline.partial.stats import reader
 
 BroadcastGlobalVariablesCallback = horovod_callbacks.BroadcastGlobalVariablesCallback
 MetricAverageCallback = horovod_callbacks.MetricAverageCallback

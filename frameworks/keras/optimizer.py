@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.exchange import Exchange, resolve
+from paceline.exchange.agreement import Exchange, resolve
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
-from paceline.keras.exchange import exchange_of
+from paceline.keras.exchange.registry import exchange_of
 
 
 def DistributedOptimizer(

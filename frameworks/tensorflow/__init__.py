@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.averaging import averager
-from paceline.exchange_stats import ExchangeStats as ExchangeStats
-from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
-from paceline.partial import Partial as Partial
-from paceline.pipelined import Pipelined as Pipelined
+from paceline.local.averaging import averager
+from paceline.partial.settings import Partial as Partial
+from paceline.partial.stats import ExchangeStats as ExchangeStats
+from paceline.partial.stats import reader
+from paceline.pipelined.settings import Pipelined as Pipelined
 from paceline.tensorflow.host import horovod_tensorflow, settings, wire
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
-from paceline.tensorflow.partial_operations import PartialResult as PartialResult
-from paceline.tensorflow.partial_operations import flush_partial as flush_partial
-from paceline.tensorflow.partial_operations import partial_allreduce as partial_allreduce
-from paceline.tensorflow.partial_operations import partial_allreduce_async as partial_allreduce_async
-from paceline.tensorflow.tape import DistributedGradientTape as DistributedGradientTape
-from paceline.tensorflow.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
-from paceline.tensorflow.tape_exchange import drain_tape as drain_tape
-from paceline.tensorflow.tape_exchange import load_tape_in_flight as load_tape_in_flight
-from paceline.tensorflow.tape_exchange import tape_in_flight as tape_in_flight
+from paceline.tensorflow.partial.operations import PartialResult as PartialResult
+from paceline.tensorflow.partial.operations import flush_partial as flush_partial
+from paceline.tensorflow.partial.operations import partial_allreduce as partial_allreduce
+from paceline.tensorflow.partial.operations import partial_allreduce_async as partial_allreduce_async
+from paceline.tensorflow.tape.exchange import drain_tape as drain_tape
+from paceline.tensorflow.tape.exchange import load_tape_in_flight as load_tape_in_flight
+from paceline.tensorflow.tape.exchange import tape_in_flight as tape_in_flight
+from paceline.tensorflow.tape.tape import DistributedGradientTape as DistributedGradientTape
+from paceline.tensorflow.tape.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
 
 average_variables = averager(horovod_tensorflow, wire, settings, wire.native)
 fusion_report = reporter("tensorflow")

@@ -6,12 +6,12 @@ import inspect
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.exchange import Exchange, resolve
+from paceline.exchange.agreement import Exchange, resolve
 from paceline.fusion.adapters import fuse
-from paceline.pipelined import Pipelined
+from paceline.pipelined.settings import Pipelined
 from paceline.tensorflow.host import horovod_tensorflow, keras3
 
-# Under PACELINE_EXCHANGE ours stands in its place (paceline.attach).
+# Under PACELINE_EXCHANGE ours stands in its place (paceline.native.library).
 _horovods = horovod_tensorflow.DistributedOptimizer
 
 
@@ -37,7 +37,7 @@ def DistributedOptimizer(
         return _horovods(optimizer, *args, **kwargs)
     import horovod.tensorflow.keras
 
-    from paceline.keras.exchange import exchange_of
+    from paceline.keras.exchange.registry import exchange_of
 
     given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.exchange_stats import ExchangeStats as ExchangeStats
-from paceline.exchange_stats import reader
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
-from paceline.partial import Partial as Partial
-from paceline.pipelined import Pipelined as Pipelined
-from paceline.torch.amp import combine_before_unscaling
-from paceline.torch.broadcasts import broadcast_parameters as broadcast_parameters
-from paceline.torch.distributed import DistributedOptimizer as DistributedOptimizer
+from paceline.partial.settings import Partial as Partial
+from paceline.partial.stats import ExchangeStats as ExchangeStats
+from paceline.partial.stats import reader
+from paceline.pipelined.settings import Pipelined as Pipelined
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.host import horovod_torch
-from paceline.torch.partial_operations import PartialResult as PartialResult
-from paceline.torch.partial_operations import flush_partial as flush_partial
-from paceline.torch.partial_operations import partial_allreduce as partial_allreduce
-from paceline.torch.partial_operations import partial_allreduce_async as partial_allreduce_async
-from paceline.torch.state import broadcast_optimizer_state as broadcast_optimizer_state
-from paceline.torch.state import broadcast_state as broadcast_state
-from paceline.torch.state import register_elastic_handlers
-from paceline.torch.wrapper import WrappedOptimizer as WrappedOptimizer
+from paceline.torch.optimizer.amp import combine_before_unscaling
+from paceline.torch.optimizer.distributed import DistributedOptimizer as DistributedOptimizer
+from paceline.torch.optimizer.wrapper import WrappedOptimizer as WrappedOptimizer
+from paceline.torch.partial.operations import PartialResult as PartialResult
+from paceline.torch.partial.operations import flush_partial as flush_partial
+from paceline.torch.partial.operations import partial_allreduce as partial_allreduce
+from paceline.torch.partial.operations import partial_allreduce_async as partial_allreduce_async
+from paceline.torch.state.broadcasts import broadcast_parameters as broadcast_parameters
+from paceline.torch.state.elastic import broadcast_optimizer_state as broadcast_optimizer_state
+from paceline.torch.state.elastic import broadcast_state as broadcast_state
+from paceline.torch.state.elastic import register_elastic_handlers
 
 fusion_report = reporter("torch")
 exchange_stats = reader("torch")

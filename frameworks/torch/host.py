@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.attach import loaded, world
 from paceline.host.load import load
+from paceline.native.library import loaded, world
 
 horovod_torch: Any = load("torch")
 

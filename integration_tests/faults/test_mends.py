@@ -1,4 +1,4 @@
-"""One regression test for each mend of Horovod (plugin/host/mends.py); every one fails on a host built without it.
+"""One regression test for each mend of Horovod (plugin/host/patches/table.py); all fail on a host without it.
 
 `make mends` shows that: it builds such a host and runs these tests expecting failures.
 """

@@ -1,4 +1,4 @@
-"""Regression tests of the mends of Horovod's settings (plugin/host/mends.py)."""
+"""Regression tests of the mends of Horovod's settings (plugin/host/patches/table.py)."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paceline import attach
-from paceline.attach import loaded
 from paceline.fusion.bridge import Bridge, Call, PlanState
 from paceline.fusion.control import choose
 from paceline.fusion.driver import EXPECTED, encode
 from paceline.fusion.report import FusionReport, report
+from paceline.native import library as attach
+from paceline.native.library import loaded
 
 # Any number that is not 0: all ranks of a test ask for the same "policy", and no driver knows it.
 BY_HAND = 4711

@@ -25,4 +25,8 @@ def declared(name: str, root: Path = ROOT) -> Any:
 
 def packages(root: Path = ROOT) -> dict[str, Path]:
     """Import name -> folder, for every package of the distribution."""
-    return {name: root / folder for name, folder in declared("PACKAGES", root).items()}
+    return {
+        ".".join((name, *made.parent.relative_to(root / folder).parts)): made.parent
+        for name, folder in declared("FLOORS", root).items()
+        for made in sorted((root / folder).rglob("__init__.py"))
+    }

@@ -1,4 +1,4 @@
-// The C entry points that Python calls through ctypes (plugin/attach.py). Their names contain "horovod" because
+// The C entry points that Python calls through ctypes (plugin/native/library.py). Their names contain "horovod" because
 // Horovod's linker script hides every other symbol.
 
 #include <chrono>

@@ -3,12 +3,12 @@
 #ifndef PACELINE_BRIDGE_RUNTIME_H
 #define PACELINE_BRIDGE_RUNTIME_H
 
-#include "bridge/fusion_buffers.h"
-#include "bridge/mergers.h"
-#include "bridge/partials.h"
-#include "bridge/pipelined.h"
+#include "bridge/fusion/fusion_buffers.h"
+#include "bridge/fusion/mergers.h"
+#include "bridge/partial/partials.h"
+#include "bridge/pipelined/channel.h"
 #include "core/automatic_names.h"
-#include "core/recorder.h"
+#include "core/record/recorder.h"
 
 namespace horovod {
 namespace paceline {

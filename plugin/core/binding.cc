@@ -6,7 +6,7 @@
 #include <pybind11/stl.h>
 
 #include "core/automatic_names.h"
-#include "core/recorder.h"
+#include "core/record/recorder.h"
 
 namespace py = pybind11;
 using paceline::core::AutomaticNames;

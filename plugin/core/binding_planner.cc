@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "core/binding.h"
-#include "core/collective_cost.h"
-#include "core/cost_fit.h"
-#include "core/cost_model.h"
-#include "core/merge_groups.h"
-#include "core/planner.h"
-#include "core/prediction.h"
+#include "core/fusion/collective_cost.h"
+#include "core/fusion/cost_fit.h"
+#include "core/fusion/cost_model.h"
+#include "core/fusion/merge_groups.h"
+#include "core/fusion/planner.h"
+#include "core/fusion/prediction.h"
 
 namespace py = pybind11;
 

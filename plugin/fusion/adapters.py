@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paceline.attach import loaded
 from paceline.fusion.control import choose
 from paceline.fusion.report import FusionReport as FusionReport
 from paceline.fusion.report import report
+from paceline.native.library import loaded
 
 
 def fuse(library: str, fusion: Any) -> None:

@@ -1,4 +1,4 @@
-"""What Horovod's library knows about merging, and what can be asked of it (bridge/fusion_api.cc)."""
+"""What Horovod's library knows about merging, and what can be asked of it (bridge/fusion/api.cc)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_SETS = 1024
 
 
 class Call(IntEnum):
-    """Kinds of calls (bridge/calls.h)."""
+    """Kinds of calls (bridge/fusion/calls.h)."""
 
     SETTINGS = 0
     MEASURE = 1

@@ -12,7 +12,7 @@
 | refused | nothing: Horovod's own merging stays | agreeing, when the ranks ask for another policy |
 
 Whatever the state, ranks that no longer agree lead back to agreeing. Calls and plans are carried out by the library, at
-the same place in the sequence of operations on all ranks (bridge/calls.h).
+the same place in the sequence of operations on all ranks (bridge/fusion/calls.h).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DISAGREEMENT_LOOKS = 100
 MOST_FITS = 5
 # Steps after which a plan that was sent and is not in force will not be.
 OFFER_STEPS = 50
-# What a plan's expectations are, in order (core/merge_plan.h).
+# What a plan's expectations are, in order (core/fusion/merge_plan.h).
 EXPECTED = ("step_s", "exposed_s", "stock_step_s", "a_s", "b_s_per_byte", "coordination_s", "compute_s", "messages")
 
 
@@ -300,7 +300,7 @@ def regular(measured: Measurement) -> list[Gradient]:
 
 
 def encode(version: int, active: bool, patience_s: float, expected: list[float], group_of: list[int]) -> list[float]:
-    """A plan as it travels (core/merge_plan.h: Encode)."""
+    """A plan as it travels (core/fusion/merge_plan.h: Encode)."""
     return [
         float(version), float(active), patience_s, float(len(group_of)),
         *(value + 1 if value >= 0 else 0.0 for value in expected),

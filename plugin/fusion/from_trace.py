@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from paceline import trace
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient
-from paceline.trace import Collective, RankTrace, Step, Tensor, Trace
+from paceline.record import trace
+from paceline.record.trace import Collective, RankTrace, Step, Tensor, Trace
 
 ALLREDUCE = "allreduce"
 WARM_UP_STEPS = 3  # connections are made and caches filled meanwhile

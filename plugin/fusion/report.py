@@ -45,7 +45,7 @@ class FusionReport:
 
 def report(library: str, process_set: int = 0) -> FusionReport:
     """The report of this rank; `library` is "torch" or "tensorflow", whose Horovod must be loaded (ValueError)."""
-    from paceline.attach import loaded
+    from paceline.native.library import loaded
 
     control = chosen(loaded(library))
     if control is None or control.policy is None or not control.policy.makes_plans:

@@ -6,7 +6,7 @@
 # - Paceline's sources are compiled into both libraries.
 
 function(paceline_adjust_targets)
-  file(GLOB sources "${CMAKE_SOURCE_DIR}/paceline/core/*.cc" "${CMAKE_SOURCE_DIR}/paceline/bridge/*.cc")
+  file(GLOB_RECURSE sources "${CMAKE_SOURCE_DIR}/paceline/core/*.cc" "${CMAKE_SOURCE_DIR}/paceline/bridge/*.cc")
   foreach(target pytorch tensorflow)
     if(TARGET ${target})
       target_sources(${target} PRIVATE ${sources})

@@ -13,7 +13,7 @@ from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.host import edits
 from paceline.host.hooks import HOOKS
-from paceline.host.mends import GLUE, MENDS
+from paceline.host.patches.table import GLUE, MENDS
 
 # Where our sources stand in Horovod's tree; the C++ folder is on the include path.
 CPP_FOLDER = "paceline"
@@ -27,7 +27,7 @@ CORE_IN_HOST = (
     "message_packing",
     "monitor",
     "peer_watch",
-    "pipeline",
+    "slots",
     "recorder",
     "round_state",
     "votes",
@@ -46,9 +46,10 @@ def our_sources() -> dict[str, Path]:
     """Our files that go into Horovod's tree, by their place in it."""
     files = {}
     for name, package in (("core", paceline.core), ("bridge", paceline.bridge)):
-        for path in sorted(_folder(package).iterdir()):
+        folder = _folder(package)
+        for path in sorted(folder.rglob("*")):
             if path.suffix in (".cc", ".h") and (package is paceline.bridge or path.stem in CORE_IN_HOST):
-                files[f"{CPP_FOLDER}/{name}/{path.name}"] = path
+                files[f"{CPP_FOLDER}/{name}/{path.relative_to(folder)}"] = path
     for path in sorted(_folder(paceline.host.shims).glob("*.py")):
         files[f"{PYTHON_FOLDER}/{path.name}"] = path
     return files

@@ -50,7 +50,7 @@ def program() -> Path:
 
 
 @pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)
-@pytest.mark.parametrize("source", sorted(path.name for path in SOURCES.glob("test_*.cc")))
+@pytest.mark.parametrize("source", sorted(str(path.relative_to(SOURCES)) for path in SOURCES.rglob("test_*.cc")))
 def test_source(program: Path, source: str) -> None:
     output = _run([program, f"--source-file=*/{source}", "--no-colors=true"], RUN_TIMEOUT_S)
     # doctest is content when its filter finds nothing; we are not.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/automatic_names.h"
-#include "core/recorder.h"
+#include "core/record/recorder.h"
 
 namespace {
 

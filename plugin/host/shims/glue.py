@@ -31,9 +31,9 @@ def _attach() -> ModuleType | None:
             f"{', '.join(wanted)} is set, but the package paceline is not installed for {sys.executable}.\n"
             "Install it on every host (pip install paceline) or unset the variable."
         )
-    import paceline.attach
+    import paceline.native.library
 
-    return paceline.attach
+    return paceline.native.library
 
 
 def before_init(library: ctypes.CDLL) -> None:
@@ -45,7 +45,7 @@ def before_init(library: ctypes.CDLL) -> None:
 
 def before_shutdown(library: ctypes.CDLL) -> None:
     """Collect what the library recorded, while this rank still knows its number."""
-    attach = sys.modules.get("paceline.attach")
+    attach = sys.modules.get("paceline.native.library")
     if attach is not None:
         attach.before_shutdown(library)
 

@@ -1,0 +1,1 @@
+"""The pipelined exchange (Pipe-SGD)."""

@@ -1,0 +1,176 @@
+"""hvd.partial_allreduce: an allreduce that does not wait for ranks that are late (see paceline.partial.settings)."""
+
+from __future__ import annotations
+
+import threading
+import urllib.parse
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import tensorflow as tf
+
+from paceline.partial.calls import DENSE, marked_name
+from paceline.partial.settings import MAJORITY, SUM, Partial
+from paceline.tensorflow.host import horovod_tensorflow as horovod
+
+# What an answer consists of: the result, and an int32 scalar.
+Answer = tuple[Any, Any]
+# Calls by name with mark, dtype, op and process set.
+_operations: dict[tuple[str, Any, Any, int], _Operation] = {}
+
+
+class PartialResult:
+    """An answer that may still be on its way; made by `partial_allreduce_async`."""
+
+    def __init__(self, answer: Answer | Future[Answer]) -> None:
+        self._answer = answer
+
+    def done(self) -> bool:
+        """Whether `wait` returns at once. Always in a graph, whose operations wait for each other by themselves."""
+        return not isinstance(self._answer, Future) or self._answer.done()
+
+    def wait(self) -> Answer:
+        """The result, of the shape and dtype of the tensor, and the number of fresh contributions in it, int32 of ().
+
+        Of several rounds that were missed both are sums. Raises tf.errors.OpError when a rank is lost, or for a tensor
+        that is not as in the rounds before.
+        """
+        return self._answer.result() if isinstance(self._answer, Future) else self._answer
+
+
+def partial_allreduce_async(
+    tensor: Any,
+    name: str,
+    quorum: int | str = MAJORITY,
+    op: Any = horovod.Average,
+    missed: str = SUM,
+    max_lag: int = 0,
+    seed: int = 0,
+    process_set: Any = horovod.global_process_set,
+) -> PartialResult:
+    """Hand in `tensor` under `name` for the next round, and return at once; a thread waits for the answer.
+
+    `tensor`: a dense tensor, a variable, or what tf.convert_to_tensor takes. `quorum`, `missed`, `max_lag`, `seed`: see
+    hvd.Partial; the same in all calls of a name, on all ranks. `op`: hvd.Average, which divides by the number of all
+    ranks whoever has contributed, or hvd.Sum. Each name is called equally often by all ranks; the first round of a name
+    waits for all of them. One call of a name at a time. Gradients do not flow through it.
+
+    Raises UsageError (a ValueError) for other operations and types, UserError for a quorum that cannot be reached.
+    """
+    return _hand_in(tensor, name, Partial(quorum, missed, max_lag, 0, seed), op, process_set)
+
+
+def partial_allreduce(
+    tensor: Any,
+    name: str,
+    quorum: int | str = MAJORITY,
+    op: Any = horovod.Average,
+    missed: str = SUM,
+    max_lag: int = 0,
+    seed: int = 0,
+    process_set: Any = horovod.global_process_set,
+) -> Answer:
+    """As partial_allreduce_async, and wait: the result and the number of fresh contributions in it, an int32 scalar.
+
+    A rank that is late does not wait: it gets what it missed, and its tensor goes with the next round. Also within
+    tf.function: the call is made in every execution, whether its result is used or not, under exactly this name; calls
+    of one name in one graph come one after the other.
+    """
+    partial = Partial(quorum, missed, max_lag, 0, seed)
+    return _hand_in(tensor, name, partial, op, process_set, waits=True).wait()
+
+
+def flush_partial(
+    tensor: Any,
+    name: str,
+    op: Any = horovod.Average,
+    process_set: Any = horovod.global_process_set,
+    **choices: Any,
+) -> PartialResult:
+    """Bring out what the ranks have in their send buffers under `name`; all ranks call it after their last call.
+
+    `tensor` gives shape and dtype, its values mean nothing; all else as in the calls before (`choices`: quorum, missed,
+    max_lag, seed). The result is everything that this rank has not been answered with: with missed="sum" all ranks have
+    then got the same in all. A rank that flushes makes no calls until all do, and no round waits for it. Flush all
+    names before you wait for one.
+    """
+    return _hand_in(tensor, name, Partial(**choices), op, process_set, flush=True)
+
+
+@tf.autograph.experimental.do_not_convert
+def _hand_in(
+    tensor: Any, name: str, partial: Partial, op: Any, process_set: Any, flush: bool = False, waits: bool = False
+) -> PartialResult:
+    sparse = isinstance(tensor, (tf.IndexedSlices, tf.SparseTensor))
+    tensor = tensor if sparse else tf.convert_to_tensor(tensor)
+    layout = type(tensor).__name__ if sparse else DENSE
+    marked = marked_name(horovod, name, tensor.dtype.name, partial, op, process_set, layout, flush)
+    key = (marked, tensor.dtype, op, process_set.process_set_id)
+    if key not in _operations:
+        _operations[key] = _Operation(marked, tensor.dtype, op, process_set)
+    operation = _operations[key]
+    flat = tf.reshape(tf.stop_gradient(tensor), [-1])
+
+    def run() -> Answer:
+        result, fresh = operation(flat)
+        return tf.ensure_shape(tf.reshape(result, tf.shape(tensor)), tensor.shape), fresh
+
+    return PartialResult(run() if waits or not tf.executing_eagerly() else _in_thread(run, marked))
+
+
+class _Operation:
+    """A function of a vector: the elements of the answer, and the count behind them.
+
+    A graph of its own, because operations that run eagerly have no names, and those of one graph get other names when
+    they are repeated. What travels has a variable's value in it, which the answer changes, so that TensorFlow takes it
+    for what it is: a call with an effect that must not be left out, folded into a constant, merged with another or put
+    before an earlier one. A control dependency alone would be optimised away.
+    """
+
+    def __init__(self, marked: str, dtype: Any, op: Any, process_set: Any) -> None:
+        self._marked = marked
+        self._op = op
+        self._process_set = process_set
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._fresh = tf.Variable(0, dtype=tf.int32, trainable=False)
+        # Not called through tf.function: it would run eagerly under tf.config.run_functions_eagerly.
+        self._graph = tf.function(self._call, autograph=False).get_concrete_function(tf.TensorSpec([None], dtype))
+
+    def __call__(self, flat: Any) -> Answer:
+        result, fresh = self._graph(flat)
+        return result, fresh
+
+    def _call(self, flat: Any) -> Answer:
+        # Elastic training knows failed operations by this word in their path.
+        with tf.device("CPU:0"), tf.name_scope("HorovodAllreduce/"):
+            counted = tf.concat([flat, tf.cast(self._fresh.read_value(), flat.dtype)[tf.newaxis]], 0)
+            answer = horovod.allreduce(
+                counted,
+                op=self._op,
+                name=_node_name(self._marked),
+                ignore_name_scope=True,
+                process_set=self._process_set,
+            )
+            fresh = tf.cast(tf.round(answer[-1]), tf.int32)
+            self._fresh.assign(fresh)
+            return answer[:-1], fresh
+
+
+def _node_name(name: str) -> str:
+    """`name` in characters that a node of a graph may have; a slash would end it there."""
+    return urllib.parse.quote(name, safe="").replace("%", ">").replace("~", ">7E")
+
+
+def _in_thread(run: Callable[[], Answer], name: str) -> Future[Answer]:
+    """A thread for each call: flushes of many names wait for each other's ranks all at once."""
+    future: Future[Answer] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(run())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return future

@@ -1,0 +1,219 @@
+"""Exchanges of tapes that are not synchronous.
+
+A tape is made anew in every step, so its pipeline is kept here. Which one it is, the tape's name and sources tell: the
+tapes of twin models have one name each without being asked, and whoever differentiates the same sources twice, with
+one tape or in one graph, has a second pipeline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from paceline.errors import UserError
+from paceline.exchange.agreement import Exchange
+from paceline.partial.settings import Partial
+from paceline.partial.updates import PartialUpdates
+from paceline.pipelined.settings import Pipelined
+from paceline.pipelined.updates_in_flight import Reduce
+from paceline.tensorflow.host import horovod_tensorflow, wire
+from paceline.tensorflow.partial.exchange import partial_updates
+from paceline.tensorflow.pipelined.operations import GraphPipeline
+
+TAPE_NAME = "DistributedGradientTape"
+
+Pipeline = GraphPipeline | PartialUpdates
+
+
+class _Kept:
+    """The pipeline of tapes with one name, process set, exchange and list of sources."""
+
+    def __init__(self, key: tuple[str, int], exchange: Exchange, pipeline: Pipeline, sources: Sequence[Any]) -> None:
+        self.key = key
+        self.exchange = exchange
+        self.pipeline = pipeline
+        self.take(sources)
+
+    def take(self, sources: Sequence[Any]) -> None:
+        """Belong to `sources` from now on, and only as long as all variables of them live."""
+        gone = weakref.WeakMethod(self._gone)
+
+        def lost(_: Any) -> None:
+            method = gone()
+            if method is not None:
+                method()
+
+        # Tensors that are watched are others in every step: their number tells.
+        self._sources = [weakref.ref(one, lost) if isinstance(one, tf.Variable) else None for one in sources]
+
+    def _gone(self) -> None:
+        if self in _pipelines:
+            _pipelines.remove(self)
+
+    def _variables(self) -> list[Any]:
+        return [None if one is None else one() for one in self._sources]
+
+    def has(self, sources: Sequence[Any]) -> bool:
+        """Whether `sources` are its, in this order."""
+        mine = self._variables()
+        theirs = [one if isinstance(one, tf.Variable) else None for one in sources]
+        return len(mine) == len(theirs) and all(one is other for one, other in zip(mine, theirs, strict=True))
+
+    def shares(self, sources: Sequence[Any]) -> bool:
+        """Whether a variable of `sources` is one of its."""
+        return any(mine is not None and mine is one for mine in self._variables() for one in sources)
+
+
+# In the order of first use, and with it of names.
+_pipelines: list[_Kept] = []
+_to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
+# Pipelines that were put into a graph.
+_in_graphs: weakref.WeakKeyDictionary[Any, list[Pipeline]] = weakref.WeakKeyDictionary()
+
+
+def check(exchange: Exchange) -> None:
+    """Raise UserError for an exchange that helps against staleness or averages models.
+
+    That needs the optimizer, which a tape does not know.
+    """
+    if isinstance(exchange, Pipelined) and exchange.helps:
+        raise UserError(
+            f"A tape was given anneal_steps={exchange.anneal_steps} and correction={exchange.correction}.",
+            "Use hvd.DistributedOptimizer of paceline.keras, which helps against staleness, or leave both out.",
+        )
+    if isinstance(exchange, Partial) and exchange.sync_every:
+        raise UserError(
+            f"A tape was given sync_every={exchange.sync_every}; it does not know when the model is updated.",
+            "Leave sync_every (PACELINE_PARTIAL_SYNC_EVERY) out, and call hvd.average_variables("
+            "model.trainable_variables) on all ranks after as many updates; or use hvd.DistributedOptimizer.",
+        )
+
+
+def pipeline_of(exchange: Exchange, sources: Sequence[Any], used: list[Pipeline]) -> Callable[[Any, Reduce], Pipeline]:
+    """What `Settings.exchange` is for gradients of `sources` (tf.Variables and tensors).
+
+    `used`: the pipelines of earlier calls of this tape; this one's is added. Raises UserError where only a part of
+    `sources` are those of gradients in flight.
+    """
+
+    def find(settings: Any, reduce: Reduce) -> Pipeline:
+        here = wire.here()
+        taken = used if here is None else _in_graphs.setdefault(here, [])
+        key = _key(settings.name, settings.process_set)
+        known = [kept for kept in _pipelines if kept.key == key and kept.pipeline not in taken]
+        found = next((kept for kept in known if kept.has(sources)), None)
+        if found is None:
+            found = next((kept for kept in known if kept.shares(sources)), None)
+            if found is not None:
+                _pass_on(found, sources)
+        if found is not None and found.exchange != exchange:
+            found.pipeline.forget()
+            _pipelines.remove(found)
+            found = None
+        if found is None:
+            found = _Kept(key, exchange, _make(exchange, settings, reduce), sources)
+            found.pipeline.loading = _taken_to_load(key, found)
+            _pipelines.append(found)
+        taken.append(found.pipeline)
+        return found.pipeline
+
+    return find
+
+
+def _pass_on(kept: _Kept, sources: Sequence[Any]) -> None:
+    if not kept.pipeline.at_rest:
+        raise UserError(
+            f"Rank {horovod_tensorflow.rank()}: a tape named {kept.key[0]!r} got {len(sources)} sources; expected the "
+            "sources whose gradients are in flight, found some of them among others.",
+            "Call hvd.drain_tape() with the sources of before on all ranks first, or give tapes with different lists "
+            "of sources different names (name=).",
+        )
+    kept.take(sources)
+
+
+def _make(exchange: Exchange, settings: Any, reduce: Reduce) -> Pipeline:
+    if isinstance(exchange, Partial):
+        return partial_updates(exchange, settings, reduce)
+    return GraphPipeline(exchange, settings, reduce)
+
+
+def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, process_set: Any = None) -> int:
+    """Make the updates whose gradients are in flight, with an optimizer of Keras; returns how many.
+
+    `variables`: the sources of the tape, in the same order; `name` and `process_set`: as the tape was given. All ranks
+    must call it after the same update. The next K - 1 updates will be left out, as at the beginning.
+    """
+    sources = list(map(wire.native, variables))
+    drained = [kept.pipeline.drain() for kept in _chosen(_key(name, process_set), sources)]
+    count = 0
+    # The oldest of each before the next of any.
+    for updates in itertools.zip_longest(*drained):
+        for update in updates:
+            if update is not None:
+                results, _ = update
+                chosen = [variables[place] for place in results]
+                optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
+                count += 1
+    return count
+
+
+def tape_in_flight(
+    name: str = TAPE_NAME, process_set: Any = None, variables: Sequence[Any] | None = None
+) -> dict[str, Any] | None:
+    """The gradients in flight of tapes of this name, as NumPy arrays, to be saved; None if there are none.
+
+    `variables`: the sources of the tape, where tapes of one name have several. Raises UserError if it takes them to
+    tell which are meant.
+    """
+    kept = _one(name, process_set, variables)
+    return None if kept is None else kept.pipeline.state()
+
+
+def load_tape_in_flight(
+    state: dict[str, Any] | None,
+    name: str = TAPE_NAME,
+    process_set: Any = None,
+    variables: Sequence[Any] | None = None,
+) -> None:
+    """Go on with what `tape_in_flight` returned, from the next step on; before the step is compiled, on all ranks."""
+    kept = _one(name, process_set, variables)
+    if kept is not None:
+        kept.pipeline.forget()
+        kept.pipeline.loading = state
+    elif state is not None:
+        sources = None if variables is None else list(map(wire.native, variables))
+        _to_load.setdefault(_key(name, process_set), []).append((state, sources))
+
+
+def _taken_to_load(key: tuple[str, int], kept: _Kept) -> dict[str, Any] | None:
+    waiting = _to_load.get(key, [])
+    for number, (state, sources) in enumerate(waiting):
+        if sources is None or kept.has(sources):
+            del waiting[number]
+            return state
+    return None
+
+
+def _chosen(key: tuple[str, int], sources: Sequence[Any] | None) -> list[_Kept]:
+    """Those of this name and process set, of these sources or of all."""
+    known = [kept for kept in _pipelines if kept.key == key]
+    return [kept for kept in known if sources is None or kept.has(sources) or kept.shares(sources)]
+
+
+def _one(name: str, process_set: Any, variables: Sequence[Any] | None) -> _Kept | None:
+    sources = None if variables is None else list(map(wire.native, variables))
+    known = _chosen(_key(name, process_set), sources)
+    if len(known) > 1:
+        raise UserError(
+            f"Rank {horovod_tensorflow.rank()}: tapes named {name!r} have {len(known)} lists of gradients in flight.",
+            "Say whose by variables=, the sources of the tape, or give the tapes different names (name=).",
+        )
+    return known[0] if known else None
+
+
+def _key(name: str, process_set: Any) -> tuple[str, int]:
+    return name, (horovod_tensorflow.global_process_set if process_set is None else process_set).process_set_id

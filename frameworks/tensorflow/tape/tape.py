@@ -1,0 +1,186 @@
+"""A tf.GradientTape whose gradients are averages over all ranks.
+
+As with Keras optimizers, the wrapped tape is not copied: the result is another face of the same tape, of a class that
+inherits from the tape's and shares its attributes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from paceline.errors import UserError
+from paceline.exchange.agreement import Exchange, resolve
+from paceline.fusion.adapters import fuse
+from paceline.pipelined.settings import Pipelined
+from paceline.tensorflow.host import horovod_tensorflow as hvd
+from paceline.tensorflow.host import settings, wire
+from paceline.tensorflow.tape.exchange import TAPE_NAME, Pipeline, check, pipeline_of
+from paceline.tensorflow.tape.updates import expect_update
+
+_SYNC = Pipelined(k=1)
+# What `_class_for` has made.
+_classes: dict[type[Any], type[Any]] = {}
+
+
+class _State:
+    """What a wrapped tape keeps beside the attributes that it shares with the given one."""
+
+    def __init__(self, settings: Any, exchange: Exchange) -> None:
+        self.settings = settings
+        self.exchange = exchange
+        self.local: set[Any] = set()
+        # Those of the calls of gradient() so far.
+        self.pipelines: list[Pipeline] = []
+
+    def reducer(self, sources: Sequence[Any]) -> Any:
+        """What averages gradients of these tf.Variables and tensors."""
+        if self.exchange == _SYNC:
+            return wire.Reducer(self.settings)
+        exchange = pipeline_of(self.exchange, sources, self.pipelines)
+        return wire.Reducer(dataclasses.replace(self.settings, exchange=exchange))
+
+
+def _key(source: Any) -> Any:
+    return wire.native(source).ref()
+
+
+class _Distributed:
+    """The part of the made class that is ours; `super()` is the class of the wrapped tape."""
+
+    __slots__ = ()
+    _distributed_state: _State
+
+    def register_local_source(self, source: Any) -> None:
+        """Leave the gradient of `source` on this rank; it is divided by the number of ranks unless told otherwise."""
+        self._distributed_state.local.add(_key(source))
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+        use_generic_names: bool = False,
+    ) -> Any:
+        """As tf.GradientTape.gradient, averaged. Names never depend on scopes: `use_generic_names` changes nothing."""
+        inherited = super().gradient  # type: ignore[misc]
+        structure = inherited(target, sources, output_gradients, unconnected_gradients)
+        state = self._distributed_state
+        natives = [wire.native(source) for source in tf.nest.flatten(sources)]
+        keys = [native.ref() for native in natives]
+        grads = tf.nest.flatten(structure)
+        reduce = state.reducer(natives)
+        travelling = []
+        for place, (grad, key) in enumerate(zip(grads, keys, strict=True)):
+            if grad is not None and key not in state.local:
+                travelling.append(place)
+            elif grad is not None and state.settings.scale_local_gradients:
+                grads[place] = reduce.scale_local(grad)
+        reduced = reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
+        if reduce.pipeline is not None and travelling:
+            expect_update(reduce.pipeline, [natives[i] for i in travelling], reduced)
+        for place, grad in zip(travelling, reduced, strict=True):
+            grads[place] = grad
+        return tf.nest.pack_sequence_as(sources, grads)
+
+    @property
+    def answered(self) -> Any:
+        """Whether the last gradients are gradients: a boolean tensor. False while a pipelined exchange begins."""
+        pipelines = self._distributed_state.pipelines
+        return tf.convert_to_tensor(pipelines[-1].answered) if pipelines else tf.constant(True)
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Pairs of source and gradient: those of registered local sources, and the averaged ones."""
+        local: list[tuple[Any, Any]] = []
+        averaged: list[tuple[Any, Any]] = []
+        for source, grad in zip(sources, self.gradient(target, sources, output_gradients), strict=True):
+            (local if _key(source) in self._distributed_state.local else averaged).append((source, grad))
+        return local, averaged
+
+
+def DistributedGradientTape(
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = hvd.Compression.none,
+    sparse_as_dense: bool = False,
+    op: Any = hvd.Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = hvd.global_process_set,
+    scale_local_gradients: bool = True,
+    name: str = TAPE_NAME,
+    fusion: Any = None,
+    exchange: str | Exchange | None = None,
+) -> Any:
+    """`gradtape` as a tape whose gradients are averaged over all ranks.
+
+        with tf.GradientTape() as tape:
+            loss = ...
+        tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+
+    Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
+    place of the source in the list behind it. Synchronous tapes whose gradients travel at the same time, in different
+    tf.functions, need different names; others are told apart by their sources. `fusion`: how gradients are merged into
+    messages (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: "sync", "pipelined", "solo", "majority",
+    hvd.Pipelined(...) or hvd.Partial(...);
+    None: as PACELINE_EXCHANGE says. With a pipelined one, gradients are those of k - 1 steps ago; where there are none
+    yet they are zeros, `tape.answered` is false, and an optimizer of Keras leaves out the update (docs/pipelined.md).
+    With a partial one they do not wait for ranks that are late (docs/partial.md). Raises UserError
+    for settings that cannot be used.
+    """
+    fuse("tensorflow", fusion)
+    if isinstance(gradtape, _Distributed):
+        raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
+    chosen = resolve(exchange)
+    check(chosen)
+    choices = settings.Settings(
+        name=name,
+        op=op,
+        average=hvd.Average,
+        process_set=process_set,
+        compression=compression,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        groups=groups if groups is not None else (num_groups or None),
+        scale_local_gradients=scale_local_gradients,
+    )
+    tape: Any = object.__new__(_class_for(type(gradtape)))
+    object.__setattr__(tape, "__dict__", gradtape.__dict__)
+    object.__setattr__(tape, "_distributed_state", _State(choices, chosen))
+    return tape
+
+
+def _class_for(wrapped: type[Any]) -> type[Any]:
+    """`wrapped`, the class of a tape, as one whose gradients are averaged."""
+    if wrapped not in _classes:
+        namespace = {"__slots__": ("_distributed_state",)}
+        _classes[wrapped] = type(wrapped.__name__, (_Distributed, wrapped), namespace)
+    return _classes[wrapped]
+
+
+def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+    """As DistributedGradientTape, but gradients of `local_layers` (a Keras layer or several) stay on their rank."""
+    layers = [] if local_layers is None else local_layers
+    layers = [layers] if isinstance(layers, tf.keras.layers.Layer) else list(layers)
+    for layer in layers:
+        if not isinstance(layer, tf.keras.layers.Layer):
+            raise UserError(
+                f"local_layers has {type(layer).__name__}, which is no layer.",
+                "Give layers of tf.keras, such as model.layers[0].",
+            )
+    tape = DistributedGradientTape(gradtape, *args, **kwargs)
+    for layer in layers:
+        for variable in layer.trainable_weights:
+            tape.register_local_source(variable)
+    return tape

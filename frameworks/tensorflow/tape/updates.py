@@ -1,0 +1,114 @@
+"""The updates that optimizers of Keras leave out where a tape has no answer.
+
+The update belongs to an optimizer that knows nothing of the tape. Keras' `apply` is told through the graph (or eager
+execution) in which both stand: the gradients it gets tell the tape, or, clipped and scaled, the variables they are for.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from paceline.tensorflow.host import wire
+from paceline.tensorflow.tape.exchange import Pipeline
+
+
+class _Waiting:
+    """Gradients of one pipeline that no optimizer has applied yet."""
+
+    def __init__(self, pipeline: Pipeline, sources: Sequence[Any], grads: Sequence[Any]) -> None:
+        self._pipeline = weakref.ref(pipeline)
+        self._grads = [weakref.ref(grad) for grad in grads]
+        # Empty if the sources are tensors: what they belong to is not known then.
+        self.variables = {id(source) for source in sources if isinstance(source, tf.Variable)}
+        self.of_tensors = not self.variables
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """None if its variables are gone."""
+        return self._pipeline()
+
+    def made(self, grads: Sequence[Any]) -> bool:
+        """Whether one of `grads` is its own, unchanged."""
+        known = [reference() for reference in self._grads]
+        return any(grad is not None and grad is one for one in known for grad in grads)
+
+
+# By graph; of eager execution apart.
+_in_graphs: weakref.WeakKeyDictionary[Any, list[_Waiting]] = weakref.WeakKeyDictionary()
+_eagerly: list[_Waiting] = []
+
+
+def expect_update(pipeline: Pipeline, sources: Sequence[Any], grads: Sequence[Any]) -> None:
+    """A coming update of a Keras optimizer in this graph uses `grads`, the answers of `pipeline` for `sources`."""
+    _patch()
+    graph = wire.here()
+    waiting = _eagerly if graph is None else _in_graphs.setdefault(graph, [])
+    waiting[:] = [one for one in waiting if one.pipeline not in (None, pipeline)]
+    waiting.append(_Waiting(pipeline, sources, grads))
+
+
+def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[Pipeline]:
+    """The pipelines that this update belongs to: of this graph, or of one around it."""
+    ids = {id(wire.native(variable)) for variable in variables}
+    graph = wire.here()
+    while graph is not None:
+        taken = _taken_from(_in_graphs.get(graph, []), grads, ids)
+        if taken:
+            return taken
+        graph = getattr(graph, "outer_graph", None)
+    return _taken_from(_eagerly, grads, ids) if tf.executing_eagerly() else []
+
+
+def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) -> list[Pipeline]:
+    found = [one for one in waiting if one.made(grads)]
+    if not found:
+        # Changed on the way. Of several for one variable the oldest is meant.
+        open_ids = set(ids)
+        for one in waiting:
+            if one.variables & open_ids:
+                found.append(one)
+                open_ids -= one.variables
+    found = found or [one for one in waiting if one.of_tensors][:1]
+    for one in found:
+        # Others of its gradients may be for another optimizer.
+        one.variables -= ids
+        if not one.variables:
+            waiting.remove(one)
+    return [one.pipeline for one in found if one.pipeline is not None]
+
+
+@functools.cache
+def _patch() -> None:
+    for optimizer in (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer):
+        _patch_apply(optimizer)
+
+
+def _patch_apply(optimizer: Any) -> None:
+    original = optimizer.apply
+
+    @functools.wraps(original)
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        grads = list(grads)
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        variables = self._trainable_variables if trainable_variables is None else trainable_variables
+        pipelines = _take(grads, variables)
+        if not pipelines:
+            return original(self, grads, trainable_variables)
+        if trainable_variables is not None and not self.built:
+            # TensorFlow makes no variables within a branch of the graph.
+            with keras.name_scope(self.name, caller=self):
+                self.build(trainable_variables)
+            self.built = True
+        update: Callable[[], Any] = functools.partial(original, self, grads, trainable_variables)
+        for pipeline in pipelines:
+            update = functools.partial(pipeline.when_answered, update, lambda: None)
+        return update()
+
+    optimizer.apply = apply

@@ -1,0 +1,1 @@
+"""Models that are averaged now and then."""

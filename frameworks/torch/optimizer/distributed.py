@@ -1,0 +1,182 @@
+"""hvd.DistributedOptimizer: checks its arguments and puts a WrappedOptimizer together."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.exchange.agreement import Exchange as Settings
+from paceline.exchange.agreement import resolve
+from paceline.fusion.adapters import fuse
+from paceline.native.library import loaded
+from paceline.partial.settings import Partial
+from paceline.partial.state import PartialBuffers
+from paceline.pipelined.settings import InFlight, Pipelined
+from paceline.torch.errors import UsageError
+from paceline.torch.fusion.groups import form_groups
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.local.averaging import ModelAveraging
+from paceline.torch.optimizer.layouts import Layouts
+from paceline.torch.optimizer.names import ParameterNames, scope_of
+from paceline.torch.optimizer.passes import Passes
+from paceline.torch.optimizer.reduction import Reduction
+from paceline.torch.optimizer.sync import Exchange, SyncExchange
+from paceline.torch.optimizer.wrapper import WrappedOptimizer
+from paceline.torch.partial.exchange import PartialExchange
+from paceline.torch.pipelined.compensation import StalenessHelp
+from paceline.torch.pipelined.exchange import PipelinedExchange
+
+# Optimizers that are held at present. A second wrapper would exchange every gradient twice.
+_wrappers: weakref.WeakKeyDictionary[torch.optim.Optimizer, weakref.ref[WrappedOptimizer]] = weakref.WeakKeyDictionary()
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, Tensor]] | None = None,
+    compression: Any = horovod.Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = horovod.Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: Any = horovod.global_process_set,
+    fusion: Any = None,
+    exchange: str | Settings | None = None,
+) -> torch.optim.Optimizer:
+    """Make `optimizer` use gradients that are combined over all ranks.
+
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+        loss.backward()      # gradients travel as they appear
+        optimizer.step()     # waits for them, then updates
+
+    The arguments are those of horovod.torch.DistributedOptimizer:
+
+    - `optimizer`: any torch optimizer. It is held, not copied: it keeps its state and makes the updates.
+    - `named_parameters`: (name, parameter) for at least all parameters of the optimizer; names are the same on all
+      ranks. Without them names are made from group and position.
+    - `compression`: hvd.Compression.none or .fp16, or a class with compress and decompress.
+    - `backward_passes_per_step`: gradients of so many backward passes are added up (not averaged) for one update.
+      step() and zero_grad() may be called after every pass: only the call that completes them acts.
+    - `op`: hvd.Average, hvd.Sum or hvd.Adasum. Adasum is Horovod's own optimizer; what docs/pytorch.md says of
+      accumulation, closures and GradScaler does not hold for it.
+    - `gradient_predivide_factor`: with Average, divide by this before the sum and by size/this after it.
+    - `num_groups`: the old name of `groups` as a number.
+    - `groups`: a number of groups, or lists of parameters; gradients of one group travel together.
+    - `sparse_as_dense`: sparse gradients travel as dense ones and come back sparse.
+    - `process_set`: the ranks to combine over; on other ranks the optimizer acts alone.
+    - `fusion`: how gradients are merged into messages: "optimal", "mgwfbp", "single", "none", "threshold" (Horovod's
+      own) or a policy of your own (docs/fusion.md); the same on all ranks. It holds for all operations of this process
+      and goes before PACELINE_FUSION. None: what that variable says.
+    - `exchange`: "sync"; "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which travel
+      while later ones are computed (docs/pipelined.md); "majority", "solo" or hvd.Partial(...): updates do not wait for
+      ranks that are late (docs/partial.md). The same on all ranks. None: as PACELINE_EXCHANGE says.
+
+    Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
+
+    Raises UsageError (a ValueError) for arguments that cannot be used, for an optimizer that is wrapped already, and
+    before hvd.init(); UserError for an unknown fusion policy.
+    """
+    _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor, process_set)
+    if num_groups != 0:
+        warnings.warn("num_groups is the old name of groups; use groups.", DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
+    names = ParameterNames(optimizer.param_groups, named_parameters)
+    fuse("torch", fusion)
+    if op == horovod.Adasum and horovod.size() > 1:
+        return _adasum(optimizer, names, compression, backward_passes_per_step, process_set)
+
+    # An elastic job may have one rank now and more later.
+    elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+    alone = not process_set.included() or (process_set.size() == 1 and not elastic)
+    passes = Passes(backward_passes_per_step)
+    asked = resolve(exchange)
+    shared = alone or not (names.made or asked != Pipelined(k=1))
+    scope = "" if shared else scope_of(names, process_set.process_set_id)
+    reduction = Reduction(
+        optimizer,
+        names,
+        form_groups(groups, [parameter for _, parameter in names.items()]),
+        None if alone else _exchange(asked, op, compression, gradient_predivide_factor, process_set, scope),
+        Layouts(process_set, scope),
+        passes,
+        sparse_as_dense,
+    )
+    help = StalenessHelp(optimizer, asked if isinstance(asked, Pipelined) and not alone else Pipelined(k=1))
+    every = asked.sync_every if isinstance(asked, Partial) and not alone else 0
+    averaging = ModelAveraging(optimizer, every, names, process_set, scope)
+    wrapper = WrappedOptimizer(optimizer, reduction, passes, help, averaging, op, process_set, alone)
+    _wrappers[optimizer] = weakref.ref(wrapper)
+    return wrapper
+
+
+def _exchange(
+    settings: Settings, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any, scope: str
+) -> Exchange:
+    sync = SyncExchange(op, compression, gradient_predivide_factor, process_set, scope)
+    if isinstance(settings, Partial):
+        return PartialExchange(sync, settings, PartialBuffers(loaded("torch"), process_set.process_set_id))
+    if settings.k == 1:
+        return sync
+    if compression not in (horovod.Compression.none, horovod.Compression.fp16):
+        raise UsageError(
+            "A compression of your own was given together with a pipelined exchange.",
+            'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
+        )
+    return PipelinedExchange(sync, settings, InFlight(loaded("torch"), process_set.process_set_id))
+
+
+def _check(
+    optimizer: Any, backward_passes_per_step: int, op: int, gradient_predivide_factor: float, process_set: Any
+) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(
+            f"DistributedOptimizer was given a {type(optimizer).__name__} where an optimizer is expected.",
+            "Pass a torch.optim.Optimizer, such as torch.optim.SGD(model.parameters(), lr=0.1).",
+        )
+    held_by = _wrappers.get(optimizer) if type(optimizer) is not WrappedOptimizer else None
+    if (
+        type(optimizer) is WrappedOptimizer
+        or type(optimizer).__module__ == horovod.optimizer.__name__
+        or (held_by is not None and held_by() is not None)
+    ):
+        raise UsageError(
+            f"This {optimizer.__class__.__name__} is wrapped by a DistributedOptimizer already.",
+            "Use the optimizer that the first call returned; a second one would exchange every gradient twice.",
+        )
+    if not horovod.is_initialized():
+        raise UsageError("DistributedOptimizer was called before hvd.init().", "Call hvd.init() first.")
+    if process_set.process_set_id is None:
+        raise UsageError(
+            f"The process set {process_set} is not registered.", "Register it: hvd.add_process_set(process_set)."
+        )
+    if backward_passes_per_step < 1:
+        raise UsageError(f"backward_passes_per_step={backward_passes_per_step} is below 1.", "Use 1 or more.")
+    if gradient_predivide_factor != 1.0 and (op != horovod.Average or horovod.rocm_built()):
+        raise UsageError(
+            f"gradient_predivide_factor={gradient_predivide_factor} needs op=hvd.Average, and Horovod without ROCm.",
+            "Leave gradient_predivide_factor out or use op=hvd.Average.",
+        )
+
+
+def _adasum(
+    optimizer: torch.optim.Optimizer, names: ParameterNames, compression: Any, passes: int, process_set: Any
+) -> Any:
+    if process_set.process_set_id != horovod.global_process_set.process_set_id:
+        raise UsageError("op=hvd.Adasum works on all ranks only, not on a process set.", "Leave process_set out.")
+    if not (horovod.mpi_enabled() or horovod.nccl_built()):
+        raise UsageError(
+            "op=hvd.Adasum needs MPI or NCCL; this job runs on Gloo, which has no Adasum.",
+            "Use op=hvd.Average, or install with HOROVOD_WITH_MPI=1 paceline host install and run over MPI.",
+        )
+    adasum = horovod.optimizer.DistributedOptimizer(
+        optimizer, names.items(), compression=compression, backward_passes_per_step=passes, op=horovod.Adasum
+    )
+    adasum.state = optimizer.state
+    return adasum

@@ -1,0 +1,391 @@
+"""The optimizer the user steps: holds theirs, averages gradients first, passes everything else on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.native.library import loaded
+from paceline.pipelined.settings import InFlight
+from paceline.torch.errors import UsageError
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.local.averaging import ModelAveraging
+from paceline.torch.optimizer.passes import Passes
+from paceline.torch.optimizer.reduction import Reduction
+from paceline.torch.pipelined.compensation import StalenessHelp
+from paceline.torch.state.saved import arrays, tensors
+
+# Where state_dict() has the gradients that are in flight, and among them what helps against their age.
+IN_FLIGHT = "paceline_in_flight"
+STALENESS = "staleness"
+
+
+class WrappedOptimizer(torch.optim.Optimizer):
+    """An optimizer whose step() uses gradients combined over all ranks; made by `DistributedOptimizer`.
+
+    It holds the user's optimizer (`held`), which keeps the state and makes the updates. Attributes and methods that are
+    not described here are the held optimizer's: state, param_groups, defaults, hooks, representation, pickle (a copy
+    or pickle is a plain optimizer over copies of the parameters: wrap it again where it is to be used).
+
+    Public attributes: held, op, process_set, backward_passes_per_step.
+    """
+
+    def __init__(
+        self,
+        held: torch.optim.Optimizer,
+        reduction: Reduction,
+        passes: Passes,
+        help: StalenessHelp,
+        averaging: ModelAveraging,
+        op: int,
+        process_set: Any,
+        alone: bool,
+    ) -> None:
+        # Not Optimizer.__init__: there is one state, and the held optimizer has it.
+        own = {
+            "held": held,
+            "op": op,
+            "process_set": process_set,
+            "_alone": alone,
+            "_averaging": averaging,
+            "_help": help,
+            "_passes": passes,
+            "_reduction": reduction,
+            "_skip": False,
+            "_unscaled": False,
+        }
+        self.__dict__.update(own)
+        reduction.watch_all()
+
+    # --- the update ---------------------------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Update the parameters with gradients combined over all ranks.
+
+        Waits for the exchange unless synchronize() has done so. While gradients of several backward passes are being
+        accumulated, a call that comes before the update is due does nothing and returns None.
+
+        With a closure, each evaluation is an update of its own as far as gradients are concerned: the closure's
+        gradients are combined, and so is the loss it returns, so that all ranks take the same decisions.
+
+        With an exchange that is not synchronous the closure is evaluated exactly once, also where the update is left
+        out, and its own loss is returned, which is this rank's. Raises UsageError for optimizers that evaluate it
+        again.
+        """
+        # A scheduler made before wrapping looks here whether updates come first; some calls make none.
+        self.held._opt_called = True
+        if closure is not None and self._reduction.immediate:
+            result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
+            self._close()
+            return result
+        if closure is not None:
+            loss = self._evaluate_once(closure)
+            self._update(lambda: self.held.step(self._evaluated(loss), *args, **kwargs))
+            return loss
+        due = self._passes.count_call()
+        if self._skip:
+            if self._reduction.pending:
+                raise UsageError(
+                    "step() was called in skip_synchronize() while gradients were still travelling.",
+                    "Call synchronize() before skip_synchronize(), or leave skip_synchronize() out.",
+                )
+        elif not due and not self._reduction.finished:
+            return None
+        else:
+            self.synchronize()
+        return self._update(lambda: self.held.step(*args, **kwargs))
+
+    def discard(self, set_to_none: bool = True) -> None:
+        """Drop the gradients on all ranks, instead of step(), and those in `parameter.grad` as zero_grad() does.
+
+        For a batch that is to be skipped, and where the backward pass of one model leaves gradients in another. All
+        ranks must call it, also those that computed no gradient; no exchange is left half done. Training goes on as if
+        the gradients since the last update had not been computed. In particular
+
+        - after synchronize() those that it put into `parameter.grad` are dropped. For a pipelined exchange they are
+          K - 1 updates old; what travels stays.
+        - for a pipelined exchange before synchronize() what travels stays, too, less what was computed since.
+        - for a partial exchange all that travels is dropped, as by a `drain` without its update: late gradients have
+          been added up. The models of the ranks are averaged then.
+
+        Raises UserError if not all ranks call it within a minute, or not all after synchronize(), and
+        HorovodInternalError, naming the parameter, when a rank is lost.
+        """
+        looked = self._reduction.finished
+        parted = self._reduction.discard()
+        if not self._alone:
+            # Else a rank that called step() instead would have other weights from here on, and nobody would know.
+            meeting = InFlight(loaded("torch"), self.process_set.process_set_id)
+            meeting.meet(
+                f"paceline.discard.{self._reduction.label}", [int(looked)], "whether synchronize() came before"
+            )
+        self._unscaled = False
+        self.held.zero_grad(set_to_none=set_to_none)
+        if parted:
+            self._averaging.average()
+
+    def drain(self) -> int:
+        """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
+
+        For a pipelined one, before evaluation, before saving with another tool than `state_dict`, and at the end. All
+        ranks must call it after the same update. The next K - 1 updates will be skipped, as at the beginning. An update
+        whose gradients, scaled by a GradScaler, overflowed is left out.
+
+        For a partial one, one update with all that the ranks have contributed and this one has not got yet: after it,
+        replicas that are trained with plain SGD are equal. All ranks must call it after their last update.
+
+        Afterwards gradients are as after zero_grad(): None where they were None, else zeros in the same tensors.
+        """
+        self._averaging.before_drain()
+        updates = 0
+        for scale in self._reduction.drain():
+            gradients = [p.grad for group in self.held.param_groups for p in group["params"] if p.grad is not None]
+            values = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
+            if scale != 1.0:
+                for gradient in gradients:
+                    gradient.div_(scale)
+                if not all(bool(torch.isfinite(value).all()) for value in values):
+                    continue
+            self._help.update(self.held.step, late=True)
+            updates += 1
+        if updates:
+            self._averaging.drained()
+        self._help.look_ahead(0)
+        self._close()
+        return updates
+
+    def real_weights(self) -> contextlib.AbstractContextManager[None]:
+        """A context, for evaluation and saving, in which parameters are what the updates made of them.
+
+        Only a pipelined exchange with a correction lets them be anything else between updates: what they are expected
+        to be when their gradients will be applied.
+        """
+        return self._help.real_weights()
+
+    @contextlib.contextmanager
+    def pipelining(self) -> Iterator[None]:
+        """A context, such as one epoch, at whose end what is in flight is applied (`drain`)."""
+        yield
+        self.drain()
+
+    def synchronize(self) -> None:
+        """Combine the gradients over all ranks now; afterwards `parameter.grad` holds the results.
+
+        For work on the combined gradients before step(), such as clipping. Completes an accumulation early if called
+        in one. A second call without a new gradient does nothing. All ranks must call it.
+        """
+        if not self._reduction.finished:
+            self._reduction.finish()
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """In this context step() does not exchange gradients. Not needed after synchronize(): step() knows."""
+        self._skip = True
+        try:
+            yield
+        finally:
+            self._skip = False
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients; does nothing while gradients of several backward passes are being accumulated.
+
+        Raises UsageError while gradients travel: another rank may be about to apply them.
+        """
+        if not self._reduction.finished and self._passes.accumulating():
+            return
+        if self._reduction.pending:
+            raise UsageError(
+                "zero_grad() was called between backward() and step(): gradients are travelling to the other ranks.",
+                "Call step() first; to drop the gradients of all ranks call discard() on all of them.",
+            )
+        self._passes.restart()
+        self._restart()
+        self.held.zero_grad(set_to_none=set_to_none)
+
+    # --- setting up -----------------------------------------------------------------------------------------------
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """Backward passes whose gradients are added up for one update."""
+        return self._passes.per_update
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Change how many backward passes make one update; gradients accumulated so far count as none."""
+        if passes < 1:
+            raise UsageError(f"backward_passes_per_step={passes} is below 1.", "Use 1 or more.")
+        if self._reduction.pending:
+            raise UsageError(
+                "backward_passes_per_step was changed while gradients were travelling.", "Change it after step()."
+            )
+        self._passes.per_update = passes
+        self._passes.restart()
+        self._restart()
+        self._reduction.watch_all()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the held optimizer; its gradients are exchanged from now on. All ranks must add it."""
+        self.held.add_param_group(param_group)
+        self._reduction.watch_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The held optimizer's state: loads into a plain optimizer and the other way round.
+
+        With gradients in flight it has these, too, under a key that plain optimizers ignore.
+        """
+        state = self.held.state_dict()
+        in_flight = self.in_flight()
+        return state if in_flight is None else {**state, IN_FLIGHT: tensors(in_flight)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the held optimizer's state; all ranks must load the same.
+
+        Gradients on their way are forgotten, those of the state come in their place.
+        """
+        self.forget()
+        self.held.load_state_dict({key: value for key, value in state_dict.items() if key != IN_FLIGHT})
+        self.load_in_flight(state_dict.get(IN_FLIGHT))
+
+    def in_flight(self) -> dict[str, Any] | None:
+        """The gradients in flight (paceline.exchange.in_flight_state); None if there is nothing to go on with."""
+        state, help = self._reduction.in_flight(), self._help.state()
+        if state is None and help is None:
+            return None
+        return dict(arrays({**(state or {"k": 1, "in_flight": [], "warm": 0}), STALENESS: help}))
+
+    def load_in_flight(self, state: dict[str, Any] | None) -> None:
+        """Go on with gradients in flight that `in_flight` returned, or that `state_dict` has."""
+        if state is None:
+            return
+        state = arrays(state)
+        reduced = {key: value for key, value in state.items() if key != STALENESS}
+        if reduced:
+            self._reduction.load_in_flight(reduced)
+        self._help.load(tensors(state.get(STALENESS)))
+
+    def forget(self) -> None:
+        """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""
+        self._reduction.forget()
+        self._help.forget()
+        self._unscaled = False
+
+    def before_unscaling(self, scale: float = 1.0) -> None:
+        """Called before a GradScaler looks at the gradients: it must see what the update will use, on every rank."""
+        if not self._reduction.finished and not self._passes.next_call_updates():
+            raise UsageError(
+                f"A GradScaler was used after {self._passes.backwards} of {self._passes.per_update} backward passes.",
+                "Call scaler.unscale_, scaler.step and scaler.update only after the last pass of an accumulation: "
+                "the scale must not change between its passes.",
+            )
+        if self._unscaled:
+            # The last update was skipped and nothing told us that a new one began: this rank had no gradient since.
+            self._restart()
+        self.synchronize()
+        self._reduction.rescale(scale)
+        self._unscaled = True
+
+    # --- the held optimizer shows through ---------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        if "held" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.held, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Schedulers replace step of the object they are given; anything that is not ours belongs to the held one.
+        if name in self.__dict__ or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.held, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            object.__delattr__(self, name)
+        else:
+            delattr(self.held, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The held optimizer's class, so that isinstance(optimizer, torch.optim.SGD) answers as it did before."""
+        return type(self.held) if "held" in self.__dict__ else WrappedOptimizer
+
+    def __repr__(self) -> str:
+        return repr(self.held)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(WrappedOptimizer), *self.__dict__, *dir(self.held)})
+
+    def __getstate__(self) -> Any:
+        return self.held.__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.held.__setstate__(state)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.held.__reduce_ex__(protocol)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        self._passes.updated()
+        self._restart()
+
+    def _restart(self) -> None:
+        self._reduction.restart()
+        self._unscaled = False
+
+    def _update(self, step: Callable[[], Any]) -> Any:
+        """Let `step`, the held optimizer's, use the gradients that an exchange has completed, if there are any."""
+        self._close()
+        result = None
+        if self._reduction.answered:
+            late = self._reduction.filled > 0
+            result = self._help.update(step, late)
+            self._averaging.updated()
+        self._help.look_ahead(self._reduction.filled)
+        return result
+
+    def _evaluate_once(self, closure: Callable[[], Any]) -> Any:
+        if isinstance(self.held, torch.optim.LBFGS):
+            raise self._again()
+        with torch.enable_grad():
+            loss = closure()
+        self.synchronize()
+        return loss
+
+    def _evaluated(self, loss: Any) -> Callable[[], Any]:
+        """A closure that was evaluated already."""
+        losses = [loss]
+
+        def closure() -> Any:
+            if not losses:
+                raise self._again()
+            return losses.pop()
+
+        return closure
+
+    def _again(self) -> UsageError:
+        return UsageError(
+            f"step(closure) on rank {horovod.rank()}: expected an optimizer that evaluates its closure once, found "
+            f"{type(self.held).__name__}, which needs the gradients of all ranks at once to evaluate it again.",
+            'Use exchange="sync" with this optimizer.',
+        )
+
+    def _evaluate(self, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        self.synchronize()
+        if loss is None or self._alone:
+            return loss
+        value = loss.detach() if isinstance(loss, Tensor) else torch.tensor(loss, dtype=torch.float64)
+        travelling = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)
+        op = horovod.Average if self.op == horovod.Average else horovod.Sum
+        handle = horovod.allreduce_async_(travelling, name="paceline.closure_loss", op=op, process_set=self.process_set)
+        combined = horovod.synchronize(handle)
+        return combined.reshape(value.shape).to(value.dtype) if isinstance(loss, Tensor) else combined.item()
+
+
+# torch wraps the step of every optimizer class in code that runs its step hooks; the held optimizer's own step does so.
+WrappedOptimizer.step.hooked = True  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""The partial exchange (eager-SGD)."""

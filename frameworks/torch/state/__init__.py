@@ -1,0 +1,1 @@
+"""What is broadcast, saved and resumed."""

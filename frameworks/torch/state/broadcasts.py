@@ -1,0 +1,119 @@
+"""Broadcasts of models, and of structures that hold tensors, of every type and memory layout."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.torch.errors import UsageError
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.state.structures import within
+from paceline.torch.state.travelling import put_back, to_copy
+
+
+def broadcast_parameters(params: Any, root_rank: int) -> None:
+    """Give every rank the values of `root_rank`, in place; as horovod.torch.broadcast_parameters.
+
+    `params`: a dict or a list of (name, tensor), or a list of tensors: model.state_dict(), for example. Tensors of any
+    type and memory layout, bfloat16 and channels_last among them; each rank keeps its own layout. Raises ValueError for
+    other arguments.
+    """
+    if isinstance(params, dict):
+        _broadcast(((name, params[name]) for name in sorted(params)), root_rank)
+    elif isinstance(params, list):
+        _broadcast((one if isinstance(one, tuple) else (None, one) for one in params), root_rank)
+    else:
+        raise ValueError(f"broadcast_parameters was given a {type(params).__name__}: pass a dict or a list.")
+
+
+def broadcast_module(model: torch.nn.Module, root_rank: int) -> None:
+    """Give every rank the parameters and buffers of `root_rank`, those that are not saved included.
+
+    Raises UsageError on all ranks if their models are not alike.
+    """
+    held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    tensors = [(f"model.{name}", held[name]) for name in sorted(held)]
+    agree_on("the model", [(name, tuple(one.shape), str(one.dtype)) for name, one in tensors])
+    _broadcast(tensors, root_rank)
+
+
+def broadcast_structure(structure: Any, root_rank: int, name: str) -> Any:
+    """What `root_rank` gave as `structure`: dicts, lists and tuples of tensors and of anything that can be pickled.
+
+    Tensors come on a device of the kind they were on, those of the root are its own. Operations begin with `name`.
+    """
+    tensors: list[Tensor] = []
+    is_root = horovod.rank() == root_rank
+    outline = horovod.broadcast_object(_outline(structure, tensors) if is_root else None, root_rank, name=name)
+    if not is_root:
+        _spaces(outline, tensors)
+    _broadcast(((f"{name}.{number}", one) for number, one in enumerate(tensors)), root_rank)
+    return structure if is_root else _filled(outline, tensors)
+
+
+def agree_on(what: str, description: Any) -> None:
+    """Wait for all ranks; raises UsageError on each of them if they have other descriptions of `what`."""
+    digest = zlib.crc32(repr(description).encode())
+    # The maximum of a number and of its negative, which is minus the minimum.
+    both = torch.tensor([digest, -digest], dtype=torch.int64)
+    handle = horovod.allreduce_async_(both, name="paceline.broadcast.digest", op=horovod.Max)
+    most, least = horovod.synchronize(handle).tolist()
+    if most != -least:
+        raise UsageError(
+            f"A broadcast of {what} was asked for, which is not alike on all ranks: expected one digest, found from "
+            f"{-least} to {most}; rank {horovod.rank()} has {digest}, of {_short(description)}.",
+            f"Build {what} in the same way on all ranks before the broadcast.",
+        )
+
+
+def _broadcast(tensors: Iterable[tuple[str | None, Any]], root_rank: int) -> None:
+    started = []
+    for name, tensor in tensors:
+        travelling = to_copy(tensor)
+        started.append((horovod.broadcast_async_(travelling, root_rank, name), tensor, travelling))
+    for handle, tensor, travelling in started:
+        horovod.synchronize(handle)
+        put_back(tensor, travelling)
+
+
+def _short(description: Any) -> str:
+    text = str(description)
+    return text if len(text) < 400 else f"{text[:400]}..."
+
+
+@dataclass(frozen=True)
+class _Space:
+    """What stands for a tensor in a structure that is pickled."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+
+
+def _outline(value: Any, tensors: list[Tensor]) -> Any:
+    """`value` with spaces in the place of dense tensors, which are added to `tensors`."""
+    if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized:
+        tensors.append(value)
+        return _Space(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type)
+    return within(value, lambda one: _outline(one, tensors))
+
+
+def _spaces(outline: Any, tensors: list[Tensor]) -> None:
+    """Adds a tensor for every space of `outline`, in the order of their numbers."""
+    if isinstance(outline, _Space):
+        tensors.append(torch.empty(outline.shape, dtype=outline.dtype, device=outline.device))
+    else:
+        within(outline, lambda one: _spaces(one, tensors))
+
+
+def _filled(outline: Any, tensors: list[Tensor]) -> Any:
+    """`outline` with tensors in the place of spaces."""
+    if isinstance(outline, _Space):
+        return tensors[outline.number]
+    return within(outline, lambda one: _filled(one, tensors))

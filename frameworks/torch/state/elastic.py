@@ -1,0 +1,130 @@
+"""Broadcast of optimizer state, of a model together with it, and what the elastic TorchState needs of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
+
+from paceline.partial.state import PARTIAL_K
+from paceline.torch.errors import UsageError
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.optimizer.wrapper import WrappedOptimizer
+from paceline.torch.state.broadcasts import agree_on, broadcast_module, broadcast_parameters, broadcast_structure
+from paceline.torch.state.saved import tensors
+from paceline.torch.state.travelling import carried
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
+    """Give every rank the optimizer state of `root_rank`, as horovod.torch.broadcast_optimizer_state, and what is in
+    flight.
+
+    Where no rank has state yet it is Horovod's, which takes a step with zero gradients to make state (with weight decay
+    the parameters move, on all ranks alike). Otherwise the other ranks load what the root has, be it of some of the
+    parameters only. State of any type and memory layout.
+
+    Raises UsageError (a ValueError) on all ranks while one of them has partial rounds that are not drained, and if
+    their parameter groups are not alike; ValueError for LBFGS (use broadcast_state).
+    """
+    held = _held(optimizer)
+    if isinstance(held, torch.optim.LBFGS):
+        horovod.functions.broadcast_optimizer_state(held, root_rank, model)  # refuses it
+    someone_has_state, horovod_cannot = _asked(optimizer)
+    if someone_has_state or horovod_cannot:
+        _broadcast_state(held, root_rank)
+    else:
+        horovod.functions.broadcast_optimizer_state(held, root_rank, model)
+    _broadcast_in_flight(optimizer, root_rank)
+
+
+def broadcast_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, root_rank: int = 0) -> None:
+    """Make all ranks go on from what `root_rank` has: one call at the start and after loading a checkpoint on one rank.
+
+    Parameters and buffers of `model`, also buffers that are not saved; state and options of `optimizer`, wrapped or
+    plain, of whatever structure; gradients in flight of a pipelined exchange. Tensors of any type and memory layout;
+    each rank keeps its own layout of the model. Nothing is updated: an optimizer without state stays without.
+
+    Raises UsageError (a ValueError) on all ranks if their models or parameter groups are not alike, or while one of
+    them has partial rounds that are not drained.
+    """
+    broadcast_module(model, root_rank)
+    if optimizer is not None:
+        _asked(optimizer)
+        _broadcast_state(_held(optimizer), root_rank)
+        _broadcast_in_flight(optimizer, root_rank)
+
+
+def _held(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    # Horovod's own wrappers (Adasum) are known to it.
+    return optimizer.held if type(optimizer) is WrappedOptimizer else optimizer
+
+
+def _asked(optimizer: torch.optim.Optimizer) -> tuple[bool, bool]:
+    """Whether a rank has state, and whether one has parameters that Horovod does not take.
+
+    Raises UsageError on all ranks if one has partial rounds that are not drained.
+    """
+    held = _held(optimizer)
+    state = optimizer.in_flight() if type(optimizer) is WrappedOptimizer else None
+    rounds = state is not None and state.get("k") == PARTIAL_K
+    parameters = [parameter for group in held.param_groups for parameter in group["params"]]
+    mine = [len(held.state_dict()["state"]) > 0, not all(map(carried, parameters)), rounds]
+    asked = torch.tensor(mine, dtype=torch.int32)
+    handle = horovod.allreduce_async_(asked, name="paceline.optimizer_has_state", op=horovod.Max)
+    has_state, horovod_cannot, undrained = (bool(number) for number in horovod.synchronize(handle).tolist())
+    if undrained:
+        raise UsageError(
+            f"The state of an optimizer with a partial exchange was to be broadcast to rank {horovod.rank()}, and "
+            "there are contributions that not every rank has been given: expected none, found some.",
+            "Call drain() on all ranks first; to go on without it, every rank loads its own state_dict().",
+        )
+    return has_state, horovod_cannot
+
+
+def _broadcast_state(held: torch.optim.Optimizer, root_rank: int) -> None:
+    groups = [[(tuple(one.shape), str(one.dtype)) for one in group["params"]] for group in held.param_groups]
+    agree_on("the optimizer's parameter groups", groups)
+    state = broadcast_structure(held.state_dict(), root_rank, "paceline.optimizer_state")
+    if horovod.rank() == root_rank:
+        return
+    held.load_state_dict(state)
+    # torch turns what it loads into the parameter's type; the root may have it in another.
+    loaded = held.state_dict()["state"]
+    for key, values in state["state"].items():
+        for name, value in values.items() if isinstance(values, dict) else ():
+            found = loaded[key].get(name)
+            if isinstance(value, torch.Tensor) and isinstance(found, torch.Tensor) and found.dtype != value.dtype:
+                loaded[key][name] = value.to(found.device)
+
+
+def _broadcast_in_flight(optimizer: torch.optim.Optimizer, root_rank: int) -> None:
+    if type(optimizer) is WrappedOptimizer:
+        in_flight = broadcast_structure(tensors(optimizer.in_flight()), root_rank, "paceline.in_flight")
+        optimizer.forget()
+        optimizer.load_in_flight(in_flight)
+
+
+class WrappedOptimizerHandler(OptimizerStateHandler):
+    """Saves, restores and synchronizes an optimizer, wrapped or plain, in a TorchState."""
+
+    def sync(self) -> None:
+        """Broadcast the state of rank 0."""
+        broadcast_optimizer_state(self.value, root_rank=0)
+
+
+class ModelHandler(ModelStateHandler):
+    """Saves, restores and synchronizes a model of any type and memory layout in a TorchState."""
+
+    def sync(self) -> None:
+        """Broadcast the parameters and buffers of rank 0."""
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+
+
+def register_elastic_handlers() -> None:
+    """Let TorchState handle models and optimizers with ours, where users have not put handlers of their own."""
+    registry: list[tuple[Any, Any]] = get_handler_registry()
+    ours = {ModelStateHandler: ModelHandler, OptimizerStateHandler: WrappedOptimizerHandler}
+    registry[:] = [(kind, ours.get(handler, handler)) for kind, handler in registry]

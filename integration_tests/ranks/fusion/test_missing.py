@@ -1,0 +1,167 @@
+"""Tensors of a group that come late, or not at all: training goes on, and after a few times nobody waits any more."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from integration_tests.support.merging import ByHand, ask_for, step_until, variables
+from integration_tests.support.ranks import ranks, run_ranks
+
+MOST_STRIKES = 3  # core/fusion/gate.h
+PATIENCE_S = 0.2
+
+
+@ranks(3, more=(5, 7))
+def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hand = ByHand("torch").start()
+    names = [f"late.{n}" for n in range(3)]
+
+    def start(name: str, step: int) -> Any:
+        return hvd.allreduce_async(
+            torch.full((n := names.index(name) + 5,), float(rank + step * n)), name=name, op=hvd.Sum
+        )
+
+    def check(handle: Any, name: str, step: int) -> None:
+        expected = size * (size - 1) / 2 + size * step * (names.index(name) + 5)
+        assert hvd.synchronize(handle).tolist() == [expected] * (names.index(name) + 5)
+
+    for step in range(8):
+        if step == 1:
+            hand.follow([hand.names("late.")], PATIENCE_S)
+        handles = {name: start(name, step) for name in names[: 2 if rank == 0 else 3]}
+        for name, handle in handles.items():
+            check(handle, name, step)
+        if rank == 0:
+            check(start(names[2], step), names[2], step)
+    assert hand.expired() == (MOST_STRIKES if rank == 0 else 0), (hand.expired(), hand.state())
+    hand.end()
+
+
+@ranks(3, more=(5, 7))
+def test_tensor_that_is_missing_in_some_steps_on_all_ranks(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    from paceline.fusion.report import report
+
+    hvd.init()
+
+    def step_of(names: list[str], step: int) -> None:
+        handles = [hvd.allreduce_async(torch.full((7,), float(rank + step)), name=name, op=hvd.Sum) for name in names]
+        for handle in handles:
+            assert hvd.synchronize(handle).tolist() == [size * (size - 1) / 2 + size * step] * 7
+
+    names = [f"missing.{n}" for n in range(4)]
+    with variables(PACELINE_GATE_TIMEOUT_MS="200"):
+        ask_for("torch", "single")
+        found = step_until("torch", lambda step: step_of(names, step))
+    assert found.groups[0][: len(names)] == [f"allreduce.{name}" for name in names]
+    for step in range(10):
+        step_of(names[:3] if step % 2 else names, step)
+    assert report("torch").timeouts == MOST_STRIKES
+    ask_for("torch", "threshold")
+
+
+def _unused_parameters(rank: int, size: int, wrapper: str) -> None:
+    import horovod.torch as horovod
+    import torch
+
+    from paceline.fusion.report import report
+
+    hvd = importlib.import_module(wrapper)
+    hvd.init()
+    torch.manual_seed(3)
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(5, 3) for name in ("always", "even", "odd")})
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters(f"unused.{wrapper}")
+    )
+    alone = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def step_of(step: int) -> None:
+        parts = ["always", "odd" if step % 2 else "even"]
+        optimizer.zero_grad()
+        inputs = torch.full((1, 5), float(rank + step % 7))
+        torch.stack([model[part](inputs).sum() for part in parts]).sum().backward()
+        optimizer.step()
+        # The gradient of the sum of outputs is the input, and 1 for the bias.
+        for part in parts:
+            alone[f"{part}.weight"] -= 0.1 * ((size - 1) / 2 + step % 7)
+            alone[f"{part}.bias"] -= 0.1
+
+    # A gate that holds a group for longer than this has kept everyone waiting for a tensor that does not come.
+    with variables(PACELINE_GATE_TIMEOUT_MS="20000"):
+        ask_for("torch", "single")
+        step_until("torch", step_of)
+    for step in range(12):
+        step_of(step)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, alone[name], rtol=1e-4, atol=1e-4)
+        everyone = horovod.allgather(value.reshape(1, -1), name=f"unused.{wrapper}.{name}")
+        assert all(torch.equal(theirs, value.reshape(-1)) for theirs in everyone)
+    found = report("torch")
+    assert (found.state, found.timeouts) == ("active", 0), found
+    grouped = {name for group in found.groups for name in group}
+    assert {f"allreduce.unused.{wrapper}.{name}" for name, _ in model.named_parameters()} <= grouped
+    ask_for("torch", "threshold")
+
+
+@pytest.mark.parametrize("wrapper", ["horovod.torch", "paceline.torch"])
+def test_parameters_unused_in_some_steps(wrapper: str) -> None:
+    run_ranks(_unused_parameters, 3, wrapper)
+
+
+@ranks(3)
+def test_synchronous_torch_allreduces_of_one_group(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hand = ByHand("torch").start()
+    for step in range(6):
+        if step == 1:
+            hand.follow([hand.names("waiting.")], PATIENCE_S)
+        for n in range(3):
+            tensor = torch.full((n + 2,), float(rank * 10 + step + n))
+            result = hvd.allreduce(tensor, name=f"waiting.{n}", op=hvd.Sum)
+            assert result.tolist() == [5.0 * size * (size - 1) + size * (step + n)] * (n + 2)
+    assert hand.expired() == MOST_STRIKES, hand.state()
+    hand.end()
+
+
+@ranks(3, timeout_s=100)
+def test_tensorflow_allreduces_that_are_waited_for_one_by_one(rank: int, size: int) -> None:
+    """Two functions of one operation each, and an eager one: Horovod calls all of that kind by one name."""
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    hvd.init()
+    hand = ByHand("tensorflow").start()
+
+    @tf.function
+    def first(tensor: Any) -> Any:
+        return hvd.allreduce(tensor, name="alone.first", op=hvd.Sum)
+
+    @tf.function
+    def second(tensor: Any) -> Any:
+        return hvd.allreduce(tensor, name="alone.second", op=hvd.Sum)
+
+    def eager(tensor: Any) -> Any:
+        return hvd.allreduce(tensor, op=hvd.Sum)
+
+    for step in range(6):
+        if step == 1:
+            names = hand.names("Horovod") + hand.names("alone.")
+            assert len(names) == 3, hand.state()
+            hand.follow([names], PATIENCE_S)
+        for n, exchange in enumerate((first, second, eager, first if step % 2 else eager)):
+            result = exchange(tf.fill([5], float(rank * 10 + step + n)))
+            assert result.numpy().tolist() == [5.0 * size * (size - 1) + size * (step + n)] * 5
+    assert hand.expired() == MOST_STRIKES, hand.state()
+    hand.end()

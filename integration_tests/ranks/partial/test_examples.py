@@ -1,0 +1,67 @@
+"""The examples train with exchanges that do not wait while ranks are late, and end with equal models."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import math
+import sys
+from typing import Any
+
+import pytest
+
+from integration_tests.support.ranks import run_ranks
+from paceline.examples import characters
+from paceline.launch import runs
+
+TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
+DELAYS = ("--compute-ms", "2", "--delay-ms", "10", "--delays")
+ALL = ("sync", "majority", "solo")
+LENGTHS = ("--steps", "8", "--batch-size", "4", "--ms-per-character", "0.05")
+
+
+def _said(rank: int, size: int, example: str, arguments: tuple[str, ...], exchanges: tuple[str, ...]) -> list[str]:
+    """What `example` prints with each of `exchanges`, in one process: loading is slow."""
+    characters.LAYERS, characters.HELD_OUT_BYTES = 1, 8000  # less to compute, before the example takes them from there
+    main = importlib.import_module(f"paceline.examples.{example}").main
+    said = []
+    for exchange in exchanges:
+        sys.argv = [example, *arguments, "--exchange", exchange]
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            main()
+        said.append(output.getvalue())
+    return said
+
+
+@pytest.mark.parametrize(
+    ("example", "ranks", "exchanges", "arguments"),
+    [
+        ("digits_torch", 3, ALL, ("--epochs", "2", "--evaluate-every", "2", *DELAYS, "random")),
+        ("characters_lengths_torch", 3, ALL, LENGTHS),
+        ("characters_torch", 3, ("solo",), ("--steps", "8")),
+        # TensorFlow compiles, on each rank.
+        ("digits_keras", 2, ("majority",), ("--epochs", "1", *DELAYS, "rotating")),
+        ("characters_tensorflow", 2, ("solo",), ("--steps", "8")),
+    ],
+)
+def test_examples_end_with_equal_models(
+    example: str, ranks: int, exchanges: tuple[str, ...], arguments: tuple[str, ...]
+) -> None:
+    env = {} if example.endswith("_torch") else TENSORFLOW
+    first, *others = run_ranks(_said, ranks, example, arguments, exchanges, env=env, timeout_s=100)
+    for exchange, said in zip(exchanges, first):
+        (result,) = filter(None, map(runs.result_in, said.splitlines()))
+        assert result["equal"] is True and math.isfinite(result["loss"]) and 0 < result["accuracy"] <= 1
+        if "stats" in result:
+            _check_pace(result, exchange == "sync")
+            assert ("in time" in said) is (exchange != "sync" and example.startswith("digits"))
+    assert others == [[""] * len(exchanges)] * (ranks - 1), "rank 0 speaks"
+
+
+def _check_pace(result: dict[str, Any], sync: bool) -> None:
+    stats = result["stats"]
+    assert result["steps_per_s"] > 0 and result["apart"] >= 0
+    assert (stats["rounds"] == 0) is sync and (stats["on_time"] + stats["late"] == 0) is sync
+    assert sum(stats["lags"]) == stats["on_time"] + stats["late"]
+    assert not sync or result["apart"] == 0

@@ -1,0 +1,126 @@
+"""The character-level examples learn with both exchanges (a few steps show it), and what compares the exchanges."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.support.ranks import run_ranks
+from paceline.examples import characters, compare_exchanges
+from paceline.launch import run, runs
+
+STEPS = 12
+TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
+
+
+def _said(rank: int, size: int, example: str) -> list[str]:
+    """What `example` prints with the synchronous and with the pipelined exchange, in one process: loading is slow."""
+    # Less to compile and to evaluate; before the example takes them from there.
+    characters.LAYERS, characters.HELD_OUT_BYTES = 1, 8000
+    main = importlib.import_module(f"paceline.examples.{example}").main
+    said = []
+    for exchange in ("sync", "pipelined"):
+        sys.argv = [example, "--steps", str(STEPS), "--learning-rate", "0.01", "--exchange", exchange]
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            main()
+        said.append(output.getvalue())
+    return said
+
+
+def _result(said: str) -> dict[str, Any]:
+    (found,) = [result for result in map(runs.result_in, said.splitlines()) if result is not None]
+    return found
+
+
+@pytest.mark.parametrize("example", ["characters_torch", "characters_keras", "characters_tensorflow"])
+def test_characters_learn_with_both_exchanges(example: str) -> None:
+    env = {} if example == "characters_torch" else TENSORFLOW
+    first, second = run_ranks(_said, 2, example, env=env, timeout_s=100)
+    results = [_result(said) for said in first]
+    for result in results:
+        assert math.isfinite(result["loss"]) and result["loss"] < math.log(characters.VOCABULARY)
+        assert result["equal"] is True and 0 < result["accuracy"] < 1
+    assert results[0]["loss"] != results[1]["loss"], "the pipelined exchange makes other updates"
+    assert second == ["", ""], "rank 0 speaks"
+
+
+def test_ranks_share_the_training_text_and_see_nothing_of_the_test() -> None:
+    first, second = (characters.training(rank, 2, 50, 0) for rank in range(2))
+    test = characters.held_out()
+    for windows in (first, second, test):
+        assert windows.inputs.shape == windows.targets.shape == (len(windows.inputs), characters.CONTEXT)
+        assert windows.inputs.min() >= 0 and windows.inputs.max() < characters.VOCABULARY
+        np.testing.assert_array_equal(windows.inputs[:, 1:], windows.targets[:, :-1])
+    assert not np.array_equal(first.inputs, second.inputs)
+    assert np.array_equal(first.inputs, characters.training(0, 2, 50, 0).inputs)
+
+
+# In place of horovodrun, whose start takes longer than all else here: says as rank 0 what it was started with.
+STARTER = """
+import json, os, sys
+sync = os.environ["PACELINE_EXCHANGE"] == "sync"
+seed = int(sys.argv[sys.argv.index("--seed") + 1])
+corrected = float(os.environ["PACELINE_PIPELINE_CORRECTION"]) == 0.01
+loss = 1.0 + seed + 0.5 * (not sync) - 0.25 * corrected
+result = {"loss": loss, "accuracy": 0.5, "equal": "--unequal" not in sys.argv}
+print("[0]<stdout>:RESULT " + json.dumps(result))
+"""
+
+
+def _compare(folder: Path, patch: pytest.MonkeyPatch, *arguments: str) -> int:
+    starter = folder / "starter.py"
+    starter.write_text(STARTER)
+    patch.setattr(run, "horovodrun", lambda: [sys.executable, str(starter)])
+    patch.setattr(sys, "argv", ["compare_exchanges.py", "--examples", "digits_torch", *arguments])
+    return compare_exchanges.main()
+
+
+def test_comparison_runs_every_seed_with_both_exchanges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _compare(tmp_path, monkeypatch, "--seeds", "3", "--ranks", "2,4") == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert rows == [
+        f"| digits_torch | {ranks} | {exchange} | {loss} ± 1.0000 | {apart} | 50.00% ± 0.00% | {equal} |"
+        for ranks in (2, 4)
+        for exchange, loss, apart, equal in (
+            ("sync", "2.0000", "", ""),
+            ("pipelined", "2.5000", "+0.5", "-"),
+            ("pipelined, corrected", "2.2500", "+0.2", "-"),
+        )
+    ]
+
+
+def test_schedule_of_the_characters_grows_and_falls() -> None:
+    factors = [characters.rate_factor(step, 100) for step in range(100)]
+    assert factors[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert factors[10] == 1 and np.all(np.diff(factors[10:]) < 0) and 0 < factors[-1] < 1e-3
+    assert characters.rate_factor(0, 1) == 1
+
+
+def test_unequal_replicas_end_the_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _compare(tmp_path, monkeypatch, "--seeds", "1", "--", "--unequal") == 1
+    assert "digits_torch.py: the replicas on the ranks are not equal." in capsys.readouterr().err
+
+
+def test_exchanges_are_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _compare(tmp_path, monkeypatch, "--seeds", "1", "--exchanges", "sync,majority") == 0
+    assert [row.split(" | ")[2] for row in capsys.readouterr().out.splitlines()[2:]] == ["sync", "majority"]
+    assert _compare(tmp_path, monkeypatch, "--seeds", "2", "--exchanges", "solo") == 0
+    (row,) = capsys.readouterr().out.splitlines()[2:]
+    assert row == "| digits_torch | 2 | solo | 2.0000 ± 0.7071 |  | 50.00% ± 0.00% |  |", "nothing to compare with"
+    with pytest.raises(SystemExit):
+        _compare(tmp_path, monkeypatch, "--exchanges", "sometimes")
+    assert "'sometimes' is none of sync, pipelined, corrected, majority, solo" in capsys.readouterr().err

@@ -1,0 +1,265 @@
+"""What goes on working under a pipelined exchange, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from integration_tests.support.ranks import RankFailed, ranks, run_ranks
+
+
+def _one(label: str, exchange: Any = "pipelined", lr: float = 1.0, **choices: Any) -> Any:
+    """A parameter whose gradient is what it is multiplied by, and its optimizer."""
+    import torch
+
+    import paceline.torch as hvd
+
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=lr), [(label, weight)], op=hvd.Sum, exchange=exchange, **choices
+    )
+    return weight, optimizer
+
+
+def _step(weight: Any, optimizer: Any, gradient: float) -> None:
+    optimizer.zero_grad()
+    (weight * gradient).sum().backward()
+    optimizer.step()
+
+
+@ranks(2)
+def test_momentum_moments_and_counters_see_no_phantom_step(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam([weight]), [("phantom", weight)], exchange=hvd.Pipelined(k=3))
+    for _ in range(2):
+        _step(weight, optimizer, 2.0)
+        assert weight.tolist() == [1.0] * 4
+        assert not optimizer.state[weight]
+    _step(weight, optimizer, 2.0)
+    assert optimizer.state[weight]["step"].item() == 1
+    optimizer.drain()
+    assert optimizer.state[weight]["step"].item() == 3
+
+
+@ranks(2)
+def test_clipping_sees_the_gradients_that_are_applied(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight, optimizer = _one("clipped")
+    for step in range(5):
+        optimizer.zero_grad()
+        (weight * float(step + rank)).sum().backward()
+        optimizer.synchronize()
+        expected = [float(2 * (step - 1) + 1)] * 3 if step else [0.0] * 3
+        assert weight.grad.tolist() == expected
+        torch.nn.utils.clip_grad_value_([weight], 0.5)
+        optimizer.step()
+        assert weight.tolist() == pytest.approx([-0.5 * step] * 3)
+    optimizer.drain()
+
+
+@ranks(2)
+def test_accumulation_hands_in_sums(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight, optimizer = _one("accumulated", backward_passes_per_step=3)
+    for update in range(4):
+        for part in range(3):
+            (weight * float(update + part)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    # Updates 0 to 2 were applied: 3 u + 3 on each of two ranks.
+    assert weight.tolist() == [-2.0 * sum(3 * update + 3 for update in range(3))] * 3
+    assert optimizer.drain() == 1
+
+
+@ranks(2)
+def test_grad_scaler_whose_scale_changes_meanwhile(rank: int, size: int) -> None:
+    """An overflow of one step skips the update that its gradients are for, on all ranks, and no other."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight, optimizer = _one("scaled")
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=2)
+    applied = 0.0
+    scales = set()
+    for step in range(12):
+        optimizer.zero_grad()
+        gradient = float("inf") if step == 5 and rank == 1 else float(step + 1)
+        scales.add(scaler.get_scale())
+        scaler.scale((weight * gradient).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if step > 0 and step - 1 != 5:
+            applied += 2 * step
+        assert weight.tolist() == [-applied] * 3, step
+    assert len(scales) > 2
+    assert optimizer.drain() == 1
+    assert weight.tolist() == [-applied - 24.0] * 3
+
+
+@ranks(2, 3, more=(5,))
+def test_sparse_gradients(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    table = torch.nn.Embedding(6, 2, sparse=True)
+    with torch.no_grad():
+        table.weight.zero_()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(table.parameters(), lr=1.0), table.named_parameters(), op=hvd.Sum, exchange="pipelined"
+    )
+    expected = torch.zeros(6, 2)
+    for step in range(6):
+        optimizer.zero_grad()
+        (table(torch.tensor([rank, step])) * float(step + 1)).sum().backward()
+        optimizer.step()
+        if step:
+            for other in range(size):
+                expected[other] -= step
+                expected[step - 1] -= step
+        assert torch.equal(table.weight.detach(), expected), step
+    assert optimizer.drain() == 1
+
+
+@ranks(2)
+def test_parameters_that_come_later_and_parameters_without_gradients(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight, optimizer = _one("early")
+    late = torch.nn.Parameter(torch.zeros(2))
+    for step in range(6):
+        if step == 3:
+            optimizer.add_param_group({"params": [late]})
+        optimizer.zero_grad()
+        loss = (weight * 1.0).sum()
+        if step >= 4 and rank == 0:
+            loss = loss + (late * 1.0).sum()
+        loss.backward()
+        optimizer.step()
+    assert weight.tolist() == [-10.0] * 3
+    assert late.tolist() == [-1.0] * 2
+    optimizer.drain()
+    assert late.tolist() == [-2.0] * 2
+
+
+@ranks(2)
+def test_process_set_of_some_ranks(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight, optimizer = _one("alone", process_set=hvd.global_process_set)
+    with optimizer.pipelining():
+        for _ in range(3):
+            _step(weight, optimizer, 1.0)
+    assert weight.tolist() == [-6.0] * 3
+
+
+@ranks(2)
+def test_what_is_refused(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    for wrong in ({"k": 0}, {"k": 1.5}, {"k": 65}, {"warmup_steps": -1}):
+        with pytest.raises(UserError, match="cannot be used"):
+            hvd.Pipelined(**wrong)
+    with pytest.raises(UserError, match="Did you mean pipelined"):
+        _one("refused", exchange="pipelind")
+    weight, optimizer = _one("refused")
+    (weight * 1.0).sum().backward()
+    with pytest.raises(hvd.UsageError, match=r"between backward\(\) and step\(\)"):
+        optimizer.drain()
+    optimizer.step()
+    # A shape that changes while a gradient is in flight.
+    with pytest.raises(ValueError, match=r"expected float32 \[3\](.|\n)*found float32 \[4\]"):
+        hvd.synchronize(hvd.allreduce_async_(torch.zeros(4), name="paceline.k2.refused", op=hvd.Sum))
+    optimizer.drain()
+
+
+def _different(rank: int, size: int) -> str:
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight, optimizer = _one("different", hvd.Pipelined(k=2 + rank) if rank else "sync")
+    with pytest.raises(hvd.UsageError) as caught:
+        _step(weight, optimizer, 1.0)
+    return str(caught.value)
+
+
+def test_ranks_with_different_exchanges_are_told_on_every_rank() -> None:
+    for rank, text in enumerate(run_ranks(_different, 3, fresh=True)):
+        assert f"rank {rank} sees K from 1 to 4 ({(1, 3, 4)[rank]} here)" in text
+
+
+@ranks(3, fresh=True)
+def test_a_rank_outside_of_the_process_set_is_refused_every_time(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.pipelined.settings import marked
+
+    pair = hvd.ProcessSet([0, 2])
+    hvd.init(process_sets=[pair])
+    for step in range(4):
+        given = torch.full((3,), float(rank + step + 1))
+        if rank == 1:
+            with pytest.raises(Exception, match=r"(?s)outside.*rank 1 .*not a member of the process set"):
+                hvd.allreduce_(given, name=marked("outside", 2), op=hvd.Sum, process_set=pair)
+            assert given.tolist() == [step + 2.0] * 3, "a refused call has changed its tensor"
+        else:
+            answer = hvd.allreduce_(given, name=marked("outside", 2), op=hvd.Sum, process_set=pair)
+            assert answer.tolist() == [2.0 + 2 * step if step else 0.0] * 3
+
+
+def _leave(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    weight, optimizer = _one("left")
+    for step in range(4):
+        if step == 3 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        (weight * 1.0).sum().backward()
+        if step < 3:
+            optimizer.step()
+            continue
+        time.sleep(0.5)
+        with pytest.raises(hvd.HorovodInternalError):
+            for _ in range(3):
+                optimizer.step()
+                optimizer.zero_grad()
+                (weight * 1.0).sum().backward()
+
+
+def test_rank_that_dies_while_results_are_in_flight() -> None:
+    # Rank 0 is told by its connection to the dead one; rank 2, which waits for rank 0, when its time is up.
+    limited = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}
+    with pytest.raises(RankFailed) as caught:
+        run_ranks(_leave, 3, env=limited, timeout_s=60, fresh=True, grace_s=20)
+    report = str(caught.value)
+    assert "--- rank 1: died\n-9" in report
+    assert "--- rank 0: ok" in report and "--- rank 2: ok" in report

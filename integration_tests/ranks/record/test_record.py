@@ -1,0 +1,136 @@
+"""`paceline run` and `paceline record` under the real horovodrun, with a script that knows nothing of Paceline."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.record import summary as trace_summary
+from paceline.record import trace
+
+SIZES = (7, 1000, 33)  # elements of the script's gradients
+STEPS = 6
+
+SCRIPT = f"""
+import sys
+import torch
+import horovod.torch as hvd
+
+hvd.init()
+weights = {{f"w{{i}}": torch.nn.Parameter(torch.zeros(n)) for i, n in enumerate({SIZES})}}
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights.values(), lr=1.0), named_parameters=weights.items())
+for step in range({STEPS}):
+    optimizer.zero_grad()
+    sum((w * (hvd.rank() + 1)).sum() for w in weights.values()).backward()
+    optimizer.step()
+if "vanish" in sys.argv and hvd.rank() == 1:
+    import os, time
+    time.sleep(2)  # the other has written its trace by then; its shutdown waits for this rank
+    os._exit(9)
+"""
+
+
+def record(folder: Path, *words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "paceline.launch.cli", "record", *flags, "-np", "2"]
+    return subprocess.run(
+        [*command, sys.executable, str(script), *words],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=folder,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path: Path) -> None:
+    told = '"steps=$PACELINE_RECORD_STEPS check=$PACELINE_CHECK_HOST cycle=$HOROVOD_CYCLE_TIME $1"'
+    words = ["--record-steps", "3", "-np", "1", "--cycle-time-ms", "7", "--no-check-host"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "paceline.launch.cli",
+            "run",
+            *words,
+            "sh",
+            "-c",
+            f"echo {told}; exit 3",
+            "x",
+            "--record",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "PACELINE_RECORD_STEPS": "9"},
+        cwd=tmp_path,
+    )
+    assert "[0]<stdout>:steps=3 check=no cycle=7.0 --record" in done.stdout.splitlines()
+    assert "record_steps=3 (--record-steps), check_host=no (--no-check-host)" in done.stderr
+    assert done.returncode == 1, "horovodrun ends with 1 whatever its ranks end with"
+
+
+def test_trace_of_an_unmodified_script(tmp_path: Path) -> None:
+    leftover = trace.part_path(tmp_path / "out.json", 5)
+    leftover.write_text("of an earlier run")
+    done = record(tmp_path, flags=("-o", "out.json", "--plot", "step.png", "--record-steps", "4"))
+    assert done.returncode == 0, done.stderr
+    merged = trace.load(tmp_path / "out.json")
+    assert trace.parts(tmp_path / "out.json") == []
+    assert merged.missing == []
+    for one in merged.ranks:
+        assert one.library == "torch"
+        assert {tensor.name: tensor.size_bytes for tensor in one.tensors} == {
+            f"allreduce.w{number}": 4 * elements for number, elements in enumerate(SIZES)
+        }
+        assert [step.index for step in one.steps] == list(range(STEPS))[-4:]
+        for step in one.steps:
+            assert sorted(arrival.tensor for arrival in step.arrivals) == [0, 1, 2]
+            carried = [tensor for collective in step.collectives for tensor in collective.tensors]
+            assert sorted(carried) == [0, 1, 2]
+            assert sum(collective.size_bytes for collective in step.collectives) == 4 * sum(SIZES)
+            assert min(collective.start_s for collective in step.collectives) >= step.start_s
+    assert trace_summary.summarise(merged.ranks).bytes_per_step == 4 * sum(SIZES)
+    assert "Trace of 2 ranks" in done.stdout
+    assert "Slowest tensors" in done.stdout
+    assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_failed_script_keeps_its_trace_and_names_the_rank_that_has_none(tmp_path: Path) -> None:
+    done = record(tmp_path, "vanish")
+    assert done.returncode == 1, "horovodrun's code, not that of an error of ours"
+    merged = trace.load(tmp_path / "trace.json")
+    assert merged.missing == [1], done.stderr
+    assert len(merged.ranks[0].steps) == STEPS
+    assert "No trace of rank 1 of 2" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_interrupted_record_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    command = [sys.executable, "-m", "paceline.launch.cli", "record", "-np", "2"]
+    process = subprocess.Popen(
+        [*command, "sh", "-c", f"echo $$ >>{mark}; exec sleep 600"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        # A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
+    limit = time.monotonic() + 60
+    while not mark.exists() or len(mark.read_text().split()) < 2:
+        assert time.monotonic() < limit and process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(number)
+    assert process.wait(40) == 130
+    limit = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in mark.read_text().split()):
+        assert time.monotonic() < limit, "a rank outlived the command"
+        time.sleep(0.1)

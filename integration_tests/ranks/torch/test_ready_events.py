@@ -1,0 +1,86 @@
+"""Gradients on GPUs of a Horovod without GPU operations: nothing is read before it has been copied to host memory.
+
+No GPU is needed: support/late_copy.cc hands in what Horovod's face for PyTorch hands in for such gradients.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from integration_tests.support.ranks import run_ranks
+
+SOURCE = Path(__file__).parents[2] / "support" / "late_copy.cc"
+COUNT = 1001
+LATE_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def late_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The test double, linked with the installed Horovod's library for PyTorch."""
+    import horovod.torch
+
+    from paceline import config
+    from paceline.host import archive
+
+    if horovod.torch.cuda_built() or horovod.torch.rocm_built():
+        pytest.skip("the test double has no event of a GPU, which this Horovod would ask for")
+    folder = tmp_path_factory.mktemp("late")
+    headers = archive.unpack(archive.fetch(config.read().cache_dir), folder)
+    library = next(Path(horovod.torch.__file__).parent.glob("mpi_lib_v2*.so"))
+    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-shared", "-fPIC", "-pthread", f"-I{headers}", str(SOURCE)]
+    command += [f"-L{library.parent}", f"-l:{library.name}", f"-Wl,-rpath,{library.parent}"]
+    # PyTorch's libraries are loaded by Python before Horovod's.
+    command += ["-Wl,--unresolved-symbols=ignore-in-shared-libs", "-o", str(folder / "late_copy.so")]
+    subprocess.run(command, check=True, timeout=120)
+    return folder / "late_copy.so"
+
+
+def _allreduce(library: str, name: str, value: float, late_s: float = LATE_S) -> list[float]:
+    handle = ctypes.CDLL(library)
+    out, error = (ctypes.c_float * COUNT)(), ctypes.create_string_buffer(4096)
+    answered = handle.late_allreduce(
+        name.encode(), ctypes.c_int(0), ctypes.c_float(value), ctypes.c_int64(COUNT), ctypes.c_double(late_s),
+        ctypes.c_double(20.0), out, error, ctypes.c_int64(4096),
+    )  # fmt: skip
+    assert answered == 0, error.value.decode()
+    return list(out)
+
+
+def _pipelined(rank: int, size: int, library: str) -> None:
+    import horovod.torch as hvd
+
+    from paceline.pipelined.settings import marked
+
+    hvd.init()
+    name = marked("late.pipelined", 2)
+    for step in range(4):
+        expected = size * (size - 1) / 2 + size * step if step else 0.0
+        # On one rank copies are late, on the others done at once.
+        found = _allreduce(library, name, rank + step + 1.0, LATE_S if rank == step % size else 0.0)
+        assert found == [expected] * COUNT, (step, found[:3], expected)
+
+
+def test_pipelined_exchange_waits_for_the_copy(late_copy: Path) -> None:
+    run_ranks(_pipelined, 2, str(late_copy))
+
+
+def _partial(rank: int, size: int, library: str) -> None:
+    import horovod.torch as hvd
+
+    from paceline.partial.settings import Partial
+
+    hvd.init()
+    name = Partial(quorum=size).mark(size) + "late.partial"
+    for step in range(4):
+        found = _allreduce(library, name, rank + step + 1.0, LATE_S if rank == step % size else 0.0)
+        expected = size * (size + 1) / 2 + size * step
+        assert found == [expected] * COUNT, (step, found[:3], expected)
+
+
+def test_partial_exchange_waits_for_the_copy(late_copy: Path) -> None:
+    run_ranks(_partial, 2, str(late_copy))

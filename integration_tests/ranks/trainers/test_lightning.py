@@ -1,0 +1,74 @@
+"""Lightning trains through the strategy of examples/digits_lightning.py, which docs/lightning.md shows in full."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from integration_tests.support.packages import ROOT
+from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.torch_training import assert_replicas_equal, parameters
+from paceline.launch import runs
+
+
+def _said(rank: int, size: int, exchange: str) -> str:
+    from paceline.examples import digits_lightning
+
+    sys.argv = ["digits_lightning", "--epochs", "3", "--exchange", exchange]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        digits_lightning.main()
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("exchange", ["sync", "pipelined", "majority"])
+def test_digits_are_learnt_and_replicas_stay_equal(exchange: str) -> None:
+    first, second = run_ranks(_said, 2, exchange)
+    (result,) = filter(None, map(runs.result_in, first.splitlines()))
+    assert result["equal"] is True and result["accuracy"] > 0.8
+    assert runs.result_in(second) is None, "rank 0 speaks"
+
+
+BATCH = 32  # 36 batches: equally many for each of 2, 3 and 4 ranks
+
+
+def _trained(rank: int, size: int, strategy: Any, **choices: Any) -> Any:
+    """The model after two epochs of batches that `size` ranks together have the same, however many there are."""
+    import lightning.pytorch as pl
+
+    from paceline.examples import digits_lightning, digits_torch
+
+    images, labels, *_ = digits_torch.data(0, 1)
+    whole = TensorDataset(images[: 36 * BATCH].double(), labels[: 36 * BATCH])
+    pl.seed_everything(3, verbose=False)
+    model = digits_lightning.Digits().double()
+    quiet = dict.fromkeys(("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "logger"), False)
+    trainer = pl.Trainer(strategy=strategy, accelerator="cpu", devices=1, max_epochs=2, **choices, **quiet)
+    # A sampler of ours, because Lightning's shuffles.
+    sampler = DistributedSampler(whole, trainer.world_size, rank, shuffle=False)
+    trainer.fit(model, DataLoader(whole, BATCH * size // trainer.world_size, sampler=sampler))
+    return model
+
+
+@ranks(2, more=(3, 4))
+def test_synchronous_training_equals_one_process(rank: int, size: int) -> None:
+    """Also with accumulated gradients whose last update of an epoch has fewer passes, and clipping."""
+    from paceline.examples import digits_lightning
+
+    for name, choices in {"plain": {}, "both": {"accumulate_grad_batches": 4, "gradient_clip_val": 0.1}}.items():
+        together = _trained(rank, size, digits_lightning.HorovodStrategy(), **choices)
+        alone = _trained(0, size, "auto", **choices)
+        apart = (parameters(together) - parameters(alone)).abs().max()
+        assert apart < 1e-9 * parameters(alone).abs().max(), f"{name}: {apart:.1e}"
+        assert_replicas_equal(together, f"lightning.{name}")
+
+
+def test_the_page_shows_the_strategy_that_is_tested() -> None:
+    source = (ROOT / "examples" / "digits_lightning.py").read_text()
+    strategy = source[source.index("class HorovodStrategy") : source.index("class Digits")].rstrip()
+    assert strategy in (ROOT / "docs" / "lightning.md").read_text()

@@ -1,0 +1,199 @@
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/failure/peer_watch.h"
+
+namespace {
+
+using paceline::core::PeerWatch;
+using paceline::core::WatchAddress;
+
+constexpr std::chrono::seconds kLimit{20};
+
+sockaddr_storage Loopback() {
+  sockaddr_storage address{};
+  auto* inet = reinterpret_cast<sockaddr_in*>(&address);
+  inet->sin_family = AF_INET;
+  inet->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+struct Rank {
+  std::string heard;
+  int times = 0;
+  std::mutex mutex;
+  std::unique_ptr<PeerWatch> watch;
+
+  Rank(int32_t rank, int32_t size)
+      : watch(std::make_unique<PeerWatch>(rank, size, [this](const std::string& news) {
+          std::lock_guard<std::mutex> lock(mutex);
+          heard = news;
+          ++times;
+        })) {}
+};
+
+// Ranks in threads of this process, all connected. Ranks from `here` on are somewhere else.
+std::vector<std::unique_ptr<Rank>> Connect(int32_t size, int32_t here, int address_to = -1) {
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (int32_t rank = 0; rank < here; ++rank) {
+    ranks.push_back(std::make_unique<Rank>(rank, size));
+  }
+  const auto address = ranks[0]->watch->Listen(Loopback());
+  if (address_to >= 0) {
+    REQUIRE(write(address_to, &address, sizeof(address)) == sizeof(address));
+  }
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) {
+    threads.emplace_back([&rank, &address] { rank->watch->Begin(address, kLimit); });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  return ranks;
+}
+
+// A process that is this rank until it is killed.
+pid_t Fork(int32_t rank, int32_t size, int address_from, bool forks_again) {
+  const auto child = fork();
+  if (child != 0) {
+    return child;
+  }
+  setpgid(0, 0);
+  WatchAddress address;
+  PeerWatch watch(rank, size, [](const std::string&) {});
+  if (read(address_from, &address, sizeof(address)) == sizeof(address)) {
+    watch.Begin(address, kLimit);
+  }
+  if (forks_again) {
+    fork();
+  }
+  alarm(3 * kLimit.count());  // should the test not live to end it
+  while (true) {
+    pause();
+  }
+}
+
+void Death(bool children) {
+  int channel[2];
+  REQUIRE(pipe(channel) == 0);
+  const auto child = Fork(2, 3, channel[0], children);
+  auto ranks = Connect(3, 2, channel[1]);
+  if (children) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for it to fork
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const std::string expected = "Rank 2 died: process " + std::to_string(child) + " on host ";
+  for (auto& rank : ranks) {
+    CHECK(rank->watch->Await(kLimit).find(expected) == 0);
+    rank->watch.reset();
+    CHECK(rank->times == 1);
+  }
+  kill(-child, SIGKILL);
+  close(channel[0]);
+  close(channel[1]);
+}
+
+TEST_CASE("every rank hears of a death, once, and who it was") { Death(false); }
+
+TEST_CASE("a dead process's children do not keep it alive") { Death(true); }
+
+TEST_CASE("the death of rank 0 is seen by all") {
+  int channel[2];
+  REQUIRE(pipe(channel) == 0);
+  const auto child = fork();
+  if (child == 0) {
+    PeerWatch zero(0, 3, [](const std::string&) {});
+    const auto address = zero.Listen(Loopback());
+    if (write(channel[1], &address, sizeof(address)) == sizeof(address)) {
+      zero.Begin(address, kLimit);
+    }
+    while (true) {
+      pause();
+    }
+  }
+  WatchAddress address;
+  REQUIRE(read(channel[0], &address, sizeof(address)) == sizeof(address));
+  Rank one(1, 3), two(2, 3);
+  std::thread other([&] { one.watch->Begin(address, kLimit); });
+  two.watch->Begin(address, kLimit);
+  other.join();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  CHECK(one.watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
+  CHECK(two.watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
+}
+
+TEST_CASE("a rank that fails says why, and the first reason counts") {
+  for (const int32_t failing : {0, 1, 2}) {
+    auto ranks = Connect(3, 3);
+    ranks[failing]->watch->Fail("no more room");
+    const std::string expected = "Rank " + std::to_string(failing) + " could not go on: no more room";
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      if (rank != failing) {
+        CHECK(ranks[rank]->watch->Await(kLimit) == expected);
+        ranks[rank]->watch->Fail("something that follows from it");
+      }
+    }
+    ranks[failing]->watch.reset();
+    CHECK(ranks[(failing + 1) % 3]->watch->Await(kLimit) == expected);
+  }
+}
+
+TEST_CASE("news of a rank that leaves right behind it are not missed") {
+  for (int turn = 0; turn < 300; ++turn) {
+    auto ranks = Connect(2, 2);
+    std::string heard;
+    std::thread waiting([&] { heard = ranks[1]->watch->Await(kLimit); });
+    ranks[0]->watch->Fail("no more room");
+    ranks[0]->watch.reset();
+    waiting.join();
+    REQUIRE(heard == "Rank 0 could not go on: no more room");
+  }
+}
+
+TEST_CASE("who says goodbye has not died") {
+  for (const int32_t first : {0, 2}) {
+    auto ranks = Connect(3, 3);
+    ranks[first]->watch.reset();
+    if (first == 0) {
+      CHECK(ranks[1]->watch->Await(kLimit).empty());  // at once: none can come any more
+    }
+    for (auto& rank : ranks) {
+      rank->watch.reset();
+    }
+    for (auto& rank : ranks) {
+      CHECK(rank->times == 0);
+    }
+  }
+}
+
+TEST_CASE("news that do not come are not waited for longer than asked") {
+  auto ranks = Connect(2, 2);
+  CHECK(ranks[0]->watch->Await(std::chrono::milliseconds(20)).empty());
+  CHECK(ranks[1]->watch->Await(std::chrono::milliseconds(20)).empty());
+}
+
+TEST_CASE("strangers are turned away, and missed ranks are an error") {
+  Rank zero(0, 2), stranger(1, 2);
+  const auto address = zero.watch->Listen(Loopback());
+  auto wrong = address;
+  ++wrong.secret;
+  std::thread knocking([&] { CHECK_THROWS_AS(stranger.watch->Begin(wrong, kLimit), std::runtime_error); });
+  CHECK_THROWS_AS(zero.watch->Begin(address, std::chrono::milliseconds(500)), std::runtime_error);
+  knocking.join();
+  PeerWatch nobody_listens(1, 2, [](const std::string&) {});
+  CHECK_THROWS_AS(nobody_listens.Begin(address, std::chrono::milliseconds(100)), std::runtime_error);
+}
+
+}  // namespace

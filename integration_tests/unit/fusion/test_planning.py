@@ -1,0 +1,256 @@
+"""From gradients to a checked plan: figures worked out by hand, and everything that a user's policy can do wrong."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.errors import UserError
+from paceline.fusion import CostModel, Gradient, costs, plan_file
+from paceline.fusion.planning import Plan, PolicyFailed, make_plan
+from paceline.fusion.policies import BUILT_IN, resolve
+
+# The counter-example to MG-WFBP's optimality: start-up 4, one second per byte, ready at 1, 4 and 8.
+GRADIENTS = (Gradient("third", 3, 1.0), Gradient("second", 1, 4.0), Gradient("first", 1, 8.0))
+COSTS = CostModel.linear(4.0, 1.0)
+
+
+def planned(policy: Any, gradients: Any = GRADIENTS, model: CostModel = COSTS, **options: Any) -> Plan:
+    given = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0} | options
+    return make_plan(resolve(policy), gradients, model, **given)
+
+
+def test_all_built_in_policies_by_hand() -> None:
+    plan = planned("optimal")
+    assert plan.named_groups == [["third"], ["second", "first"]]
+    assert (plan.starts_s, plan.ends_s) == ([1.0, 8.0], [8.0, 14.0])
+    finishes = {name: one.finish_s for name, one in plan.predicted.items()}
+    assert finishes == {"threshold": 18.0, "none": 18.0, "single": 17.0, "mgwfbp": 17.0, "optimal": 14.0}
+    assert plan.predicted["optimal"].exposed_s == 6.0
+    messages = {name: one.messages for name, one in plan.predicted.items()}
+    assert messages == {"threshold": 3, "none": 3, "single": 1, "mgwfbp": 2, "optimal": 2}
+
+
+def test_every_message_of_a_plan_pays_one_round() -> None:
+    plan = planned("none", coordination_s=0.5)
+    assert plan.ends_s == [1 + 7.5, 1 + 7.5 + 5.5, 1 + 7.5 + 5.5 + 5.5]
+    assert planned("single", coordination_s=0.5).ends_s == [8 + 9.5]
+
+
+def test_threshold_is_predicted_as_horovod_merges() -> None:
+    # One cycle begins at 4 and finds two tensors, the next at 8.5 + 8 and finds the last.
+    plan = planned("threshold", coordination_s=0.5, cycle_s=4.0, threshold_bytes=100)
+    assert plan.named_groups == [["third", "second"], ["first"]]
+    assert plan.starts_s == [4.5, 4.5 + 8 + 0.5]
+    assert planned("threshold", cycle_s=4.0, threshold_bytes=3).named_groups == [["third"], ["second"], ["first"]]
+
+
+def test_groups_hold_places_in_the_order_given() -> None:
+    turned = GRADIENTS[::-1]
+    plan = planned("optimal", turned)
+    assert plan.names == ["first", "second", "third"]
+    assert plan.groups == [[2], [1, 0]]
+    assert plan.named_groups == [["third"], ["second", "first"]]
+
+
+def test_group_limit_holds_for_built_in_policies() -> None:
+    assert planned("single", max_group_bytes=4).named_groups == [["third", "second"], ["first"]]
+    assert planned("single", max_group_bytes=2).named_groups == [["third"], ["second", "first"]]
+
+
+def test_tensors_of_two_types_are_counted_as_two_messages() -> None:
+    mixed = [Gradient("half", 2, 0.0, "float16", 1), Gradient("full", 4, 0.0), Gradient("other half", 2, 0.0, "x", 1)]
+    plan = planned("single", mixed)
+    assert plan.predicted["single"].messages == 2
+    assert plan.ends_s == [4 + 4 + 4 + 4]
+
+
+# Users' policies.
+
+
+def test_user_policy_sees_gradients_in_order_of_readiness_and_the_cost_of_a_round() -> None:
+    seen: list[Any] = []
+
+    def watching(gradients: Any, model: CostModel) -> Any:
+        seen.append((gradients, model(0), threading.current_thread()))
+        return [[2], [1, 0]]
+
+    plan = planned(watching, GRADIENTS[::-1], coordination_s=0.25)
+    given, start_up_s, thread = seen[0]
+    assert given == GRADIENTS
+    assert start_up_s == 4.25
+    assert thread.daemon
+    assert plan.policy == "watching"
+    assert plan.named_groups == [["third", "second"], ["first"]]  # by readiness within, then by the last member's
+    assert plan.groups == [[2, 1], [0]]
+    assert plan.predicted["watching"].messages == 2
+    assert set(plan.predicted) == {*BUILT_IN, "watching"}
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [["first", "third"], ["second"]],
+        [[2, 0], ["second"]],
+        [(np.int64(1),), {0, 2}],
+        (iter([group]) if isinstance(group, int) else group for group in [1, ["third", "first"]]),
+    ],
+    ids=["names", "both", "numpy and sets", "generator"],
+)
+def test_names_and_places_in_any_sequence(groups: Any) -> None:
+    assert planned(lambda gradients, model: groups).named_groups == [["second"], ["third", "first"]]
+
+
+def raising(gradients: Any, model: CostModel) -> Any:
+    raise KeyError("conv7.weight")
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (raising, ["policy raising raised KeyError: 'conv7.weight'", Path(__file__).name, "line "]),
+        (lambda gradients, model: sys.exit(3), ["raised SystemExit: 3"]),
+        (lambda gradients, model: None, ["returned None"]),
+        (lambda gradients, model: "all", ["returned 'all'"]),
+        (lambda gradients, model: ["first", "second"], ["returned 'first' as group 0"]),
+        (lambda gradients, model: [0, 1, 2], ["returned 0 as group 0"]),
+        (lambda gradients, model: [[0, 1], [2], []], ["empty group, number 2"]),
+        (lambda gradients, model: [], ["omits the tensor third and 2 more"]),
+        (lambda gradients, model: [[0], [1]], ["omits the tensor first."]),
+        (lambda gradients, model: [[0, 1], [2, 1]], ["repeats the tensor second, in groups 0 and 1"]),
+        (lambda gradients, model: [[0, 1, 2, "third"]], ["repeats the tensor third, in group 0"]),
+        (lambda gradients, model: [["third", "zeroth"]], ["a tensor zeroth in group 0", "does not reduce"]),
+        (lambda gradients, model: [[0, 1, 3]], ["has 3 in group 0", "from 0 to 2"]),
+        (lambda gradients, model: [[-1, 0, 1]], ["has -1 in group 0"]),
+        (lambda gradients, model: [[0, 1.0, 2]], ["has 1.0 in group 0"]),
+        (lambda gradients, model: [[False, True, 2]], ["has False in group 0"]),
+        (lambda gradients, model: [[gradient] for gradient in gradients], ["Gradient(name='third'", "Give names"]),
+    ],
+)
+def test_policy_that_fails_is_named_with_the_tensor_and_a_remedy(policy: Callable[..., Any], words: list[str]) -> None:
+    with pytest.raises(PolicyFailed) as caught:
+        planned(policy)
+    assert caught.value.problem.startswith(f"The fusion policy {policy.__name__} ")
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_policy_that_takes_too_long_is_left_behind() -> None:
+    end = threading.Event()
+    try:
+        with pytest.raises(PolicyFailed, match=r"waits_for_ever took longer than 0\.05 s"):
+
+            def waits_for_ever(gradients: Any, model: CostModel) -> Any:
+                end.wait()
+
+            planned(waits_for_ever, time_limit_s=0.05)
+    finally:
+        end.set()
+
+
+def test_policy_whose_group_is_too_large() -> None:
+    assert planned(lambda gradients, model: [[0], [1, 2]], max_group_bytes=2).named_groups[1] == ["second", "first"]
+    with pytest.raises(PolicyFailed, match=r"group 0 \(from tensor third on\) of 4 bytes; 3 are allowed"):
+        planned(lambda gradients, model: [[0, 1], [2]], max_group_bytes=3)
+
+
+def test_plan_from_a_file_is_followed_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    plan_file.write(path, "mine", [["first", "third"], ["second"]])
+    plan = planned(f"file:{path}")
+    assert plan.named_groups == [["first", "third"], ["second"]]
+    assert plan.ends_s == [16.0, 21.0]
+    plan_file.write(path, "mine", [["first", "third"]])
+    with pytest.raises(PolicyFailed, match=r"plan\.json omits the tensor second\.(.|\n)*made for another model"):
+        planned(f"file:{path}")
+    plan_file.write(path, "mine", [["first", "third", "second", "bias"]])
+    with pytest.raises(PolicyFailed, match=r"a tensor bias in group 0(.|\n)*made for another model"):
+        planned(f"file:{path}")
+
+
+# Input that cannot be planned for.
+
+
+@pytest.mark.parametrize(
+    ("gradient", "words"),
+    [
+        (Gradient("bad", -1, 0.0), "bad has -1 bytes"),
+        (Gradient("bad", 1, float("nan")), "bad is ready at nan s"),
+        (Gradient("bad", 1, float("inf")), "bad is ready at inf s"),
+        (Gradient("bad", 1, -0.5), r"bad is ready at -0\.5 s"),
+        (Gradient("first", 1, 0.0), "first is given twice"),
+    ],
+)
+def test_gradient_that_makes_no_sense_is_named(gradient: Gradient, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        planned("optimal", [*GRADIENTS, gradient])
+
+
+def test_other_input_that_makes_no_sense() -> None:
+    with pytest.raises(UserError, match="no gradient"):
+        planned("optimal", [])
+    for name in ("coordination_s", "cycle_s", "threshold_bytes", "max_group_bytes"):
+        for value in (-1.0, float("nan")):
+            with pytest.raises(UserError, match="No plan can be made"):
+                planned("optimal", GRADIENTS, COSTS, **{name: value})
+
+
+# Costs.
+
+
+def test_costs_as_text() -> None:
+    model = costs.parse("1.2e-3, 1.5e-9")
+    assert (model.a_s, model.b_s_per_byte) == (1.2e-3, 1.5e-9)
+    assert model(200_000) == pytest.approx(1.5e-3)
+    assert costs.text(model) == "1.2 ms + 1.5 ns per byte (0.667 GB/s)"
+    assert costs.text(costs.linear(0, 0)) == "0 ms + 0 ns per byte"
+    curve = costs.fit([(100, 1.0), (300, 2.0)], measured=True)
+    assert costs.text(curve).startswith("2 measured sizes, about 500 ms")
+    assert costs.to_json(curve)["points"] == [[100, 1.0], [300, 2.0]]
+
+
+@pytest.mark.parametrize("text", ["", "1", "1,2,3", "a,b", "1;2"])
+def test_costs_that_are_no_text_of_costs(text: str) -> None:
+    with pytest.raises(UserError, match="not of the form A,B"):
+        costs.parse(text)
+
+
+@pytest.mark.parametrize("text", ["-1,0", "nan,0", "0,inf", "0,-1e-9"])
+def test_costs_that_make_no_sense(text: str) -> None:
+    with pytest.raises(UserError, match="of a message cannot be"):
+        costs.parse(text)
+
+
+def test_costs_of_an_algorithm() -> None:
+    model = costs.of_algorithm("ring", 5, 1e-3, 2e-9, 1e-9)
+    assert model.a_s == pytest.approx(8e-3)
+    assert model.b_s_per_byte == pytest.approx(4 / 5 * 5e-9)
+    for name in costs.ALGORITHMS:
+        assert costs.of_algorithm(name, 8, 1e-3, 1e-9, 0.0).a_s > 0
+    with pytest.raises(UserError, match=r"'rings'(.|\n)*Did you mean ring\?"):
+        costs.of_algorithm("rings", 4, 1e-3, 1e-9, 0.0)
+    for arguments in ((0, 1e-3, 1e-9, 0.0), (4, -1.0, 1e-9, 0.0), (4, 1e-3, float("nan"), 0.0)):
+        with pytest.raises(UserError, match="cannot be computed"):
+            costs.of_algorithm("ring", *arguments)
+
+
+def test_fit_needs_two_sizes() -> None:
+    with pytest.raises(UserError, match=r"fitted to 3 measured messages(.|\n)*HOROVOD_FUSION_THRESHOLD=0"):
+        costs.fit([(100, 1.0)] * 3)
+    with pytest.raises(UserError, match="fitted to 0 measured"):
+        costs.fit([])
+
+
+def test_example_in_the_documents() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "planning.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(example.replace('@register("halves")', ""), "planning.md", "exec"), names)
+    assert planned(names["halves"]).named_groups == [["third"], ["second", "first"]]

@@ -1,0 +1,105 @@
+"""Edits of Horovod's source: an anchor that does not match exactly once stops the build with what and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline import config
+from paceline.errors import UserError
+from paceline.host import archive, edits, tree
+from paceline.host.edits import Edit
+from paceline.host.hooks import HOOKS
+from paceline.host.patches.table import MENDS
+
+SOURCE = """\
+int first() {
+  int x = 1;
+  return x;
+}
+int second() {
+  if (true) {
+    return x;
+  }
+}
+"""
+
+
+def test_insert_takes_the_anchors_indentation() -> None:
+    edit = Edit("a.cc", "return x;", "before", "call(\n  x);", within="int second() {")
+    assert edits.apply(SOURCE, edit) == SOURCE.replace("    return x;\n", "    call(\n      x);\n    return x;\n")
+
+
+def test_replace_and_after() -> None:
+    assert "int y = 2;\n  return" in edits.apply(SOURCE, Edit("a.cc", "int x = 1;", "replace", "int y = 2;"))
+    assert "int x = 1;\n  x++;\n" in edits.apply(SOURCE, Edit("a.cc", "int x = 1;", "after", "x++;"))
+
+
+@pytest.mark.parametrize(
+    ("edit", "times"),
+    [
+        (Edit("a.cc", "return x;", "before", "x"), 2),
+        (Edit("a.cc", "return y;", "before", "x"), 0),
+        (Edit("a.cc", "int x = 1;", "before", "x", within="int second() {"), 0),
+        (Edit("a.cc", "int x = 1;", "before", "x", within="int third() {"), 0),
+    ],
+)
+def test_an_anchor_that_does_not_match_once_is_an_error_that_names_it(edit: Edit, times: int) -> None:
+    with pytest.raises(UserError) as error:
+        edits.apply(SOURCE, edit)
+    assert "a.cc" in error.value.problem
+    assert f"{times} times" in error.value.problem
+    assert "paceline host clean" in error.value.remedy
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return archive.fetch(config.read().cache_dir)
+
+
+def test_all_edits_fit_the_published_source(pristine: Path, tmp_path: Path) -> None:
+    source = archive.unpack(pristine, tmp_path)
+    tree.prepare(source)
+    controller = (source / "horovod/common/controller.cc").read_text()
+    operations = (source / "horovod/common/operations.cc").read_text()
+    for call in ("Popped(", "Ready(", "Fuse(", "Cacheable("):
+        assert controller.count(f"::horovod::paceline::{call}") == 1, call
+    for call in ("Enqueue(", "Entries(", "Performed(", "Operations(", "Cycle("):
+        assert operations.count(f"::horovod::paceline::{call}") == 1, call
+    assert (source / "paceline/bridge/hooks.cc").exists()
+    assert (source / "horovod/_paceline/glue.py").exists()
+    assert "distutils" not in (source / "horovod/torch/CMakeLists.txt").read_text()
+
+
+@pytest.mark.parametrize("name", tree.LEAVABLE)
+def test_each_mend_and_the_hooks_can_be_left_out(pristine: Path, tmp_path: Path, name: str) -> None:
+    tree.prepare(archive.unpack(pristine, tmp_path), leave_out=[name])
+
+
+def test_leaving_out_what_does_not_exist_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="stall-inspector"):
+        tree.all_edits(["stall-inspecter"])
+
+
+def test_hooks_only_insert() -> None:
+    assert all(edit.where in ("before", "after") for rows in HOOKS.values() for edit in rows)
+
+
+def test_nothing_of_horovods_source_is_kept_but_anchors() -> None:
+    rows = [edit for hook in HOOKS.values() for edit in hook] + [edit for mend in MENDS for edit in mend.edits]
+    assert all("\n" not in edit.anchor and "\n" not in (edit.within or "") for edit in rows)
+
+
+def test_a_source_that_was_changed_stops_the_build(pristine: Path, tmp_path: Path) -> None:
+    source = archive.unpack(pristine, tmp_path)
+    controller = source / "horovod/common/controller.cc"
+    controller.write_text(controller.read_text().replace("PopMessagesFromQueue(message_queue_tmp)", "Pop(m)"))
+    with pytest.raises(UserError, match=r"controller\.cc.*PopMessagesFromQueue.*0 times"):
+        tree.prepare(source)
+
+
+def test_the_page_about_the_host_names_every_hook_and_mend() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "host.md").read_text()
+    for name in [*HOOKS, *(mend.name for mend in MENDS)]:
+        assert name == "include" or f"| {name} |" in page, name

@@ -1,0 +1,308 @@
+"""`paceline plan`: tables, JSON, the written plan, the picture, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from integration_tests.unit.fusion.test_from_trace import COORDINATION_S, NAMES, SIZES, recorded
+from paceline.fusion import CostModel, Gradient
+from paceline.fusion.planning import Plan, make_plan
+from paceline.fusion.policies import BUILT_IN, resolve
+from paceline.launch import cli
+from paceline.launch.plan import plot as plan_plot
+from paceline.record import trace
+
+MINE = """
+def pairs(gradients, costs):
+    return [range(len(gradients))[at:at + 2] for at in range(0, len(gradients), 2)]
+
+def forgetful(gradients, costs):
+    return [[gradient.name for gradient in gradients[1:]]]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The present folder: a trace and a module with policies."""
+    trace.write(trace.to_json(recorded()), tmp_path / "trace.json")
+    (tmp_path / "plan_policies.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "plan_policies", raising=False)
+    return tmp_path
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(cli.main, ["plan", *words])
+
+
+def values(*words: str) -> dict[str, Any]:
+    result = invoke("trace.json", "--json", *words)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def refused(result: Result, *phrases: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 2, result.stderr
+    for phrase in phrases:
+        assert phrase in result.stderr
+
+
+def test_tables() -> None:
+    result = invoke("trace.json")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    rows = {line.split()[1]: line for line in lines if line.startswith("│")}
+    for policy in BUILT_IN:
+        assert policy in rows
+    assert "optimal (best)" in result.stdout
+    assert "measured in the trace" in result.stdout
+    assert "2 ms + 10 ns per byte (0.1 GB/s), fitted to 63 messages of the trace" in result.stdout
+    assert f"one coordination round: {1e3 * COORDINATION_S:g} ms" in result.stdout
+    assert "Plan of optimal" in result.stdout
+    assert NAMES[0] in result.stdout
+    assert "7 gradients, 0.4949 MB, 3 ranks, 9 steps" in result.stdout
+
+
+def test_json_agrees_with_the_trace_and_with_itself() -> None:
+    found = values("--policy", "none")
+    assert found["policy"] == "none"
+    assert [group["tensors"] for group in found["groups"]] == [[name] for name in NAMES]
+    assert [group["bytes"] for group in found["groups"]] == list(SIZES)
+    assert found["groups"][-1]["end_s"] == found["predicted"]["none"]["finish_s"]
+    # The trace was made with every tensor alone, so this is what was measured.
+    assert found["predicted"]["none"]["finish_s"] == pytest.approx(found["measured"]["finish_s"], rel=1e-6)
+    assert found["predicted"]["none"]["messages"] == found["measured"]["messages"] == len(NAMES)
+    assert found["predicted"][found["best"]]["finish_s"] == min(one["finish_s"] for one in found["predicted"].values())
+    assert found["predicted"]["optimal"]["finish_s"] == found["predicted"][found["best"]]["finish_s"]
+    assert found["coordination_s"] == pytest.approx(COORDINATION_S)
+    assert found["cycle_s"] == 1e-3
+    assert found["threshold_bytes"] == 128 * 1024 * 1024
+    assert found["costs"]["a_s"] == pytest.approx(2e-3)
+
+
+def test_exchanges_are_compared() -> None:
+    result = invoke("trace.json")
+    assert result.exit_code == 0, result.output
+    shown = result.stdout[result.stdout.index("Exchanges") : result.stdout.index("Plan of")]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert [row[:2] for row in rows] == [
+        ["synchronous", "threshold"],
+        ["synchronous", "optimal"],
+        ["pipelined, K = 2", "none (layer-wise)"],
+        ["pipelined, K = 2", "single (sequential)"],
+        ["measured in the trace", ""],
+    ]
+    assert rows[1][2:] == ["1000.00 ms", "2.40 ms", "0.999"]
+    assert rows[3][2:] == ["997.60 ms", "0.00 ms", "0.997"]
+    assert rows[4][2:] == rows[1][2:], "every tensor was alone, and here that is as good as the best plan"
+    assert "Computation: 997.60 ms of the recorded step of 1000.00 ms" in shown
+    assert "972.60 ms of it lie outside of what a trace shows" in shown
+    assert "Recommended: Horovod's own synchronous exchange; communication takes 0.00977 times as long" in shown
+    dear = invoke("trace.json", "--cost", "0.1,0").stdout
+    assert dear.count("measured in the trace") == 0
+    assert "Recommended: `paceline run --exchange pipelined --fusion single`; communication takes 0.201 times" in dear
+    merged = invoke("trace.json", "--cost", "0.012,0").stdout
+    assert "Recommended: `paceline run --fusion optimal`; communication" in merged
+
+
+def test_exchanges_as_values() -> None:
+    found = values("--cost", "0.1,0")
+    exchange = found["exchange"]
+    assert (exchange["step_s"], exchange["overlaps"]) == (pytest.approx(1.0), False)
+    rest_s = exchange["compute_s"] - found["gradients"][-1]["ready_s"]
+    assert exchange["synchronous_s"] == {
+        name: pytest.approx(rest_s + one["finish_s"]) for name, one in found["predicted"].items()
+    }
+    # Two data types: two messages at least, each with its round.
+    each_s = 0.1 + COORDINATION_S
+    assert exchange["communication_s"] == pytest.approx({"single": 2 * each_s, "none": len(NAMES) * each_s})
+    assert exchange["pipelined_s"] == {"single": exchange["compute_s"], "none": exchange["compute_s"]}
+    recommended = exchange["recommended"]
+    assert (recommended["exchange"], recommended["policy"]) == ("pipelined", "single")
+    assert recommended["step_s"] == exchange["compute_s"]
+
+
+def test_exchanges_are_left_out_where_no_step_has_a_time(folder: Path) -> None:
+    whole = recorded()
+    gaps = trace.Trace(whole.size, tuple(replace(one, steps=one.steps[::2]) for one in whole.ranks))
+    trace.write(trace.to_json(gaps), folder / "trace.json")
+    assert "Exchanges are not compared" in invoke("trace.json").stdout
+    assert values()["exchange"] is None
+
+
+def test_trace_of_overlapping_steps_says_so(folder: Path) -> None:
+    (one, *_) = recorded().ranks
+    # Each message ends a second later than it did: after the next step has begun.
+    steps = [
+        replace(step, collectives=tuple(replace(each, end_s=each.end_s + 1) for each in step.collectives))
+        for step in one.steps
+    ]
+    trace.write(trace.to_json(trace.Trace(3, (replace(one, steps=tuple(steps)),))), folder / "trace.json")
+    result = invoke("trace.json", "--cost", "1e-3,0")
+    assert "Computation: at most 1000.00 ms" in result.stdout, result.output
+    assert values("--cost", "1e-3,0")["exchange"]["overlaps"] is True
+
+
+def test_costs_can_be_given() -> None:
+    free = values("--cost", "0,0", "--coordination-ms", "0")
+    assert free["predicted"]["none"]["exposed_s"] == 0
+    groups = values("--cost", "1e3,0")["groups"]
+    assert [len(group["tensors"]) for group in groups] == [5, 2], "one message for each data type"
+    ring = values("--algorithm", "ring", "--ranks", "5", "--alpha", "1e-3", "--beta", "2e-9", "--gamma", "1e-9")
+    assert ring["costs"] == {"a_s": pytest.approx(8e-3), "b_s_per_byte": pytest.approx(4e-9), "points": []}
+    assert values("--algorithm", "ring", "--alpha", "1e-3", "--beta", "0")["costs"]["a_s"] == pytest.approx(4e-3)
+    assert [size for size, _ in values("--curve")["costs"]["points"]] == sorted(SIZES)
+    assert "measured in the trace" not in invoke("trace.json", "--cost", "1,1").stdout
+
+
+def test_collectives_are_listed_where_the_network_is_given() -> None:
+    network = ("--algorithm", "ring", "--ranks", "5", "--alpha", "1e-6", "--beta", "2e-9")
+    shown = invoke("trace.json", *network).stdout
+    assert "Collectives among 5 ranks" in shown and "parameter server" in shown
+    listed = values(*network)["collectives"]
+    assert listed[0]["name"] == "ring" and len(listed) == 6
+    assert listed[0]["communication_s"]["single"] < listed[-1]["communication_s"]["single"]
+    assert values()["collectives"] == [] and "Collectives" not in invoke("trace.json").stdout
+
+
+def test_horovods_own_settings_change_threshold_only() -> None:
+    plain = values()
+    alone = values("--threshold-mb", "0")
+    lazy = values("--cycle-time-ms", "40")
+    assert alone["predicted"]["threshold"]["messages"] == len(NAMES)
+    assert lazy["predicted"]["threshold"]["messages"] < plain["predicted"]["threshold"]["messages"]
+    assert alone["predicted"]["optimal"] == plain["predicted"]["optimal"] == lazy["predicted"]["optimal"]
+
+
+def test_written_plan_is_followed_again() -> None:
+    result = invoke("trace.json", "--policy", "plan_policies:pairs", "-o", "plan.json")
+    assert result.exit_code == 0, result.output
+    assert "PACELINE_FUSION=file:plan.json" in result.stderr
+    again = values("--policy", "file:plan.json")
+    assert again["policy"] == "file:plan.json"
+    pairs = [list(NAMES[at : at + 2]) for at in range(0, len(NAMES), 2)]
+    assert [group["tensors"] for group in again["groups"]] == pairs
+    assert (
+        again["predicted"]["file:plan.json"]
+        == values("--policy", "plan_policies:pairs")["predicted"]["plan_policies:pairs"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "phrases"),
+    [
+        (["absent.json"], ["absent.json cannot be read"]),
+        (["plan_policies.py"], ["cut short or not JSON"]),
+        (["trace.json", "--policy", "optimol"], ["'optimol'", "Did you mean optimal?"]),
+        (["trace.json", "--policy", "plan_policies:forgetful"], ["forgetful omits the tensor fc.weight"]),
+        (["trace.json", "--policy", "threshold", "-o", "plan.json"], ["threshold makes no plan"]),
+        (["trace.json", "-o", "absent/plan.json"], ["cannot be written"]),
+        (["trace.json", "--plot", "plan.docx"], ["plan.docx cannot be written"]),
+        (["trace.json", "--cost", "1ms"], ["'1ms'", "A,B"]),
+        (["trace.json", "--cost", "1,-1"], ["cannot be -1.0"]),
+        (["trace.json", "--cost", "1,1", "--curve"], ["--cost and --curve exclude each other"]),
+        (["trace.json", "--cost", "1,1", "--algorithm", "ring"], ["--cost and --algorithm exclude each other"]),
+        (["trace.json", "--alpha", "1"], ["--alpha", "only with --algorithm"]),
+        (["trace.json", "--algorithm", "ring"], ["needs the network's constants", "--alpha"]),
+        (["trace.json", "--algorithm", "rink", "--alpha", "1", "--beta", "1"], ["Did you mean ring?"]),
+        (["trace.json", "--algorithm", "ring", "--ranks", "0", "--alpha", "1", "--beta", "1"], ["at least one"]),
+        (["trace.json", "--cycle-time-ms", "-1"], ["--cycle-time-ms -1"]),
+        (["trace.json", "--coordination-ms", "nan"], ["--coordination-ms nan"]),
+        (["trace.json", "--threshold-mb", "inf"], ["--threshold-mb inf"]),
+    ],
+)
+def test_what_is_refused(words: list[str], phrases: list[str]) -> None:
+    refused(invoke(*words), *phrases)
+
+
+def test_truncated_trace_is_refused(folder: Path) -> None:
+    text = (folder / "trace.json").read_text()
+    (folder / "trace.json").write_text(text[: len(text) // 2])
+    refused(invoke("trace.json"), "cut short", "paceline record")
+
+
+# The picture.
+
+GRADIENTS = (Gradient("third", 300, 0.001), Gradient("second", 100, 0.004), Gradient("first", 100, 0.008))
+
+
+def plans(*names: str) -> dict[str, Plan]:
+    costs = CostModel.linear(0.004, 1e-5)
+    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.001, "threshold_bytes": 0}
+    return {name: make_plan(resolve(name), GRADIENTS, costs, **options) for name in names}
+
+
+def bars(figure: Figure) -> list[tuple[float, float, float]]:
+    """Height of the lane's middle, left edge and width of every bar, in ms; without the backward pass."""
+    found = [bar for bar in figure.axes[0].containers if isinstance(bar, BarContainer)][1:]
+    return [
+        (patch.get_y() + patch.get_height() / 2, patch.get_x(), patch.get_width())
+        for bar in found
+        for patch in bar.patches
+    ]
+
+
+def test_messages_are_cut_where_the_backward_pass_ends() -> None:
+    figure = plan_plot.plan_figure(GRADIENTS, plans("none", "optimal"))
+    # none: 1..8, 8..13, 13..18 ms; optimal: 1..8, 8..14 ms; the backward pass ends at 8.
+    none, optimal = [bar for bar in bars(figure) if bar[0] > 0.5], [bar for bar in bars(figure) if bar[0] < 0.5]
+    assert none == [pytest.approx(bar) for bar in [(1, 1, 7), (1, 8, 5), (1, 13, 5)]]
+    assert optimal == [pytest.approx(bar) for bar in [(0, 1, 7), (0, 8, 6)]]
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["backward pass", "none", "optimal (best)"]
+    told = [text.get_text() for text in axes.texts]
+    assert "14 ms, 6 exposed\n2 messages" in told
+    assert told.count("300 B") == 2
+    assert axes.get_xlabel() == "ms since the first gradient of the step"
+
+
+def test_message_across_the_end_of_the_backward_pass_has_two_colours() -> None:
+    gradients = (Gradient("a", 100, 0.0), Gradient("b", 100, 0.002))
+    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}
+    plan = make_plan(resolve("none"), gradients, CostModel.linear(0.003, 0.0), **options)
+    figure = plan_plot.plan_figure(gradients, {"none": plan})
+    assert bars(figure) == [pytest.approx(bar) for bar in [(0, 0, 2), (0, 2, 1), (0, 3, 3)]]
+    patches = [patch for bar in figure.axes[0].containers if isinstance(bar, BarContainer) for patch in bar.patches][1:]
+    colours = [patch.get_facecolor() for patch in patches]
+    assert colours[0] != colours[1] == colours[2]
+
+
+def test_lane_that_goes_on_far_beyond_the_others_is_cut_off() -> None:
+    gradients = tuple(Gradient(f"g{place}", 100, 1e-3) for place in range(9))
+    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}
+    costs = CostModel.linear(0.010, 0.0)
+    drawn = {name: make_plan(resolve(name), gradients, costs, **options) for name in ("none", "single", "optimal")}
+    figure = plan_plot.plan_figure(gradients, drawn)  # none ends at 91 ms, the others at 11
+    axes = figure.axes[0]
+    assert axes.get_xlim()[1] == pytest.approx(22, rel=0.02)
+    arrows: list[Any] = [line for line in axes.lines if line.get_marker() == ">"]
+    assert [list(line.get_xydata()[0]) for line in arrows] == [pytest.approx([22, 2])]
+    assert "91 ms, 90 exposed\n9 messages" in [text.get_text() for text in axes.texts]
+
+
+def test_everything_ready_at_once_can_be_drawn() -> None:
+    gradients = (Gradient("a", 0, 0.0),)
+    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}
+    plan = make_plan(resolve("single"), gradients, CostModel.linear(0.0, 0.0), **options)
+    figure = plan_plot.plan_figure(gradients, {"single": plan})
+    assert "0 ms, 0 exposed\n1 message" in [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_picture_has_a_lane_for_every_policy(folder: Path) -> None:
+    result = invoke("trace.json", "--plot", "plan.png", "--policy", "plan_policies:pairs")
+    assert result.exit_code == 0, result.output
+    height, width, _ = imread(folder / "plan.png").shape
+    assert (width, height) == (1560, round(120 * (1.9 + 0.8 * 7)))

@@ -1,0 +1,87 @@
+"""The picture of a step: what is in it, and what cannot be drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from integration_tests.unit.record.test_trace import rank_json
+from paceline.errors import UserError
+from paceline.launch.record import plot
+from paceline.record import trace
+
+
+def merged(size: int) -> trace.Trace:
+    return trace.merge([trace.from_json(rank_json(rank, size)) for rank in range(size)])
+
+
+def bars(figure: Figure) -> list[tuple[float, float]]:
+    """Left edge and width of every bar, in ms."""
+    found = [bar for bar in figure.axes[0].containers if isinstance(bar, BarContainer)]
+    return [(patch.get_x(), patch.get_width()) for bar in found for patch in bar.patches]
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_one_bar_per_collective_and_two_lanes_per_rank(size: int) -> None:
+    figure = plot.step_figure(merged(size))  # step 4 has two collectives
+    assert len(bars(figure)) == 2 * size
+    lanes = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert lanes == [lane for rank in range(size) for lane in (f"rank {rank}: arrivals", "collectives")]
+    assert texts(figure) == ["80 B", "400 B"] * size
+    assert figure.axes[0].get_xlabel() == "ms since the first arrival of the step"
+
+
+def test_bars_stand_at_their_times() -> None:
+    assert bars(plot.step_figure(merged(1), 5)) == [pytest.approx((50, 10))]
+
+
+def test_ranks_are_aligned_on_the_ends_of_their_collectives() -> None:
+    late = rank_json(1)
+    for step in late["steps"]:  # a clock 7 s ahead, and tensors handed in 5 ms later
+        step["start_s"] += 7.005
+        step["arrivals"] = [[tensor, time_s + 7.005] for tensor, time_s in step["arrivals"]]
+        for one in step["collectives"]:
+            one["start_s"] += 7
+            one["end_s"] += 7
+    both = trace.merge([trace.from_json(rank_json(0)), trace.from_json(late)])
+    found = bars(plot.step_figure(both, 4))
+    assert found[:2] == [pytest.approx(bar) for bar in found[2:]]
+
+
+def test_picture_is_written_in_full_size(tmp_path: Path) -> None:
+    path = tmp_path / "step.png"
+    plot.save(plot.step_figure(merged(2)), path)
+    height, width, _ = imread(path).shape
+    assert (width, height) == (1440, 552)
+
+
+def test_picture_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    figure = plot.step_figure(merged(1))
+    with pytest.raises(UserError, match=r"step\.docx cannot be written"):
+        plot.save(figure, tmp_path / "step.docx")
+    with pytest.raises(UserError, match="No such file"):
+        plot.save(figure, tmp_path / "absent" / "step.png")
+
+
+def test_step_that_is_not_there_is_said() -> None:
+    with pytest.raises(UserError, match="no step 77 to draw"):
+        plot.step_figure(merged(2), 77)
+    empty = rank_json(0, 1)
+    empty["steps"] = []
+    with pytest.raises(UserError, match="no step to draw"):
+        plot.step_figure(trace.from_json(empty))
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(0, "0 B"), (999, "999 B"), (4800, "4.8 kB"), (287016, "287 kB"), (25_600_000, "25.6 MB")]
+)
+def test_sizes_are_for_people(size_bytes: int, text: str) -> None:
+    assert plot.size_text(size_bytes) == text

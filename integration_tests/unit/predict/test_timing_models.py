@@ -1,0 +1,291 @@
+"""Seconds per iteration of D-Sync, PS-Sync and Pipe-SGD, by hand and against what the paper derives from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from integration_tests.unit.fusion.test_from_trace import A_S, B_S, COORDINATION_S, READY_S, SIZES, recorded
+from paceline.errors import UserError
+from paceline.fusion import CostModel, Gradient, costs, from_trace
+from paceline.predict import collectives
+from paceline.predict.iteration import (
+    LAYER_WISE,
+    POLICIES,
+    SEQUENTIAL,
+    Iteration,
+    communication_s,
+    of_layers,
+    pipelined_s,
+    pipelined_unlimited_s,
+    synchronous_s,
+)
+from paceline.predict.parameter_server import parameter_server_costs
+from paceline.predict.recommendation import LEAST_GAIN, OPTIMAL, Recommendation, fastest, recommend
+from paceline.predict.recorded import of_trace
+from paceline.record.trace import Trace
+
+# Four workers on a fast network, weights of AlexNet's size.
+WORKERS, ALPHA_S, BETA_S, GAMMA_S = 4, 10e-6, 0.8e-9, 0.1e-9
+ALEXNET_BYTES = 244_400_000
+T = 1000
+
+
+def ring(workers: int = WORKERS, overhead_s: float = 0.0) -> CostModel:
+    return costs.of_algorithm("ring", workers, ALPHA_S, BETA_S, GAMMA_S).plus(overhead_s)
+
+
+def alexnet(model: CostModel | None = None) -> Iteration:
+    return of_layers(5e-3, 0.1, 0.2, [ALEXNET_BYTES], model or ring())
+
+
+def layers(compute_s: float, cost: CostModel, count: int = 10, layer_bytes: int = 1_000_000) -> Iteration:
+    """A tenth of the computation is the update, three tenths the forward pass."""
+    return of_layers(0.1 * compute_s, 0.3 * compute_s, 0.6 * compute_s, [layer_bytes] * count, cost)
+
+
+def test_iterations_by_hand() -> None:
+    iteration = alexnet()
+    assert communication_s(iteration) == pytest.approx(0.31167, abs=5e-6)
+    assert T * synchronous_s(iteration) == pytest.approx(616.7, abs=0.05)
+    for k in (2, 3, 8):
+        assert T * pipelined_s(iteration, k=k) == pytest.approx(311.7, abs=0.05)
+    assert synchronous_s(iteration) / pipelined_s(iteration) == pytest.approx(1.98, abs=0.005)
+    assert T * pipelined_unlimited_s(iteration, k=2) == pytest.approx(308.3, abs=0.05)
+
+
+def test_pipelining_alone_gains_at_most_two() -> None:
+    gains = {}
+    for share in (0.01, 0.5, 0.99, 1.0, 1.01, 2.0, 100.0):
+        iteration = layers(1.0, CostModel.linear(0.0, share / 10e6))
+        assert communication_s(iteration) == pytest.approx(share)
+        gains[share] = synchronous_s(iteration) / pipelined_s(iteration)
+        assert gains[share] == pytest.approx((1 + share) / max(1, share))
+    assert max(gains.values()) == gains[1.0] == pytest.approx(2)
+    assert [share for share, gain in gains.items() if gain > 1.999] == [1.0]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_k_of_one_is_synchronous_and_more_than_two_gains_nothing(policy: str) -> None:
+    for share in (0.2, 1.0, 5.0):
+        iteration = layers(1.0, CostModel.linear(0.01 * share, share / 10e6))
+        assert pipelined_s(iteration, policy, k=1) == synchronous_s(iteration, policy)
+        assert len({pipelined_s(iteration, policy, k) for k in range(2, 65)}) == 1
+
+
+def test_unlimited_resources_gain_k_and_are_never_slower() -> None:
+    for share in (0.2, 1.0, 5.0):
+        iteration = layers(1.0, CostModel.linear(0.0, share / 10e6))
+        for k in (1, 2, 3, 64):
+            unlimited_s = pipelined_unlimited_s(iteration, k=k)
+            assert unlimited_s == pytest.approx(synchronous_s(iteration) / k)
+            assert unlimited_s <= pipelined_s(iteration, k=k) * (1 + 1e-12)
+    assert pipelined_unlimited_s(layers(1.0, CostModel.linear(0, 1e-7)), k=2) == pytest.approx(
+        pipelined_s(layers(1.0, CostModel.linear(0, 1e-7)))
+    ), "where computation and communication are equally long, two resources are enough"
+
+
+def test_every_layers_message_pays_the_start_up_and_the_synchronisation() -> None:
+    """L (2 (p - 1) alpha + S) in place of 2 (p - 1) alpha + S, with the same transfer."""
+    overhead_s, count = 3e-4, 10
+    iteration = layers(1.0, ring(overhead_s=overhead_s), count)
+    start_up_s = 2 * (WORKERS - 1) * ALPHA_S + overhead_s
+    transfer_s = count * 1e6 * (WORKERS - 1) / WORKERS * (2 * BETA_S + GAMMA_S)
+    assert communication_s(iteration, SEQUENTIAL) == pytest.approx(start_up_s + transfer_s)
+    assert communication_s(iteration, LAYER_WISE) == pytest.approx(count * start_up_s + transfer_s)
+
+
+def test_synchronous_training_overlaps_layers_and_pipelined_prefers_one_message() -> None:
+    cheap = layers(1.0, CostModel.linear(1e-6, 5e-8))  # 0.05 s for each layer's message, 0.06 s for its backward pass
+    assert synchronous_s(cheap, LAYER_WISE) == pytest.approx(1.0 + 0.05, abs=1e-5)
+    assert synchronous_s(cheap, SEQUENTIAL) == pytest.approx(1.0 + 0.5, abs=1e-5)
+    dear = layers(1.0, CostModel.linear(0.2, 5e-8))
+    assert synchronous_s(dear, LAYER_WISE) > synchronous_s(dear, SEQUENTIAL)
+    for iteration in (cheap, dear):
+        assert pipelined_s(iteration, SEQUENTIAL) <= pipelined_s(iteration, LAYER_WISE)
+        assert synchronous_s(iteration, OPTIMAL) <= min(synchronous_s(iteration, policy) for policy in POLICIES)
+    assert pipelined_s(cheap, SEQUENTIAL) == pipelined_s(cheap, LAYER_WISE) == pytest.approx(1.0)
+    assert pipelined_s(dear, LAYER_WISE) == pytest.approx(2.5)
+
+
+def test_tensors_of_different_types_travel_apart() -> None:
+    gradients = (Gradient("a", 100, 0.5), Gradient("b", 100, 1.0, "float16", 1))
+    iteration = Iteration(0.0, 0.0, 1.0, gradients, CostModel.linear(3.0, 0.0))
+    assert communication_s(iteration, SEQUENTIAL) == 6.0
+
+
+@pytest.mark.parametrize("algorithm", costs.ALGORITHMS)
+def test_every_all_reduce_has_its_cost(algorithm: str) -> None:
+    model = costs.of_algorithm(algorithm, 16, ALPHA_S, BETA_S, GAMMA_S)
+    assert communication_s(alexnet(model)) == pytest.approx(model.a_s + model.b_s_per_byte * ALEXNET_BYTES)
+
+
+def test_all_collectives_are_compared_on_one_network() -> None:
+    """papers.md 2.3: n beta terms of a ring and a server, start-ups of layers, and what an iteration makes of them."""
+    iteration = layers(0.1, ring(), count=5)
+    found = {one.name: one for one in collectives.compare(iteration, WORKERS, ALPHA_S, BETA_S, GAMMA_S, 1e-3)}
+    assert list(found) == [*costs.ALGORITHMS, collectives.PARAMETER_SERVER]
+    size = 5_000_000
+    sequential_s = {
+        "ring": 6 * ALPHA_S + 0.75 * size * (2 * BETA_S + GAMMA_S),
+        "recursive-doubling": 2 * (ALPHA_S + size * (BETA_S + GAMMA_S)),
+        collectives.PARAMETER_SERVER: 2 * ALPHA_S + 4 * size * (2 * BETA_S + GAMMA_S),
+    }
+    for name, time_s in sequential_s.items():
+        one = found[name]
+        assert one.communication_s["single"] == pytest.approx(time_s + 1e-3)
+        assert one.synchronous_s["single"] == pytest.approx(0.1 + time_s + 1e-3)
+        assert one.pipelined_s["single"] == max(iteration.compute_s, one.communication_s["single"])
+        assert one.unlimited_s == pytest.approx((0.1 + time_s + 1e-3) / 2)
+        assert one.communication_s["none"] > one.communication_s["single"] + 4e-3 - 1e-9
+    assert found["ring"].synchronous_s["none"] < found["ring"].synchronous_s["single"]
+
+
+def test_parameter_server_is_slower_with_every_worker() -> None:
+    times = []
+    for workers in (1, 2, 4, 8, 16):
+        server = parameter_server_costs(workers, ALPHA_S, BETA_S, GAMMA_S)
+        assert communication_s(alexnet(server)) == pytest.approx(
+            2 * ALPHA_S + workers * ALEXNET_BYTES * (2 * BETA_S + GAMMA_S)
+        )
+        assert synchronous_s(alexnet(server)) > synchronous_s(alexnet(ring(workers)))
+        times.append(communication_s(alexnet(server)))
+    assert times[-1] / times[0] == pytest.approx(16, rel=1e-3)
+    assert communication_s(alexnet(ring(16))) < 2 * communication_s(alexnet(ring(2)))
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("call", "phrase"),
+    [
+        (lambda: of_layers(-1.0, 0.0, 1.0, [4], ring()), "l_up_s cannot be -1"),
+        (lambda: of_layers(0.0, math.nan, 1.0, [4], ring()), "l_for_s cannot be nan"),
+        (lambda: of_layers(0.0, 0.0, math.inf, [4], ring()), "l_back_s cannot be inf"),
+        (lambda: of_layers(0.0, 0.0, 1.0, [], ring()), "no gradient"),
+        (lambda: of_layers(0.0, 0.0, 1.0, [4, -4], ring()), "layer 2 has -4 bytes"),
+        (lambda: Iteration(0.0, 0.0, 1.0, (Gradient("w", 4, 1.5),), ring()), "w is ready at 1.5 s of a backward pass"),
+        (lambda: Iteration(0.0, 0.0, 1.0, (Gradient("w", 4, math.nan),), ring()), "w is ready at nan"),
+        (lambda: pipelined_s(alexnet(), k=0), "k=0"),
+        (lambda: pipelined_s(alexnet(), k=-2), "k=-2"),
+        (lambda: pipelined_unlimited_s(alexnet(), k=0), "k=0"),
+        (lambda: synchronous_s(alexnet(), "optimel"), "'optimel'"),
+        (lambda: communication_s(alexnet(), "threshold"), "'threshold'"),
+        (lambda: parameter_server_costs(0, 1.0, 1.0), "0 workers"),
+        (lambda: parameter_server_costs(2, math.nan, 1.0), "nan"),
+        (lambda: parameter_server_costs(2, 1.0, -1.0, 9.0), "-1"),
+        (lambda: ring(0), "at least one"),
+        (lambda: recommend(alexnet(), {}), "no synchronous exchange"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], object], phrase: str) -> None:
+    with pytest.raises(UserError) as raised:
+        call()
+    assert phrase in str(raised.value)
+    assert raised.value.remedy
+
+
+# Recommendations.
+
+
+def advice(compute_s: float, a_s: float, b_s: float) -> Recommendation:
+    return recommend(layers(compute_s, CostModel.linear(a_s, b_s)))
+
+
+def test_little_communication_stays_synchronous() -> None:
+    found = advice(1.0, 1e-6, 1e-9)
+    assert (found.exchange, found.policy) == ("sync", "none")
+    assert found.step_s == found.synchronous_s["none"]
+    assert "communication takes 0.01 times as long as computation" in found.reason
+    assert "less than the 5% that stale gradients should bring" in found.reason
+
+
+def test_start_ups_that_merging_avoids_are_merged() -> None:
+    # Layer-wise the network falls behind from the first message on; merged, one message is left at the end.
+    found = recommend(layers(1.0, CostModel.linear(0.02, 1e-12), count=100))
+    assert (found.exchange, found.policy) == ("sync", OPTIMAL)
+    assert found.synchronous_s["none"] == pytest.approx(0.406 + 100 * 0.02, rel=1e-4)
+    assert found.step_s == pytest.approx(1.02, rel=1e-4)
+    assert "communication takes 0.0201 times as long as computation" in found.reason
+    assert "merging by optimal makes a step 2.36 times as fast, and pipelining would add 2.0%" in found.reason
+    found = recommend(layers(1.0, CostModel.linear(1e-3, 1e-9)), {"threshold": 1.1, OPTIMAL: 1.01})
+    assert (found.exchange, found.policy, found.step_s) == ("sync", OPTIMAL, 1.01)
+
+
+def test_as_much_communication_as_computation_is_pipelined() -> None:
+    # The network is as busy as the processor, and what begins with the first gradient ends long after the last one.
+    found = advice(1.0, 0.0, 1e-7)
+    assert (found.exchange, found.policy) == ("pipelined", SEQUENTIAL)
+    assert found.step_s == pytest.approx(1.0)
+    gain = found.synchronous_s[OPTIMAL] / found.step_s
+    assert gain == pytest.approx(1.46)  # 0.4 + 0.06 s pass until the first gradient, then 1 s of messages
+    assert f"{gain:.2f} times as fast as synchronous steps merged by optimal (its limit is 2)" in found.reason
+    assert "fewer bytes" not in found.reason
+
+
+def test_far_more_communication_than_computation_is_pipelined_only_if_that_helps() -> None:
+    found = advice(1.0, 0.0, 3e-7)
+    assert (found.exchange, found.policy) == ("pipelined", SEQUENTIAL)
+    assert found.step_s == pytest.approx(3.0)
+    assert "only fewer bytes or a faster network help" in found.reason
+    # A hundred times the computation: nothing that computation could hide.
+    found = advice(1.0, 0.0, 1e-5)
+    assert found.exchange == "sync"
+    assert found.synchronous_s[found.policy] / found.pipelined_s[SEQUENTIAL] < 1 + LEAST_GAIN
+
+
+def test_gain_below_the_margin_stays_synchronous() -> None:
+    iteration = layers(1.0, CostModel.linear(0.0, 1e-9))
+    assert recommend(iteration, {"threshold": 1 + LEAST_GAIN - 1e-6}).exchange == "sync"
+    assert recommend(iteration, {"threshold": 1 + LEAST_GAIN + 1e-6}).exchange == "pipelined"
+
+
+def test_of_equally_fast_policies_the_planners_is_named() -> None:
+    assert fastest({"threshold": 1.0, "none": 0.5, "mine": 0.5, OPTIMAL: 0.5 * (1 + 1e-12)}) == OPTIMAL
+    assert fastest({"threshold": 1.0, "mine": 0.5, OPTIMAL: 0.6}) == "mine"
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    found = recommend(of_layers(0.0, 0.0, 0.0, [0], CostModel.linear(0.0, 0.0)))
+    assert (found.exchange, found.step_s) == ("sync", 0.0)
+    assert "computation nothing" in found.reason
+
+
+# From traces.
+
+
+def test_recorded_step_is_computation_and_what_is_exposed() -> None:
+    whole = recorded()
+    measured = from_trace.measure(whole, 1e-3)
+    found = of_trace(whole, measured, CostModel.linear(A_S, B_S).plus(COORDINATION_S))
+    assert found is not None
+    assert not found.overlaps
+    assert found.step_s == pytest.approx(1.0)
+    iteration = found.iteration
+    assert iteration.l_back_s == pytest.approx(READY_S[-1])
+    # The trace was made with every tensor alone; the last message is not hidden.
+    assert iteration.compute_s == pytest.approx(1.0 - (A_S + B_S * SIZES[-1] + COORDINATION_S))
+    assert synchronous_s(iteration, LAYER_WISE) == pytest.approx(found.step_s)
+    assert pipelined_s(iteration) == iteration.compute_s
+
+
+def test_steps_whose_messages_outlast_them_count_as_computation() -> None:
+    whole = recorded()
+    measured = replace(from_trace.measure(whole, 1e-3), finish_s=1.5)
+    found = of_trace(whole, measured, CostModel.linear(A_S, B_S))
+    assert found is not None
+    assert found.overlaps
+    assert found.iteration.compute_s == found.step_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("kept", "step_s"), [(slice(0, 2), 1.0), (slice(None, None, 2), None)])
+def test_a_step_has_a_time_if_the_next_one_was_recorded(kept: slice, step_s: float | None) -> None:
+    whole = recorded()
+    ranks = tuple(replace(one, steps=one.steps[kept]) for one in whole.ranks)
+    some = Trace(whole.size, ranks)
+    found = of_trace(some, from_trace.measure(some, 1e-3), CostModel.linear(A_S, B_S))
+    assert (None if found is None else round(found.step_s, 9)) == step_s

@@ -1,0 +1,239 @@
+"""Traces: what is refused, how ranks are merged, and figures worked out by hand."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.record import summary as trace_summary
+from paceline.record import trace
+
+
+def collective(tensors: list[int], size_bytes: int, start_s: float, end_s: float) -> dict[str, Any]:
+    return {"kind": "allreduce", "tensors": tensors, "bytes": size_bytes, "start_s": start_s, "end_s": end_s}
+
+
+def step(index: int, start_s: float, last_s: float, *collectives: dict[str, Any]) -> dict[str, Any]:
+    """Tensor 1 arrives at the start, tensor 0 at `last_s`."""
+    return {
+        "index": index,
+        "start_s": start_s,
+        "arrivals": [[1, start_s], [0, last_s]],
+        "collectives": list(collectives),
+        "coordination_rounds": 3 + index,
+    }
+
+
+def rank_json(rank: int = 0, size: int = 2) -> dict[str, Any]:
+    """Three steps. The first two can be timed: 100 ms, 30 of them waiting; 200 ms, 20 of them waiting."""
+    return {
+        "format": "paceline-trace",
+        "version": 1,
+        "rank": rank,
+        "size": size,
+        "host": f"host{rank}",
+        "library": "torch",
+        "horovod": "0.28.1+paceline.1",
+        "paceline": "0.1.0",
+        "tensors": [
+            {"name": "allreduce.first.weight", "bytes": 400, "dtype": "float32", "process_set": 0},
+            {"name": "allreduce.last.weight", "bytes": 80, "dtype": "float32", "process_set": 0},
+        ],
+        "steps": [
+            step(4, 1.0, 1.04, collective([1], 80, 1.01, 1.03), collective([0], 400, 1.05, 1.07)),
+            step(5, 1.1, 1.14, collective([1, 0], 480, 1.15, 1.16)),
+            step(6, 1.3, 1.34, collective([1, 0], 480, 1.35, 1.36)),
+        ],
+        "totals": {"steps": 7, "coordination_rounds": 40, "messages": 9, "bytes": 3360},
+    }
+
+
+def one_rank(rank: int = 0, size: int = 2) -> trace.RankTrace:
+    return trace.from_json(rank_json(rank, size)).ranks[0]
+
+
+def test_written_trace_reads_back_the_same(tmp_path: Path) -> None:
+    merged = trace.merge([trace.from_json(rank_json(rank, 3)) for rank in (2, 0, 1)])
+    path = tmp_path / "trace.json"
+    trace.write(trace.to_json(merged), path)
+    assert trace.load(path) == merged
+    assert [one.host for one in merged.ranks] == ["host0", "host1", "host2"]
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_json_of_one_rank_is_what_was_read() -> None:
+    assert trace.rank_to_json(one_rank(1, 2)) == rank_json(1, 2)
+
+
+def test_merged_trace_names_missing_ranks() -> None:
+    merged = trace.merge([trace.from_json(rank_json(rank, 5)) for rank in (3, 1)])
+    assert merged.missing == [0, 2, 4]
+
+
+def test_merge_refuses_two_traces_of_one_rank_and_different_worlds() -> None:
+    with pytest.raises(ValueError, match=r"\[1, 1\]"):
+        trace.merge([trace.from_json(rank_json(1)), trace.from_json(rank_json(1))])
+    with pytest.raises(ValueError, match="rank 1 saw a world of 3"):
+        trace.merge([trace.from_json(rank_json(0, 2)), trace.from_json(rank_json(1, 3))])
+
+
+def test_parts_are_those_of_this_trace_in_order_of_rank(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    for rank in (10, 9, 0):
+        trace.part_path(path, rank).touch()
+    (tmp_path / "other.json.rank1.json").touch()
+    (tmp_path / "trace.json.rank1.json.part").touch()
+    assert trace.parts(path) == [trace.part_path(path, rank) for rank in (0, 9, 10)]
+
+
+def _set(*keys: Any, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        place: Any = document
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = value
+
+    return change
+
+
+def _delete(*keys: Any) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        place: Any = document
+        for key in keys[:-1]:
+            place = place[key]
+        del place[keys[-1]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (_set("format", value="chrome"), "not a Paceline trace"),
+        (_set("version", value=2), "version 2"),
+        (_delete("host"), "host is missing"),
+        (_set("rank", value=2), "rank 2 cannot be in a world of 2"),
+        (_set("rank", value=True), "rank must be a whole number"),
+        (_set("steps", 1, "start_s", value="1.1"), r'steps\[1\].start_s must be a time in seconds, not "1.1"'),
+        (_set("steps", 1, "start_s", value=float("nan")), r"steps\[1\].start_s must be a time"),
+        (_set("steps", 1, "index", value=4), "step 4 follows step 4"),
+        (_set("steps", 2, "arrivals", value=[[0]]), r"steps\[2\].arrivals\[0\] must be \[tensor, time\]"),
+        (_set("steps", 2, "arrivals", value=[[2, 1.3]]), "step 6 names tensor 2 of 2"),
+        (_set("steps", 0, "collectives", 0, "end_s", value=1.0), "ends before it starts"),
+        (_delete("steps", 0, "collectives", 1, "bytes"), r"steps\[0\].collectives\[1\].bytes is missing"),
+        (_set("tensors", value={}), "tensors must be a list"),
+        (_set("totals", "messages", value=-1), "totals.messages must be a whole number"),
+    ],
+)
+def test_wrong_content_is_refused_with_its_place(
+    change: Callable[[dict[str, Any]], None], complaint: str, tmp_path: Path
+) -> None:
+    document = copy.deepcopy(rank_json())
+    change(document)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UserError, match=complaint) as caught:
+        trace.load(path)
+    assert str(path) in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (json.dumps(rank_json())[:-40].encode(), "cut short or not JSON"),
+        (b"", "cut short or not JSON"),
+        (b"\x89PNG\r\n\x1a\n", "not text"),
+        (b'[{"name": "cycle"}]', "not a Paceline trace"),
+        (b"null", "not a Paceline trace"),
+    ],
+)
+def test_foreign_or_truncated_file_is_refused_by_name(content: bytes, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "foreign.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=complaint) as caught:
+        trace.load(path)
+    assert str(path) in caught.value.problem
+
+
+def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.json cannot be read: No such file"):
+        trace.load(tmp_path / "absent.json")
+
+
+def test_trace_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        trace.write(trace.to_json(trace.from_json(rank_json())), tmp_path / "absent" / "trace.json")
+
+
+def test_step_times_and_waiting_worked_out_by_hand() -> None:
+    timed = trace_summary.timed_steps(one_rank())
+    assert [one.step.index for one in timed] == [4, 5]
+    assert [one.time_ms for one in timed] == pytest.approx([100, 200])
+    # Step 4: last arrival 1.04, last end 1.07. Step 5: 1.14 and 1.16.
+    assert [one.waiting_ms for one in timed] == pytest.approx([30, 20])
+
+
+def test_summary_worked_out_by_hand() -> None:
+    summary = trace_summary.summarise([one_rank()])
+    assert (summary.tensors, summary.steps) == (2, 7)
+    assert summary.step_ms == pytest.approx(150)  # of 100 and 200
+    assert summary.waiting_share == pytest.approx(0.2)  # of 30 % and 10 %
+    assert summary.bytes_per_step == 480
+    assert summary.messages_per_step == 1  # of 2, 1, 1
+    assert summary.rounds_per_step == 8  # of 7, 8, 9
+
+
+def test_ranks_are_summarised_together() -> None:
+    slow = rank_json(1)
+    slow["steps"][2]["start_s"] = 1.5  # its second step takes 400 ms
+    slow["steps"][2]["arrivals"] = [[1, 1.5], [0, 1.54]]
+    summary = trace_summary.summarise([one_rank(0), trace.from_json(slow).ranks[0]])
+    assert summary.step_ms == pytest.approx(150)  # of 100, 100, 200, 400
+
+
+def test_gap_in_the_steps_is_not_taken_for_a_long_step() -> None:
+    document = rank_json()
+    document["steps"][2]["index"] = 9
+    timed = trace_summary.timed_steps(trace.from_json(document).ranks[0])
+    assert [one.step.index for one in timed] == [4]
+
+
+def test_waiting_ends_where_the_next_step_begins() -> None:
+    document = rank_json()
+    document["steps"][0]["collectives"][1]["end_s"] = 1.25  # a pipelined exchange reaches into the next step
+    timed = trace_summary.timed_steps(trace.from_json(document).ranks[0])
+    assert timed[0].waiting_ms == pytest.approx(60)
+
+
+def test_communication_that_ends_before_the_last_arrival_is_no_wait() -> None:
+    document = rank_json()
+    del document["steps"][0]["collectives"][1]
+    assert trace_summary.timed_steps(trace.from_json(document).ranks[0])[0].waiting_ms == 0
+
+
+def test_single_step_has_no_time() -> None:
+    document = rank_json()
+    del document["steps"][1:]
+    summary = trace_summary.summarise(trace.from_json(document).ranks)
+    assert (summary.step_ms, summary.waiting_share) == (None, None)
+    assert summary.messages_per_step == 2
+
+
+def test_slowest_tensors_come_first() -> None:
+    first, second = trace_summary.slowest_tensors([one_rank()])
+    # last.weight: 30, 60, 60 ms from arrival to end; first.weight: 30, 20, 20.
+    assert (first.name, first.size_bytes) == ("allreduce.last.weight", 80)
+    assert first.latency_ms == pytest.approx(60)
+    assert second.latency_ms == pytest.approx(20)
+    assert trace_summary.slowest_tensors([one_rank()], count=1) == [first]
+
+
+def test_median_step_is_one_that_was_timed() -> None:
+    merged = trace.merge([trace.from_json(rank_json(rank)) for rank in (0, 1)])
+    assert trace_summary.median_step(merged) == 4  # the lower of 100 and 200 ms

@@ -1,0 +1,108 @@
+"""`paceline bench`: measure systems against each other on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from paceline.errors import UserError
+from paceline.launch.bench.options import Request, measure, takes_request
+from paceline.launch.bench.partial import partial_command
+
+if TYPE_CHECKING:
+    from paceline.launch.benchmarks.systems import System
+
+BASELINE = ("horovod", "ddp", "alone")
+STOCK = "stock"
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Measure Paceline and its rivals in turn."""
+
+
+bench_command.add_command(partial_command)
+
+
+@bench_command.command()
+@takes_request(models=("resnet20", "resnet50-x0.1"), time_limit_s=120.0)
+def baseline(request: Request) -> None:
+    """Compare Horovod with PyTorch's DDP, both over Gloo with their defaults.
+
+    The network's layers sleep for the time that an accelerator would compute, and yield gradients of real sizes. The
+    systems run in turn until the 95 % interval of the ratio of their step times is within 5 % of its median.
+    """
+    from paceline.launch.benchmarks import systems
+
+    measure(request, [systems.find(name) for name in BASELINE], request.command("baseline", {}))
+
+
+@bench_command.command()
+@takes_request(models=("resnet20", "resnet50-x0.1", "resnet50"), time_limit_s=300.0)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    default=("none", "single", "mgwfbp", "optimal"),
+    show_default=True,
+    help="Policy to measure, may be repeated: anything that PACELINE_FUSION takes. Fewer take less time and memory.",
+)
+def fusion(request: Request, policies: tuple[str, ...]) -> None:
+    """Compare policies of merging with stock Horovod and PyTorch's DDP, all over Gloo.
+
+    Networks, turns and figures are those of `paceline bench baseline`. A system that merges by plan makes unmeasured
+    steps first, until it has measured, planned and switched to its plan.
+    """
+    from paceline.launch.benchmarks import systems
+    from paceline.launch.benchmarks.ratios import over
+
+    _check_ranks("Merging", request)
+    policies = tuple(dict.fromkeys(policies))  # a policy given twice is one system
+    merging = [systems.merging(policy) for policy in policies]
+    leading = "optimal" if "optimal" in policies else policies[-1]
+    chosen = [_stock(), systems.find(systems.DDP), *merging, systems.find(systems.ALONE)]
+    wanted = [over(leading, STOCK), over(leading, systems.DDP)]
+    wanted += [over(policy, STOCK) for policy in policies if policy != leading]
+    measure(request, chosen, request.command("fusion", {"--policy": policies}), wanted)
+
+
+@bench_command.command()
+@takes_request(models=("resnet50-x0.02", "lstm-x0.01", "resnet20-real"), time_limit_s=300.0, balanced=True)
+def pipelined(request: Request) -> None:
+    """Compare the pipelined exchange with stock Horovod, PyTorch's DDP and merging by plan, all over Gloo.
+
+    Without --rate the links get the rate at which communication takes about as long as compute, where pipelining gains
+    most. Compute alone and communication alone are measured in the same turns: a pipelined step should take as long as
+    the longer of the two.
+    """
+    from paceline.launch.benchmarks import systems
+    from paceline.launch.benchmarks.ratios import Ratio, over
+
+    _check_ranks("The pipelined exchange", request)
+    parts = (systems.ALONE, systems.COMMUNICATION)
+    sync, plain, merged = systems.SYNC_OPTIMAL, systems.PIPELINED, systems.PIPELINED_OPTIMAL
+    chosen = [_stock(), *map(systems.find, (systems.DDP, sync, plain, merged, systems.COMMUNICATION, systems.ALONE))]
+    wanted = [
+        over(plain, STOCK),
+        over(plain, systems.DDP),
+        over(plain, sync),
+        over(merged, STOCK),
+        over(merged, sync),
+        Ratio("measured_over_max_model", plain, parts),
+        Ratio("optimal_measured_over_max_model", merged, parts),
+        Ratio("communication_over_compute", systems.COMMUNICATION, (systems.ALONE,)),
+    ]
+    measure(request, chosen, request.command("pipelined", {}), wanted)
+
+
+def _stock() -> System:
+    from paceline.launch.benchmarks import systems
+
+    return replace(systems.find(systems.HOROVOD), name=STOCK)
+
+
+def _check_ranks(what: str, request: Request) -> None:
+    if request.ranks < 2:
+        raise UserError(f"{what} cannot be measured on one rank: nothing is sent.", "Give --np 2 or more.")

@@ -1,0 +1,128 @@
+"""What is compared: a table of systems that make a network's gradients equal on all ranks.
+
+A later method is one entry here. Its `setup` function is called on every rank, once, with the network and the rank's
+assignment; it connects the ranks and returns how to make a step.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paceline.config import nearest
+from paceline.errors import UserError
+from paceline.launch.benchmarks.assignment import Assignment, Counters
+from paceline.launch.benchmarks.merging import Merging
+
+if TYPE_CHECKING:
+    from paceline.launch.benchmarks.network import Network
+
+ALONE = "alone"
+HOROVOD = "horovod"
+DDP = "ddp"
+SYNC_OPTIMAL = "sync_optimal"
+PIPELINED = "pipelined"
+PIPELINED_OPTIMAL = "pipelined_optimal"
+COMMUNICATION = "communication"
+FUSION = "PACELINE_FUSION"
+EXCHANGE = "PACELINE_EXCHANGE"
+# Whatever the environment of the benchmark asks for.
+_OWN_MERGING = {FUSION: "threshold"}
+_SYNC = {EXCHANGE: "sync"}
+_PIPELINED = {EXCHANGE: "pipelined", "PACELINE_PIPELINE_K": "2", "PACELINE_PIPELINE_WARMUP_STEPS": "0"}
+# A system waits for its turn longer than communication libraries expect a peer to be silent.
+SILENCE_LIMIT_S = 24 * 3600
+
+
+def _no_counters() -> Counters | None:
+    return None
+
+
+def _no_merging() -> Merging | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Running:
+    """A system at work on one rank. `step` makes one training step and returns when its gradients are final;
+    `counters` gives totals so far, if the system keeps any; `merging` how far the system is that merges by plan, which
+    is measured only when it is "active".
+    """
+
+    step: Callable[[], None]
+    counters: Callable[[], Counters | None] = _no_counters
+    merging: Callable[[], Merging | None] = _no_merging
+
+
+Setup = Callable[["Network", Assignment], Running]
+
+
+@dataclass(frozen=True)
+class System:
+    """One entry of the table.
+
+    `setup` is "module:function" of a `Setup`, imported on the ranks only. `env` is set on its ranks. `averages` says
+    that after each step every gradient is the mean of all ranks' gradients of the step that was made `age` steps ago,
+    which is then checked.
+    """
+
+    name: str
+    setup: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    averages: bool = True
+    age: int = 0
+
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        System(HOROVOD, "paceline.launch.benchmarks.system_horovod:setup", {**_OWN_MERGING, **_SYNC}),
+        System(DDP, "paceline.launch.benchmarks.system_ddp:setup"),
+        System(SYNC_OPTIMAL, "paceline.launch.benchmarks.system_paceline:setup_merging", {FUSION: "optimal", **_SYNC}),
+        System(PIPELINED, "paceline.launch.benchmarks.system_paceline:setup", {**_OWN_MERGING, **_PIPELINED}, age=1),
+        System(
+            PIPELINED_OPTIMAL,
+            "paceline.launch.benchmarks.system_paceline:setup_merging_pipelined",
+            {FUSION: "optimal", **_PIPELINED},
+            age=1,
+        ),
+        System(
+            COMMUNICATION,
+            "paceline.launch.benchmarks.system_communication:setup",
+            {**_OWN_MERGING, **_SYNC},
+            averages=False,
+        ),
+        System(ALONE, "paceline.launch.benchmarks.system_alone:setup", averages=False),
+    )
+}
+
+
+def load(setup: str) -> Setup:
+    """The setup function that "module:function" names."""
+    module, _, function = setup.partition(":")
+    loaded: Setup = getattr(importlib.import_module(module), function)
+    return loaded
+
+
+def find(name: str) -> System:
+    """The system `name`; raises UserError for an unknown one."""
+    if name not in SYSTEMS:
+        raise UserError(f"There is no system {name!r}.", nearest(name, list(SYSTEMS)))
+    return SYSTEMS[name]
+
+
+def merging(policy: str) -> System:
+    """Horovod that merges by the plans of `policy`: anything that PACELINE_FUSION takes.
+
+    Raises UserError for a policy that cannot be found, and for "threshold", which makes no plans: that is the system
+    "horovod".
+    """
+    from paceline.fusion import policies
+
+    if not policies.resolve(policy).makes_plans:
+        raise UserError(
+            f"The policy {policy} is stock Horovod, which is always measured.", "Leave it out, or name another."
+        )
+    return System(policy, "paceline.launch.benchmarks.system_horovod:setup_merging", {FUSION: policy, **_SYNC})

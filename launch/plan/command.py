@@ -1,0 +1,315 @@
+"""`paceline plan`: from a recorded trace, what every merging and exchange would take, and a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paceline.errors import UserError
+from paceline.launch import console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.core._core import CostModel
+    from paceline.fusion.from_trace import Measurements
+    from paceline.fusion.planning import Plan
+
+# Horovod's defaults.
+CYCLE_TIME_MS = 1.0
+THRESHOLD_MB = 128.0
+MEGABYTE = 1024 * 1024
+MOST_NAMES = 2  # of a group, in the table
+STOCK = "threshold"
+FITTED = "fitted to"
+
+
+@click.command("plan")
+@click.argument("trace_path", metavar="TRACE", type=Path)
+@click.option(
+    "--policy",
+    metavar="POLICY",
+    default="optimal",
+    show_default=True,
+    help="Whose plan to show: threshold, none, single, mgwfbp, optimal, one of your own as module:function, or "
+    "file:PLAN.json.",
+)
+@click.option("-o", "--output", type=Path, help="Write that plan; `paceline run --fusion file:PLAN.json` follows it.")
+@click.option("--plot", "picture", type=Path, help="Draw backward pass and messages of all policies (PNG, PDF, SVG).")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON in place of tables.")
+@click.option("--cost", metavar="A,B", help="Cost of a message in place of the measured: seconds, seconds per byte.")
+@click.option("--curve", is_flag=True, help="Cost as a curve through the measured medians, in place of a line.")
+@click.option(
+    "--algorithm",
+    help="Cost of a message in theory, for this all-reduce: ring, binary-tree, double-binary-trees, "
+    "recursive-doubling, recursive-halving-doubling.",
+)
+@click.option("--ranks", type=int, help="Ranks for --algorithm. [default: those of the trace]")
+@click.option("--alpha", type=float, help="For --algorithm: start-up of one message between two ranks, seconds.")
+@click.option("--beta", type=float, help="For --algorithm: seconds to move a byte.")
+@click.option("--gamma", type=float, help="For --algorithm: seconds to add a byte. [default: 0]")
+@click.option("--coordination-ms", type=float, help="One coordination round. [default: measured]")
+@click.option("--cycle-time-ms", default=CYCLE_TIME_MS, show_default=True, help="Horovod's cycle time.")
+@click.option("--threshold-mb", default=THRESHOLD_MB, show_default=True, help="Horovod's fusion threshold, MiB.")
+def plan_command(
+    trace_path: Path,
+    policy: str,
+    output: Path | None,
+    picture: Path | None,
+    as_json: bool,
+    coordination_ms: float | None,
+    cycle_time_ms: float,
+    threshold_mb: float,
+    **cost_flags: Any,
+) -> None:
+    """Predict from a trace how long each way of merging gradients would take: `paceline plan trace.json`.
+
+    TRACE is what `paceline record` wrote; nothing is run. Prints for each policy when the last gradient would have been
+    reduced and how much of that time is exposed, that is, after the backward pass; then what a step would take with
+    synchronous and with pipelined exchange, and which is worth it; with --algorithm, all collectives side by side; then
+    the plan of one policy, a row per message. Costs are fitted to the trace unless --cost or --algorithm gives them.
+    docs/planning.md explains the model.
+    """
+    for name, value in (("--cycle-time-ms", cycle_time_ms), ("--coordination-ms", coordination_ms or 0.0)):
+        if not 0 <= value < float("inf"):
+            raise UserError(f"{name} {value:g} cannot be used.", "Give milliseconds of at least 0.")
+    if not 0 <= threshold_mb < float("inf"):
+        raise UserError(f"--threshold-mb {threshold_mb:g} cannot be used.", "Give MiB of at least 0; 0: merge nothing.")
+    from paceline.fusion import from_trace, plan_file, planning, policies
+    from paceline.launch.plan import collectives as plan_collectives
+    from paceline.launch.plan import exchange as plan_exchange
+    from paceline.predict import collectives
+
+    chosen = policies.resolve(policy)  # a wrong name is refused before the trace is read
+    recorded = from_trace.load(trace_path)
+    measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
+    costs, origin = _costs(measured, **cost_flags)
+    network = _network(measured, **cost_flags)
+    coordination_s = measured.coordination_s if coordination_ms is None else coordination_ms / 1e3
+
+    def make(wanted: policies.Policy) -> Plan:
+        return planning.make_plan(
+            wanted,
+            measured.gradients,
+            costs,
+            coordination_s=coordination_s,
+            cycle_s=cycle_time_ms / 1e3,
+            threshold_bytes=int(threshold_mb * MEGABYTE),
+        )
+
+    plan = make(chosen)
+    if output is not None:
+        if not chosen.makes_plans:
+            raise UserError(
+                f"The policy {chosen.name} makes no plan that could be written: Horovod merges what is ready.",
+                "Choose another --policy, or leave --output out.",
+            )
+        plan_file.write(output, plan.policy, plan.named_groups)
+        console.note(f"The plan: {output}; PACELINE_FUSION=file:{output} follows it.")
+    if picture is not None:
+        from paceline.launch.plan import plot as plan_plot
+        from paceline.launch.record import plot
+
+        plans = {name: plan if name == plan.policy else make(policies.resolve(name)) for name in policies.BUILT_IN}
+        plans[plan.policy] = plan
+        plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
+        console.note(f"Backward pass and messages: {picture}")
+    exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s)
+    compared = []
+    if exchanges is not None and network is not None:
+        compared = collectives.compare(exchanges.recorded.iteration, *network, coordination_s)
+    if as_json:
+        result = as_values(trace_path, measured, plan, costs, coordination_s)
+        result |= {"cycle_s": cycle_time_ms / 1e3, "threshold_bytes": int(threshold_mb * MEGABYTE)}
+        result["exchange"] = plan_exchange.as_values(exchanges)
+        result["collectives"] = plan_collectives.as_values(compared)
+        click.echo(json.dumps(result))
+        return
+    out = console.out()
+    own_costs = origin.startswith(FITTED)
+    out.print(comparison_table(trace_path, measured, plan, own_costs))
+    out.print(
+        f"Cost of a message: {_cost_text(costs)}, {origin}; one coordination round: {1e3 * coordination_s:.3g} ms.",
+        soft_wrap=True,
+    )
+    for name, reason in measured.left_out.items():
+        out.print(f"Left out: {name}, {reason}.", markup=False, soft_wrap=True)
+    if exchanges is not None:
+        out.print(plan_exchange.exchange_table(exchanges, own_costs))
+    for text in plan_exchange.texts(exchanges) if exchanges else (plan_exchange.UNKNOWN,):
+        out.print(text, markup=False, soft_wrap=True)
+    if network is not None and compared:
+        out.print(plan_collectives.collectives_table(compared, network[0]))
+    out.print(plan_table(measured, plan))
+
+
+def _costs(
+    measured: Measurements,
+    cost: str | None,
+    algorithm: str | None,
+    ranks: int | None,
+    alpha: float | None,
+    beta: float | None,
+    gamma: float | None,
+    curve: bool,
+) -> tuple[CostModel, str]:
+    """The cost model that the flags ask for, and where it comes from; raises UserError for flags that contradict."""
+    from paceline.fusion import costs
+
+    asked = [flag for flag, given in (("--cost", cost), ("--algorithm", algorithm), ("--curve", curve)) if given]
+    if len(asked) > 1:
+        raise UserError(f"{' and '.join(asked)} exclude each other.", "Give one of them.")
+    if algorithm is None:
+        network = {"--ranks": ranks, "--alpha": alpha, "--beta": beta, "--gamma": gamma}
+        for flag, value in network.items():
+            if value is not None:
+                raise UserError(f"{flag} has a meaning only with --algorithm.", "Add --algorithm, or leave it out.")
+    elif alpha is None or beta is None:
+        raise UserError(
+            f"--algorithm {algorithm} needs the network's constants.",
+            "Add --alpha SECONDS and --beta SECONDS_PER_BYTE.",
+        )
+    else:
+        ranks = measured.ranks if ranks is None else ranks
+        return costs.of_algorithm(algorithm, ranks, alpha, beta, gamma or 0.0), f"{algorithm} among {ranks} ranks"
+    if cost is not None:
+        return costs.parse(cost), "as given"
+    count = len(measured.samples)
+    return costs.fit(measured.samples, measured=curve), f"{FITTED} {count} messages of the trace"
+
+
+def _network(
+    measured: Measurements,
+    algorithm: str | None,
+    ranks: int | None,
+    alpha: float | None,
+    beta: float | None,
+    gamma: float | None,
+    **_: Any,
+) -> tuple[int, float, float, float] | None:
+    """Ranks, alpha, beta and gamma where --algorithm asks for theory, after `_costs` has checked them."""
+    if algorithm is None or alpha is None or beta is None:
+        return None
+    return measured.ranks if ranks is None else ranks, alpha, beta, gamma or 0.0
+
+
+def _cost_text(costs: CostModel) -> str:
+    from paceline.fusion.costs import text
+
+    return text(costs)
+
+
+def comparison_table(path: Path, measured: Measurements, plan: Plan, beside_measured: bool = True) -> Table:
+    """A row per policy, and one for what was measured, which says nothing where costs are not those of the trace."""
+    from rich.table import Table
+
+    tensors, steps = len(measured.gradients), measured.steps
+    size_mb = sum(gradient.bytes for gradient in measured.gradients) / 1e6
+    title = f"{path}: {tensors} gradients, {size_mb:.4g} MB, {measured.ranks} ranks, {steps} steps"
+    table = Table(title=title, title_justify="left")
+    table.add_column("policy", overflow="fold")
+    for column in ("finish", "exposed", "messages", "finish to threshold's"):
+        table.add_column(column, justify="right")
+    stock_s = plan.predicted[STOCK].finish_s
+    best_s = min(one.finish_s for one in plan.predicted.values())
+    for name, one in plan.predicted.items():
+        best = one.finish_s <= best_s * (1 + 1e-9)
+        table.add_row(
+            name + (" (best)" if best else ""),
+            *_times(one.finish_s, one.exposed_s),
+            str(one.messages),
+            _ratio(one.finish_s, stock_s),
+            style="bold" if best else None,
+        )
+    if not beside_measured:
+        return table
+    exposed_s = measured.finish_s - measured.gradients[-1].ready_s
+    table.add_section()
+    table.add_row(
+        "measured in the trace",
+        *_times(measured.finish_s, exposed_s),
+        f"{measured.messages:g}",
+        _ratio(measured.finish_s, stock_s),
+    )
+    return table
+
+
+def _times(finish_s: float, exposed_s: float) -> tuple[str, str]:
+    return f"{1e3 * finish_s:.2f} ms", f"{1e3 * exposed_s:.2f} ms"
+
+
+def _ratio(finish_s: float, stock_s: float) -> str:
+    return f"{finish_s / stock_s:.3f}" if stock_s > 0 else "-"
+
+
+def plan_table(measured: Measurements, plan: Plan) -> Table:
+    """A row per merge group: its tensors from the first ready to the last, and its times."""
+    from rich.table import Table
+
+    from paceline.launch.record.plot import size_text
+
+    table = Table(title=f"Plan of {plan.policy}, times in ms since the first gradient", title_justify="left")
+    for column, justify in (("group", "right"), ("tensors", "right"), ("names", "left")):
+        table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for column in ("size", "ready", "start", "end"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for number, group in enumerate(_groups(measured, plan)):
+        names = group["tensors"]
+        shown = names if len(names) <= MOST_NAMES else [names[0], "...", names[-1]]
+        table.add_row(
+            str(number),
+            str(len(names)),
+            " ".join(shown),
+            size_text(group["bytes"]),
+            *(f"{1e3 * group[key]:.2f}" for key in ("ready_s", "start_s", "end_s")),
+        )
+    return table
+
+
+def _groups(measured: Measurements, plan: Plan) -> list[dict[str, Any]]:
+    """The plan's groups as JSON values."""
+    groups = []
+    for group, start_s, end_s in zip(plan.groups, plan.starts_s, plan.ends_s, strict=True):
+        members = [measured.gradients[index] for index in group]
+        groups.append(
+            {
+                "tensors": [gradient.name for gradient in members],
+                "bytes": sum(gradient.bytes for gradient in members),
+                "ready_s": max(gradient.ready_s for gradient in members),
+                "start_s": start_s,
+                "end_s": end_s,
+            }
+        )
+    return groups
+
+
+def as_values(
+    path: Path, measured: Measurements, plan: Plan, costs: CostModel, coordination_s: float
+) -> dict[str, Any]:
+    """Everything as JSON values; times in seconds."""
+    from paceline.fusion.costs import to_json
+
+    predicted = {
+        name: {"finish_s": one.finish_s, "exposed_s": one.exposed_s, "messages": one.messages}
+        for name, one in plan.predicted.items()
+    }
+    return {
+        "trace": str(path),
+        "ranks": measured.ranks,
+        "steps": measured.steps,
+        "gradients": [
+            {"name": one.name, "bytes": one.bytes, "ready_s": one.ready_s, "dtype": one.dtype}
+            for one in measured.gradients
+        ],
+        "left_out": measured.left_out,
+        "costs": to_json(costs),
+        "coordination_s": coordination_s,
+        "measured": {"finish_s": measured.finish_s, "messages": measured.messages},
+        "predicted": predicted,
+        "best": min(predicted, key=lambda name: predicted[name]["finish_s"]),
+        "policy": plan.policy,
+        "groups": _groups(measured, plan),
+    }

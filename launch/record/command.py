@@ -1,0 +1,176 @@
+"""`paceline record`: run an unmodified script under horovodrun and write down when its tensors and messages went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paceline import config
+from paceline.errors import UserError
+from paceline.launch import console, flags, run
+from paceline.record import summary as trace_summary
+from paceline.record import trace
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def prepare(path: Path) -> Path:
+    """The absolute form of `path` with leftovers of earlier runs removed. Raises UserError if its folder is missing."""
+    path = path.absolute()
+    if not path.parent.is_dir():
+        raise UserError(
+            f"The folder {path.parent} of the trace {path.name} does not exist.", "Make it, or name another."
+        )
+    for part in trace.parts(path):
+        part.unlink()
+    return path
+
+
+def collect(path: Path) -> trace.Trace:
+    """Merge what the ranks wrote for `path` into `path`, remove their files, and tell which ranks are missing.
+
+    A rank's file that cannot be used is named and left where it is. Raises UserError if no rank wrote a trace.
+    """
+    parts = trace.parts(path)
+    usable: dict[Path, trace.Trace] = {}
+    for part in parts:
+        try:
+            usable[part] = trace.load(part)
+        except UserError as error:
+            console.show_error(error)
+    if not usable:
+        raise UserError(
+            f"No rank wrote a trace for {path}.",
+            "The script must call hvd.init() and end by itself, in a Horovod that was built by Paceline: "
+            "`paceline host check` tells; ranks on other hosts need a file system that all hosts share.",
+        )
+    try:
+        merged = trace.merge(usable.values())
+    except ValueError as error:
+        raise UserError(
+            f"The ranks' traces {', '.join(part.name for part in usable)} do not belong together: {error}.",
+            "They come from different runs: remove them and record again.",
+        ) from None
+    trace.write(trace.to_json(merged), path)
+    for part in usable:
+        part.unlink()
+    if merged.missing:
+        console.note(
+            f"No trace of rank {', '.join(map(str, merged.missing))} of {merged.size}: it ended before its "
+            "hvd.shutdown(), or wrote to the disk of another host."
+        )
+    return merged
+
+
+def summary_table(merged: trace.Trace, title: str) -> Table:
+    """Medians over steps, one row per rank and one for all of them."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("rank")
+    for column in (
+        "tensors",
+        "steps",
+        "step time",
+        "waiting",
+        "bytes/step",
+        "messages/step",
+        "rounds/step",
+    ):
+        table.add_column(column, justify="right")
+    rows = [(str(one.rank), [one]) for one in merged.ranks]
+    if len(merged.ranks) > 1:
+        rows.append(("all", list(merged.ranks)))
+    for name, ranks in rows:
+        found = trace_summary.summarise(ranks)
+        table.add_row(
+            name,
+            str(found.tensors),
+            str(found.steps),
+            "-" if found.step_ms is None else f"{found.step_ms:.2f} ms",
+            "-" if found.waiting_share is None else f"{found.waiting_share:.1%}",
+            f"{found.bytes_per_step:,.0f}",
+            f"{found.messages_per_step:g}",
+            f"{found.rounds_per_step:g}",
+        )
+    return table
+
+
+def slowest_table(merged: trace.Trace) -> Table:
+    """The tensors that took longest from hand-over to result."""
+    from rich.table import Table
+
+    table = Table(title="Slowest tensors (median time from hand-over to result)", title_justify="left")
+    table.add_column("tensor", overflow="fold")
+    table.add_column("bytes", justify="right")
+    table.add_column("time", justify="right")
+    for tensor in trace_summary.slowest_tensors(merged.ranks):
+        table.add_row(tensor.name, f"{tensor.size_bytes:,}", f"{tensor.latency_ms:.2f} ms")
+    return table
+
+
+def plot(merged: trace.Trace, picture: Path) -> None:
+    """Draw one step into `picture`. Raises UserError if the trace has no step or the file cannot be written."""
+    from paceline.launch.record import plot as pictures
+
+    pictures.save(pictures.step_figure(merged), picture)
+    console.note(f"One step's timeline: {picture}")
+
+
+@flags.with_options("run")
+@click.command("record", cls=run.HorovodrunCommand)
+@click.option("-o", "--output", type=Path, default=Path("trace.json"), show_default=True, help="The trace to write.")
+@click.option("--plot", "picture", type=Path, help="Also draw one step's timeline (PNG, PDF or SVG).")
+def record_command(
+    output: Path,
+    picture: Path | None,
+    horovodrun_arguments: tuple[str, ...],
+    command: tuple[str, ...],
+    **values: Any,
+) -> int:
+    """Run an unmodified script and trace its communication: `paceline record -np 2 python train.py`.
+
+    Writes one trace of all ranks (docs/trace.md describes it) and prints where a step's time goes. Other flags are
+    those of `paceline run`. The exit code is horovodrun's; what was traced is kept also when the script fails.
+    """
+    run.check_command(horovodrun_arguments, command)
+    given = flags.texts(values)
+    if "record" in given:
+        raise UserError("--record belongs to `paceline run`.", "For `paceline record`, name the trace with -o FILE.")
+    given["record"] = str(output.absolute())
+    settings = config.read(flags=given)
+    environ = run.environment(settings, given)
+    path = prepare(output)
+    run.announce(settings)
+    code = run.call([*run.horovodrun(), *horovodrun_arguments, *command], environ)
+    return report(path, picture, code)
+
+
+def report(path: Path, picture: Path | None, code: int) -> int:
+    """Merge, print and draw what was traced; the exit code to end with, given that of the run."""
+    try:
+        merged = collect(path)
+    except UserError as error:
+        if code:  # the script's failure is the news, not the missing trace
+            console.show_error(error)
+            return code
+        raise
+    console.out().print(summary_table(merged, f"Trace of {merged.size} ranks: {path}"))
+    console.out().print(slowest_table(merged))
+    if picture is not None:
+        plot(merged, picture)
+    return code
+
+
+def run_traced(
+    command: Sequence[str], ranks: int, path: Path, environ: dict[str, str], **call_arguments: Any
+) -> tuple[int, trace.Trace | None]:
+    """Run `command` on `ranks` ranks of this machine with a trace in `path`: exit code; the trace if that is 0."""
+    path = prepare(path)
+    program = [*run.horovodrun(), "-np", str(ranks)]
+    code = run.call([*program, *command], {**environ, **flags.environment({"record": str(path)})}, **call_arguments)
+    return code, None if code else collect(path)

@@ -1,0 +1,239 @@
+#include "bridge/failure/failure.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "core/failure/peer_watch.h"
+#include "gloo/allgather.h"
+#include "gloo/allgatherv.h"
+#include "gloo/broadcast.h"
+#include "gloo/common/error.h"
+#include "gloo/common/logging.h"
+#include "gloo/transport/context.h"
+#include "gloo/transport/device.h"
+#include "gloo/transport/tcp/address.h"
+#include "horovod/common/logging.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+using ::paceline::core::PeerWatch;
+using ::paceline::core::WatchAddress;
+
+// When a connection breaks, the news about who died is there within milliseconds, or there is none: a rank is alive but
+// cannot be reached, or an operation ran out of time.
+constexpr std::chrono::milliseconds kNewsTravel{1000};
+
+// What the background thread, the watching thread and the framework's threads know about the world.
+struct World {
+  std::atomic<bool> failed{false};
+  std::mutex mutex;  // protects everything below
+  std::string why;
+  std::vector<std::weak_ptr<gloo::Context>> contexts;
+  std::shared_ptr<PeerWatch> watch;
+};
+
+World& TheWorld() {
+  static auto* world = new World;  // never destroyed: threads may outlive static destructors
+  return *world;
+}
+
+std::shared_ptr<PeerWatch> TheWatch() {
+  std::lock_guard<std::mutex> lock(TheWorld().mutex);
+  return TheWorld().watch;
+}
+
+// Remembers the first reason and closes all connections.
+void End(const std::string& why) {
+  auto& world = TheWorld();
+  std::vector<std::weak_ptr<gloo::Context>> contexts;
+  {
+    std::lock_guard<std::mutex> lock(world.mutex);
+    if (world.why.empty()) {
+      world.why = why;
+    }
+    world.failed = true;
+    contexts.swap(world.contexts);
+  }
+  for (const auto& weak : contexts) {
+    if (const auto context = weak.lock()) {
+      context->closeConnections();
+    }
+  }
+}
+
+// Errors that others see as well, for a connection has two ends.
+bool OfConnection(const std::exception& error) {
+  return dynamic_cast<const gloo::Exception*>(&error) != nullptr ||
+         dynamic_cast<const gloo::EnforceNotMet*>(&error) != nullptr;
+}
+
+std::string Text(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return "[" + text + "]";
+}
+
+std::vector<int> FromAll(const std::shared_ptr<gloo::Context>& context, int own) {
+  std::vector<int> all(static_cast<size_t>(context->size));
+  gloo::AllgatherOptions options(context);
+  options.setInput(&own, 1);
+  options.setOutput(all.data(), all.size());
+  gloo::allgather(options);
+  return all;
+}
+
+std::logic_error Differing(const std::string& first, size_t rank, const std::string& here) {
+  return std::logic_error("Process sets differ: rank 0 registers " + first + ", rank " + std::to_string(rank) +
+                          " registers " + here + ". Register the same process sets in the same order on every rank.");
+}
+
+}  // namespace
+
+void BeginWorld() {
+  EndWatch();
+  auto& world = TheWorld();
+  std::lock_guard<std::mutex> lock(world.mutex);
+  world.why.clear();
+  world.contexts.clear();
+  world.failed = false;
+}
+
+void Connected(const std::shared_ptr<gloo::Context>& context) {
+  auto& world = TheWorld();
+  {
+    std::lock_guard<std::mutex> lock(world.mutex);
+    auto& all = world.contexts;
+    all.erase(std::remove_if(all.begin(), all.end(), [](const auto& one) { return one.expired(); }), all.end());
+    all.push_back(context);
+  }
+  ThrowIfFailed();
+}
+
+void Watch(const std::shared_ptr<gloo::Context>& context) {
+  if (context->size < 2) {
+    return;
+  }
+  auto watch = std::make_shared<PeerWatch>(context->rank, context->size, [](const std::string& news) {
+    using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+    LOG(ERROR) << news;
+    End(news);
+  });
+  WatchAddress address;
+  if (context->rank == 0) {
+    // On the interface that Gloo uses: where a pair of its own would wait to be connected.
+    const auto probe = context->getDevice()->createContext(0, 2);
+    probe->setTimeout(context->getTimeout());
+    const auto& own = dynamic_cast<const gloo::transport::tcp::Address&>(probe->createPair(1)->address());
+    address = watch->Listen(own.getSockaddr());
+  }
+  gloo::BroadcastOptions options(context);
+  options.setOutput(reinterpret_cast<uint8_t*>(&address), sizeof(address));
+  options.setRoot(0);
+  gloo::broadcast(options);
+  watch->Begin(address, context->getTimeout());
+  std::lock_guard<std::mutex> lock(TheWorld().mutex);
+  TheWorld().watch = std::move(watch);
+}
+
+void EndWatch() {
+  std::shared_ptr<PeerWatch> watch;
+  std::lock_guard<std::mutex> lock(TheWorld().mutex);
+  watch.swap(TheWorld().watch);
+  // Its thread, which may want the lock, is waited for after it is released: `watch` is destroyed last.
+}
+
+void Fail(const std::exception& error) {
+  if (HasFailed()) {
+    End("");  // connections made since
+    return;
+  }
+  const auto watch = TheWatch();
+  const std::string own = error.what();
+  std::string news;
+  if (watch != nullptr && OfConnection(error)) {
+    news = watch->Await(kNewsTravel);
+  }
+  if (watch != nullptr && news.empty()) {
+    watch->Fail(own);
+  }
+  End(news.empty() ? own : news);
+}
+
+bool HasFailed() { return TheWorld().failed; }
+
+std::string WhyFailed() {
+  std::lock_guard<std::mutex> lock(TheWorld().mutex);
+  return TheWorld().failed ? TheWorld().why : "";
+}
+
+void ThrowIfFailed() {
+  if (HasFailed()) {
+    throw std::runtime_error(WhyFailed());
+  }
+}
+
+bool Together(const std::function<void()>& part) {
+  if (HasFailed()) {
+    return false;
+  }
+  try {
+    part();
+    return true;
+  } catch (const std::exception& error) {
+    Fail(error);
+    return false;
+  }
+}
+
+std::string Explain(const std::exception& error) {
+  if (!OfConnection(error)) {
+    return error.what();
+  }
+  Fail(error);
+  return WhyFailed();
+}
+
+common::Status Ended(const common::Status& otherwise) {
+  return HasFailed() ? common::Status::UnknownError(WhyFailed()) : otherwise;
+}
+
+void CheckSameNumber(const std::shared_ptr<gloo::Context>& context, int sets) {
+  const auto all = FromAll(context, sets);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
+      throw Differing(std::to_string(all[0]) + " of them", rank, std::to_string(all[rank]));
+    }
+  }
+}
+
+void CheckSameRanks(const std::shared_ptr<gloo::Context>& context, const std::vector<int>& ranks) {
+  const auto counts = FromAll(context, static_cast<int>(ranks.size()));
+  std::vector<int> all(std::accumulate(counts.begin(), counts.end(), size_t{0}));
+  gloo::AllgathervOptions options(context);
+  options.setInput(const_cast<int*>(ranks.data()), ranks.size());
+  options.setOutput(all.data(), std::vector<size_t>(counts.begin(), counts.end()));
+  gloo::allgatherv(options);
+  const std::vector<int> first(all.begin(), all.begin() + counts[0]);
+  auto next = all.begin();
+  for (size_t rank = 0; rank < counts.size(); ++rank) {
+    const std::vector<int> here(next, next + counts[rank]);
+    next += counts[rank];
+    if (here != first) {
+      throw Differing(Text(first), rank, Text(here));
+    }
+  }
+}
+
+}  // namespace paceline
+}  // namespace horovod

@@ -1,0 +1,55 @@
+// How a world fails: at once, on every rank, with the reason. plugin/host/patches/failure.py says where Horovod calls
+// this.
+
+#ifndef PACELINE_BRIDGE_FAILURE_FAILURE_H
+#define PACELINE_BRIDGE_FAILURE_FAILURE_H
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gloo/context.h"
+#include "horovod/common/common.h"
+
+namespace horovod {
+namespace paceline {
+
+// A world has failed when a rank died or its background thread met an error that it cannot go on after. Nobody can be
+// waited for or agreed with from then on: all connections are closed, which wakes whoever waits at one, here and, since
+// the other ends see it, on the other ranks.
+
+// A new world begins in this process.
+void BeginWorld();
+// Gloo has connected ranks for some purpose. Throws if the world has failed meanwhile.
+void Connected(const std::shared_ptr<gloo::Context>& context);
+// All ranks are connected by `context`: watch them. Throws std::runtime_error.
+void Watch(const std::shared_ptr<gloo::Context>& context);
+// This rank leaves the world.
+void EndWatch();
+
+// This rank cannot go on because of `error`.
+void Fail(const std::exception& error);
+bool HasFailed();
+// The reason, empty if the world has not failed.
+std::string WhyFailed();
+// Throws the reason as std::runtime_error if the world has failed.
+void ThrowIfFailed();
+
+// Run a part that needs the other ranks. False: the world has failed, maybe through this.
+bool Together(const std::function<void()>& part);
+// What to tell about an exception of a collective; one of a connection is the end of the world.
+std::string Explain(const std::exception& error);
+// The status of operations that end, or are refused, because the world has ended: the reason, if it failed.
+common::Status Ended(const common::Status& otherwise);
+
+// Whether what is about to be set up is the same everywhere: the number of process sets, and the ranks of one. Throw
+// std::logic_error that says who has which, on every rank.
+void CheckSameNumber(const std::shared_ptr<gloo::Context>& context, int sets);
+void CheckSameRanks(const std::shared_ptr<gloo::Context>& context, const std::vector<int>& ranks);
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_FAILURE_FAILURE_H

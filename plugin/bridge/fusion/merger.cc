@@ -1,0 +1,406 @@
+#include "bridge/fusion/merger.h"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+
+#include "bridge/fusion/packing.h"
+#include "bridge/runtime.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+using ::paceline::core::MergePlan;
+using ::paceline::core::Message;
+using ::paceline::core::ReducedTensor;
+
+double Inverse(double value) { return value > 0 ? 1 / value : 0; }
+
+// A number for what must be the same within a message, in one process set.
+int32_t TypeOf(const common::Response& response) {
+  const bool on_cpu = response.devices().empty() || response.devices()[0] == CPU_DEVICE_ID;
+  const auto factors = response.prescale_factor() * 3 + response.postscale_factor();
+  return (static_cast<int32_t>(response.tensor_type()) * 8 + static_cast<int32_t>(response.reduce_op())) * 1024 +
+         (on_cpu ? 0 : 512) + static_cast<int32_t>(std::hash<double>()(factors) % 512);
+}
+
+}  // namespace
+
+void Merger::Arrived(const std::string& name, int64_t now_ns) {
+  if (watching_) {
+    monitor_.Arrived(name, now_ns);
+  }
+}
+
+int64_t Merger::Ask(CallKind kind, std::vector<double> values) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto ask = [&](std::vector<double> own, int64_t elements) {
+    asking_.push_back({{kind, rank_, ++calls_, 0}, elements, std::move(own)});
+  };
+  switch (kind) {
+    case CallKind::kSettings:
+      ask({}, size_);
+      break;
+    case CallKind::kMeasure:
+      ask({}, kMeasureHeader + static_cast<int64_t>(monitor_.tensors().size()) + kSweeps +
+                  static_cast<int64_t>(::paceline::core::Monitor::kMessages));
+      break;
+    case CallKind::kSweep:
+      for (const double bytes : values) {
+        // Two halves of float32.
+        ask({}, std::max<int64_t>(static_cast<int64_t>(bytes) / 8, 1));
+      }
+      break;
+    case CallKind::kPlan: {
+      const auto elements = static_cast<int64_t>(values.size());
+      ask(std::move(values), elements);
+      break;
+    }
+  }
+  return calls_;
+}
+
+void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked) {
+  state_ = &state;
+  rank_ = process_set.controller->GetRank();
+  size_ = process_set.controller->GetSize();
+  cycle_start_ns_ = Nanoseconds(Clock::now());
+  joined_.Return(process_set);  // a call ended early, in an error before it was performed
+  if (asked != std::max(heard_, 0.0)) {
+    heard_ = asked;
+    Ask(CallKind::kSettings, {});
+  }
+  if (watching_) {
+    threshold_bytes_ = process_set.controller->TensorFusionThresholdBytes();
+    cycle_s_ = state.parameter_manager.CycleTimeMs() * 1e-3;
+  }
+}
+
+// --- hook popped
+// ------------------------------------------------------------------------------------------------------
+
+void Merger::Let(const std::vector<int32_t>& numbers, std::deque<common::Request>& messages) {
+  for (const int32_t number : numbers) {
+    const auto held = held_.find(number);
+    messages.push_back(std::move(held->second));
+    held_.erase(held);
+  }
+}
+
+void Merger::Filter(common::Request message, std::deque<common::Request>& messages) {
+  if (message.request_type() == common::Request::JOIN) {
+    Let(gate_.Release(), messages);
+  }
+  const int32_t number =
+      message.request_type() == common::Request::ALLREDUCE ? monitor_.NumberOf(message.tensor_name()) : -1;
+  // Partial rounds wait for each other on the coordinator, which alone knows when one is ready.
+  if (number < 0 || GetRuntime().partials.Find(message.tensor_name(), process_set_id_) != nullptr) {
+    messages.push_back(std::move(message));
+    return;
+  }
+  held_[number] = std::move(message);
+  Let(gate_.Arrive(number), messages);
+}
+
+void Merger::MakeCalls(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+  // Where ranks have joined, operations that not all ranks hand in are complete at other counts.
+  if (process_set.joined || process_set.joined_size > 0) {
+    return;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  while (!asking_.empty()) {
+    auto& asking = asking_.front();
+    const int32_t parts = asking.call.kind == CallKind::kSweep ? 2 : 1;
+    for (asking.call.part = 0; asking.call.part < parts; ++asking.call.part) {
+      messages.push_back(RequestFor(asking.call, asking.elements));
+    }
+    asking.call.part = 0;
+    contributions_[NameOf(asking.call)] = std::move(asking.values);
+    asking_.pop_front();
+  }
+}
+
+void Merger::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+  std::deque<common::Request> popped;
+  popped.swap(messages);
+  for (auto& message : popped) {
+    // Handing in this rank's part in a call leaves a vote for it behind: the call has been made already.
+    if (IsCall(message.tensor_name())) {
+      continue;
+    }
+    if (watching_) {
+      Filter(std::move(message), messages);
+    } else {
+      messages.push_back(std::move(message));
+    }
+  }
+  Let(gate_.Expire(cycle_start_ns_), messages);
+  expired_ = gate_.expired();
+  MakeCalls(process_set, messages);
+}
+
+// --- hook fuse
+// --------------------------------------------------------------------------------------------------------
+
+void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list) {
+  std::deque<common::Response> rest;
+  std::vector<std::pair<int64_t, common::Response>> planned;  // with the number of the group
+  std::vector<std::pair<int64_t, common::Response>> calls;    // with the number of the call
+  for (auto& response : responses) {
+    const auto& name = response.tensor_names()[0];
+    int64_t group = -1;
+    if (response.response_type() == common::Response::ALLREDUCE) {
+      if (IsCall(name)) {
+        const Call call = CallOf(name);
+        calls.emplace_back(call.number * size_ + call.caller, std::move(response));
+        continue;
+      }
+      group = GroupNumber(name);
+    }
+    if (group >= 0) {
+      planned.emplace_back(group, std::move(response));
+    } else {
+      rest.push_back(std::move(response));
+    }
+  }
+  const auto add_all = [&](std::vector<std::pair<int64_t, common::Response>>& all) {
+    // By name within a group: a place in a message decides in which order ranks are added up, and is to be the same in
+    // every run.
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.first, a.second.tensor_names()[0]) < std::tie(b.first, b.second.tensor_names()[0]);
+    });
+    for (size_t n = 0; n < all.size();) {
+      std::vector<common::Response> group;
+      const int64_t number = all[n].first;
+      for (; n < all.size() && all[n].first == number; ++n) {
+        group.push_back(std::move(all[n].second));
+      }
+      Pack(list, controller, std::move(group));
+    }
+  };
+  add_all(calls);
+  add_all(planned);
+  responses.swap(rest);
+}
+
+// --- hooks entries and performed
+// --------------------------------------------------------------------------------------
+
+std::vector<double> Merger::OwnMeasurement(int64_t elements) const {
+  const auto own = monitor_.Measure();
+  const auto tensors = elements - kMeasureHeader - kSweeps - static_cast<int64_t>(::paceline::core::Monitor::kMessages);
+  const double steps = own.steps > 0 ? 1 / static_cast<double>(own.steps) : kIrregular;
+  std::vector<double> values = {steps, std::max(own.step_s - own.exposed_s, 0.0), Inverse(own.coordination_s)};
+  for (int64_t n = 0; n < tensors; ++n) {
+    const double ready_s = n < static_cast<int64_t>(own.ready_s.size()) ? own.ready_s[n] : -1;
+    values.push_back(ready_s < 0 ? kIrregular : ready_s);
+  }
+  const auto append = [&](const std::vector<Message>& messages, size_t places) {
+    for (size_t n = 0; n < places; ++n) {
+      values.push_back(n < messages.size() ? Inverse(static_cast<double>(messages[n].duration_ns) * 1e-9) : 0);
+    }
+  };
+  append(sweeps_, kSweeps);
+  append(monitor_.messages(), ::paceline::core::Monitor::kMessages);
+  return values;
+}
+
+void Merger::Fill(const Call& call, HostTensor& buffer) {
+  const int64_t elements = buffer.shape().num_elements();
+  std::vector<double> values;
+  if (call.kind == CallKind::kSettings) {
+    values.assign(static_cast<size_t>(elements), 0);
+    values[static_cast<size_t>(rank_)] = std::max(heard_, 0.0) + 1;
+  } else if (call.kind == CallKind::kMeasure) {
+    values = OwnMeasurement(elements);
+  } else if (call.kind == CallKind::kPlan && call.caller == rank_) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    values = contributions_[NameOf(call)];
+  }
+  std::copy_n(values.begin(), std::min(values.size(), static_cast<size_t>(elements)), buffer.values());
+}
+
+void Merger::Entries(const common::Response& response, common::ProcessSet& process_set) {
+  if (response.tensor_names().empty() || !IsCall(response.tensor_names()[0])) {
+    return;
+  }
+  for (size_t n = 0; n < response.tensor_names().size(); ++n) {
+    const auto& name = response.tensor_names()[n];
+    const bool sized = n < response.tensor_sizes().size();
+    const auto buffer = std::make_shared<HostTensor>(sized ? response.tensor_type() : common::DataType::HOROVOD_FLOAT64,
+                                                     sized ? response.tensor_sizes()[n] : 1);
+    const Call call = CallOf(name);
+    if (sized && call.kind != CallKind::kSweep) {
+      Fill(call, *buffer);
+    }
+    auto entry = EntryFor(name, buffer, process_set_id_);
+    auto vote = RequestFor(call, buffer->shape().num_elements());
+    process_set.tensor_queue.AddToTensorQueue(entry, vote);
+  }
+  joined_.Leave(process_set);
+}
+
+void Merger::Performed(common::ProcessSet& process_set, const common::Response& response,
+                       const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
+                       int64_t start_ns, int64_t end_ns) {
+  const auto& names = response.tensor_names();
+  if (!names.empty() && IsCall(names[0])) {
+    joined_.Return(process_set);
+    cycle_start_ns_ = 0;
+    Answered(CallOf(names[0]), response, entries, status, end_ns - start_ns);
+    return;
+  }
+  if (!watching_) {
+    return;
+  }
+  if (cycle_start_ns_ != 0) {
+    monitor_.Coordinated(cycle_start_ns_, start_ns);
+    cycle_start_ns_ = 0;
+  }
+  const bool fine = status.ok() || status.in_progress();
+  if (response.response_type() == common::Response::ALLREDUCE && fine) {
+    std::vector<ReducedTensor> tensors;
+    int64_t bytes = 0;
+    for (size_t n = 0; n < names.size(); ++n) {
+      tensors.push_back({names[n], BytesOf(response, n), TypeOf(response)});
+      bytes += tensors.back().bytes;
+    }
+    monitor_.Reduced(tensors, bytes, start_ns, end_ns);
+  }
+  for (const auto& name : names) {
+    const int32_t number = monitor_.NumberOf(name);
+    if (number >= 0) {
+      gate_.Performed(number);
+    }
+  }
+}
+
+void Merger::Answered(const Call& call, const common::Response& response,
+                      const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
+                      int64_t duration_ns) {
+  Answer answer;
+  answer.kind = call.kind;
+  answer.number = call.number;
+  if (!status.ok()) {
+    answer.error = response.response_type() == common::Response::ERROR ? response.error_message() : status.reason();
+  } else if (call.kind == CallKind::kSweep) {
+    int64_t bytes = 0;
+    for (const auto& entry : entries) {
+      bytes += entry.tensor->size();
+    }
+    if (sweeps_.size() == kSweeps) {
+      sweeps_.erase(sweeps_.begin());
+    }
+    sweeps_.push_back({bytes, duration_ns});
+  } else {
+    const auto* values = static_cast<const double*>(entries[0].output->data());
+    answer.values.assign(values, values + entries[0].output->shape().num_elements());
+  }
+  if (call.kind == CallKind::kMeasure) {
+    answer.tensors = monitor_.tensors();
+    answer.sweeps = sweeps_;
+    answer.messages = monitor_.messages();
+  }
+  if (answer.error.empty() && call.kind == CallKind::kSettings) {
+    Agree(answer.values);
+  }
+  if (answer.error.empty() && call.kind == CallKind::kPlan) {
+    try {
+      Follow(::paceline::core::DecodePlan(answer.values));
+    } catch (const std::invalid_argument& error) {
+      answer.error = error.what();  // the same values, hence the same verdict, on all ranks
+    }
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  contributions_.erase(NameOf(call));
+  if (call.caller == rank_) {
+    answers_[static_cast<int32_t>(call.kind)] = std::move(answer);
+    ++answered_;
+  }
+}
+
+void Merger::Agree(const std::vector<double>& asked) {
+  Agreement now;
+  now.asked = asked;
+  now.complete = std::all_of(asked.begin(), asked.end(), [&](double value) { return value > 0 && value == asked[0]; });
+  now.plans = now.complete && asked[0] > 1;
+  bool changed = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    changed = now.plans != agreement_.plans || (now.plans && asked != agreement_.asked);
+    agreement_ = now;
+  }
+  if (changed) {
+    Follow({});
+    monitor_.Restart();
+    watching_ = now.plans;
+  }
+}
+
+void Merger::Follow(MergePlan plan) {
+  const bool active = plan.active && watching_;
+  group_of_ = active ? plan.group_of : std::vector<int32_t>{};
+  const auto patience_ns = static_cast<int64_t>(plan.patience_s * 1e9);
+  // What is held now goes with the next cycle's messages.
+  for (const int32_t number :
+       gate_.Follow(group_of_, monitor_.ReducedInRunningStep(), monitor_.CameBeforeRunningStep(), patience_ns)) {
+    state_->process_set_table.Get(process_set_id_).tensor_queue.PushMessageToQueue(held_.at(number));
+    held_.erase(number);
+  }
+  monitor_.Restart();
+  const auto tensors = monitor_.tensors();
+  groups_.assign(active ? static_cast<size_t>(plan.groups()) : 0, {{}, patience_ns});
+  // Messages that were packed by the plan before may stand behind this call in the list of responses: this is about
+  // messages that are yet to be packed, and a buffer is as large as the message that goes through it
+  // (fusion_buffers.h).
+  largest_group_bytes_ = 0;
+  std::vector<int64_t> group_bytes(groups_.size(), 0);
+  for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
+    if (group_of_[t] >= 0) {
+      const auto group = static_cast<size_t>(group_of_[t]);
+      groups_[group].names.push_back(tensors[t].name);
+      group_bytes[group] += PaddedBytes(tensors[t].bytes);
+      // A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
+      if (process_set_id_ == 0) {
+        largest_group_bytes_ = std::max(largest_group_bytes_, group_bytes[group]);
+      }
+    }
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  plan_ = std::move(plan);
+}
+
+int32_t Merger::GroupNumber(const std::string& name) const {
+  const int32_t number = group_of_.empty() ? -1 : monitor_.NumberOf(name);
+  return number >= 0 && number < static_cast<int32_t>(group_of_.size()) ? group_of_[static_cast<size_t>(number)] : -1;
+}
+
+const MergeGroup* Merger::Group(const std::string& name) const {
+  const int32_t group = GroupNumber(name);
+  return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
+}
+
+// --- any thread
+// -------------------------------------------------------------------------------------------------------
+
+Agreement Merger::agreement() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return agreement_;
+}
+
+MergePlan Merger::plan() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return plan_;
+}
+
+Answer Merger::answer(CallKind kind) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = answers_.find(static_cast<int32_t>(kind));
+  return found == answers_.end() ? Answer{} : found->second;
+}
+
+}  // namespace paceline
+}  // namespace horovod

@@ -1,0 +1,443 @@
+#include "bridge/partial/rounds.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "bridge/partial/accumulate.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+using ::paceline::core::RoundState;
+
+constexpr const char* kMark = "paceline.partial.";
+constexpr const char* kNote = "paceline.note.";
+// A vote carries its news and the round in one field that allreduces leave free.
+constexpr int32_t kNews = 8;
+constexpr int64_t kRounds = int64_t{1} << 27;
+
+std::string Describe(common::DataType dtype, const common::TensorShape& shape) {
+  return common::DataType_Name(dtype) + " " + shape.DebugString();
+}
+
+}  // namespace
+
+PartialMark PartialMarkOf(const std::string& name) {
+  PartialMark mark;
+  const size_t begin = name.find(kMark);
+  if (begin == std::string::npos) {
+    return mark;
+  }
+  const char* at = name.data() + begin + std::strlen(kMark);
+  const char* const end = name.data() + name.size();
+  const auto number = [&](auto& value) {
+    const auto [behind, error] = std::from_chars(at, end, value);
+    at = behind + 1;
+    return error == std::errc() && behind != end && *behind == '.' && value >= 0;
+  };
+  if (!number(mark.rule.count) || !number(mark.rule.seed) || !number(mark.rule.max_lag)) {
+    return {};
+  }
+  const char* const dot = std::find(at, end, '.');
+  if (dot == end || dot == at) {
+    return {};
+  }
+  mark.partial = true;
+  mark.latest = *at == 'l';
+  mark.counted = std::find(at, dot, 'c') != dot;
+  mark.flush = std::find(at, dot, 'f') != dot;
+  mark.unmarked = name.substr(0, begin).append(dot + 1, end);
+  return mark;
+}
+
+bool IsNote(const std::string& name) { return name.compare(0, std::strlen(kNote), kNote) == 0; }
+std::string NotedName(const std::string& name) { return name.substr(std::strlen(kNote)); }
+
+common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank) {
+  common::Request request;
+  request.set_request_type(common::Request::ALLREDUCE);
+  request.set_request_rank(rank);
+  request.set_tensor_name(kNote + name);
+  request.set_device(CPU_DEVICE_ID);
+  request.set_group_id(NULL_GROUP_ID);
+  request.set_root_rank(static_cast<int32_t>(news));
+  request.add_tensor_shape(round);
+  return request;
+}
+
+PartialNews NewsOf(const common::Request& request) { return static_cast<PartialNews>(request.root_rank() % kNews); }
+
+common::TensorShape FoundShape(const common::Request& misfit) {
+  common::TensorShape shape;
+  for (size_t n = 0; n + 1 < misfit.tensor_shape().size(); ++n) {
+    shape.AddDim(misfit.tensor_shape()[n]);
+  }
+  return shape;
+}
+
+PartialChannel::PartialChannel(PartialMark mark, int32_t process_set_id,
+                               const std::shared_ptr<common::Controller>& controller)
+    : mark_(std::move(mark)),
+      process_set_id_(process_set_id),
+      controller_(controller),
+      rank_(controller->GetRank()),
+      size_(controller->GetSize()) {}
+
+common::Status PartialChannel::CanTravel(const common::Tensor& tensor, const Reducing& reducing) const {
+  if (reducing.op != common::ReduceOp::SUM) {
+    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
+                                           ": expected op Sum or Average, found another. Late contributions are added "
+                                           "up, which has no meaning for minima, maxima, products and Adasum.");
+  }
+  if (!CanAdd(tensor.dtype())) {
+    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked + ": tensors of type " +
+                                           common::DataType_Name(tensor.dtype()) + " cannot be added up.");
+  }
+  return common::Status::OK();
+}
+
+bool PartialChannel::Fits(const common::Tensor& tensor) const {
+  return send_ == nullptr || (dtype_ == tensor.dtype() && shape_ == tensor.shape());
+}
+
+std::string PartialChannel::Misfit(common::DataType dtype, const common::TensorShape& shape,
+                                   const std::string& where) const {
+  return "Partial allreduce of " + mark_.unmarked + ": expected " + Describe(dtype_, shape_) +
+         " as in the rounds before, found " + Describe(dtype, shape) + where +
+         ". Give a tensor of another shape or type another name.";
+}
+
+// A request that Horovod finds to be at odds with every vote: these have one dimension.
+common::Request PartialChannel::MisfitOf(const common::Tensor& tensor) const {
+  auto request = Vote(PartialNews::kMisfit);
+  std::vector<int64_t> dims;
+  for (int n = 0; n < tensor.shape().dims(); ++n) {
+    dims.push_back(tensor.shape().dim_size(n));
+  }
+  dims.resize(std::max<size_t>(dims.size() + 1, 2), 1);
+  request.set_tensor_type(tensor.dtype());
+  request.set_tensor_shape(dims);
+  return request;
+}
+
+void PartialChannel::Allocate(common::DataType dtype, const common::TensorShape& shape) {
+  dtype_ = dtype;
+  shape_ = shape;
+  element_bytes_ = static_cast<size_t>(common::DataType_Size(dtype_));
+  for (auto* buffer : {&send_, &travelling_, &missed_}) {
+    *buffer = std::make_shared<HostTensor>(dtype_, shape_.num_elements() + kExtra);
+  }
+}
+
+void PartialChannel::Contribute(const common::Tensor& tensor) {
+  const auto* data = static_cast<const uint8_t*>(tensor.data());
+  if (state_.pending() == 0) {
+    std::memcpy(send_->bytes(), data, bytes());
+  } else {
+    Add(dtype_, send_->bytes(), data, bytes());
+  }
+}
+
+common::Status PartialChannel::Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
+                                    const std::shared_ptr<common::Tensor>& tensor,
+                                    const std::shared_ptr<common::Tensor>& output, common::StatusCallback callback) {
+  auto& queue = process_set.tensor_queue;
+  std::unique_lock<std::mutex> entering(entering_);
+  auto kind = RoundState::Reply::Kind::kVote;
+  common::Request request;
+  bool fits = true, under_way = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failed_.ok()) {
+      return failed_;
+    }
+    if (state_.waiting()) {
+      return common::DUPLICATE_NAME_ERROR;
+    }
+    const auto can = CanTravel(*tensor, reducing);
+    if (!can.ok()) {
+      return can;
+    }
+    fits = Fits(*tensor);
+    if (!fits) {
+      request = MisfitOf(*tensor);
+    }
+  }
+  if (!fits) {
+    queue.PushMessageToQueue(request);
+    return common::Status::InvalidArgument(Misfit(tensor->dtype(), tensor->shape()));
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (send_ == nullptr) {
+      Allocate(tensor->dtype(), tensor->shape());
+    }
+    reducing_ = reducing;
+    if (mark.flush) {
+      under_way = state_.begun() > state_.executed();
+      state_.Flush();
+      request = Vote(PartialNews::kFlush);
+    } else {
+      Contribute(*tensor);
+      const auto reply = state_.Call();
+      kind = reply.kind;
+      request = kind == RoundState::Reply::Kind::kVote
+                    ? Vote(PartialNews::kVote)
+                    : NoteAbout(mark_.unmarked, PartialNews::kArrived, reply.round, rank_);
+    }
+    if (kind == RoundState::Reply::Kind::kAnswered) {
+      Answer(*output);
+    } else {
+      waiting_ = {output, std::move(callback)};
+    }
+  }
+  queue_ = &queue;
+  if (kind == RoundState::Reply::Kind::kVote) {
+    // Horovod's table has the entry of a round under way, or had it: that round's end enters the flush.
+    return under_way ? common::Status::OK() : Enter(queue, std::move(request));
+  }
+  queue.PushMessageToQueue(request);
+  entering.unlock();
+  if (kind == RoundState::Reply::Kind::kAnswered) {
+    callback(common::Status::OK());
+  }
+  return common::Status::OK();
+}
+
+// Under entering_.
+common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request request) {
+  common::TensorTableEntry entry;
+  entry.tensor_name = mark_.unmarked;
+  entry.context = HostContext();
+  entry.device = CPU_DEVICE_ID;
+  entry.process_set_id = process_set_id_;
+  const auto self = shared_from_this();
+  entry.callback = [self](const common::Status& status) { self->Performed(status); };
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    entry.tensor = travelling_;
+    entry.output = travelling_;
+    queued_ = true;
+  }
+  const auto status = queue.AddToTensorQueue(entry, request);
+  if (!status.ok()) {  // only for a first call: later the name is known to be partial
+    std::lock_guard<std::mutex> lock(mutex_);
+    queued_ = false;
+    const bool taken = status.type() == common::StatusType::INVALID_ARGUMENT;  // otherwise the world has ended
+    failed_ = !taken ? status
+                     : common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
+                                                       ": the same name is in use by an allreduce that is not partial. "
+                                                       "Give them different names.");
+    waiting_ = {};
+    state_.Fail();
+    return failed_;
+  }
+  return status;
+}
+
+// Horovod's table takes no entry without a message. This one is dropped when it is popped.
+common::Request PartialChannel::Nothing() const {
+  common::Request request;
+  request.set_tensor_name(mark_.unmarked);
+  return request;
+}
+
+common::Request PartialChannel::Vote(PartialNews news) const {
+  common::Request request;
+  request.set_request_type(common::Request::ALLREDUCE);
+  request.set_request_rank(rank_);
+  request.set_tensor_name(mark_.unmarked);
+  request.set_tensor_type(dtype_);
+  request.set_device(CPU_DEVICE_ID);
+  request.set_group_id(NULL_GROUP_ID);
+  request.set_prescale_factor(reducing_.prescale);
+  request.set_postscale_factor(reducing_.postscale);
+  request.set_reduce_op(common::ReduceOp::SUM);
+  request.set_root_rank(static_cast<int32_t>(news) + kNews * static_cast<int32_t>(state_.executed() % kRounds));
+  request.add_tensor_shape(shape_.num_elements() + kExtra);
+  return request;
+}
+
+bool PartialChannel::Stale(const common::Request& message) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  switch (NewsOf(message)) {
+    case PartialNews::kVote:
+      return message.root_rank() / kNews != state_.executed() % kRounds || state_.Stale(state_.executed());
+    case PartialNews::kFlush:
+      return message.root_rank() / kNews != state_.executed() % kRounds ||
+             state_.phase() != RoundState::Phase::kFlushing;
+    case PartialNews::kArrived:
+      return message.tensor_shape()[0] < state_.executed();
+    case PartialNews::kMisfit:
+      return false;
+    default:
+      // Also what Horovod queues beside the entry of a rank that did not vote.
+      return !IsNote(message.tensor_name());
+  }
+}
+
+void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timeline) {
+  std::lock_guard<std::mutex> entering(entering_);
+  bool enter = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const bool pending = state_.pending() > 0;
+    const auto departure = state_.Begin();
+    timeline_ = timeline.Initialized() ? &timeline : nullptr;
+    if (timeline_ != nullptr) {
+      timeline.Start(Track(), common::Response::ALLREDUCE, static_cast<int64_t>(bytes()));
+      timeline.ActivityStart(Track(), "ROUND_" + std::to_string(state_.begun() - 1) +
+                                          (departure.fresh ? "_FRESH" : (departure.flushing ? "_FLUSH" : "_LATE")) +
+                                          "_CARRIED_" + std::to_string(departure.carried));
+    }
+    // Not swapped: Horovod's table knows what travels by its address.
+    if (pending) {
+      std::memcpy(travelling_->bytes(), send_->bytes(), bytes());
+    } else {
+      std::memset(travelling_->bytes(), 0, bytes());
+    }
+    const auto extra = static_cast<size_t>(shape_.num_elements());
+    SetElement(dtype_, travelling_->bytes(), extra + kFresh, departure.fresh ? 1 : 0);
+    SetElement(dtype_, travelling_->bytes(), extra + kFlushes, departure.flushing ? 1 : 0);
+    enter = !queued_;
+  }
+  if (enter) {
+    Enter(queue, Nothing());
+  }
+}
+
+void PartialChannel::Answer(common::Tensor& output, const HostTensor& results, int64_t fresh) const {
+  uint8_t* out = BytesOf(output);
+  std::memcpy(out, results.data(), bytes());
+  if (mark_.counted) {
+    SetElement(dtype_, out, static_cast<size_t>(shape_.num_elements()) - 1, static_cast<double>(fresh));
+  }
+}
+
+void PartialChannel::Answer(common::Tensor& output) {
+  Answer(output, *missed_, fresh_);
+  missed_any_ = false;
+  fresh_ = 0;
+}
+
+void PartialChannel::Miss(int64_t fresh) {
+  if (mark_.latest || !missed_any_) {
+    std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
+    fresh_ = fresh;
+  } else {
+    Add(dtype_, missed_->bytes(), travelling_->bytes(), bytes());
+    fresh_ += fresh;
+  }
+  missed_any_ = true;
+}
+
+void PartialChannel::Performed(const common::Status& status) {
+  Waiting done;  // let go without the lock: PyTorch's tensors may want the interpreter's, whose holder may want ours
+  bool waits = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    queued_ = false;
+    auto* const timeline = std::exchange(timeline_, nullptr);
+    if (!status.ok()) {
+      failed_ = status;
+      state_.Fail();
+      done = std::exchange(waiting_, {});
+    } else {
+      const auto extra = static_cast<size_t>(shape_.num_elements());
+      const double factor = reducing_.prescale * reducing_.postscale;
+      const auto sum = [&](int64_t element) {
+        return std::llround(Element(dtype_, travelling_->bytes(), extra + static_cast<size_t>(element)) / factor);
+      };
+      const int64_t fresh = sum(kFresh);
+      if (timeline != nullptr) {
+        timeline->ActivityEnd(Track());
+        timeline->ActivityStart(Track(), "FRESH_" + std::to_string(fresh) + "_OF_" + std::to_string(size_));
+      }
+      if (state_.End(sum(kFlushes) == size_) == 0) {
+        Miss(fresh);
+      } else {
+        if (missed_any_) {
+          Miss(fresh);
+          Answer(*waiting_.output);
+        } else {
+          Answer(*waiting_.output, *travelling_, fresh);
+        }
+        done = std::exchange(waiting_, {});
+      }
+      waits = state_.waiting();
+    }
+    if (timeline != nullptr) {
+      timeline->End(Track(), nullptr);
+    }
+  }
+  if (done.callback) {
+    done.callback(status);
+  }
+  if (waits) {
+    // A flush goes on waiting, and says so again: the coordinator's stall inspector knows of no rank that has not asked
+    // since the last round. Horovod tells those who have an entry when it fails or shuts down.
+    std::lock_guard<std::mutex> entering(entering_);
+    common::Request flush;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      flush = Vote(PartialNews::kFlush);
+    }
+    Enter(*queue_, std::move(flush));
+  }
+}
+
+bool PartialChannel::Save(PartialState& state) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_.waiting() || state_.begun() > state_.executed() || send_ == nullptr) {
+    return false;
+  }
+  state = {dtype_, shape_, state_.executed(), state_.pending(), state_.missed(), fresh_, {}, {}};
+  state.send.assign(bytes(), 0);
+  if (state.pending > 0) {
+    std::memcpy(state.send.data(), send_->bytes(), bytes());
+  }
+  state.results.assign(missed_->bytes(), missed_->bytes() + bytes());
+  return true;
+}
+
+bool PartialChannel::Restore(const PartialState& state) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_.waiting() || state_.begun() > state_.executed()) {
+    return false;
+  }
+  if (send_ == nullptr) {
+    Allocate(state.dtype, state.shape);
+  } else if (dtype_ != state.dtype || shape_ != state.shape) {
+    return false;
+  }
+  state_.Restore(state.pending, state.missed);
+  std::memcpy(send_->bytes(), state.send.data(), bytes());
+  std::memcpy(missed_->bytes(), state.results.data(), bytes());
+  missed_any_ = state.missed > 0;
+  fresh_ = state.fresh;
+  return true;
+}
+
+common::TensorShape PartialChannel::shape() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return shape_;
+}
+
+common::DataType PartialChannel::dtype() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return dtype_;
+}
+
+RoundState::Counters PartialChannel::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return state_.counters();
+}
+
+}  // namespace paceline
+}  // namespace horovod

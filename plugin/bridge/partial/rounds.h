@@ -1,0 +1,171 @@
+// Partial collectives (eager-SGD): allreduce calls that do not wait for ranks that are late.
+
+#ifndef PACELINE_BRIDGE_PARTIAL_ROUNDS_H
+#define PACELINE_BRIDGE_PARTIAL_ROUNDS_H
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bridge/host_tensor.h"
+#include "bridge/reducing.h"
+#include "core/partial/round_state.h"
+#include "core/partial/votes.h"
+#include "horovod/common/common.h"
+#include "horovod/common/controller.h"
+#include "horovod/common/message.h"
+#include "horovod/common/process_set.h"
+#include "horovod/common/tensor_queue.h"
+#include "horovod/common/timeline.h"
+
+namespace horovod {
+namespace paceline {
+
+// A call is partial if its name has the mark in it that the adapters put there:
+//
+//   paceline.partial.COUNT.SEED.MAX_LAG.FLAGS.     the first three as in core/partial/votes.h: QuorumRule
+//
+// FLAGS: s, a late call is answered with the sum of all results it missed, or l, with the latest; then c, the last
+// element of the answer is the number of fresh contributions in it, and that of the contribution means nothing;
+// then f, the call flushes and contributes nothing. What travels has the name without the mark.
+struct PartialMark {
+  bool partial = false;
+  ::paceline::core::QuorumRule rule;
+  bool latest = false, counted = false, flush = false;
+  std::string unmarked;
+
+  // Whether calls with these two marks belong to the same rounds.
+  bool SameRules(const PartialMark& other) const {
+    return rule.count == other.rule.count && rule.seed == other.rule.seed && rule.max_lag == other.rule.max_lag &&
+           latest == other.latest && counted == other.counted;
+  }
+};
+PartialMark PartialMarkOf(const std::string& name);
+
+// A note is a request that Horovod does not see: the coordinator takes it out. Its name has the tensor's name in it.
+bool IsNote(const std::string& name);
+std::string NotedName(const std::string& name);
+
+// What a rank tells the coordinator: about its part in a name (kMisfit: a call had another shape or type than those of
+// the rounds before; it was refused, and all ranks are to be told), or about itself, without a name: that something
+// holds it up (kAbsent) or no longer does, or nothing (kLook), for the coordinator to look at its counts.
+enum class PartialNews : int32_t {
+  kVote = 1,
+  kFlush = 2,
+  kArrived = 3,
+  kAbsent = 4,
+  kPresent = 5,
+  kMisfit = 6,
+  kLook = 7
+};
+// A note of this rank to the coordinator.
+common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank);
+// Of a vote (or flush, or misfit) or a note.
+PartialNews NewsOf(const common::Request& request);
+// Of a misfit: the shape that was handed in.
+common::TensorShape FoundShape(const common::Request& misfit);
+
+// What a run that goes on needs of one name on one rank. States of all ranks fit together if they have the same
+// `rounds`: every contribution is then in a send buffer or in the results of all ranks, answered or missed.
+struct PartialState {
+  common::DataType dtype = common::DataType::HOROVOD_FLOAT32;
+  common::TensorShape shape;
+  int64_t rounds = 0;                  // performed
+  int64_t pending = 0;                 // contributions in the send buffer
+  int64_t missed = 0;                  // rounds that no call was answered with
+  int64_t fresh = 0;                   // contributions in their results
+  std::vector<uint8_t> send, results;  // the send buffer, and what was missed
+};
+
+// One name on one rank: the send buffer, the results that no call was answered with, and the call that waits.
+class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
+ public:
+  PartialChannel(PartialMark mark, int32_t process_set_id, const std::shared_ptr<common::Controller>& controller);
+
+  // A call: `output` will hold the answer when `callback` is called, here or in the background thread. An error if the
+  // call cannot be accepted; the callback is then not called. A first call is not answered here.
+  common::Status Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
+                      const std::shared_ptr<common::Tensor>& tensor, const std::shared_ptr<common::Tensor>& output,
+                      common::StatusCallback callback);
+
+  // Background thread: whether a vote or note popped from the queue is about a round that has run.
+  bool Stale(const common::Request& message) const;
+  // Background thread: a round begins. What travels is ready, and `queue` has an entry for it.
+  void Begin(common::TensorQueue& queue, common::Timeline& timeline);
+  // Any thread: false while a call waits or a round is under way.
+  bool Save(PartialState& state) const;
+  // Go on from there, on all ranks at once. False, and nothing is done: as above, or calls had another shape or type.
+  bool Restore(const PartialState& state);
+  ::paceline::core::RoundState::Counters counters() const;
+  common::TensorShape shape() const;
+  common::DataType dtype() const;
+  const PartialMark& mark() const { return mark_; }
+  // What is wrong with a tensor that has another shape or type than those of the rounds before; `where` it was found.
+  std::string Misfit(common::DataType dtype, const common::TensorShape& shape, const std::string& where = "") const;
+  // Whether this is a channel of the process set that `controller` is of: ids are used again.
+  bool Serves(const common::Controller& controller) const { return controller_.lock().get() == &controller; }
+
+ private:
+  // Elements behind the user's in what travels: whether the contribution is fresh, and whether the rank flushes.
+  static constexpr int64_t kFresh = 0, kFlushes = 1, kExtra = 2;
+
+  struct Waiting {
+    std::shared_ptr<common::Tensor> output;
+    common::StatusCallback callback;
+  };
+
+  // Under the lock.
+  common::Status CanTravel(const common::Tensor& tensor, const Reducing& reducing) const;
+  bool Fits(const common::Tensor& tensor) const;
+  common::Request MisfitOf(const common::Tensor& tensor) const;
+  // Under entering_: what travels goes into Horovod's table.
+  common::Status Enter(common::TensorQueue& queue, common::Request request);
+  common::Request Nothing() const;
+  common::Request Vote(PartialNews news) const;
+  void Performed(const common::Status& status);
+  // Under the lock: makes the buffers.
+  void Allocate(common::DataType dtype, const common::TensorShape& shape);
+  // Under the lock: the contribution goes into the send buffer.
+  void Contribute(const common::Tensor& tensor);
+  // Under the lock: what was missed goes to `output`, and nothing is missed any more.
+  void Answer(common::Tensor& output);
+  // Under the lock: the same with the results of this round alone, where nothing was missed before.
+  void Answer(common::Tensor& output, const HostTensor& results, int64_t fresh) const;
+  // Under the lock: a round that no call is answered with.
+  void Miss(int64_t fresh);
+  // Where the timeline has this name's rounds: what each took along on this rank, and how many were in time.
+  std::string Track() const { return mark_.unmarked + ".rounds"; }
+  size_t bytes() const { return static_cast<size_t>(shape_.num_elements()) * element_bytes_; }
+
+  const PartialMark mark_;
+  const int32_t process_set_id_;
+  const std::weak_ptr<common::Controller> controller_;
+  const int32_t rank_, size_;  // in and of the process set
+
+  // Protects the order of entries in Horovod's table. Taken before Horovod's lock of that table, which is taken before
+  // mutex_: a call that fails is told while Horovod holds its lock.
+  std::mutex entering_;
+  common::TensorQueue* queue_ = nullptr;  // of the world in which calls are made
+  mutable std::mutex mutex_;              // protects everything below
+  ::paceline::core::RoundState state_;
+  Reducing reducing_;
+  common::DataType dtype_ = common::DataType::HOROVOD_FLOAT32;
+  common::TensorShape shape_;
+  size_t element_bytes_ = 0;
+  std::shared_ptr<HostTensor> send_;  // means zeros while no contribution is pending
+  std::shared_ptr<HostTensor> travelling_;
+  std::shared_ptr<HostTensor> missed_;  // sum of the results that no call was answered with, or the latest
+  bool missed_any_ = false;
+  int64_t fresh_ = 0;                     // contributions in `missed_`
+  bool queued_ = false;                   // Horovod's table has an entry of this name
+  common::Timeline* timeline_ = nullptr;  // of the round under way, if it is written
+  Waiting waiting_;
+  common::Status failed_ = common::Status::OK();
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_PARTIAL_ROUNDS_H

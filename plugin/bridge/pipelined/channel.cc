@@ -1,0 +1,250 @@
+#include "bridge/pipelined/channel.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "horovod/common/operations.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+using ::paceline::core::Pipeline;
+
+constexpr const char* kMark = "paceline.k";  // then K, then a point
+// K beyond this is a fault: so many gradients of every parameter would be kept.
+constexpr int32_t kMostK = 64;
+
+// a and b change places.
+void Swap(uint8_t* a, uint8_t* b, size_t bytes) {
+  std::array<uint8_t, 16384> block;
+  for (size_t done = 0; done < bytes; done += block.size()) {
+    const size_t count = std::min(block.size(), bytes - done);
+    std::memcpy(block.data(), a + done, count);
+    std::memcpy(a + done, b + done, count);
+    std::memcpy(b + done, block.data(), count);
+  }
+}
+
+}  // namespace
+
+Mark MarkOf(const std::string& name) {
+  Mark mark;
+  const size_t begin = name.find(kMark);
+  if (begin == std::string::npos) {
+    return mark;
+  }
+  size_t end = begin + std::strlen(kMark);
+  int32_t k = 0;
+  for (; end < name.size() && name[end] >= '0' && name[end] <= '9' && k <= kMostK; ++end) {
+    k = 10 * k + (name[end] - '0');
+  }
+  if (k < 2 || k > kMostK || end >= name.size() || name[end] != '.') {
+    return mark;
+  }
+  mark.k = k;
+  mark.unmarked = name.substr(0, begin) + name.substr(end + 1);
+  return mark;
+}
+
+Channel::Channel(Mark mark)
+    : mark_(std::move(mark)),
+      pipeline_(mark_.k),
+      slots_(static_cast<size_t>(mark_.k - 1)),
+      failed_(common::Status::OK()) {}
+
+common::Status Channel::Fits(const common::Tensor& tensor) const {
+  for (const int32_t number : pipeline_.Filled()) {
+    const auto& slot = *slots_[static_cast<size_t>(number)];
+    if (slot.dtype() != tensor.dtype() || slot.shape() != tensor.shape()) {
+      return common::Status::InvalidArgument(
+          "Pipelined exchange of " + mark_.unmarked + ": expected " + common::DataType_Name(slot.dtype()) + " " +
+          slot.shape().DebugString() + " as in the step whose gradient is in flight, found " +
+          common::DataType_Name(tensor.dtype()) + " " + tensor.shape().DebugString() +
+          ". Call drain() on all ranks before the shape or type of a gradient changes.");
+    }
+  }
+  return common::Status::OK();
+}
+
+void Channel::Exchange(const Pipeline::Todo& todo, const common::Tensor& tensor, common::Tensor& output) {
+  auto& slot = slots_[static_cast<size_t>(todo.exchange)];
+  if (slot == nullptr || slot->dtype() != tensor.dtype() || slot->shape() != tensor.shape()) {
+    slot = std::make_shared<HostTensor>(tensor.dtype(), tensor.shape());
+  }
+  const auto bytes = static_cast<size_t>(tensor.size());
+  uint8_t* out = BytesOf(output);
+  if (todo.answered && tensor.data() == output.data()) {
+    Swap(slot->bytes(), out, bytes);
+    return;
+  }
+  if (todo.answered) {
+    std::memcpy(out, slot->bytes(), bytes);
+  }
+  std::memcpy(slot->bytes(), tensor.data(), bytes);
+  if (!todo.answered) {
+    std::memset(out, 0, bytes);
+  }
+}
+
+common::Status Channel::Call(const Reducing& reducing, const std::shared_ptr<common::Tensor>& tensor,
+                             const std::shared_ptr<common::Tensor>& output, common::StatusCallback callback) {
+  After after;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failed_.ok()) {
+      return failed_;
+    }
+    if (pipeline_.waiting()) {
+      return common::DUPLICATE_NAME_ERROR;
+    }
+    const auto fits = Fits(*tensor);
+    if (!fits.ok()) {
+      return fits;
+    }
+    reducing_ = reducing;
+    const auto todo = pipeline_.Call();
+    if (pipeline_.waiting()) {
+      waiting_ = {tensor, output, std::move(callback)};
+      return common::Status::OK();
+    }
+    Exchange(todo, *tensor, *output);
+    after = {todo.start, std::move(callback), common::Status::OK()};
+  }
+  Do(after);
+  return common::Status::OK();
+}
+
+void Channel::Performed(const common::Status& status) {
+  Waiting done;  // let go without the lock: PyTorch's tensors may want the interpreter's, whose holder may want ours
+  After after;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto todo = pipeline_.Performed();
+    if (!status.ok()) {
+      // Nothing of this name travels any more. Whoever waits is told.
+      failed_ = status;
+      pipeline_ = Pipeline(mark_.k);
+      done = std::exchange(waiting_, {});
+      after = {-1, std::move(done.callback), failed_};
+    } else if (todo.exchange >= 0) {
+      Exchange(todo, *waiting_.tensor, *waiting_.output);
+      done = std::exchange(waiting_, {});
+      after = {todo.start, std::move(done.callback), status};
+    } else {
+      after = {todo.start, nullptr, status};
+    }
+  }
+  performed_.notify_all();
+  Do(after);
+}
+
+void Channel::Do(const After& after) {
+  if (after.start >= 0) {
+    std::shared_ptr<common::Tensor> slot;
+    Reducing reducing;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      slot = slots_[static_cast<size_t>(after.start)];
+      reducing = reducing_;
+    }
+    std::vector<std::shared_ptr<common::OpContext>> contexts = {HostContext()};
+    std::vector<std::shared_ptr<common::Tensor>> tensors = {slot}, outputs = {slot};
+    std::vector<common::ReadyEventList> ready(1);
+    std::vector<std::string> names = {mark_.unmarked};
+    const auto self = shared_from_this();
+    std::vector<common::StatusCallback> callbacks = {[self](const common::Status& status) { self->Performed(status); }};
+    const auto status =
+        common::EnqueueTensorAllreduces(contexts, tensors, outputs, ready, names, CPU_DEVICE_ID, callbacks, reducing.op,
+                                        reducing.prescale, reducing.postscale, reducing.process_set_id);
+    if (!status.ok()) {
+      Performed(status);
+    }
+  }
+  if (after.callback) {
+    after.callback(after.status);
+  }
+}
+
+common::Status Channel::Settle(double limit_s) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const bool quiet = performed_.wait_for(lock, std::chrono::duration<double>(limit_s),
+                                         [&] { return !failed_.ok() || pipeline_.quiet(); });
+  if (!failed_.ok()) {
+    return failed_;
+  }
+  return quiet
+             ? common::Status::OK()
+             : common::Status::InvalidArgument("Pipelined exchange of " + mark_.unmarked + ": its gradient in flight " +
+                                               "has not been reduced in time. All ranks must make the same steps.");
+}
+
+std::vector<std::shared_ptr<HostTensor>> Channel::Results() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<HostTensor>> results;
+  for (const int32_t number : pipeline_.Filled()) {
+    results.push_back(slots_[static_cast<size_t>(number)]);
+  }
+  return results;
+}
+
+void Channel::Clear() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pipeline_.Clear();
+}
+
+bool Channel::Put(std::shared_ptr<HostTensor> result) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int32_t slot = pipeline_.Put();
+  if (slot >= 0) {
+    slots_[static_cast<size_t>(slot)] = std::move(result);
+  }
+  return slot >= 0;
+}
+
+void Channels::Reset() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  channels_.clear();
+}
+
+std::shared_ptr<Channel> Channels::Of(const std::string& name, const Mark& mark, int32_t process_set_id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto& channel = channels_[{process_set_id, name}];
+  if (channel == nullptr) {
+    channel = std::make_shared<Channel>(mark);
+  }
+  return channel;
+}
+
+bool Channels::Settle(double limit_s) const {
+  std::vector<std::shared_ptr<Channel>> all;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& entry : channels_) {
+      all.push_back(entry.second);
+    }
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+  return std::all_of(all.begin(), all.end(), [&](const std::shared_ptr<Channel>& channel) {
+    const std::chrono::duration<double> left = end - std::chrono::steady_clock::now();
+    return channel->Settle(std::max(left.count(), 0.0)).ok();
+  });
+}
+
+void Channels::Drop(const std::string& name, int32_t process_set_id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  channels_.erase({process_set_id, name});
+}
+
+std::shared_ptr<Channel> Channels::Find(const std::string& name, int32_t process_set_id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = channels_.find({process_set_id, name});
+  return found == channels_.end() ? nullptr : found->second;
+}
+
+}  // namespace paceline
+}  // namespace horovod

@@ -1,0 +1,266 @@
+#include "core/failure/peer_watch.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "core/failure/watch_socket.h"
+
+namespace paceline::core {
+
+namespace {
+
+// A rank greets as soon as it is connected; whoever stays silent for this long is none.
+constexpr std::chrono::seconds kGreeting{5};
+
+// What a rank says first: the secret, its number, and who it is.
+struct Hello {
+  uint64_t secret;
+  int32_t rank;
+};
+
+std::string Self() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(getpid()) + " on host " + host.data();
+}
+
+std::string Died(int32_t rank, const std::string& who) {
+  return "Rank " + std::to_string(rank) + " died: " + who +
+         " ended without shutting Horovod down. Its own output may say why.";
+}
+
+std::string Failed(int32_t rank, const std::string& why) {
+  return "Rank " + std::to_string(rank) + " could not go on: " + why;
+}
+
+void Add(std::string& all, const std::string& news) { all += (all.empty() || news.empty() ? "" : " ") + news; }
+
+}  // namespace
+
+PeerWatch::PeerWatch(int32_t rank, int32_t size, Hear hear) : rank_(rank), size_(size), hear_(std::move(hear)) {}
+
+PeerWatch::~PeerWatch() {
+  if (thread_.joinable()) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ending_ = true;
+    }
+    eventfd_write(wake_, 1);
+    thread_.join();
+  }
+  for (auto& peer : peers_) {
+    CloseKept(peer.fd);
+  }
+  CloseKept(listener_);
+  CloseKept(wake_);
+}
+
+WatchAddress PeerWatch::Listen(const sockaddr_storage& interface) {
+  WatchAddress address;
+  address.socket = interface;
+  if (interface.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&address.socket)->sin6_port = 0;
+  } else {
+    reinterpret_cast<sockaddr_in*>(&address.socket)->sin_port = 0;
+  }
+  listener_ = KeepFromChildren(socket(interface.ss_family, SOCK_STREAM, 0), "socket");
+  auto* raw = reinterpret_cast<sockaddr*>(&address.socket);
+  socklen_t size = AddressSize(address.socket);
+  if (bind(listener_, raw, size) != 0 || listen(listener_, size_) != 0 || getsockname(listener_, raw, &size) != 0) {
+    throw std::runtime_error(std::string("cannot listen for the other ranks: ") +
+                             std::system_category().message(errno));
+  }
+  std::random_device random;
+  address.secret = (static_cast<uint64_t>(random()) << 32U) | random();
+  return address;
+}
+
+void PeerWatch::Begin(const WatchAddress& address, std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  if (rank_ == 0) {
+    Accept(address, until);
+  } else {
+    Join(address, until);
+  }
+  wake_ = KeepFromChildren(eventfd(0, 0), "eventfd");
+  thread_ = std::thread([this] { Run(); });
+}
+
+void PeerWatch::Accept(const WatchAddress& address, WatchTime until) {
+  while (static_cast<int32_t>(peers_.size()) + 1 < size_) {
+    if (!WaitReadable(listener_, until)) {
+      throw std::runtime_error("rank 0 waited in vain for " +
+                               std::to_string(size_ - 1 - static_cast<int32_t>(peers_.size())) +
+                               " other ranks to connect to it");
+    }
+    Peer peer;
+    peer.fd = accept(listener_, nullptr, nullptr);
+    if (peer.fd < 0) {
+      continue;  // it has gone again
+    }
+    KeepFromChildren(peer.fd, "accept");
+    SetOptions(peer.fd);
+    try {
+      const auto message = Expect(peer.fd, peer.input, std::min(until, std::chrono::steady_clock::now() + kGreeting));
+      Hello hello{};
+      if (message.word != WatchWord::kHello || message.text.size() < sizeof(hello)) {
+        throw std::runtime_error("no greeting");
+      }
+      std::memcpy(&hello, message.text.data(), sizeof(hello));
+      if (hello.secret != address.secret) {
+        throw std::runtime_error("a stranger");
+      }
+      peer.rank = hello.rank;
+      peer.who = message.text.substr(sizeof(hello));
+    } catch (const std::runtime_error&) {
+      CloseKept(peer.fd);  // none of ours: go on waiting for those that are
+      continue;
+    }
+    Send(peer.fd, WatchWord::kWelcome, Self());
+    peers_.push_back(std::move(peer));
+  }
+  CloseKept(listener_);
+}
+
+void PeerWatch::Join(const WatchAddress& address, WatchTime until) {
+  Peer peer;
+  peer.fd = KeepFromChildren(socket(address.socket.ss_family, SOCK_STREAM, 0), "socket");
+  peers_.push_back(peer);
+  auto& zero = peers_.back();
+  SetOptions(zero.fd);  // its limit for sending holds for connecting, too
+  int result = -1;
+  do {
+    result = connect(zero.fd, reinterpret_cast<const sockaddr*>(&address.socket), AddressSize(address.socket));
+  } while (result != 0 && (errno == EINTR || errno == EINPROGRESS || errno == EALREADY) &&
+           std::chrono::steady_clock::now() < until);
+  if (result != 0 && errno != EISCONN) {
+    throw std::runtime_error(std::string("cannot connect to rank 0: ") + std::system_category().message(errno));
+  }
+  const Hello hello{address.secret, rank_};
+  Send(zero.fd, WatchWord::kHello, std::string(reinterpret_cast<const char*>(&hello), sizeof(hello)) + Self());
+  try {
+    zero.who = Expect(zero.fd, zero.input, until).text;
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(std::string("rank 0 does not answer: ") + error.what());
+  }
+}
+
+void PeerWatch::Run() {
+  while (true) {
+    std::vector<pollfd> waiting{{wake_, POLLIN, 0}};
+    for (const auto& peer : peers_) {
+      waiting.push_back({peer.fd, POLLIN, 0});  // those that are closed (-1) are passed over
+    }
+    if (poll(waiting.data(), waiting.size(), -1) < 0) {
+      continue;
+    }
+    std::string news;
+    for (size_t n = 0; n < peers_.size(); ++n) {
+      if (waiting[n + 1].revents != 0) {
+        Add(news, Read(peers_[n]));
+      }
+    }
+    if (!news.empty()) {
+      Spread(news);
+    }
+    if (rank_ != 0 && peers_[0].left) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      alone_ = true;  // only now: who waits is to find the news that came with the goodbye
+      changed_.notify_all();
+    }
+    if (waiting[0].revents == 0) {
+      continue;
+    }
+    eventfd_t count = 0;
+    eventfd_read(wake_, &count);
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto failure = std::exchange(failure_, "");
+    const bool ending = ending_;
+    lock.unlock();
+    if (!failure.empty() && rank_ == 0) {
+      Spread(Failed(0, failure));
+    } else if (!failure.empty()) {
+      Send(peers_[0].fd, WatchWord::kFailed, failure);
+    }
+    if (ending) {
+      for (const auto& peer : peers_) {
+        Send(peer.fd, WatchWord::kGoodbye, "");
+      }
+      return;
+    }
+  }
+}
+
+std::string PeerWatch::Read(Peer& peer) {
+  std::string news;
+  bool open = Receive(peer.fd, peer.input);
+  try {
+    for (WatchMessage message{}; Take(peer.input, message);) {
+      if (message.word == WatchWord::kFailed) {
+        Add(news, Failed(peer.rank, message.text));
+      } else if (message.word == WatchWord::kNews) {
+        Add(news, message.text);
+      } else if (message.word == WatchWord::kGoodbye) {
+        peer.left = true;
+      }
+    }
+  } catch (const std::runtime_error&) {
+    open = false;
+  }
+  if (!open) {
+    CloseKept(peer.fd);
+    if (!peer.left) {
+      Add(news, Died(peer.rank, peer.who));
+    }
+  }
+  return news;
+}
+
+void PeerWatch::Spread(const std::string& news) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!news_.empty()) {
+      return;
+    }
+    news_ = news;
+    changed_.notify_all();
+  }
+  if (rank_ == 0) {
+    for (const auto& peer : peers_) {
+      if (peer.fd >= 0 && !peer.left) {
+        Send(peer.fd, WatchWord::kNews, news);
+      }
+    }
+  }
+  hear_(news);
+}
+
+void PeerWatch::Fail(const std::string& why) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!news_.empty()) {
+      return;
+    }
+    failure_ = why;
+  }
+  eventfd_write(wake_, 1);
+}
+
+std::string PeerWatch::Await(std::chrono::milliseconds limit) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, limit, [&] { return !news_.empty() || alone_; });
+  return news_;
+}
+
+}  // namespace paceline::core

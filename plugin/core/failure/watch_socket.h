@@ -1,0 +1,53 @@
+// The sockets of PeerWatch (peer_watch.h): messages of a kind and a text, and descriptors that children do not inherit.
+
+#ifndef PACELINE_CORE_FAILURE_WATCH_SOCKET_H
+#define PACELINE_CORE_FAILURE_WATCH_SOCKET_H
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace paceline::core {
+
+using WatchTime = std::chrono::steady_clock::time_point;
+
+enum class WatchWord : uint32_t { kNone, kHello, kWelcome, kGoodbye, kFailed, kNews };
+
+struct WatchMessage {
+  WatchWord word = WatchWord::kNone;  // never sent
+  std::string text;
+};
+
+// Remember a new descriptor, so that forked processes close their copies. Raises std::runtime_error for a negative one.
+int KeepFromChildren(int fd, const std::string& what);
+// Close and forget; the descriptor becomes -1.
+void CloseKept(int& fd);
+
+// The length of the address that is in the storage.
+socklen_t AddressSize(const sockaddr_storage& address);
+
+// What every connection wants: small messages at once, an end to waiting for room, and a sign of life now and then, so
+// that what stands between the hosts does not forget an idle connection and vanished hosts are found.
+void SetOptions(int fd);
+
+// Whether the whole message was handed to the kernel. A connection that has ended is no error here: reading tells.
+bool Send(int fd, WatchWord word, const std::string& text);
+
+// Take the first whole message out of what was received. False: there is none. A message of nonsense throws
+// std::runtime_error.
+bool Take(std::string& input, WatchMessage& message);
+
+// Add what has arrived to `input`, without waiting. False: the connection has ended.
+bool Receive(int fd, std::string& input);
+
+// Wait until the descriptor has something to read. False: it had not.
+bool WaitReadable(int fd, WatchTime until);
+
+// The next message, waiting for it. Throws std::runtime_error if none comes in time.
+WatchMessage Expect(int fd, std::string& input, WatchTime until);
+
+}  // namespace paceline::core
+
+#endif  // PACELINE_CORE_FAILURE_WATCH_SOCKET_H

@@ -1,0 +1,73 @@
+#include "core/fusion/merge_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace paceline::core {
+
+namespace {
+
+// version, active, patience, number of tensors
+constexpr size_t kHeader = 4;
+
+[[noreturn]] void Refuse(const std::string& what) { throw std::invalid_argument("not a plan: " + what); }
+
+}  // namespace
+
+int32_t MergePlan::groups() const {
+  int32_t last = -1;
+  for (const int32_t group : group_of) {
+    last = std::max(last, group);
+  }
+  return last + 1;
+}
+
+std::vector<double> Encode(const MergePlan& plan) {
+  std::vector<double> values = {static_cast<double>(plan.version), plan.active ? 1.0 : 0.0, plan.patience_s,
+                                static_cast<double>(plan.group_of.size())};
+  // 0 stands for "unknown" and for "not planned"; everything else is moved up by one.
+  for (const double expected : plan.expected) {
+    values.push_back(expected < 0 ? 0 : expected + 1);
+  }
+  for (const int32_t group : plan.group_of) {
+    values.push_back(group < 0 ? 0 : group + 1.0);
+  }
+  return values;
+}
+
+MergePlan DecodePlan(const std::vector<double>& values) {
+  for (size_t n = 0; n < values.size(); ++n) {
+    if (!std::isfinite(values[n]) || values[n] < 0) {
+      Refuse("value " + std::to_string(n) + " is " + std::to_string(values[n]));
+    }
+  }
+  constexpr size_t before = kHeader + MergePlan::kExpectations;
+  if (values.size() < before || values.size() != before + static_cast<size_t>(values[3])) {
+    Refuse(std::to_string(values.size()) + " values");
+  }
+  MergePlan plan;
+  plan.version = static_cast<int64_t>(values[0]);
+  plan.active = values[1] != 0;
+  plan.patience_s = values[2];
+  for (size_t n = 0; n < MergePlan::kExpectations; ++n) {
+    plan.expected[n] = values[kHeader + n] == 0 ? -1 : values[kHeader + n] - 1;
+  }
+  for (size_t n = before; n < values.size(); ++n) {
+    plan.group_of.push_back(static_cast<int32_t>(values[n]) - 1);
+  }
+  std::vector<int32_t> members(static_cast<size_t>(plan.groups()), 0);
+  for (const int32_t group : plan.group_of) {
+    if (group >= 0) {
+      ++members[static_cast<size_t>(group)];
+    }
+  }
+  const auto empty = std::find(members.begin(), members.end(), 0);
+  if (empty != members.end()) {
+    Refuse("group " + std::to_string(empty - members.begin()) + " has no members");
+  }
+  return plan;
+}
+
+}  // namespace paceline::core

@@ -1,0 +1,35 @@
+// A plan as it travels: which tensors are sent as one message, and what its maker expects of it.
+
+#ifndef PACELINE_CORE_FUSION_MERGE_PLAN_H
+#define PACELINE_CORE_FUSION_MERGE_PLAN_H
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace paceline::core {
+
+// Tensors are numbered as in Monitor. Expectations are for reading only; negative ones are unknown.
+struct MergePlan {
+  static constexpr size_t kExpectations = 8;
+
+  int64_t version = 0;    // from 1, counted by the maker; 0: no plan
+  bool active = false;    // false: the host's own merging applies, without a plan
+  double patience_s = 0;  // how long the gate holds an incomplete group after the last arrival
+  std::vector<double> expected = std::vector<double>(kExpectations, -1);
+  std::vector<int32_t> group_of;  // per tensor; negative: not planned
+
+  // The number of groups.
+  int32_t groups() const;
+};
+
+// The plan as values that are not negative, so that ranks can combine it with zeros by maximum.
+std::vector<double> Encode(const MergePlan& plan);
+
+// Throws std::invalid_argument if `values` is no plan: wrong length, a value that is not finite, a group without
+// members.
+MergePlan DecodePlan(const std::vector<double>& values);
+
+}  // namespace paceline::core
+
+#endif  // PACELINE_CORE_FUSION_MERGE_PLAN_H

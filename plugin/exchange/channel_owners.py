@@ -1,0 +1,87 @@
+"""Who owns which names in Horovod's library, so that no two optimizers take each other's results out of it.
+
+What is in flight under a name stays in the library until its optimizer takes it out. When an optimizer is collected
+without, its names are let go: at once where nothing travels, else when another optimizer claims names.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+
+from paceline.errors import UsageError
+from paceline.pipelined.settings import SETTLE_LIMIT_S, InFlight
+
+# release(full name, limit in seconds): drop what the library has; False if it still travelled then and was kept.
+Release = Callable[[str, float], bool]
+# Library and process set.
+Place = tuple[int, int]
+Key = tuple[int, int, str]
+
+_owners: dict[Key, weakref.ref[ChannelOwner]] = {}
+# Names of owners that were collected while something travelled under them.
+_abandoned: dict[Key, Release] = {}
+
+
+class ChannelOwner:
+    """The names that one optimizer has something in flight under."""
+
+    def __init__(self, in_flight: InFlight, release: Release | None = None) -> None:
+        """`release`: that of `in_flight`, or another, which must not hold the optimizer."""
+        self._in_flight = in_flight
+        self._place = in_flight.place
+        self._release = release or in_flight.release
+        self._names: set[str] = set()
+        self._world: object = None
+        # Nothing is left to do at the end of a process, when the library may be gone.
+        weakref.finalize(self, _abandon, self._place, self._names, self._release).atexit = False
+
+    def claim(self, names: Iterable[str], label: str, refuse: bool = True) -> None:
+        """Own `names` from here on, empty; does nothing for those that are owned already.
+
+        `label`: what users call them. Raises UsageError if another optimizer has owned one of them since the ranks
+        began, unless `refuse` is false: what it has in flight is dropped then.
+        """
+        self._world = self._in_flight.world
+        for name in names:
+            if name in self._names:
+                continue
+            key = (*self._place, name)
+            known = _owners.get(key)
+            other = known() if known is not None else None
+            if refuse and other is not None and other._world is self._world:
+                raise UsageError(
+                    f"Two optimizers of rank {self._in_flight.rank} use the name {label!r}; the other has gradients "
+                    "in flight under it.",
+                    "Give their named_parameters different prefixes, or drain() the other one on all ranks first.",
+                )
+            if other is not None:
+                other._names.discard(name)
+            if known is not None or key in _abandoned:
+                _abandoned.pop(key, None)
+                self._release(name, SETTLE_LIMIT_S)
+            _owners[key] = weakref.ref(self)
+            self._names.add(name)
+        _let_go_of_abandoned()
+
+    def release(self) -> None:
+        """Drop all that is in flight under the names, waiting for what travels; they are free then."""
+        for name in self._names:
+            self._release(name, SETTLE_LIMIT_S)
+            _owners.pop((*self._place, name), None)
+        self._names.clear()
+
+
+def _abandon(place: Place, names: set[str], release: Release) -> None:
+    # Runs wherever an optimizer is collected: it must not wait.
+    for name in names:
+        key = (*place, name)
+        _owners.pop(key, None)
+        if not release(name, 0.0):
+            _abandoned[key] = release
+
+
+def _let_go_of_abandoned() -> None:
+    for key, release in list(_abandoned.items()):
+        if release(key[-1], 0.0):
+            _abandoned.pop(key, None)

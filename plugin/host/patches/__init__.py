@@ -1,0 +1,1 @@
+"""Edits that end faults of Horovod."""

@@ -1,0 +1,332 @@
+"""Faults of Horovod 0.28.1 that Paceline cannot live with, each with its mend.
+
+Each mend has a regression test in integration_tests/faults that fails on a host built without it
+(`paceline host build --leave-out NAME`, `make mends`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.host.edits import Edit
+from paceline.host.patches.failure import DEAD_RANK, PROCESS_SETS
+from paceline.host.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
+from paceline.host.patches.naming import GRAPH_NAMES, TORCH_NAMES
+from paceline.host.patches.python import KERAS3_EDITS
+
+
+@dataclass(frozen=True)
+class Mend:
+    """`fault`: what users see without it."""
+
+    name: str
+    fault: str
+    edits: tuple[Edit, ...]
+
+
+_GLOO_CONTEXT = "horovod/common/gloo/gloo_context.cc"
+_GLOO_CONTROLLER = "horovod/common/gloo/gloo_controller.cc"
+_OPERATIONS = "horovod/common/operations.cc"
+_CONTROLLER = "horovod/common/controller.cc"
+_TENSORFLOW_OPS = "horovod/tensorflow/mpi_ops.cc"
+_TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
+_TORCH_HANDLES = "horovod/torch/handle_manager"
+_TORCH_OPTIMIZER = "horovod/torch/optimizer.py"
+_RUNNER = "horovod/runner/__init__.py"
+_BASICS = "horovod/common/basics.py"
+
+_CONNECT = "if (!::horovod::paceline::Connect([&] {"
+# What was opened so far is given back, so that shutdown() and another init() find a clean slate.
+_CONNECT_FAILED = (
+    "})) {\n"
+    "  state.process_set_table.Get(0).Finalize(SHUT_DOWN_ERROR);\n"
+    "  global_gloo_context.Finalize();\n"
+    "  state.shut_down = true;\n"
+    "  state.initialization_failed = true;\n"
+    "  return;\n"
+    "}"
+)
+_INITIALIZE = "void BackgroundThreadLoop(HorovodGlobalState& state) {"
+
+MENDS: tuple[Mend, ...] = (
+    Mend(
+        "gloo-iface",
+        "Process sets, the global one included, ignore HOROVOD_GLOO_IFACE: hosts whose name resolves to loopback "
+        "cannot connect.",
+        (
+            Edit(
+                _GLOO_CONTEXT,
+                "assert(global_context.IsEnabled());",
+                "after",
+                "gloo_iface_ = global_context.gloo_iface_;",
+                within="void GlooContext::InitializeForProcessSet(const GlooContext& global_context,",
+            ),
+        ),
+    ),
+    Mend(
+        "stall-inspector",
+        "The list of global ranks stays empty under Gloo: the stall inspector never fires and every hang is silent.",
+        (Edit(_GLOO_CONTROLLER, "global_ranks_.reserve(size_);", "replace", "global_ranks_.resize(size_);"),),
+    ),
+    Mend(
+        "rendezvous-scopes",
+        "When one rendezvous scope ends, the finished lists of all scopes are forgotten: shutdown() and init() again "
+        "aborts or hangs.",
+        (
+            Edit(
+                "horovod/runner/http/http_server.py",
+                "self.server.finished_list.clear()",
+                "replace",
+                "self.server.finished_list[scope].clear()",
+                within="class RendezvousHandler(KVStoreHandler):",
+            ),
+        ),
+    ),
+    Mend(
+        "connect-exception",
+        "An exception while ranks connect ends the process (exit 134) instead of reaching Python.",
+        (
+            Edit(_OPERATIONS, "global_gloo_context.InitializeFromMPI(", "before", _CONNECT, within=_INITIALIZE),
+            Edit(
+                _OPERATIONS,
+                "state.process_set_table.Get(0).mpi_context, ParseGlooIface());",
+                "after",
+                _CONNECT_FAILED,
+                within=_INITIALIZE,
+            ),
+            Edit(
+                _OPERATIONS,
+                "global_gloo_context.Initialize(ParseGlooIface());",
+                "replace",
+                _CONNECT + "\n  global_gloo_context.Initialize(ParseGlooIface());\n" + _CONNECT_FAILED,
+                within=_INITIALIZE,
+            ),
+            Edit(
+                _OPERATIONS,
+                "state.process_set_table.Initialize(global_gloo_context);",
+                "replace",
+                _CONNECT + "\n  state.process_set_table.Initialize(global_gloo_context);\n" + _CONNECT_FAILED,
+                within=_INITIALIZE,
+            ),
+            Edit(
+                _OPERATIONS,
+                "horovod_global.initialization_done = false;",
+                "after",
+                "horovod_global.initialization_failed = false;",
+                within="bool InitializeHorovodOnce(",
+            ),
+            Edit(_BASICS, "if not initialization_ok:", "after", "    _paceline_glue.init_failed(self.MPI_LIB_CTYPES)"),
+        ),
+    ),
+    Mend(
+        "process-set-failures",
+        "With process sets, what goes wrong while they are set up or ended aborts the process (exit 134): sets that "
+        "differ between ranks, ranks that do not exist, a rank that dies.",
+        PROCESS_SETS,
+    ),
+    Mend(
+        "dead-rank",
+        "After a rank died others may wait for Gloo's time limit, 30 s: who failed keeps its connections, and waiting "
+        "for the rest of a message is not interrupted. Errors do not say which rank it was.",
+        DEAD_RANK,
+    ),
+    Mend(
+        "joined-devices",
+        "The list of devices is sized by the number of requests and indexed by rank: out of bounds after a lower rank "
+        "joined.",
+        (
+            Edit(
+                _CONTROLLER,
+                "devices[request.request_rank()] = request.device();",
+                "replace",
+                # With joined ranks the list stays shorter than the world, which keeps such responses uncached.
+                "devices[(int)requests.size() == size_ ? request.request_rank() : &request - requests.data()] =\n"
+                "    request.device();",
+            ),
+            Edit(_CONTROLLER, "tensor_sizes.resize(requests.size());", "replace", "tensor_sizes.resize(size_);"),
+        ),
+    ),
+    Mend(
+        "automatic-names",
+        "PyTorch operations without a name take it from a counter of all operations of this process: after an uneven "
+        "number of named ones (join), or of ones on a process set, an unnamed one waits for ever.",
+        TORCH_NAMES,
+    ),
+    Mend(
+        "graph-names",
+        "In a graph of TensorFlow an unnamed operation on all ranks waits for ever if members of a process set take "
+        "the same tensor on their set as well.",
+        GRAPH_NAMES,
+    ),
+    Mend(
+        "idle-waiting",
+        "PyTorch operations wait for their result by yielding in a loop: a waiting rank keeps a core busy, which "
+        "others on its host, or its own background thread, could use.",
+        (
+            Edit(
+                _TORCH_HANDLES + ".h", "#include <atomic>", "after", "#include <chrono>\n#include <condition_variable>"
+            ),
+            Edit(
+                _TORCH_HANDLES + ".h",
+                "bool PollHandle(int handle);",
+                "after",
+                "void WaitHandle(int handle, std::chrono::milliseconds limit);",
+            ),
+            Edit(_TORCH_HANDLES + ".h", "std::mutex mutex_;", "after", "std::condition_variable done_;"),
+            Edit(
+                _TORCH_HANDLES + ".cc",
+                "bool HandleManager::PollHandle(int handle) {",
+                "before",
+                "// Until the handle is done or gone, and no longer than `limit`.\n"
+                "void HandleManager::WaitHandle(int handle, std::chrono::milliseconds limit) {\n"
+                "  std::unique_lock<std::mutex> lock(mutex_);\n"
+                "  done_.wait_for(lock, limit, [&] {\n"
+                "    const auto found = results_.find(handle);\n"
+                "    return found == results_.end() || found->second != nullptr;\n"
+                "  });\n"
+                "}\n",
+            ),
+            Edit(
+                _TORCH_HANDLES + ".cc",
+                "results_[handle] = std::make_shared<Status>(status);",
+                "after",
+                "done_.notify_all();",
+            ),
+            Edit(_TORCH_HANDLES + ".cc", "results_.clear();", "after", "done_.notify_all();"),
+            Edit(
+                _TORCH_OPS,
+                "std::this_thread::yield();",
+                "replace",
+                "handle_manager.WaitHandle(handle, std::chrono::milliseconds(1000));",
+                within="void WaitAndClear(int handle) {",
+            ),
+        ),
+    ),
+    Mend(
+        "stateful-join",
+        "TensorFlow takes join for a constant: from the second time on it returns the first answer at once, and the "
+        "other ranks wait for ever.",
+        (Edit(_TENSORFLOW_OPS, 'REGISTER_OP("HorovodJoin")', "after", "    .SetIsStateful()"),),
+    ),
+    Mend(
+        "run-arguments",
+        "Stray commas make horovod.run export cycle time and cache capacity as '(None,)': cycle time 0, cache off.",
+        (
+            Edit(_RUNNER, "self.cycle_time_ms = None,", "replace", "self.cycle_time_ms = None"),
+            Edit(_RUNNER, "self.cache_capacity = None,", "replace", "self.cache_capacity = None"),
+        ),
+    ),
+    Mend(
+        "light-launcher",
+        "horovodrun imports TensorFlow, twice, to learn whether Horovod was built with MPI or Gloo: seconds before the "
+        "first rank starts, and TensorFlow's log above the user's output.",
+        LIGHT_EDITS,
+    ),
+    Mend(
+        "elastic-hosts",
+        "An elastic job that fits on one host waits 600 s for a second one without a word, as it does for slots.",
+        ELASTIC_HOSTS_EDITS,
+    ),
+    Mend(
+        "zero-grad",
+        "zero_grad(set_to_none=...) of a wrapped PyTorch optimizer is a TypeError.",
+        tuple(
+            edit
+            for name in ("_DistributedOptimizer", "_DistributedAdasumOptimizer")
+            for edit in (
+                Edit(
+                    _TORCH_OPTIMIZER,
+                    "def zero_grad(self):",
+                    "replace",
+                    "def zero_grad(self, *args, **kwargs):",
+                    within=f"class {name}(torch.optim.Optimizer):",
+                ),
+                Edit(
+                    _TORCH_OPTIMIZER,
+                    "return super(self.__class__, self).zero_grad()",
+                    "replace",
+                    "return super(self.__class__, self).zero_grad(*args, **kwargs)",
+                    within=f"class {name}(torch.optim.Optimizer):",
+                ),
+            )
+        ),
+    ),
+    Mend(
+        "distutils",
+        "Python 3.12 has no distutils: neither the PyTorch part nor jsrun support works there.",
+        (
+            Edit(
+                "horovod/torch/CMakeLists.txt",
+                'execute_process(COMMAND ${PY_EXE} -c "from distutils.sysconfig import get_python_inc; '
+                'print(get_python_inc())"',
+                "replace",
+                "execute_process(COMMAND ${PY_EXE} -c \"import sysconfig; print(sysconfig.get_path('include'))\"",
+            ),
+            Edit(
+                "horovod/runner/js_run.py",
+                "from distutils.spawn import find_executable",
+                "replace",
+                "from shutil import which as find_executable",
+            ),
+        ),
+    ),
+    Mend(
+        "keras3",
+        "Under Keras 3 gradients are not averaged at all, and callbacks, elastic state and batch normalisation fail.",
+        KERAS3_EDITS,
+    ),
+    Mend(
+        "settings-again",
+        "Settings outlive shutdown(): at the next init() HOROVOD_CYCLE_TIME alone becomes the fusion limit, together "
+        "with HOROVOD_FUSION_THRESHOLD it ends the process (exit 139), and a setting that is gone stays in force.",
+        (
+            Edit(
+                _OPERATIONS,
+                "state.parameter_manager.SetTensorFusionThresholdBytes(128 * 1024 * 1024);",
+                "before",
+                # In its place: controllers refer to it. Nobody else uses it before initialization is done.
+                "state.parameter_manager.~ParameterManager();\nnew (&state.parameter_manager) ParameterManager();",
+                within=_INITIALIZE,
+            ),
+        ),
+    ),
+    Mend(
+        "large-messages",
+        "With HOROVOD_FUSION_THRESHOLD above 2 GiB messages can have more elements than an int counts: they crash.",
+        (
+            Edit(
+                _CONTROLLER,
+                "parameter_manager_.TensorFusionThresholdBytes();",
+                "after",
+                # Room is left for what is rounded up below.
+                "proposed_fusion_threshold =\n"
+                "    std::min(proposed_fusion_threshold, (int64_t{1} << 31) - (int64_t{1} << 20));",
+                within="int64_t Controller::TensorFusionThresholdBytes() {",
+            ),
+        ),
+    ),
+)
+
+# Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, and what else mends rely on.
+GLUE: tuple[Edit, ...] = (
+    Edit(
+        _BASICS,
+        "from horovod.common import util as util",
+        "after",
+        "from horovod._paceline import glue as _paceline_glue",
+    ),
+    Edit(_BASICS, "initialization_ok = True", "before", "_paceline_glue.before_init(self.MPI_LIB_CTYPES)"),
+    Edit(
+        _BASICS,
+        "self.MPI_LIB_CTYPES.horovod_shutdown()",
+        "before",
+        "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)",
+    ),
+    Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", '#include "bridge/failure/mends.h"'),
+    Edit(
+        _OPERATIONS,
+        "horovod_global.control_operation = ParseControllerOpsFromEnv();",
+        "before",
+        "::horovod::paceline::Initializing();",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Horovod's library in this process, called through C."""

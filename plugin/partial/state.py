@@ -1,0 +1,129 @@
+"""What a run with partial rounds needs to go on: each rank's send buffers, and the results it has not been given.
+
+States of all ranks fit together if every name has had the same number of rounds on each of them when it was saved:
+then every contribution is in a send buffer or in the results of all ranks, and is counted once in the run that goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.native.library import DTYPES
+from paceline.pipelined.settings import MOST_DIMS, SETTLE_LIMIT_S, InFlight, horovod_dtype
+
+# What stands for K in saved states of a partial exchange.
+PARTIAL_K = 0
+_NUMBERS = 4
+_BUSY = 1
+_LOOK_EVERY_S = 0.001
+
+
+@dataclass(frozen=True)
+class SavedRounds:
+    """One name on one rank; `plain` is how it is saved (paceline.exchange.in_flight_state).
+
+    `send`, what has not left, and `results`, what this rank has missed: arrays of the tensor's shape and dtype.
+    `rounds` performed; `pending` contributions in `send`; `missed` rounds in `results`, with `fresh` contributions.
+    """
+
+    send: np.ndarray[Any, Any]
+    results: np.ndarray[Any, Any]
+    rounds: int
+    pending: int
+    missed: int
+    fresh: int
+
+    def plain(self) -> dict[str, Any]:
+        """Arrays and numbers by the names of the fields."""
+        return dict(vars(self))
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> SavedRounds:
+        """What `plain` returned."""
+        return cls(**plain)
+
+
+class PartialBuffers:
+    """The buffers of `library`, by the full name of an operation."""
+
+    def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
+        self._library = library
+        self._set = process_set_id
+        self.meeting = InFlight(library, process_set_id)
+        library.horovod_paceline_partial_describe.argtypes = [
+            ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
+        ]  # fmt: skip
+        library.horovod_paceline_partial_save.argtypes = [
+            ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+        ]  # fmt: skip
+        library.horovod_paceline_partial_restore.argtypes = [
+            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+        ]  # fmt: skip
+
+    def save(self, name: str) -> SavedRounds:
+        """A copy of what `name`, without its mark, has. Waits for a round that is under way.
+
+        Raises RuntimeError if there were no calls of this name, or the round does not end.
+        """
+        described = self._described(name)
+        if described is None:
+            raise RuntimeError(f"The send buffer of {name} cannot be saved: there were no calls of this name.")
+        send, results = (np.zeros(*described) for _ in range(2))
+        numbers = (ctypes.c_int64 * _NUMBERS)()
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        while True:
+            saved = self._library.horovod_paceline_partial_save(
+                name.encode(), self._set, numbers, send.ctypes.data, results.ctypes.data, send.nbytes
+            )
+            if saved == 0:
+                return SavedRounds(send, results, *numbers)
+            if saved != _BUSY or time.monotonic() > deadline:
+                raise RuntimeError(f"The send buffer of {name} cannot be saved: a call or a round of it has not ended.")
+            time.sleep(_LOOK_EVERY_S)
+
+    def called(self, name: str) -> bool:
+        """Whether there were calls of this name, without its mark."""
+        return self._described(name) is not None
+
+    def _described(self, name: str) -> tuple[list[int], str] | None:
+        dims, dtype = (ctypes.c_int64 * MOST_DIMS)(), ctypes.c_int32()
+        describe = self._library.horovod_paceline_partial_describe
+        count = describe(name.encode(), self._set, dims, MOST_DIMS, ctypes.byref(dtype))
+        return None if count < 0 else (dims[:count], DTYPES[dtype.value])
+
+    def restore(self, states: Mapping[str, SavedRounds], foreign: bool) -> None:
+        """Go on from `states`, by full name. All ranks do so at once; this waits for them.
+
+        `foreign`: another rank saved them. Raises UserError if one rank's are, if the states do not fit together or if
+        ranks do not load within a minute, ValueError if calls of other shapes were made.
+        """
+        rounds = sorted((name, one.rounds) for name, one in states.items())
+        digest = zlib.crc32(repr(rounds).encode())
+        meaning = (
+            "rounds before the states were saved, which is to be between two barriers on all ranks; their digest; and "
+            "whether a rank loads another rank's state"
+        )
+        self.meeting.meet("paceline.partial.load", [sum(count for _, count in rounds), digest, int(foreign)], meaning)
+        for name, saved in states.items():
+            self._restore(name, saved)
+        # No round begins before all ranks are here.
+        self.meeting.meet("paceline.partial.loaded", [digest], meaning)
+
+    def _restore(self, name: str, saved: SavedRounds) -> None:
+        dims = (ctypes.c_int64 * max(saved.send.ndim, 1))(*saved.send.shape)
+        numbers = (ctypes.c_int64 * _NUMBERS)(saved.rounds, saved.pending, saved.missed, saved.fresh)
+        send, results = np.ascontiguousarray(saved.send), np.ascontiguousarray(saved.results)
+        done = self._library.horovod_paceline_partial_restore(
+            name.encode(), self._set, horovod_dtype(send.dtype.name), dims, send.ndim, numbers, send.ctypes.data,
+            results.ctypes.data, send.nbytes,
+        )  # fmt: skip
+        if done != 0:
+            raise ValueError(f"expected {name} at rest and of shape {list(send.shape)}, found otherwise")

@@ -1,0 +1,136 @@
+"""Seconds per iteration of data-parallel training, synchronous and pipelined, in the symbols of Pipe-SGD.
+
+Li et al., "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training", NeurIPS 2018. An
+iteration is the update l_up, the forward pass l_for, the backward pass l_back and the communication l_comm, with
+l_comp = l_for + l_back. T iterations take T times what the functions return; like the paper they leave out the K - 1
+iterations that fill the pipeline.
+
+How gradients are merged into messages is named by a policy of the planner. The paper has two: *sequential*, one
+all-reduce after the backward pass, is the planner's `single`; *layer-wise*, one for every layer, is its `none`. What
+all-reduces cost, which depends on the number of workers p, is a cost model: `fusion.costs.of_algorithm` for theory, or
+fitted to measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.config import nearest
+from paceline.core import _core
+from paceline.core._core import CostModel
+from paceline.errors import UserError
+from paceline.fusion.gradient import Gradient, check
+from paceline.fusion.policies import BUILT_IN, THRESHOLD
+from paceline.pipelined.settings import Pipelined
+
+SEQUENTIAL = "single"
+LAYER_WISE = "none"
+# Horovod's own merging depends on cycles and rounds, which are no part of this model; planning.py simulates it.
+POLICIES = tuple(name for name in BUILT_IN if name != THRESHOLD)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration of the slowest worker; all l_*_s are seconds.
+
+    `gradients` are the layers' with `ready_s` since the backward pass began. `costs` is what one message takes among
+    the workers, in seconds of bytes, with the coordination or synchronisation (the paper's S) that precedes it.
+
+    Raises UserError for times that are negative or not finite, and for a gradient that comes after the backward pass.
+    """
+
+    l_up_s: float
+    l_for_s: float
+    l_back_s: float
+    gradients: tuple[Gradient, ...]
+    costs: CostModel
+
+    def __post_init__(self) -> None:
+        for name in ("l_up_s", "l_for_s", "l_back_s"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise UserError(f"{name} cannot be {value}.", "Give a finite time of at least 0, in seconds.")
+        check(self.gradients)
+        last = max(self.gradients, key=lambda gradient: gradient.ready_s)
+        if last.ready_s > self.l_back_s:
+            raise UserError(
+                f"The tensor {last.name} is ready at {last.ready_s} s of a backward pass of {self.l_back_s} s.",
+                "Count ready_s from the beginning of the backward pass, and let l_back_s include the last gradient.",
+            )
+
+    @property
+    def compute_s(self) -> float:
+        """l_up + l_comp: what the compute resource does in an iteration."""
+        return self.l_up_s + self.l_for_s + self.l_back_s
+
+    def step_s(self, finish_s: float) -> float:
+        """A synchronous iteration whose last message ends `finish_s` after the backward pass began."""
+        return self.l_up_s + self.l_for_s + max(self.l_back_s, finish_s)
+
+
+def of_layers(
+    l_up_s: float, l_for_s: float, l_back_s: float, layer_bytes: Sequence[int], costs: CostModel
+) -> Iteration:
+    """An iteration of which only the layers' sizes are known, in order of the backward pass: it takes equally long for
+    each. Raises UserError as Iteration does.
+    """
+    count = len(layer_bytes)
+    gradients = tuple(
+        Gradient(f"layer {number}", size, l_back_s * (number / count))
+        for number, size in enumerate(layer_bytes, start=1)
+    )
+    return Iteration(l_up_s, l_for_s, l_back_s, gradients, costs)
+
+
+def communication_s(iteration: Iteration, policy: str = SEQUENTIAL) -> float:
+    """l_comm: all messages of an iteration, one after another. Raises UserError for an unknown policy."""
+    groups = _groups(iteration, policy)
+    return _finish_s(iteration, groups, [0.0] * len(iteration.gradients))
+
+
+def synchronous_s(iteration: Iteration, policy: str = SEQUENTIAL) -> float:
+    """D-Sync; sequentially it is l_up + l_comp + l_comm, other policies hide messages behind the backward pass.
+
+    PS-Sync has the same form, with costs from `parameter_server_costs`. Raises UserError for an unknown policy.
+    """
+    ready_s = [gradient.ready_s for gradient in iteration.gradients]
+    return iteration.step_s(_finish_s(iteration, _groups(iteration, policy), ready_s))
+
+
+def pipelined_s(iteration: Iteration, policy: str = SEQUENTIAL, k: int = 2) -> float:
+    """Pipe-SGD on one compute and one network resource: max(l_up + l_comp, l_comm) for every K >= 2.
+
+    K = 1 is D-Sync. Raises UserError for a K that no pipelined exchange can have, and for an unknown policy.
+    """
+    if Pipelined(k).k == 1:
+        return synchronous_s(iteration, policy)
+    return max(iteration.compute_s, communication_s(iteration, policy))
+
+
+def pipelined_unlimited_s(iteration: Iteration, policy: str = SEQUENTIAL, k: int = 2) -> float:
+    """Pipe-SGD with unlimited resources: (l_up + l_comp + l_comm) / K. A bound, no machine has it.
+
+    Raises UserError as `pipelined_s` does.
+    """
+    return (iteration.compute_s + communication_s(iteration, policy)) / Pipelined(k).k
+
+
+def _groups(iteration: Iteration, policy: str) -> list[list[int]]:
+    if policy not in POLICIES:
+        raise UserError(f"There is no model of the policy {policy!r}.", nearest(policy, list(POLICIES)))
+    ready_s = [gradient.ready_s for gradient in iteration.gradients]
+    return _core.plan(policy, _bytes(iteration), ready_s, _types(iteration), iteration.costs)
+
+
+def _finish_s(iteration: Iteration, groups: list[list[int]], ready_s: list[float]) -> float:
+    return _core.predict(groups, _bytes(iteration), ready_s, _types(iteration), iteration.costs).finish_s
+
+
+def _bytes(iteration: Iteration) -> list[float]:
+    return [float(gradient.bytes) for gradient in iteration.gradients]
+
+
+def _types(iteration: Iteration) -> list[int]:
+    return [gradient.type for gradient in iteration.gradients]

@@ -1,0 +1,43 @@
+"""From a trace to an iteration: what of a recorded step was computation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from paceline.core._core import CostModel
+from paceline.fusion.from_trace import WARM_UP_STEPS, Measurements
+from paceline.predict.iteration import Iteration
+from paceline.record.summary import timed_steps
+from paceline.record.trace import Trace
+
+
+@dataclass(frozen=True)
+class RecordedIteration:
+    """`step_s` is the median time from the start of a step to the start of the next. `overlaps`: the messages of a step
+    ended after the next step had begun, so that the step's computation is only known to be at most all of it.
+    """
+
+    iteration: Iteration
+    step_s: float
+    overlaps: bool
+
+
+def of_trace(recorded: Trace, measured: Measurements, costs: CostModel) -> RecordedIteration | None:
+    """The iteration of a recorded training; None if the trace has no two consecutive steps.
+
+    A trace shows the backward pass from the first gradient to the last, and the messages; everything else of a step is
+    the update, loading, the forward pass and the backward pass up to the first gradient. They cannot be told apart:
+    `l_for_s` has them all and `l_up_s` is 0, which the predictions, made of their sum, do not notice. `costs` is one
+    message with its coordination.
+    """
+    steps = [one for rank in recorded.ranks for one in timed_steps(rank)]
+    if not steps:
+        return None
+    first = min(WARM_UP_STEPS, max(one.step.index for one in steps))
+    step_s = median(one.time_ms for one in steps if one.step.index >= first) / 1e3
+    l_back_s = measured.gradients[-1].ready_s
+    overlaps = measured.finish_s > step_s
+    exposed_s = 0.0 if overlaps else max(0.0, measured.finish_s - l_back_s)
+    l_for_s = max(0.0, step_s - exposed_s - l_back_s)
+    return RecordedIteration(Iteration(0.0, l_for_s, l_back_s, measured.gradients, costs), step_s, overlaps)

@@ -1,0 +1,1 @@
+"""Records of training steps, and traces."""

@@ -1,0 +1,105 @@
+"""What a trace says in a few numbers: step time, traffic, and the share of a step spent waiting for communication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median, median_low
+
+from paceline.record.trace import RankTrace, Step, Trace
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """A step whose successor was recorded too: `time_ms` from start to start, `waiting_ms` of it exposed."""
+
+    step: Step
+    time_ms: float
+    waiting_ms: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Medians over steps. None where no step could be timed (fewer than two consecutive ones were recorded)."""
+
+    tensors: int
+    steps: int
+    step_ms: float | None
+    waiting_share: float | None
+    bytes_per_step: float
+    messages_per_step: float
+    rounds_per_step: float
+
+
+@dataclass(frozen=True)
+class SlowTensor:
+    """A tensor and its median time from arrival to the end of the collective that carried it, over ranks and steps."""
+
+    name: str
+    size_bytes: int
+    latency_ms: float
+
+
+def timed_steps(trace: RankTrace) -> list[TimedStep]:
+    """The steps of one rank that have a successor.
+
+    Waiting is the exposed communication: from the last arrival of the step to the end of its last collective, but not
+    beyond the start of the next step (a pipelined exchange ends there).
+    """
+    timed = []
+    for step, following in zip(trace.steps, trace.steps[1:], strict=False):
+        if following.index != step.index + 1:
+            continue
+        last_arrival_s = max((arrival.time_s for arrival in step.arrivals), default=step.start_s)
+        end_s = max((collective.end_s for collective in step.collectives), default=last_arrival_s)
+        waiting_s = max(0.0, min(end_s, following.start_s) - last_arrival_s)
+        timed.append(TimedStep(step, 1e3 * (following.start_s - step.start_s), 1e3 * waiting_s))
+    return timed
+
+
+def summarise(ranks: Sequence[RankTrace]) -> Summary:
+    """One summary of the given ranks' steps taken together; of one rank, or of all."""
+    steps = [step for trace in ranks for step in trace.steps]
+    timed = [one for trace in ranks for one in timed_steps(trace)]
+    return Summary(
+        tensors=max((len(trace.tensors) for trace in ranks), default=0),
+        steps=max((trace.totals.steps for trace in ranks), default=0),
+        step_ms=_median(one.time_ms for one in timed),
+        waiting_share=_median(one.waiting_ms / one.time_ms for one in timed if one.time_ms > 0),
+        bytes_per_step=_median(sum(one.size_bytes for one in step.collectives) for step in steps) or 0.0,
+        messages_per_step=_median(len(step.collectives) for step in steps) or 0.0,
+        rounds_per_step=_median(step.coordination_rounds for step in steps) or 0.0,
+    )
+
+
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return float(median(known)) if known else None
+
+
+def slowest_tensors(ranks: Sequence[RankTrace], count: int = 5) -> list[SlowTensor]:
+    """The `count` tensors with the longest median latency, longest first."""
+    latencies_ms: dict[str, list[float]] = {}
+    sizes: dict[str, int] = {}
+    for trace in ranks:
+        for step in trace.steps:
+            done_s = {tensor: one.end_s for one in step.collectives for tensor in one.tensors}
+            for arrival in step.arrivals:
+                if arrival.tensor in done_s:
+                    tensor = trace.tensors[arrival.tensor]
+                    sizes[tensor.name] = tensor.size_bytes
+                    latency_ms = 1e3 * (done_s[arrival.tensor] - arrival.time_s)
+                    latencies_ms.setdefault(tensor.name, []).append(latency_ms)
+    slow = [SlowTensor(name, sizes[name], median(values)) for name, values in latencies_ms.items()]
+    return sorted(slow, key=lambda tensor: (-tensor.latency_ms, tensor.name))[:count]
+
+
+def median_step(trace: Trace) -> int | None:
+    """The index of the step whose time is the median on the lowest rank; its last step if none could be timed."""
+    if not trace.ranks or not trace.ranks[0].steps:
+        return None
+    timed = timed_steps(trace.ranks[0])
+    if not timed:
+        return trace.ranks[0].steps[-1].index
+    middle = median_low([one.time_ms for one in timed])
+    return next(one.step.index for one in timed if one.time_ms == middle)
