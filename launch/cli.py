@@ -22,15 +22,18 @@ from paceline.launch import console, interrupts
 COMMANDS: dict[str, tuple[str, str]] = {
     "host": ("paceline.launch.host:host_command", "Build, install and check the Horovod that Paceline runs in."),
     "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
-    "record": ("paceline.launch.record:record_command", "Run an unmodified script and trace its communication."),
+    "record": (
+        "paceline.launch.record.command:record_command",
+        "Run an unmodified script and trace its communication.",
+    ),
     "plan": (
-        "paceline.launch.plan:plan_command",
+        "paceline.launch.plan.command:plan_command",
         "Predict from a trace how long each way of merging gradients would take.",
     ),
     "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
     "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),
-    "bench": ("paceline.launch.bench:bench_command", "Measure Paceline and its rivals in turn."),
+    "bench": ("paceline.launch.bench.command:bench_command", "Measure Paceline and its rivals in turn."),
 }
 
 INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C

@@ -59,7 +59,7 @@ def wait_gone(pids: Sequence[str]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("module", ["paceline.launch.record", "horovod.runner.launch", "rich.console"])
+@pytest.mark.parametrize("module", ["paceline.launch.record.command", "horovod.runner.launch", "rich.console"])
 def test_interrupt_in_a_finalizer_is_not_lost(module: str, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
     process = start(tmp_path, [sys.executable, "-c", FINALIZER.format(module=module)], mark)
