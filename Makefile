@@ -32,7 +32,7 @@ PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
 BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc plugin/bridge/*/*.h)
-HOST := $(CORE) $(BRIDGE) $(wildcard plugin/host/*.py plugin/host/*/*.py plugin/host/*.cmake)
+HOST := $(CORE) $(BRIDGE) $(wildcard plugin/host/*.py plugin/host/patches/*.py plugin/host/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
 .PHONY: help demo test test-more unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-cpp lint-tidy \

@@ -49,7 +49,7 @@ def _keras() -> Any:
 
 
 def _shim(name: str) -> Any:
-    return importlib.import_module(f"horovod._paceline.{name}")
+    return importlib.import_module(f"paceline.host.shims.{name}")
 
 
 keras: Any = _keras()

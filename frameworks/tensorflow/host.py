@@ -8,6 +8,6 @@ from typing import Any
 from paceline.host.load import load
 
 horovod_tensorflow: Any = load("tensorflow")
-keras3: Any = importlib.import_module("horovod._paceline.keras3")
-settings: Any = importlib.import_module("horovod._paceline.keras3_settings")
-wire: Any = importlib.import_module("horovod._paceline.keras3_tensorflow")
+keras3: Any = importlib.import_module("paceline.host.shims.keras3")
+settings: Any = importlib.import_module("paceline.host.shims.keras3_settings")
+wire: Any = importlib.import_module("paceline.host.shims.keras3_tensorflow")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import paceline.bridge
 import paceline.core
-import paceline.host.shims
 from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.host import edits
@@ -50,8 +49,7 @@ def our_sources() -> dict[str, Path]:
         for path in sorted(folder.rglob("*")):
             if path.suffix in (".cc", ".h") and (package is paceline.bridge or path.stem in CORE_IN_HOST):
                 files[f"{CPP_FOLDER}/{name}/{path.relative_to(folder)}"] = path
-    for path in sorted(_folder(paceline.host.shims).glob("*.py")):
-        files[f"{PYTHON_FOLDER}/{path.name}"] = path
+    files[f"{PYTHON_FOLDER}/__init__.py"] = Path(__file__).with_name("handover.py")
     return files
 
 

@@ -1,11 +1,12 @@
 """The Python side of the bridge: hands options to Horovod's library in this process and takes records from it.
 
-`horovod._paceline.glue` calls `before_init` and `before_shutdown`; users call `counters`.
+`paceline.host.shims.glue` calls `before_init` and `before_shutdown`; users call `counters`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import socket
 import sys
@@ -73,15 +74,9 @@ def _exchange_in_unmodified_scripts(library: ctypes.CDLL, exchange: str) -> None
 
     `exchange`: its value. Raises UserError where Keras 2 is in use.
     """
-    if _library_name(library) == "torch":
-        import horovod.torch
-
-        import paceline.torch
-
-        horovod.torch.DistributedOptimizer = paceline.torch.DistributedOptimizer
-        horovod.torch.broadcast_optimizer_state = paceline.torch.broadcast_optimizer_state
-        return
-    if os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0"):
+    # Adapters are found by the name of their library: nothing here knows them.
+    adapter = f"paceline.{_library_name(library)}.unmodified"
+    if _library_name(library) == "tensorflow" and os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0"):
         from paceline.errors import UserError
 
         raise UserError(
@@ -89,23 +84,7 @@ def _exchange_in_unmodified_scripts(library: ctypes.CDLL, exchange: str) -> None
             "leave out an update.",
             "Unset PACELINE_EXCHANGE, or use Keras 3.",
         )
-    import horovod.tensorflow
-    from horovod._paceline import keras3
-
-    import paceline.tensorflow
-
-    keras3.exchange = _pipeline_of_keras
-    horovod.tensorflow.DistributedOptimizer = paceline.tensorflow.DistributedOptimizer
-    horovod.tensorflow.DistributedGradientTape = paceline.tensorflow.DistributedGradientTape
-    horovod.tensorflow.PartialDistributedGradientTape = paceline.tensorflow.PartialDistributedGradientTape
-
-
-def _pipeline_of_keras(settings: Any, reduce: Any) -> Any:
-    from paceline.exchange.agreement import resolve
-    from paceline.keras.exchange.registry import exchange_of
-
-    make = exchange_of(resolve(None))
-    return make and make(settings, reduce)
+    importlib.import_module(adapter).install()
 
 
 def before_shutdown(library: ctypes.CDLL) -> None:

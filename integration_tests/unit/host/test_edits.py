@@ -68,7 +68,7 @@ def test_all_edits_fit_the_published_source(pristine: Path, tmp_path: Path) -> N
     for call in ("Enqueue(", "Entries(", "Performed(", "Operations(", "Cycle("):
         assert operations.count(f"::horovod::paceline::{call}") == 1, call
     assert (source / "paceline/bridge/hooks.cc").exists()
-    assert (source / "horovod/_paceline/glue.py").exists()
+    assert (source / "horovod/_paceline/__init__.py").exists()
     assert "distutils" not in (source / "horovod/torch/CMakeLists.txt").read_text()
 
 

@@ -1,6 +1,6 @@
 """Edits of Horovod's Python files for Keras 3.
 
-Each hands over to `horovod._paceline.keras3`, which does nothing where Keras 3 is not in use.
+Each hands over to `paceline.host.shims.keras3`, which does nothing where Keras 3 is not in use.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What Paceline adds to Horovod's Python package when it builds it; works whether or not Paceline is installed."""
+"""Paceline's part of Horovod's Python face: the Horovod that Paceline builds imports it (host/handover.py)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from pathlib import Path
 def known(part: str) -> bool | None:
     """Whether `part` ("mpi", "gloo", "nccl", "ddl", "ccl") was compiled in; None where the build does not tell."""
     try:
-        written = json.loads((Path(__file__).parents[1] / "metadata.json").read_text())
+        found = importlib.util.find_spec("horovod")
+        written = json.loads((Path(str(found and found.origin)).parent / "metadata.json").read_text())
     except (OSError, ValueError):
         return None
     value = written.get(f"built_with_{part}")

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
-from horovod._paceline.user_error import UserError
 from horovod.runner.elastic.discovery import HostDiscovery
 from horovod.runner.util import network
+
+from paceline.errors import UsageError
 
 # How long the discovery script may take for its first host before we speak of it, in seconds.
 SILENCE_S = 5.0
@@ -120,12 +121,12 @@ def _lacking(hosts: Any, min_num_proc: int, min_hosts: int) -> str:
 def local_interfaces(settings: Any, of_loopback: Callable[[Any], set[str]]) -> set[str]:
     """The interfaces for ranks that are all on this host: those that the user named, else loopback.
 
-    Raises UserError if the user named none that this host has.
+    Raises UsageError if the user named none that this host has.
     """
     here = _interfaces()
     named = [name for name in here if name in (settings.nics or ())]
     if settings.nics and not named:
-        raise UserError(
+        raise UsageError(
             f"--network-interfaces {','.join(sorted(settings.nics))}: no such interface with an IPv4 address on this "
             "host.",
             f"It has {', '.join(here)}.",

@@ -1,14 +1,14 @@
 """Where Horovod's Python face tells Paceline that a world begins, ends or could not be made.
 
-`library` is Horovod's shared library of one framework, opened by ctypes. Without Paceline in this Python and without
-its variables in the environment nothing happens here.
+`library` is Horovod's shared library of one framework, opened by ctypes. Where nothing of Paceline is asked for, by a
+variable or an import, nothing happens here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,18 +22,13 @@ class ConnectError(HorovodInternalError, ValueError):
     """Ranks could not connect. Horovod's own type for this was ValueError; elastic training waits for the other."""
 
 
-def _attach() -> ModuleType | None:
-    wanted = sorted(name for name in os.environ if name.startswith("PACELINE_"))
-    if not wanted and "paceline" not in sys.modules:
-        return None
-    if importlib.util.find_spec("paceline") is None:
-        raise ImportError(
-            f"{', '.join(wanted)} is set, but the package paceline is not installed for {sys.executable}.\n"
-            "Install it on every host (pip install paceline) or unset the variable."
-        )
-    import paceline.native.library
+_LIBRARY = "paceline.native.library"
 
-    return paceline.native.library
+
+def _attach() -> ModuleType | None:
+    if _LIBRARY in sys.modules or any(name.startswith("PACELINE_") for name in os.environ):
+        return importlib.import_module(_LIBRARY)
+    return None
 
 
 def before_init(library: ctypes.CDLL) -> None:
@@ -45,7 +40,7 @@ def before_init(library: ctypes.CDLL) -> None:
 
 def before_shutdown(library: ctypes.CDLL) -> None:
     """Collect what the library recorded, while this rank still knows its number."""
-    attach = sys.modules.get("paceline.native.library")
+    attach = sys.modules.get(_LIBRARY)
     if attach is not None:
         attach.before_shutdown(library)
 

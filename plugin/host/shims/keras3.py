@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .user_error import UserError
+from paceline.errors import UsageError
 
 
 def used_as(module: Any) -> bool:
@@ -52,7 +52,7 @@ def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> A
 
     keras = sys.modules["keras"]
     if keras.backend.backend() != "tensorflow":
-        raise UserError(
+        raise UsageError(
             f"horovod.keras and horovod.tensorflow.keras need Keras on TensorFlow, not on {keras.backend.backend()}.",
             "Set KERAS_BACKEND=tensorflow, or use paceline.keras, which also serves KERAS_BACKEND=torch.",
         )

@@ -8,9 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.errors import UsageError
+
 from .keras3_state import broadcast_state, build_optimizer, shared_variables
 from .keras3_update import communication
-from .user_error import UserError
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -133,7 +134,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         try:
             optimizer.learning_rate = new
         except TypeError:
-            raise UserError(
+            raise UsageError(
                 f"{type(self).__name__} cannot set the learning rate of {optimizer.name!r}: its optimizer has a "
                 "LearningRateSchedule.",
                 "Make the optimizer with a number as learning_rate, or leave the callback out.",
@@ -147,7 +148,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = self.params.get("steps")
             if not self.steps_per_epoch:
-                raise UserError(
+                raise UsageError(
                     f"{type(self).__name__} does not know how many steps an epoch has.",
                     "Give steps_per_epoch= to the callback.",
                 )
@@ -259,7 +260,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     def on_train_begin(self, logs: Any = None) -> None:
         """Keras' hook."""
         if self.filepath is None:
-            raise UserError("BestModelCheckpoint does not know where to save.", "Give filepath= to the callback.")
+            raise UsageError("BestModelCheckpoint does not know where to save.", "Give filepath= to the callback.")
         super().on_train_begin(logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

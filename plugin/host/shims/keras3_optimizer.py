@@ -18,9 +18,10 @@ import keras
 from keras.src import api_export
 from keras.src.saving import object_registration
 
+from paceline.errors import UsageError
+
 from .keras3_settings import Settings, split
 from .keras3_update import State, accumulate, reduce, run_update
-from .user_error import UserError
 
 
 class Distributed:
@@ -107,7 +108,7 @@ class Distributed:
         distributed = self._distributed
         if distributed.pipeline is None:
             if state is not None and state["in_flight"]:
-                raise UserError(
+                raise UsageError(
                     "Gradients in flight were given to an optimizer with a synchronous exchange.",
                     "Use the exchange that the state was saved with, or drain() before saving.",
                 )
@@ -117,7 +118,7 @@ class Distributed:
             return
         in_flight = state["in_flight"]
         if not self.built:  # type: ignore[attr-defined]
-            raise UserError(
+            raise UsageError(
                 f"The optimizer {self.name!r} does not know its variables yet, which gradients in flight belong to.",  # type: ignore[attr-defined]
                 "Call optimizer.build(model.trainable_variables), or load the model, before load_in_flight().",
             )
@@ -255,12 +256,12 @@ def find(optimizer: Any) -> Any:
 def distribute(optimizer: Any, settings: Settings) -> Any:
     """`optimizer` as one that averages gradients. An optimizer that holds another (loss scaling) keeps its place."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise UserError(
+        raise UsageError(
             f"DistributedOptimizer got {type(optimizer).__name__}, which is no optimizer of Keras {keras.__version__}.",
             "Give an instance of keras.optimizers.Optimizer, for example keras.optimizers.Adam().",
         )
     if find(optimizer) is not None:
-        raise UserError(
+        raise UsageError(
             f"The optimizer {optimizer.name!r} is wrapped by DistributedOptimizer already.",
             "Wrap it once.",
         )

@@ -9,9 +9,10 @@ from typing import Any
 import keras
 from keras.src.trainers.trainer import Trainer
 
+from paceline.errors import UsageError
+
 from .keras3_optimizer import find
 from .keras3_update import run_update
-from .user_error import UserError
 
 _MARK = "_paceline_original"
 
@@ -27,7 +28,7 @@ def _patch_compile() -> None:
             if given.get("jit_compile", "auto") == "auto":
                 given["jit_compile"] = False  # Keras would choose XLA where there is a GPU
             elif given["jit_compile"]:
-                raise UserError(
+                raise UsageError(
                     "compile(jit_compile=True) cannot be used with DistributedOptimizer: Horovod's operations have no "
                     "form that the compiler knows.",
                     "Leave jit_compile out, or set it to False.",

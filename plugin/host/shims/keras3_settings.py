@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .user_error import UserError
+from paceline.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +38,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.backward_passes_per_step < 1:
-            raise UserError(
+            raise UsageError(
                 f"backward_passes_per_step={self.backward_passes_per_step} cannot be used.",
                 "It counts the backward passes of one update: give a whole number of at least 1.",
             )
         if self.gradient_predivide_factor != 1.0 and self.op != self.average:
-            raise UserError(
+            raise UsageError(
                 f"gradient_predivide_factor={self.gradient_predivide_factor} needs op=Average.",
                 "Leave gradient_predivide_factor out, or use op=Average.",
             )
         if isinstance(self.groups, int) and self.groups < 1:
-            raise UserError(
+            raise UsageError(
                 f"groups={self.groups} cannot be used.",
                 "Give a whole number of at least 1, a list of lists of variables, or None.",
             )

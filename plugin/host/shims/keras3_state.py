@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from paceline.errors import UsageError
+
 from .keras3_update import communication
-from .user_error import UserError
 
 
 def shared_variables(model: Any, optimizer: Any = None, local: Collection[int] = ()) -> list[Any]:
@@ -39,7 +40,7 @@ def _described(variable: Any) -> tuple[str, str]:
 
 
 def broadcast_state(variables: list[Any], root_rank: int, name: str) -> None:
-    """Give all ranks the root's values. Raises UserError on every rank where any rank's variables differ in kind."""
+    """Give all ranks the root's values. Raises UsageError on every rank where any rank's variables differ in kind."""
     wire = communication()
     mine = [_described(variable) for variable in variables]
     everyone = wire.gather_object(mine, f"{name}.kinds")
@@ -53,7 +54,7 @@ def broadcast_state(variables: list[Any], root_rank: int, name: str) -> None:
             pairs = zip(theirs, root)
             (path, kind), (_, wanted) = next((one, other) for one, other in pairs if one[1] != other[1])
             found, expected = f"the variable {path} as {kind}", f"{wanted}"
-        raise UserError(
+        raise UsageError(
             f"Rank {rank} has {found}, rank {root_rank} has {expected}: the model or its optimizer is not the same.",
             "Build and compile the same model on every rank before training.",
         )

@@ -16,8 +16,9 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
+from paceline.errors import UsageError
+
 from .keras3_settings import Settings, split
-from .user_error import UserError
 
 # An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.
 _SCOPE = "horovod/"
@@ -66,7 +67,7 @@ def _unfoldable(tensors: Sequence[Any]) -> list[Any]:
 def _sparse(grad: Any, settings: Settings, index: int) -> Any:
     """The IndexedSlices of all ranks, one behind the other: their sum, or their average."""
     if settings.op not in (hvd.Average, hvd.Sum):
-        raise UserError(
+        raise UsageError(
             "A sparse gradient (tf.IndexedSlices) can be averaged or summed, nothing else.",
             "Use op=Average or op=Sum, or sparse_as_dense=True.",
         )
@@ -154,10 +155,10 @@ class Reducer:
         return list(self._compiled(reduce, indices, groups)(grads))
 
     def _enter_graph(self) -> None:
-        """Raise UserError if gradients are reduced twice in this graph, where a pipeline knows one name of each."""
+        """Raise UsageError if gradients are reduced twice in this graph, where a pipeline knows one name of each."""
         graph = tf.compat.v1.get_default_graph()
         if self.pipeline is not None and graph in self._graphs:
-            raise UserError(
+            raise UsageError(
                 f"Rank {hvd.rank()}: the optimizer {self._settings.name!r}, whose exchange is not synchronous, was "
                 "expected to be applied once in a tf.function, found twice.",
                 "Apply all gradients at once, make an optimizer for each, or leave tf.function out.",
@@ -207,7 +208,7 @@ class Accumulator:
         for grad, index in zip(grads, indices):
             if isinstance(grad, tf.IndexedSlices):
                 if not settings.sparse_as_dense:
-                    raise UserError(
+                    raise UsageError(
                         f"The gradient with number {index} is sparse (tf.IndexedSlices), and "
                         f"backward_passes_per_step={settings.backward_passes_per_step} adds up dense gradients only.",
                         "Give sparse_as_dense=True, or backward_passes_per_step=1.",
@@ -265,7 +266,7 @@ def gradients(loss: Any, variables: Sequence[Any], grad_loss: Any, tape: Any) ->
             value = loss()
         loss, tape = value, recording
     elif tape is None:
-        raise UserError(
+        raise UsageError(
             "compute_gradients() got a loss tensor without the tape that recorded it.",
             "Pass tape=, or a function without arguments that computes the loss.",
         )

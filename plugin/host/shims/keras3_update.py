@@ -9,12 +9,13 @@ from typing import Any
 
 import keras
 
+from paceline.errors import UsageError
+
 from .keras3_settings import Settings
-from .user_error import UserError
 
 
 def communication() -> Any:
-    """The module through which this Keras talks to other ranks. Raises UserError for other backends."""
+    """The module through which this Keras talks to other ranks. Raises UsageError for other backends."""
     name = keras.backend.backend()
     if name == "tensorflow":
         from . import keras3_tensorflow
@@ -24,7 +25,7 @@ def communication() -> Any:
         from . import keras3_torch
 
         return keras3_torch
-    raise UserError(
+    raise UsageError(
         f"Keras runs on the backend {name!r}, which has no connection to Horovod.",
         "Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch in the environment before keras is first imported, or "
         'change "backend" in ~/.keras/keras.json.',
@@ -159,7 +160,7 @@ def run_update(
         "a pipelined exchange": state.pipeline is not None,
     }
     if keras_accumulates and any(others.values()):
-        raise UserError(
+        raise UsageError(
             f"The optimizer {optimizer.name!r} accumulates gradients by itself "
             f"(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}), together with "
             f"{' and '.join(other for other, present in others.items() if present)}.",
