@@ -119,9 +119,9 @@ def merging(policy: str) -> System:
     Raises UserError for a policy that cannot be found, and for "threshold", which makes no plans: that is the system
     "horovod".
     """
-    from paceline.fusion import policies
+    from paceline.fusion.resolve import resolve
 
-    if not policies.resolve(policy).makes_plans:
+    if not resolve(policy).makes_plans:
         raise UserError(
             f"The policy {policy} is stock Horovod, which is always measured.", "Leave it out, or name another."
         )

@@ -79,11 +79,12 @@ def plan_command(
     if not 0 <= threshold_mb < float("inf"):
         raise UserError(f"--threshold-mb {threshold_mb:g} cannot be used.", "Give MiB of at least 0; 0: merge nothing.")
     from paceline.fusion import from_trace, plan_file, planning, policies
+    from paceline.fusion.resolve import resolve
     from paceline.launch.plan import collectives as plan_collectives
     from paceline.launch.plan import exchange as plan_exchange
     from paceline.predict import collectives
 
-    chosen = policies.resolve(policy)  # a wrong name is refused before the trace is read
+    chosen = resolve(policy)  # a wrong name is refused before the trace is read
     recorded = from_trace.load(trace_path)
     measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
     costs, origin = _costs(measured, **cost_flags)
@@ -113,7 +114,7 @@ def plan_command(
         from paceline.launch.plan import plot as plan_plot
         from paceline.launch.record import plot
 
-        plans = {name: plan if name == plan.policy else make(policies.resolve(name)) for name in policies.BUILT_IN}
+        plans = {name: plan if name == plan.policy else make(resolve(name)) for name in policies.BUILT_IN}
         plans[plan.policy] = plan
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")

@@ -11,7 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
-from paceline.fusion.policies import ENTRY_POINTS, PICKLE, Policy, resolve
+from paceline.fusion.policies import ENTRY_POINTS, PICKLE, Policy
 
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 MOST_TEXT_BYTES = 60_000
 _PYTHON = sys.version_info[:2]
 _ON_EVERY_HOST = f"install it on every host as an entry point of group {ENTRY_POINTS} and give its name."
-
-
-def for_ranks(spec: str) -> str:
-    """What `spec` is to be replaced by for ranks on any host: `module:function` and `file:PLAN.json` by their value.
-
-    Names pass unchanged, known here or not: the script may register them. Raises UserError if the function or the plan
-    cannot be used or sent.
-    """
-    return to_text(resolve(spec)) if ":" in spec else spec
 
 
 def to_text(policy: Policy) -> str:

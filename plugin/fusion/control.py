@@ -12,7 +12,8 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.fusion.bridge import Bridge
 from paceline.fusion.driver import Driver, Limits, State, tell
-from paceline.fusion.policies import Policy, resolve
+from paceline.fusion.policies import Policy
+from paceline.fusion.resolve import resolve
 
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction

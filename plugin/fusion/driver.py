@@ -29,7 +29,8 @@ from paceline.fusion import costs
 from paceline.fusion.bridge import Bridge, Call, Measurement, Status
 from paceline.fusion.gradient import Gradient
 from paceline.fusion.planning import Plan, make_plan
-from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy, resolve
+from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy
+from paceline.fusion.resolve import resolve
 
 # Steps before anything is measured: memory is allocated and connections are warm after them.
 FIRST_STEPS = 3

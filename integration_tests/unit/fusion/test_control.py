@@ -17,7 +17,7 @@ from paceline.fusion import CostModel, control, driver
 from paceline.fusion.bridge import Call, Measurement
 from paceline.fusion.control import Control
 from paceline.fusion.driver import DISAGREEMENT_LOOKS, State
-from paceline.fusion.policies import resolve
+from paceline.fusion.resolve import resolve
 
 RUN = Control._run
 FIRST_PLAN = [Call.SWEEP, Call.MEASURE, Call.PLAN]

@@ -18,7 +18,7 @@ import pytest
 from paceline.fusion import CostModel, Gradient, driver, plan_file
 from paceline.fusion.bridge import Bridge, Call, Measurement, PlanState, Status, Tensor
 from paceline.fusion.driver import EXPECTED, Driver, Limits, State
-from paceline.fusion.policies import resolve
+from paceline.fusion.resolve import resolve
 
 BYTES = 100_000
 TENSORS = [Tensor("a", BYTES, 0), Tensor("loss", 4, 0), *(Tensor(name, BYTES, 0) for name in "cdb")]

@@ -19,7 +19,8 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.fusion import CostModel, Gradient, carrying, fingerprint, plan_file, policies, register
-from paceline.fusion.policies import Policy, resolve
+from paceline.fusion.policies import Policy
+from paceline.fusion.resolve import resolve
 
 MODULE = """
 import collections
@@ -238,7 +239,7 @@ def in_another_process(folder: Path, code: str, seed: int, text: str = "") -> st
 
 def test_digests_are_stable_across_processes(folder: Path) -> None:
     code = """
-from paceline.fusion.policies import resolve
+from paceline.fusion.resolve import resolve
 def local(gradients, costs, kind=frozenset(["a", "b", "c", "d"])):
     return [] if "x" in {"p", "q", "r", "s"} else [[0]]
 print([resolve(one).digest for one in ("optimal", "users_module:pairs", local)])
@@ -269,7 +270,7 @@ def test_function_travels_to_a_process_that_lacks_its_module(folder: Path) -> No
     code = """
 import sys
 from paceline.fusion import CostModel, Gradient
-from paceline.fusion.policies import resolve
+from paceline.fusion.resolve import resolve
 policy = resolve(sys.argv[1])
 gradients = [Gradient(f"g{n}", 8, 0.0) for n in range(3)]
 assert "users_module" not in sys.modules

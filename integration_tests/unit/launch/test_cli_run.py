@@ -13,7 +13,7 @@ import pytest
 from paceline import config
 from paceline.errors import UserError
 from paceline.fusion import plan_file
-from paceline.fusion.policies import resolve
+from paceline.fusion.resolve import resolve
 from paceline.launch import flags, run
 
 OURS = {"--record": 1, "--check-host": 0, "--no-check-host": 0}
