@@ -35,7 +35,7 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOST := $(CORE) $(BRIDGE) $(wildcard plugin/host/*.py plugin/host/patches/*.py plugin/host/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo test test-more unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-cpp lint-tidy \
+.PHONY: help demo test test-more unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-layers lint-cpp lint-tidy \
     cluster-tools clean
 .DELETE_ON_ERROR:
 
@@ -102,7 +102,7 @@ upstream: $(STAMPS)/host
 
 # All of them run, so that one call tells everything.
 lint: $(STAMPS)/lint $(STAMPS)/doctest
-	@$(MAKE) --no-print-directory --keep-going VENV='$(VENV)' lint-style lint-types lint-cpp lint-tidy
+	@$(MAKE) --no-print-directory --keep-going VENV='$(VENV)' lint-style lint-types lint-layers lint-cpp lint-tidy
 
 lint-style:
 	$(VENV)/bin/ruff check --quiet --output-format concise
@@ -110,6 +110,9 @@ lint-style:
 
 lint-types:
 	$(PY) .ci/typecheck
+
+lint-layers:
+	$(PY) .ci/layers
 
 lint-cpp:
 	$(VENV)/bin/clang-format --dry-run -Werror $(CPP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +31,20 @@ def packages(root: Path = ROOT) -> dict[str, Path]:
         for name, folder in declared("FLOORS", root).items()
         for made in sorted((root / folder).rglob("__init__.py"))
     }
+
+
+def link_tree(tree: Path, root: Path = ROOT) -> dict[str, str]:
+    """Lay anew, in `tree`, links to all sources under their import names, for tools that find modules by folders.
+
+    Path of a link -> path in the repository.
+    """
+    shutil.rmtree(tree, ignore_errors=True)
+    real = {}
+    for name, folder in packages(root).items():
+        place = tree.joinpath(*name.split("."))
+        place.mkdir(parents=True, exist_ok=True)
+        for source in sorted(path for path in folder.iterdir() if path.suffix in (".py", ".pyi", ".typed")):
+            link = place / source.name
+            link.symlink_to(source)
+            real[str(link.relative_to(root) if link.is_relative_to(root) else link)] = str(source.relative_to(root))
+    return real

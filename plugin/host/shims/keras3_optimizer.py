@@ -267,7 +267,7 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
         )
     from .keras3_patches import install
 
-    install()
+    install(find)
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         optimizer.inner_optimizer = distribute(inner, settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,13 +12,15 @@ from keras.src.trainers.trainer import Trainer
 
 from paceline.errors import UsageError
 
-from .keras3_optimizer import find
 from .keras3_update import run_update
 
 _MARK = "_paceline_original"
 
+# The wrapped optimizer that one is or holds (keras3_optimizer.find).
+Find = Callable[[Any], Any]
 
-def _patch_compile() -> None:
+
+def _patch_compile(find: Find) -> None:
     original = Trainer.compile
     names = list(inspect.signature(original).parameters)[1:]
 
@@ -39,7 +42,7 @@ def _patch_compile() -> None:
     Trainer.compile = compile
 
 
-def _patch_loss_scaling() -> None:
+def _patch_loss_scaling(find: Find) -> None:
     """Average before the test for overflow: an overflow on one rank must skip the same step on all.
 
     Keras puts a LossScaleOptimizer round the compiled optimizer for the policy mixed_float16; if only the inner one
@@ -70,9 +73,9 @@ def _patch_loss_scaling() -> None:
     scaling.load_in_flight = lambda self, state: find(self).load_in_flight(state)
 
 
-def install() -> None:
+def install(find: Find) -> None:
     """Put both in place, once."""
     if not hasattr(Trainer.compile, _MARK):
-        _patch_compile()
+        _patch_compile(find)
     if not hasattr(keras.optimizers.LossScaleOptimizer.apply, _MARK):
-        _patch_loss_scaling()
+        _patch_loss_scaling(find)
