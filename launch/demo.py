@@ -20,7 +20,7 @@ import click
 from paceline.errors import UserError
 from paceline.host.load import require
 from paceline.launch import console, flags
-from paceline.launch import run as launcher
+from paceline.launch import ranks as launched
 from paceline.launch.record import command as record
 from paceline.record import summary as trace_summary
 
@@ -176,7 +176,7 @@ def train(framework: Framework, run: str, ranks: int, epochs: int, folder: Path)
 
         def on_line(line: str) -> None:
             lines.append(line)
-            if match := _LINE.fullmatch(launcher.unmarked(line)):
+            if match := _LINE.fullmatch(launched.unmarked(line)):
                 show(match)
 
         try:
@@ -191,7 +191,7 @@ def train(framework: Framework, run: str, ranks: int, epochs: int, folder: Path)
         finally:
             log.write_text("\n".join(lines) + "\n")
     if merged is None or not result.exists():
-        said = launcher.last_words(lines, LAST_LINES)
+        said = launched.last_words(lines, LAST_LINES)
         console.err().print("\n".join(said), markup=False, soft_wrap=True)
         console.err().print(f"{name} failed with exit code {code}; all of its output is in {log}.", style="bold red")
         return None

@@ -6,16 +6,14 @@ import json
 import os
 import re
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.config import as_text
 from paceline.errors import UserError
-from paceline.launch import flags, run
-
-LAST_LINES = 20  # of a failed run's output
+from paceline.launch import flags
+from paceline.launch.ranks import run_python
 
 # What rank 0 of every example prints at the end; horovodrun puts a mark in front of it.
 _RESULT = re.compile(r"RESULT (\{.*\})$")
@@ -41,15 +39,16 @@ def train(
     Raises UserError with its last words if it ends without one or takes longer than `limit_s`, and if the ranks' models
     are not equal at the end.
     """
-    lines: list[str] = []
-    words = [*run.horovodrun(), "-np", str(ranks), sys.executable, str(script), *arguments]
-    code = run.call(words, environ, on_line=lines.append, limit_s=limit_s)
-    found = [result for result in map(result_in, lines) if result is not None]
-    if code != 0 or len(found) != 1:
-        said = "\n".join(run.last_words(lines, LAST_LINES))
-        raise UserError(
-            f"{script.name} ended with code {code} and {len(found)} results:\n{said}", "Look at what its ranks said."
-        )
+    found: list[dict[str, Any]] = []
+
+    def on_line(line: str) -> None:
+        result = result_in(line)
+        if result is not None:
+            found.append(result)
+
+    run_python([str(script), *arguments], ranks, environ, limit_s, on_line)
+    if len(found) != 1:
+        raise UserError(f"{script.name} ended with {len(found)} results.", "Look at what its ranks said.")
     (result,) = found
     if not result["equal"]:
         raise UserError(f"{script.name}: the replicas on the ranks are not equal.", "Report this as a defect.")

@@ -11,6 +11,8 @@ import click
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags, run
+from paceline.launch.processes import call
+from paceline.launch.ranks import horovodrun
 from paceline.record import summary as trace_summary
 from paceline.record import trace
 
@@ -146,7 +148,7 @@ def record_command(
     environ = run.environment(settings, given)
     path = prepare(output)
     run.announce(settings)
-    code = run.call([*run.horovodrun(), *horovodrun_arguments, *command], environ)
+    code = call([*horovodrun(), *horovodrun_arguments, *command], environ)
     return report(path, picture, code)
 
 
@@ -171,6 +173,6 @@ def run_traced(
 ) -> tuple[int, trace.Trace | None]:
     """Run `command` on `ranks` ranks of this machine with a trace in `path`: exit code; the trace if that is 0."""
     path = prepare(path)
-    program = [*run.horovodrun(), "-np", str(ranks)]
-    code = run.call([*program, *command], {**environ, **flags.environment({"record": str(path)})}, **call_arguments)
+    program = [*horovodrun(), "-np", str(ranks)]
+    code = call([*program, *command], {**environ, **flags.environment({"record": str(path)})}, **call_arguments)
     return code, None if code else collect(path)

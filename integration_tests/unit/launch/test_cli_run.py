@@ -14,7 +14,7 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.fusion import plan_file
 from paceline.fusion.resolve import resolve
-from paceline.launch import flags, run
+from paceline.launch import flags, processes, run
 
 OURS = {"--record": 1, "--check-host": 0, "--no-check-host": 0}
 THEIRS = {"-np": 1, "--num-proc": 1, "-p": 1, "--gloo": 0, "--cycle-time-ms": 1, "--cache-capacity": 1, "--range": 2}
@@ -76,18 +76,18 @@ def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
 
 def test_call_gives_lines_and_the_exit_code() -> None:
     lines: list[str] = []
-    code = run.call(["sh", "-c", "echo one; echo two >&2; exit 5"], os.environ, on_line=lines.append)
+    code = processes.call(["sh", "-c", "echo one; echo two >&2; exit 5"], os.environ, on_line=lines.append)
     assert (code, sorted(lines)) == (5, ["one", "two"])
 
 
 def test_call_reports_the_signal_that_ended_the_command() -> None:
-    assert run.call(["sh", "-c", "kill -SEGV $$"], os.environ) == 128 + signal.SIGSEGV
+    assert processes.call(["sh", "-c", "kill -SEGV $$"], os.environ) == 128 + signal.SIGSEGV
 
 
 def test_call_ends_what_exceeds_its_limit_with_all_its_children() -> None:
     lines: list[str] = []
     with pytest.raises(UserError, match="did not end within 1 s"):
-        run.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, on_line=lines.append, limit_s=1)
+        processes.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, on_line=lines.append, limit_s=1)
     (child,) = lines
     limit = time.monotonic() + 10  # it was killed, which takes effect when it next runs
     while not _gone(Path(f"/proc/{child}/stat")):

@@ -28,10 +28,10 @@ def _loaded() -> Any:
 def install(tensorflow: Any) -> None:
     """Called when horovod.tensorflow is imported."""
     if used_as(tensorflow.keras) and _loaded() is not None:
-        from . import keras3_patches, keras3_spellings
+        from . import keras3_optimizer, keras3_patches, keras3_spellings
 
         keras3_spellings.install(tensorflow.keras)
-        keras3_patches.install()
+        keras3_patches.install(keras3_optimizer.find)
 
 
 # Set by Paceline: makes `Settings.exchange` for scripts that know nothing of it. None: synchronous.

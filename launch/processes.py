@@ -1,0 +1,95 @@
+"""Runs a command to its end, or ends it, and leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from paceline.errors import UserError
+from paceline.launch import console, interrupts
+
+# How long a command that was asked to end may take before it is made to.
+GRACE_S = 10.0
+# How long a wait lasts before we look at what has happened in between.
+SLICE_S = 0.2
+
+
+def call(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    on_line: Callable[[str], None] | None = None,
+    limit_s: float | None = None,
+) -> int:
+    """Run a command to its end and return its exit code (128 + n where signal n ended it).
+
+    `on_line` gets every line of its standard output and standard error, without the end of line; without it both go
+    where ours go. When we are asked to end (Ctrl-C, a termination request, the end of the terminal) or `limit_s`
+    seconds have passed, the command is asked to end, then after GRACE_S made to. Raises KeyboardInterrupt for the one,
+    UserError for the other.
+    """
+    stream = None if on_line is None else subprocess.PIPE
+    with interrupts.held():
+        # A session of its own: Ctrl-C reaches us alone, and everyone in it can be ended.
+        process = subprocess.Popen(
+            words, env=dict(environ), stdout=stream, stderr=stream and subprocess.STDOUT, start_new_session=True
+        )
+        reader = None
+        try:
+            if on_line is not None:
+                reader = threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)
+                reader.start()
+            code = _wait(process, limit_s)
+        finally:
+            _end(process)
+            if reader is not None:
+                reader.join(GRACE_S)
+        interrupts.check()
+    return code if code >= 0 else 128 - code
+
+
+def _read_lines(process: subprocess.Popen[bytes], on_line: Callable[[str], None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        on_line(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
+    """The exit code. Raises KeyboardInterrupt if we are asked to end, UserError after `limit_s`."""
+    end_s = None if limit_s is None else time.monotonic() + limit_s
+    while True:
+        # In slices, because a signal between a look at what was noted and a blocking call would not end that call.
+        left_s = SLICE_S if end_s is None else min(SLICE_S, end_s - time.monotonic())
+        try:
+            return process.wait(max(0.0, left_s))
+        except subprocess.TimeoutExpired as error:
+            interrupts.check()
+            if left_s <= 0:
+                raise UserError(
+                    f"{shlex.join(error.cmd)} did not end within {limit_s:g} s and was stopped.",
+                    "Look at the last lines above: a rank that waits names the tensor and the ranks it waits for.",
+                ) from None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave nothing of `process` behind: ask it to end, then end what is left of its session.
+
+    A second Ctrl-C cuts the time short that it may take.
+    """
+    if process.poll() is None:
+        process.terminate()
+        before, end_s = max(1, interrupts.count()), time.monotonic() + GRACE_S
+        while process.poll() is None and interrupts.count() <= before and time.monotonic() < end_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SLICE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:  # it hangs in the system, in a disk that does not answer for example
+        console.note(f"Process {process.pid} was killed and has not ended {GRACE_S:g} s later; it is left behind.")

@@ -1,0 +1,72 @@
+"""Ranks that horovodrun starts, and what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.launch.processes import call
+
+# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
+_MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
+_KEPT_LINES = 30  # of a failed program's output
+
+
+def horovodrun() -> list[str]:
+    """How to start horovodrun of this Python: the script beside it, or the module where there is no script.
+
+    Raises UserError if Horovod is not installed.
+    """
+    if importlib.util.find_spec("horovod") is None:
+        raise UserError(
+            f"Horovod is not installed for {sys.executable}.", "Run `paceline host install`: it builds and installs it."
+        )
+    script = Path(sys.executable).with_name("horovodrun")
+    return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "horovod.runner.launch"]
+
+
+def run_python(
+    words: Sequence[str],
+    ranks: int,
+    environ: Mapping[str, str],
+    limit_s: float,
+    on_line: Callable[[str], None],
+) -> None:
+    """Run Python with the arguments `words` on `ranks` ranks of this machine, as a user would, to its end.
+
+    `on_line` gets every line as the rank wrote it. Raises UserError with the last lines of output when the program
+    fails, or has not ended after `limit_s` seconds.
+    """
+    lines: list[str] = []
+
+    def said(line: str) -> None:
+        lines.append(line)
+        on_line(unmarked(line))
+
+    command = [*horovodrun(), "-np", str(ranks), sys.executable, *words]
+    try:
+        code = call(command, environ, said, limit_s)
+    except UserError as error:
+        raise UserError(error.problem, _end_of(lines)) from None
+    if code:
+        raise UserError(f"The ranks of {Path(words[0]).name} ended with exit code {code}.", _end_of(lines))
+
+
+def _end_of(lines: Sequence[str]) -> str:
+    return "\n".join(["The last lines of its output:", *last_words(lines, _KEPT_LINES)])
+
+
+def unmarked(line: str) -> str:
+    """A line of horovodrun's output as the rank wrote it."""
+    return _MARK.sub("", line)
+
+
+def last_words(lines: Sequence[str], count: int) -> list[str]:
+    """The last `count` lines of a failed run that a rank wrote; if none did, the last of all."""
+    # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
+    return ([line for line in lines if _MARK.match(line)] or list(lines))[-count:]
