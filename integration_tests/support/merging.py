@@ -14,8 +14,8 @@ from paceline.fusion.bridge import Bridge, Call, PlanState
 from paceline.fusion.control import choose
 from paceline.fusion.driver import EXPECTED, encode
 from paceline.fusion.report import FusionReport, report
-from paceline.native import library as attach
 from paceline.native.library import loaded
+from paceline.record.snapshot import take
 
 # Any number that is not 0: all ranks of a test ask for the same "policy", and no driver knows it.
 BY_HAND = 4711
@@ -119,15 +119,15 @@ class Messages:
 
     def steps(self) -> list[list[list[str]]]:
         """Per step the messages in their order, each the names of its tensors; those of no allreduce are left out."""
-        trace: dict[str, Any] = attach.take(self._handle)
-        names = [tensor["name"] for tensor in trace["tensors"]]
+        trace = take(self._handle)
+        names = [tensor.name for tensor in trace.tensors]
         return [
             [
-                [names[tensor] for tensor in collective["tensors"]]
-                for collective in step["collectives"]
-                if collective["kind"] == "allreduce"
+                [names[tensor] for tensor in collective.tensors]
+                for collective in step.collectives
+                if collective.kind == "allreduce"
             ]
-            for step in trace["steps"]
+            for step in trace.steps
         ]
 
     def stop(self) -> list[list[list[str]]]:

@@ -57,7 +57,7 @@ def collect(path: Path) -> trace.Trace:
             f"The ranks' traces {', '.join(part.name for part in usable)} do not belong together: {error}.",
             "They come from different runs: remove them and record again.",
         ) from None
-    trace.write(trace.to_json(merged), path)
+    trace.write(merged, path)
     for part in usable:
         part.unlink()
     if merged.missing:

@@ -1,37 +1,17 @@
-"""The Python side of the bridge: hands options to Horovod's library in this process and takes records from it.
-
-`paceline.host.shims.glue` calls `before_init` and `before_shutdown`; users call `counters`.
-"""
+"""Horovod's library in this process: which one is loaded, whose world it is in, what it has counted."""
 
 from __future__ import annotations
 
 import ctypes
-import importlib
-import os
-import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import paceline
-from paceline import config
-from paceline.host.release import BUILT_VERSION
-from paceline.record.trace import part_path, write
-
-# How long a rank that ends waits for its gradients in flight.
-SHUTDOWN_LIMIT_S = 60.0
-INTERFACE = 1  # bridge/c_api.cc: horovod_paceline_interface
-
-_KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
 # By Horovod's number of a type (common.h: DataType).
 DTYPES = (
     "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
 )  # fmt: skip
 
-
-# Where the trace of a recorded library goes, by the library's handle.
-_recordings: dict[int, Path] = {}
 _worlds: dict[int, object] = {}
 
 
@@ -40,69 +20,14 @@ def world(library: ctypes.CDLL) -> object:
     return _worlds.get(library._handle)
 
 
-def _library_name(library: ctypes.CDLL) -> str:
+def begin_world(library: ctypes.CDLL) -> None:
+    """The ranks of `library` begin anew."""
+    _worlds[library._handle] = object()
+
+
+def library_name(library: ctypes.CDLL) -> str:
+    """The framework of `library`: "torch" or "tensorflow"."""
     return "torch" if "torch" in Path(library._name).parts[-2] else "tensorflow"
-
-
-def before_init(library: ctypes.CDLL) -> None:
-    """Read this process's options and hand them to `library`. Raises UserError for options that cannot be used."""
-    settings = config.read()
-    found = library.horovod_paceline_interface()
-    if found != INTERFACE:
-        from paceline.errors import UserError
-        from paceline.host.check import REMEDY
-
-        raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
-    if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
-        from paceline.fusion import control
-
-        control.begin(library, settings)
-    # A second init() without shutdown() in between does nothing, to what is in flight neither.
-    if not library.horovod_is_initialized():
-        _worlds[library._handle] = object()
-        if "paceline.pipelined.updates_in_flight" in sys.modules:
-            sys.modules["paceline.pipelined.updates_in_flight"].new_world(library)
-    if settings.exchange != "sync":
-        _exchange_in_unmodified_scripts(library, settings.exchange)
-    if settings.record is not None and library._handle not in _recordings:
-        library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
-        _recordings[library._handle] = settings.record
-
-
-def _exchange_in_unmodified_scripts(library: ctypes.CDLL, exchange: str) -> None:
-    """PACELINE_EXCHANGE holds for scripts that use Horovod's module, too: its wrapper becomes ours.
-
-    `exchange`: its value. Raises UserError where Keras 2 is in use.
-    """
-    # Adapters are found by the name of their library: nothing here knows them.
-    adapter = f"paceline.{_library_name(library)}.unmodified"
-    if _library_name(library) == "tensorflow" and os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0"):
-        from paceline.errors import UserError
-
-        raise UserError(
-            f"PACELINE_EXCHANGE={exchange} is set together with TF_USE_LEGACY_KERAS: optimizers of Keras 2 cannot "
-            "leave out an update.",
-            "Unset PACELINE_EXCHANGE, or use Keras 3.",
-        )
-    importlib.import_module(adapter).install()
-
-
-def before_shutdown(library: ctypes.CDLL) -> None:
-    """Let gradients in flight arrive, and write what was recorded so far; called at each shutdown.
-
-    A later shutdown overwrites what an earlier one wrote. Whoever ends while its last gradient travels would take it
-    from the other ranks.
-    """
-    if library.horovod_is_initialized():
-        library.horovod_paceline_pipelined_settle_all(ctypes.c_double(SHUTDOWN_LIMIT_S))
-    record = _recordings.get(library._handle)
-    # After shutdown() a rank has no number any more, and everything was written then.
-    if record is not None and library.horovod_is_initialized():
-        trace = take(library)
-        if trace["steps"]:
-            path = part_path(record, trace["rank"])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(trace, path)
 
 
 def counters(library: str) -> dict[str, int]:
@@ -124,76 +49,3 @@ def loaded(library: str) -> ctypes.CDLL:
     basics: Any = module._basics
     handle: ctypes.CDLL = basics.MPI_LIB_CTYPES
     return handle
-
-
-def _words(library: ctypes.CDLL) -> tuple[Iterator[int], list[str]]:
-    names_bytes = ctypes.c_int64()
-    library.horovod_paceline_record_take.restype = ctypes.c_int64
-    count = library.horovod_paceline_record_take(ctypes.byref(names_bytes))
-    library.horovod_paceline_record_words.restype = ctypes.POINTER(ctypes.c_int64)
-    library.horovod_paceline_record_names.restype = ctypes.c_void_p
-    words = library.horovod_paceline_record_words()[:count]
-    names = ctypes.string_at(library.horovod_paceline_record_names(), names_bytes.value)
-    return iter(words), names.decode().split("\0")[:-1]
-
-
-def decode(words: Iterator[int], names: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Tensors and steps of a snapshot (core/record/recorder.h), as they stand in a trace file; times in seconds."""
-
-    def take(count: int) -> list[int]:
-        return [next(words) for _ in range(count)]
-
-    tensors = []
-    for name in names[: next(words)]:
-        size_bytes, dtype, process_set = take(3)
-        tensors.append({"name": name, "bytes": size_bytes, "dtype": DTYPES[dtype], "process_set": process_set})
-    steps = []
-    for _ in range(next(words)):
-        index, start_ns, rounds = take(3)
-        arrivals = [[tensor, at_ns * 1e-9] for tensor, at_ns in (take(2) for _ in range(next(words)))]
-        collectives = []
-        for _ in range(next(words)):
-            kind, begin_ns, end_ns, size_bytes, count = take(5)
-            collectives.append(
-                {
-                    "kind": _KINDS[kind],
-                    "tensors": take(count),
-                    "bytes": size_bytes,
-                    "start_s": begin_ns * 1e-9,
-                    "end_s": end_ns * 1e-9,
-                }
-            )
-        steps.append(
-            {
-                "index": index,
-                "start_s": start_ns * 1e-9,
-                "arrivals": arrivals,
-                "collectives": collectives,
-                "coordination_rounds": rounds,
-            }
-        )
-    return tensors, steps
-
-
-def take(library: ctypes.CDLL) -> dict[str, Any]:
-    """This rank's trace so far (docs/trace.md)."""
-    tensors, steps = decode(*_words(library))
-    messages = [collective for step in steps for collective in step["collectives"]]
-    return {
-        "format": "paceline-trace",
-        "version": 1,
-        "rank": library.horovod_rank(),
-        "size": library.horovod_size(),
-        "host": socket.gethostname(),
-        "library": _library_name(library),
-        "horovod": BUILT_VERSION,
-        "paceline": paceline.__version__,
-        "tensors": tensors,
-        "steps": steps,
-        "totals": {
-            "steps": len(steps),
-            "coordination_rounds": sum(step["coordination_rounds"] for step in steps),
-            "messages": len(messages),
-            "bytes": sum(message["bytes"] for message in messages),
-        },
-    }

@@ -144,7 +144,7 @@ class InFlight:
 
     @property
     def world(self) -> object:
-        """See attach.world."""
+        """See paceline.native.library.world."""
         return world(self._library)
 
     @property

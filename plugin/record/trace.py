@@ -6,78 +6,78 @@ began, on its own steady clock; clocks of different ranks are not comparable. do
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from paceline.errors import UserError
 
 FORMAT = "paceline-trace"
-VERSION = 1
+VERSION: Final = 1
 
-T = TypeVar("T")
+Count = Annotated[int, Meta(ge=0)]
+# In files a size is called "bytes".
+_AS_BYTES = {"size_bytes": "bytes"}
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(Struct, frozen=True, rename=_AS_BYTES):
     """A tensor that took part: its name as Horovod saw it, its size, its data type's name, its process set."""
 
     name: str
-    size_bytes: int
+    size_bytes: Count
     dtype: str
-    process_set: int
+    process_set: Count
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(Struct, frozen=True, array_like=True):
     """The moment at which this rank handed the tensor with this id (its place in the list of tensors) to Horovod."""
 
-    tensor: int
+    tensor: Count
     time_s: float
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(Struct, frozen=True, rename=_AS_BYTES):
     """One message: the kind of operation, the ids of the tensors merged into it, its payload and its duration."""
 
     kind: str
-    tensors: tuple[int, ...]
-    size_bytes: int
+    tensors: tuple[Count, ...]
+    size_bytes: Count
     start_s: float
     end_s: float
 
+    def __post_init__(self) -> None:
+        if self.end_s < self.start_s:
+            raise ValueError(f"it ends before it starts ({self.end_s} s < {self.start_s} s)")
 
-@dataclass(frozen=True)
-class Step:
+
+class Step(Struct, frozen=True):
     """One training step of one rank; `start_s` is the time of its first arrival."""
 
-    index: int
+    index: Count
     start_s: float
     arrivals: tuple[Arrival, ...]
     collectives: tuple[Collective, ...]
-    coordination_rounds: int
+    coordination_rounds: Count
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(Struct, frozen=True, rename=_AS_BYTES):
     """Sums over the steps that were kept."""
 
-    steps: int
-    coordination_rounds: int
-    messages: int
-    size_bytes: int
+    steps: Count
+    coordination_rounds: Count
+    messages: Count
+    size_bytes: Count
 
 
-@dataclass(frozen=True)
-class RankTrace:
-    """What one rank saw."""
+class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
+    """What one rank saw. Raises ValueError for values that contradict each other."""
 
-    rank: int
-    size: int
+    rank: Count
+    size: Count
     host: str
     library: str
     horovod: str
@@ -85,14 +85,38 @@ class RankTrace:
     tensors: tuple[Tensor, ...]
     steps: tuple[Step, ...]
     totals: Totals
+    version: Literal[1] = VERSION
+
+    def __post_init__(self) -> None:
+        if self.rank >= self.size:
+            raise ValueError(f"rank {self.rank} cannot be in a world of {self.size}")
+        for before, after in zip(self.steps, self.steps[1:], strict=False):
+            if after.index <= before.index or after.start_s < before.start_s:
+                raise ValueError(f"step {after.index} follows step {before.index} but does not come after it")
+        for step in self.steps:
+            used = [arrival.tensor for arrival in step.arrivals]
+            used += [tensor for collective in step.collectives for tensor in collective.tensors]
+            if used and max(used) >= len(self.tensors):
+                raise ValueError(f"step {step.index} names tensor {max(used)} of {len(self.tensors)}")
 
 
-@dataclass(frozen=True)
-class Trace:
-    """What all ranks of a world of `size` saw; `ranks` are in order of rank, and may lack some."""
+class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
+    """What all ranks of a world of `size` saw; `ranks` are in order of rank, and may lack some.
 
-    size: int
+    Raises ValueError for ranks that do not belong together.
+    """
+
+    size: Count
     ranks: tuple[RankTrace, ...]
+    version: Literal[1] = VERSION
+
+    def __post_init__(self) -> None:
+        found = [one.rank for one in self.ranks]
+        if found != sorted(set(found)):
+            raise ValueError(f"the ranks {found} must differ and be in order")
+        for one in self.ranks:
+            if one.size != self.size:
+                raise ValueError(f"rank {one.rank} saw a world of {one.size}, the trace says {self.size}")
 
     @property
     def missing(self) -> list[int]:
@@ -100,235 +124,48 @@ class Trace:
         return sorted(set(range(self.size)) - {trace.rank for trace in self.ranks})
 
 
-# Reading. Every reader gets the place ("steps[3].start_s") for the message if something is wrong there.
+class _Header(Struct):
+    """What tells the two kinds of file, and other files, apart."""
+
+    format: str = ""
+    version: int = 0
+    ranks: Raw | UnsetType = UNSET
 
 
-class _Wrong(Exception):
-    """The place in the file and what is wrong with it."""
-
-
-def _field(value: Any, place: str, name: str) -> tuple[Any, str]:
-    here = f"{place}.{name}".lstrip(".")
-    if not isinstance(value, dict):
-        raise _Wrong(f"{place or 'the file'} must be an object, not {_shown(value)}")
-    if name not in value:
-        raise _Wrong(f"{here} is missing")
-    return value[name], here
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _text(value: Any, place: str, name: str) -> str:
-    found, here = _field(value, place, name)
-    if not isinstance(found, str):
-        raise _Wrong(f"{here} must be text, not {_shown(found)}")
-    return found
-
-
-def _count(value: Any, place: str, name: str) -> int:
-    found, here = _field(value, place, name)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise _Wrong(f"{here} must be a whole number of at least 0, not {_shown(found)}")
-    return found
-
-
-def _seconds(found: Any, here: str) -> float:
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
-        raise _Wrong(f"{here} must be a time in seconds, not {_shown(found)}")
-    return float(found)
-
-
-def _each(value: Any, place: str, name: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
-    found, here = _field(value, place, name)
-    if not isinstance(found, list):
-        raise _Wrong(f"{here} must be a list, not {_shown(found)}")
-    return tuple(read(item, f"{here}[{number}]") for number, item in enumerate(found))
-
-
-def _tensor(value: Any, place: str) -> Tensor:
-    return Tensor(
-        _text(value, place, "name"),
-        _count(value, place, "bytes"),
-        _text(value, place, "dtype"),
-        _count(value, place, "process_set"),
-    )
-
-
-def _tensor_id(value: Any, place: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _Wrong(f"{place} must be the number of a tensor, not {_shown(value)}")
-    return value
-
-
-def _arrival(value: Any, place: str) -> Arrival:
-    if not isinstance(value, list) or len(value) != 2:
-        raise _Wrong(f"{place} must be [tensor, time], not {_shown(value)}")
-    return Arrival(_tensor_id(value[0], f"{place}[0]"), _seconds(value[1], f"{place}[1]"))
-
-
-def _collective(value: Any, place: str) -> Collective:
-    start_s, end_s = (_seconds(*_field(value, place, name)) for name in ("start_s", "end_s"))
-    if end_s < start_s:
-        raise _Wrong(f"{place} ends before it starts ({end_s} s < {start_s} s)")
-    return Collective(
-        _text(value, place, "kind"),
-        _each(value, place, "tensors", _tensor_id),
-        _count(value, place, "bytes"),
-        start_s,
-        end_s,
-    )
-
-
-def _step(value: Any, place: str) -> Step:
-    return Step(
-        _count(value, place, "index"),
-        _seconds(*_field(value, place, "start_s")),
-        _each(value, place, "arrivals", _arrival),
-        _each(value, place, "collectives", _collective),
-        _count(value, place, "coordination_rounds"),
-    )
-
-
-def _totals(value: Any, place: str) -> Totals:
-    return Totals(*(_count(value, place, name) for name in ("steps", "coordination_rounds", "messages", "bytes")))
-
-
-def _rank_trace(value: Any, place: str) -> RankTrace:
-    trace = RankTrace(
-        _count(value, place, "rank"),
-        _count(value, place, "size"),
-        _text(value, place, "host"),
-        _text(value, place, "library"),
-        _text(value, place, "horovod"),
-        _text(value, place, "paceline"),
-        _each(value, place, "tensors", _tensor),
-        _each(value, place, "steps", _step),
-        _totals(*_field(value, place, "totals")),
-    )
-    where = f"{place}: " if place else ""
-    if trace.rank >= trace.size:
-        raise _Wrong(f"{where}rank {trace.rank} cannot be in a world of {trace.size}")
-    for before, after in zip(trace.steps, trace.steps[1:], strict=False):
-        if after.index <= before.index or after.start_s < before.start_s:
-            raise _Wrong(f"{where}step {after.index} follows step {before.index} but does not come after it")
-    for step in trace.steps:
-        used = [arrival.tensor for arrival in step.arrivals]
-        used += [tensor for collective in step.collectives for tensor in collective.tensors]
-        if used and max(used) >= len(trace.tensors):
-            raise _Wrong(f"{where}step {step.index} names tensor {max(used)} of {len(trace.tensors)}")
-    return trace
-
-
-def _check_header(value: Any) -> None:
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise _Wrong("it is not a Paceline trace")
-    if value.get("version") != VERSION:
-        raise _Wrong(f"its format has version {_shown(value.get('version'))}, this Paceline reads version {VERSION}")
-
-
-def from_json(value: Any) -> Trace:
-    """A trace from decoded JSON, of one rank or of all. Raises ValueError that names the place and what is wrong."""
+def decode(content: bytes) -> Trace:
+    """A trace from JSON, of one rank or of all. Raises ValueError that names the place and what is wrong."""
     try:
-        _check_header(value)
-        if "ranks" not in value:
-            one = _rank_trace(value, "")
-            return Trace(one.size, (one,))
-        trace = Trace(_count(value, "", "size"), _each(value, "", "ranks", _rank_trace))
-        _check_ranks(trace)
-        return trace
-    except _Wrong as wrong:
-        raise ValueError(str(wrong)) from None
-
-
-def _check_ranks(trace: Trace) -> None:
-    found = [one.rank for one in trace.ranks]
-    if found != sorted(set(found)):
-        raise _Wrong(f"its ranks {found} must differ and be in order")
-    for one in trace.ranks:
-        if one.size != trace.size:
-            raise _Wrong(f"rank {one.rank} saw a world of {one.size}, the trace says {trace.size}")
+        header = msgspec.json.decode(content, type=_Header)
+    except msgspec.ValidationError:
+        header = _Header()
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is cut short or not JSON ({error})") from None
+    if header.format != FORMAT:
+        raise ValueError("it is not a Paceline trace")
+    if header.version != VERSION:
+        raise ValueError(f"its format has version {header.version}, this Paceline reads version {VERSION}")
+    if header.ranks is not UNSET:
+        return msgspec.json.decode(content, type=Trace)
+    one = msgspec.json.decode(content, type=RankTrace)
+    return Trace(one.size, (one,))
 
 
 def load(path: Path) -> Trace:
     """The trace in `path`, of one rank or of all. Raises UserError naming the file and what is wrong with it."""
     remedy = "Record it again with `paceline record`, or name the file that it wrote."
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UserError(f"The trace {path} cannot be read: {reason}.", remedy) from None
-    try:
-        return from_json(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"The trace {path} cannot be used: it is cut short or not JSON "
-            f"(line {error.lineno}, column {error.colno}: {error.msg}).",
-            remedy,
-        ) from None
-    except ValueError as error:
+        return decode(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"The trace {path} cannot be read: {error.strerror}.", remedy) from None
+    except ValueError as error:  # msgspec's errors are
         raise UserError(f"The trace {path} cannot be used: {error}.", remedy) from None
 
 
-# Writing and merging.
-
-
-def rank_to_json(trace: RankTrace) -> dict[str, Any]:
-    """One rank's trace as JSON values."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "rank": trace.rank,
-        "size": trace.size,
-        "host": trace.host,
-        "library": trace.library,
-        "horovod": trace.horovod,
-        "paceline": trace.paceline,
-        "tensors": [
-            {"name": one.name, "bytes": one.size_bytes, "dtype": one.dtype, "process_set": one.process_set}
-            for one in trace.tensors
-        ],
-        "steps": [
-            {
-                "index": step.index,
-                "start_s": step.start_s,
-                "arrivals": [[arrival.tensor, arrival.time_s] for arrival in step.arrivals],
-                "collectives": [
-                    {
-                        "kind": one.kind,
-                        "tensors": list(one.tensors),
-                        "bytes": one.size_bytes,
-                        "start_s": one.start_s,
-                        "end_s": one.end_s,
-                    }
-                    for one in step.collectives
-                ],
-                "coordination_rounds": step.coordination_rounds,
-            }
-            for step in trace.steps
-        ],
-        "totals": {
-            "steps": trace.totals.steps,
-            "coordination_rounds": trace.totals.coordination_rounds,
-            "messages": trace.totals.messages,
-            "bytes": trace.totals.size_bytes,
-        },
-    }
-
-
-def to_json(trace: Trace) -> dict[str, Any]:
-    """A merged trace as JSON values."""
-    ranks = [rank_to_json(one) for one in trace.ranks]
-    return {"format": FORMAT, "version": VERSION, "size": trace.size, "ranks": ranks}
-
-
-def write(value: dict[str, Any], path: Path) -> None:
-    """Write JSON values so that `path` is never seen half-written. Raises UserError if it cannot be written."""
+def write(trace: Trace | RankTrace, path: Path) -> None:
+    """Write a trace so that `path` is never seen half-written. Raises UserError if it cannot be written."""
     temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(json.dumps(value) + "\n", encoding="utf-8")
+        temporary.write_bytes(msgspec.json.encode(trace) + b"\n")
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -354,9 +191,4 @@ def merge(traces: Iterable[Trace]) -> Trace:
     ranks = sorted((one for trace in traces for one in trace.ranks), key=lambda one: one.rank)
     if not ranks:
         raise ValueError("there is nothing to merge")
-    trace = Trace(ranks[0].size, tuple(ranks))
-    try:
-        _check_ranks(trace)
-    except _Wrong as wrong:
-        raise ValueError(str(wrong)) from None
-    return trace
+    return Trace(ranks[0].size, tuple(ranks))

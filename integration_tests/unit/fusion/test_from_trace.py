@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from paceline.errors import UserError
 from paceline.fusion import costs, from_trace
@@ -88,7 +88,7 @@ def adding_everywhere(merged: Trace, tensor: Tensor, at_s: float, in_steps: rang
 
 def test_known_values_come_back(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    trace.write(trace.to_json(recorded()), path)
+    trace.write(recorded(), path)
     found = from_trace.measure(from_trace.load(path), 1e-3)
     assert [gradient.name for gradient in found.gradients] == list(NAMES)
     assert [gradient.bytes for gradient in found.gradients] == list(SIZES)
@@ -108,10 +108,10 @@ def test_known_values_come_back(tmp_path: Path) -> None:
 def test_parts_that_a_run_left_are_read_in_place_of_the_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     for one in recorded().ranks:
-        trace.write(trace.rank_to_json(one), trace.part_path(path, one.rank))
+        trace.write(one, trace.part_path(path, one.rank))
     assert from_trace.load(path) == recorded()
     other = recorded_rank(1, 5, 3)
-    trace.write(trace.rank_to_json(other), trace.part_path(path, 1))
+    trace.write(other, trace.part_path(path, 1))
     with pytest.raises(UserError, match="different runs"):
         from_trace.load(path)
 

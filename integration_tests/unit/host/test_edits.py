@@ -72,6 +72,11 @@ def test_all_edits_fit_the_published_source(pristine: Path, tmp_path: Path) -> N
     assert "distutils" not in (source / "horovod/torch/CMakeLists.txt").read_text()
 
 
+def test_a_change_of_python_alone_needs_no_other_build() -> None:
+    ours = [name for name in tree.our_sources() if name.endswith(".py")]
+    assert ours == ["horovod/_paceline/__init__.py"]
+
+
 @pytest.mark.parametrize("name", tree.LEAVABLE)
 def test_each_mend_and_the_hooks_can_be_left_out(pristine: Path, tmp_path: Path, name: str) -> None:
     tree.prepare(archive.unpack(pristine, tmp_path), leave_out=[name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from click.testing import CliRunner, Result
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from msgspec.structs import replace
 
 from integration_tests.unit.fusion.test_from_trace import COORDINATION_S, NAMES, SIZES, recorded
 from paceline.fusion import CostModel, Gradient
@@ -35,7 +35,7 @@ def forgetful(gradients, costs):
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The present folder: a trace and a module with policies."""
-    trace.write(trace.to_json(recorded()), tmp_path / "trace.json")
+    trace.write(recorded(), tmp_path / "trace.json")
     (tmp_path / "plan_policies.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "plan_policies", raising=False)
@@ -139,7 +139,7 @@ def test_exchanges_as_values() -> None:
 def test_exchanges_are_left_out_where_no_step_has_a_time(folder: Path) -> None:
     whole = recorded()
     gaps = trace.Trace(whole.size, tuple(replace(one, steps=one.steps[::2]) for one in whole.ranks))
-    trace.write(trace.to_json(gaps), folder / "trace.json")
+    trace.write(gaps, folder / "trace.json")
     assert "Exchanges are not compared" in invoke("trace.json").stdout
     assert values()["exchange"] is None
 
@@ -151,7 +151,7 @@ def test_trace_of_overlapping_steps_says_so(folder: Path) -> None:
         replace(step, collectives=tuple(replace(each, end_s=each.end_s + 1) for each in step.collectives))
         for step in one.steps
     ]
-    trace.write(trace.to_json(trace.Trace(3, (replace(one, steps=tuple(steps)),))), folder / "trace.json")
+    trace.write(trace.Trace(3, (replace(one, steps=tuple(steps)),)), folder / "trace.json")
     result = invoke("trace.json", "--cost", "1e-3,0")
     assert "Computation: at most 1000.00 ms" in result.stdout, result.output
     assert values("--cost", "1e-3,0")["exchange"]["overlaps"] is True

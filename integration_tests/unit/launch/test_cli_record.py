@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.unit.record.test_trace import rank_json
+from integration_tests.unit.record.test_trace import of_json, rank_json
 from paceline.errors import UserError
 from paceline.launch.record import command as record
 from paceline.record import trace
@@ -61,7 +61,7 @@ def test_no_trace_is_an_error_of_the_user_unless_the_script_failed(
 
 
 def test_tables_have_a_row_per_rank_and_one_for_all(tmp_path: Path) -> None:
-    merged = trace.merge([trace.from_json(rank_json(rank, 3)) for rank in range(3)])
+    merged = trace.merge([of_json(rank_json(rank, 3)) for rank in range(3)])
     table = record.summary_table(merged, "title")
     assert list(table.columns[0].cells) == ["0", "1", "2", "all"]
     assert list(table.columns[3].cells) == ["150.00 ms"] * 4

@@ -9,14 +9,14 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from integration_tests.unit.record.test_trace import rank_json
+from integration_tests.unit.record.test_trace import of_json, rank_json
 from paceline.errors import UserError
 from paceline.launch.record import plot
 from paceline.record import trace
 
 
 def merged(size: int) -> trace.Trace:
-    return trace.merge([trace.from_json(rank_json(rank, size)) for rank in range(size)])
+    return trace.merge([of_json(rank_json(rank, size)) for rank in range(size)])
 
 
 def bars(figure: Figure) -> list[tuple[float, float]]:
@@ -51,7 +51,7 @@ def test_ranks_are_aligned_on_the_ends_of_their_collectives() -> None:
         for one in step["collectives"]:
             one["start_s"] += 7
             one["end_s"] += 7
-    both = trace.merge([trace.from_json(rank_json(0)), trace.from_json(late)])
+    both = trace.merge([of_json(rank_json(0)), of_json(late)])
     found = bars(plot.step_figure(both, 4))
     assert found[:2] == [pytest.approx(bar) for bar in found[2:]]
 
@@ -77,7 +77,7 @@ def test_step_that_is_not_there_is_said() -> None:
     empty = rank_json(0, 1)
     empty["steps"] = []
     with pytest.raises(UserError, match="no step to draw"):
-        plot.step_figure(trace.from_json(empty))
+        plot.step_figure(of_json(empty))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from integration_tests.unit.fusion.test_from_trace import A_S, B_S, COORDINATION_S, READY_S, SIZES, recorded
 from paceline.errors import UserError
@@ -285,7 +286,7 @@ def test_steps_whose_messages_outlast_them_count_as_computation() -> None:
 @pytest.mark.parametrize(("kept", "step_s"), [(slice(0, 2), 1.0), (slice(None, None, 2), None)])
 def test_a_step_has_a_time_if_the_next_one_was_recorded(kept: slice, step_s: float | None) -> None:
     whole = recorded()
-    ranks = tuple(replace(one, steps=one.steps[kept]) for one in whole.ranks)
+    ranks = tuple(structs.replace(one, steps=one.steps[kept]) for one in whole.ranks)
     some = Trace(whole.size, ranks)
     found = of_trace(some, from_trace.measure(some, 1e-3), CostModel.linear(A_S, B_S))
     assert (None if found is None else round(found.step_s, 9)) == step_s

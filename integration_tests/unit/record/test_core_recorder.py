@@ -1,16 +1,17 @@
-"""The recorder's face in Python: steps, messages and the snapshots that `paceline.native.library.decode` reads."""
+"""The recorder's face in Python: steps, messages and the snapshots that `paceline.record.snapshot.decode` reads."""
 
 from __future__ import annotations
 
 from paceline.core._core import AutomaticNames, Recorder
-from paceline.native import library as attach
+from paceline.record import snapshot
+from paceline.record.trace import Arrival, Collective, Step, Tensor
 
 FLOAT32 = 7
 
 
-def _decoded(recorder: Recorder) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def _decoded(recorder: Recorder) -> tuple[tuple[Tensor, ...], tuple[Step, ...]]:
     words, names = recorder.snapshot()
-    return attach.decode(iter(words), names.decode().split("\0")[:-1])
+    return snapshot.decode(iter(words), names.decode().split("\0")[:-1])
 
 
 def test_snapshot_decodes_to_the_trace_format() -> None:
@@ -21,18 +22,9 @@ def test_snapshot_decodes_to_the_trace_format() -> None:
     recorder.coordinated()
     recorder.performed(0, ["conv.bias", "conv.weight"], 4040, 2_000_000_000, 2_250_000_000)
     tensors, steps = _decoded(recorder)
-    assert tensors == [
-        {"name": "conv.weight", "bytes": 4000, "dtype": "float32", "process_set": 0},
-        {"name": "conv.bias", "bytes": 40, "dtype": "float32", "process_set": 0},
-    ]
-    (step,) = steps
-    assert step == {
-        "index": 0,
-        "start_s": 0.5,
-        "arrivals": [[0, 0.5], [1, 0.5]],
-        "collectives": [{"kind": "allreduce", "tensors": [1, 0], "bytes": 4040, "start_s": 1.0, "end_s": 1.25}],
-        "coordination_rounds": 1,
-    }
+    assert tensors == (Tensor("conv.weight", 4000, "float32", 0), Tensor("conv.bias", 40, "float32", 0))
+    message = Collective("allreduce", (1, 0), 4040, 1.0, 1.25)
+    assert steps == (Step(0, 0.5, (Arrival(0, 0.5), Arrival(1, 0.5)), (message,), 1),)
 
 
 def test_a_repeated_name_begins_a_step_and_old_steps_make_room() -> None:
@@ -43,8 +35,8 @@ def test_a_repeated_name_begins_a_step_and_old_steps_make_room() -> None:
             recorder.arrived(tensor, 4, FLOAT32, 0, 100 * step)
         recorder.arrived(f"metric{step}", 4, FLOAT32, 0, 100 * step + 50)
     _, steps = _decoded(recorder)
-    assert [step["index"] for step in steps] == [4, 5, 6]
-    assert all(len(step["arrivals"]) == 4 for step in steps)  # type: ignore[arg-type]
+    assert [step.index for step in steps] == [4, 5, 6]
+    assert all(len(step.arrivals) == 4 for step in steps)
 
 
 def test_names_are_equal_wherever_the_same_kinds_were_counted() -> None:

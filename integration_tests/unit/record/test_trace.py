@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from paceline.errors import UserError
@@ -54,33 +55,37 @@ def rank_json(rank: int = 0, size: int = 2) -> dict[str, Any]:
     }
 
 
+def of_json(document: dict[str, Any]) -> trace.Trace:
+    return trace.decode(json.dumps(document).encode())
+
+
 def one_rank(rank: int = 0, size: int = 2) -> trace.RankTrace:
-    return trace.from_json(rank_json(rank, size)).ranks[0]
+    return of_json(rank_json(rank, size)).ranks[0]
 
 
 def test_written_trace_reads_back_the_same(tmp_path: Path) -> None:
-    merged = trace.merge([trace.from_json(rank_json(rank, 3)) for rank in (2, 0, 1)])
+    merged = trace.merge([of_json(rank_json(rank, 3)) for rank in (2, 0, 1)])
     path = tmp_path / "trace.json"
-    trace.write(trace.to_json(merged), path)
+    trace.write(merged, path)
     assert trace.load(path) == merged
     assert [one.host for one in merged.ranks] == ["host0", "host1", "host2"]
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
 
 
 def test_json_of_one_rank_is_what_was_read() -> None:
-    assert trace.rank_to_json(one_rank(1, 2)) == rank_json(1, 2)
+    assert json.loads(msgspec.json.encode(one_rank(1, 2))) == rank_json(1, 2)
 
 
 def test_merged_trace_names_missing_ranks() -> None:
-    merged = trace.merge([trace.from_json(rank_json(rank, 5)) for rank in (3, 1)])
+    merged = trace.merge([of_json(rank_json(rank, 5)) for rank in (3, 1)])
     assert merged.missing == [0, 2, 4]
 
 
 def test_merge_refuses_two_traces_of_one_rank_and_different_worlds() -> None:
     with pytest.raises(ValueError, match=r"\[1, 1\]"):
-        trace.merge([trace.from_json(rank_json(1)), trace.from_json(rank_json(1))])
+        trace.merge([of_json(rank_json(1)), of_json(rank_json(1))])
     with pytest.raises(ValueError, match="rank 1 saw a world of 3"):
-        trace.merge([trace.from_json(rank_json(0, 2)), trace.from_json(rank_json(1, 3))])
+        trace.merge([of_json(rank_json(0, 2)), of_json(rank_json(1, 3))])
 
 
 def test_parts_are_those_of_this_trace_in_order_of_rank(tmp_path: Path) -> None:
@@ -117,18 +122,27 @@ def _delete(*keys: Any) -> Callable[[dict[str, Any]], None]:
     [
         (_set("format", value="chrome"), "not a Paceline trace"),
         (_set("version", value=2), "version 2"),
-        (_delete("host"), "host is missing"),
+        (_delete("host"), "missing required field `host`"),
         (_set("rank", value=2), "rank 2 cannot be in a world of 2"),
-        (_set("rank", value=True), "rank must be a whole number"),
-        (_set("steps", 1, "start_s", value="1.1"), r'steps\[1\].start_s must be a time in seconds, not "1.1"'),
-        (_set("steps", 1, "start_s", value=float("nan")), r"steps\[1\].start_s must be a time"),
+        (_set("rank", value=True), r"Expected `int`, got `bool` - at `\$\.rank`"),
+        (_set("steps", 1, "start_s", value="1.1"), r"Expected `float`, got `str` - at `\$\.steps\[1\]\.start_s`"),
+        (_set("steps", 1, "start_s", value=float("nan")), "not JSON"),
         (_set("steps", 1, "index", value=4), "step 4 follows step 4"),
-        (_set("steps", 2, "arrivals", value=[[0]]), r"steps\[2\].arrivals\[0\] must be \[tensor, time\]"),
+        (
+            _set("steps", 2, "arrivals", value=[[0]]),
+            r"length 2, got 1 - at `\$\.steps\[2\]\.arrivals\[0\]`",
+        ),
         (_set("steps", 2, "arrivals", value=[[2, 1.3]]), "step 6 names tensor 2 of 2"),
-        (_set("steps", 0, "collectives", 0, "end_s", value=1.0), "ends before it starts"),
-        (_delete("steps", 0, "collectives", 1, "bytes"), r"steps\[0\].collectives\[1\].bytes is missing"),
-        (_set("tensors", value={}), "tensors must be a list"),
-        (_set("totals", "messages", value=-1), "totals.messages must be a whole number"),
+        (
+            _set("steps", 0, "collectives", 0, "end_s", value=1.0),
+            r"ends before .*steps\[0\]\.collectives\[0\]`",
+        ),
+        (
+            _delete("steps", 0, "collectives", 1, "bytes"),
+            r"field `bytes` - at `\$\.steps\[0\]\.collectives\[1\]`",
+        ),
+        (_set("tensors", value={}), r"Expected `array`, got `object` - at `\$\.tensors`"),
+        (_set("totals", "messages", value=-1), r"Expected `int` >= 0 - at `\$\.totals\.messages`"),
     ],
 )
 def test_wrong_content_is_refused_with_its_place(
@@ -148,7 +162,7 @@ def test_wrong_content_is_refused_with_its_place(
     [
         (json.dumps(rank_json())[:-40].encode(), "cut short or not JSON"),
         (b"", "cut short or not JSON"),
-        (b"\x89PNG\r\n\x1a\n", "not text"),
+        (b"\x89PNG\r\n\x1a\n", "not JSON"),
         (b'[{"name": "cycle"}]', "not a Paceline trace"),
         (b"null", "not a Paceline trace"),
     ],
@@ -168,7 +182,7 @@ def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_trace_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
-        trace.write(trace.to_json(trace.from_json(rank_json())), tmp_path / "absent" / "trace.json")
+        trace.write(of_json(rank_json()), tmp_path / "absent" / "trace.json")
 
 
 def test_step_times_and_waiting_worked_out_by_hand() -> None:
@@ -193,34 +207,34 @@ def test_ranks_are_summarised_together() -> None:
     slow = rank_json(1)
     slow["steps"][2]["start_s"] = 1.5  # its second step takes 400 ms
     slow["steps"][2]["arrivals"] = [[1, 1.5], [0, 1.54]]
-    summary = trace_summary.summarise([one_rank(0), trace.from_json(slow).ranks[0]])
+    summary = trace_summary.summarise([one_rank(0), of_json(slow).ranks[0]])
     assert summary.step_ms == pytest.approx(150)  # of 100, 100, 200, 400
 
 
 def test_gap_in_the_steps_is_not_taken_for_a_long_step() -> None:
     document = rank_json()
     document["steps"][2]["index"] = 9
-    timed = trace_summary.timed_steps(trace.from_json(document).ranks[0])
+    timed = trace_summary.timed_steps(of_json(document).ranks[0])
     assert [one.step.index for one in timed] == [4]
 
 
 def test_waiting_ends_where_the_next_step_begins() -> None:
     document = rank_json()
     document["steps"][0]["collectives"][1]["end_s"] = 1.25  # a pipelined exchange reaches into the next step
-    timed = trace_summary.timed_steps(trace.from_json(document).ranks[0])
+    timed = trace_summary.timed_steps(of_json(document).ranks[0])
     assert timed[0].waiting_ms == pytest.approx(60)
 
 
 def test_communication_that_ends_before_the_last_arrival_is_no_wait() -> None:
     document = rank_json()
     del document["steps"][0]["collectives"][1]
-    assert trace_summary.timed_steps(trace.from_json(document).ranks[0])[0].waiting_ms == 0
+    assert trace_summary.timed_steps(of_json(document).ranks[0])[0].waiting_ms == 0
 
 
 def test_single_step_has_no_time() -> None:
     document = rank_json()
     del document["steps"][1:]
-    summary = trace_summary.summarise(trace.from_json(document).ranks)
+    summary = trace_summary.summarise(of_json(document).ranks)
     assert (summary.step_ms, summary.waiting_share) == (None, None)
     assert summary.messages_per_step == 2
 
@@ -235,5 +249,5 @@ def test_slowest_tensors_come_first() -> None:
 
 
 def test_median_step_is_one_that_was_timed() -> None:
-    merged = trace.merge([trace.from_json(rank_json(rank)) for rank in (0, 1)])
+    merged = trace.merge([of_json(rank_json(rank)) for rank in (0, 1)])
     assert trace_summary.median_step(merged) == 4  # the lower of 100 and 200 ms

@@ -22,7 +22,7 @@ class ConnectError(HorovodInternalError, ValueError):
     """Ranks could not connect. Horovod's own type for this was ValueError; elastic training waits for the other."""
 
 
-_LIBRARY = "paceline.native.library"
+_LIBRARY = "paceline.lifecycle"
 
 
 def _attach() -> ModuleType | None:

@@ -1,4 +1,4 @@
-"""What is said before a world begins (paceline.native.library)."""
+"""What is said before a world begins (paceline.lifecycle)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from paceline import lifecycle
 from paceline.errors import UserError
-from paceline.native import library as attach
 
 
 class _Library:
@@ -18,7 +18,7 @@ class _Library:
     _handle = 0
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: attach.INTERFACE
+        return lambda *_: lifecycle.INTERFACE
 
 
 @pytest.mark.parametrize("exchange", ["pipelined", "majority", "solo"])
@@ -28,4 +28,4 @@ def test_keras_2_is_refused_with_the_exchange_that_was_set(monkeypatch: pytest.M
     monkeypatch.setenv("PACELINE_EXCHANGE", exchange)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     with pytest.raises(UserError, match=f"PACELINE_EXCHANGE={exchange} is set together with TF_USE_LEGACY_KERAS"):
-        attach.before_init(_Library())  # type: ignore[arg-type]
+        lifecycle.before_init(_Library())  # type: ignore[arg-type]

@@ -1,0 +1,73 @@
+"""What the recorder in Horovod's library has seen in this process, as a trace."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+from collections.abc import Iterator
+
+import paceline
+from paceline.host.release import BUILT_VERSION
+from paceline.native.library import DTYPES, library_name
+from paceline.record.trace import Arrival, Collective, RankTrace, Step, Tensor, Totals
+
+_KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
+
+
+def take(library: ctypes.CDLL) -> RankTrace:
+    """This rank's trace so far (docs/trace.md)."""
+    tensors, steps = decode(*_words(library))
+    messages = [collective for step in steps for collective in step.collectives]
+    return RankTrace(
+        rank=library.horovod_rank(),
+        size=library.horovod_size(),
+        host=socket.gethostname(),
+        library=library_name(library),
+        horovod=BUILT_VERSION,
+        paceline=paceline.__version__,
+        tensors=tensors,
+        steps=steps,
+        totals=Totals(
+            steps=len(steps),
+            coordination_rounds=sum(step.coordination_rounds for step in steps),
+            messages=len(messages),
+            size_bytes=sum(message.size_bytes for message in messages),
+        ),
+    )
+
+
+def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], tuple[Step, ...]]:
+    """Tensors and steps of a snapshot (core/record/recorder.h); there times are in nanoseconds, here in seconds."""
+
+    def number() -> int:
+        return next(words)
+
+    def time_s() -> float:
+        return next(words) * 1e-9
+
+    # Arguments are evaluated in their order, which is that of the words.
+    def tensor(name: str) -> Tensor:
+        return Tensor(name, size_bytes=number(), dtype=DTYPES[number()], process_set=number())
+
+    def collective() -> Collective:
+        kind, start_s, end_s, size_bytes = _KINDS[number()], time_s(), time_s(), number()
+        return Collective(kind, tuple(number() for _ in range(number())), size_bytes, start_s, end_s)
+
+    def step() -> Step:
+        index, start_s, rounds = number(), time_s(), number()
+        arrivals = tuple(Arrival(number(), time_s()) for _ in range(number()))
+        return Step(index, start_s, arrivals, tuple(collective() for _ in range(number())), rounds)
+
+    tensors = tuple(map(tensor, names[: number()]))
+    return tensors, tuple(step() for _ in range(number()))
+
+
+def _words(library: ctypes.CDLL) -> tuple[Iterator[int], list[str]]:
+    names_bytes = ctypes.c_int64()
+    library.horovod_paceline_record_take.restype = ctypes.c_int64
+    count = library.horovod_paceline_record_take(ctypes.byref(names_bytes))
+    library.horovod_paceline_record_words.restype = ctypes.POINTER(ctypes.c_int64)
+    library.horovod_paceline_record_names.restype = ctypes.c_void_p
+    words = library.horovod_paceline_record_words()[:count]
+    names = ctypes.string_at(library.horovod_paceline_record_names(), names_bytes.value)
+    return iter(words), names.decode().split("\0")[:-1]
