@@ -13,11 +13,11 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from rich.table import Table
 
 from integration_tests.mends import overlay
 from integration_tests.support.ranks import ROOT, World, run_ranks
+from integration_tests.support.turns import in_turn
 from paceline import config
 from paceline.host import build
 from paceline.launch.benchmarks.stats import median_interval
@@ -75,26 +76,9 @@ def cpu_body(rank: int, size: int) -> float:
     return 1e3 * spent_s / CPU_STEPS
 
 
-def compare_cpu(environments: Mapping[str, Mapping[str, str]]) -> dict[str, list[float]]:
-    """CPU milliseconds per step for each build, one value per turn.
-
-    The machine's speed drifts within seconds, so turns are short: all ranks stay alive, and those of the build whose
-    turn it is not are stopped.
-    """
-    worlds = {name: World(2, env) for name, env in environments.items()}
-    cpu_ms: dict[str, list[float]] = {name: [] for name in worlds}
-    try:
-        for turn in range(-1, TURNS):  # the first one warms up
-            for name, world in worlds.items():
-                world.resume()
-                spent = world.run(__name__, "cpu_body", (), 60.0)
-                world.pause()
-                if turn >= 0:
-                    cpu_ms[name].append(sum(spent) / len(spent))
-    finally:
-        for world in worlds.values():
-            world.end()
-    return cpu_ms
+def _cpu_ms(world: World) -> float:
+    """The ranks' mean."""
+    return statistics.mean(world.run(__name__, "cpu_body", (), 60.0))
 
 
 def main() -> int:
@@ -113,7 +97,7 @@ def main() -> int:
             one_round = {"HOROVOD_CYCLE_TIME": "30", "LD_PRELOAD": str(shim)}
             results = run_ranks(count_body, 2, env={**env, **one_round}, timeout_s=120, fresh=True)
             counts[name] = [Counter(map(tuple, result)) for result in results]
-        cpu_ms = compare_cpu(worlds)
+        cpu_ms = in_turn(worlds, 2, _cpu_ms, TURNS)
     table = Table("build", "rank", "sends per step", "bytes per step", "steps alike")
     usual: dict[str, list[tuple[int, int]]] = {}
     for name, ranks in counts.items():

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from integration_tests.support.ranks import ROOT, World
+from integration_tests.support.turns import in_turn
 
 STEPS = 5
 TURNS = 6
@@ -68,27 +69,21 @@ def main() -> int:
     builds = {"installed": fusion}
     if arguments.site:
         builds[arguments.site] = {**fusion, "PYTHONPATH": f"{arguments.site}{os.pathsep}{ROOT}"}
-    worlds = {name: World(arguments.ranks, env) for name, env in builds.items()}
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    try:
-        for world in worlds.values():
-            world.pause()
-        for turn in range(-1, TURNS):  # the first one warms up
-            for name, world in worlds.items():
-                world.resume()
-                for exchange in EXCHANGES:
-                    results = world.run(__name__, "body", (exchange, arguments.tensors), 120.0)
-                    if turn >= 0:
-                        means = [sum(values) / len(values) for values in zip(*results, strict=True)]
-                        found.setdefault((exchange, name), []).append((means[0], means[1]))
-                world.pause()
-    finally:
-        for world in worlds.values():
-            world.resume()
-            world.end()
+
+    def run(world: World) -> dict[str, tuple[float, float]]:
+        found = {}
+        for exchange in EXCHANGES:
+            results = world.run(__name__, "body", (exchange, arguments.tensors), 120.0)
+            cpu_ms, step_ms = map(statistics.mean, zip(*results, strict=True))
+            found[exchange] = cpu_ms, step_ms
+        return found
+
+    turns = in_turn(builds, arguments.ranks, run, TURNS)
     table = Table("exchange", "build", "CPU ms per step and rank", "ms per step")
-    for (exchange, name), values in found.items():
-        table.add_row(exchange, name, *(f"{statistics.median(column):.1f}" for column in zip(*values, strict=True)))
+    for exchange in EXCHANGES:
+        for name, found in turns.items():
+            columns = zip(*(turn[exchange] for turn in found), strict=True)
+            table.add_row(exchange, name, *(f"{statistics.median(column):.1f}" for column in columns))
     Console().print(table)
     return 0
 
