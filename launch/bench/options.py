@@ -145,10 +145,15 @@ def measure(request: Request, systems: Sequence[System], command: str, wanted: S
             with open_hosts(request.hosts, rate) as opened:
                 comparison = compare(model, systems, request.ranks, opened, limits, status.update, wanted)
             result = report.as_json(comparison, request.hosts, rate, about, command, balance)
-            if request.as_json:
-                click.echo(json.dumps(result))
-            else:
-                console.out().print(as_table(result))
+            show(result, as_table, request.as_json)
+
+
+def show(result: dict[str, Any], table: Callable[[dict[str, Any]], Any], as_json: bool) -> None:
+    """Print a result: as a line of JSON, or as what `table` makes of it."""
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        console.out().print(table(result))
 
 
 def _rate(request: Request, model: str, tell: Callable[[str], None]) -> tuple[str | None, Balance | None]:

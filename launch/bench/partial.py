@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.options import MOST_RANKS, check_installed
+from paceline.launch.bench.options import MOST_RANKS, check_installed, show
 from paceline.launch.benchmarks import uneven_training
 
 T = TypeVar("T")
@@ -130,10 +129,7 @@ def partial_command(
             if part not in request.parts:
                 continue
             for result, table in measured(request, status.update):
-                if as_json:
-                    click.echo(json.dumps(result))
-                else:
-                    console.out().print(table(result))
+                show(result, table, as_json)
 
 
 Shown = tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]
