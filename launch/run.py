@@ -120,9 +120,9 @@ def environment(settings: config.Settings, given: Mapping[str, str]) -> dict[str
     """
     environ = {**os.environ, **flags.environment(given)}
     if "fusion" in settings.given():
-        from paceline.fusion import carrying, policies
+        from paceline.fusion import policies, serialize
 
-        environ |= flags.environment({"fusion": carrying.for_ranks(settings.fusion)})
+        environ |= flags.environment({"fusion": serialize.for_ranks(settings.fusion)})
         known = policies.known_names()
         if ":" not in settings.fusion and settings.fusion not in known:
             console.note(

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from paceline.errors import UsageError
-from paceline.pipelined.settings import SETTLE_LIMIT_S, InFlight
+from paceline.pipelined.in_flight import SETTLE_LIMIT_S, InFlight
 
 # release(full name, limit in seconds): drop what the library has; False if it still travelled then and was kept.
 Release = Callable[[str, float], bool]

@@ -54,7 +54,7 @@ class Policy:
 
     `digest` is below 2**52, equal on ranks that ask for the same policy and different otherwise. Built-in policies have
     no `function`. `keeps_order`: groups and their members stay in the order in which the function gives them. `text`
-    names the policy to any other process; None where the function itself must travel (carrying.to_text).
+    names the policy to any other process; None where the function itself must travel (serialize.to_text).
     """
 
     name: str
@@ -116,7 +116,7 @@ def of_function(function: PolicyFunction, name: str | None = None) -> Policy:
 
 def resolve(spec: str | PolicyFunction | Policy) -> Policy:
     """The policy that `spec` asks for: a built-in, registered or entry point's name, `module:function`,
-    `file:PLAN.json` from `paceline plan --output`, text from carrying.to_text, a function, or a Policy.
+    `file:PLAN.json` from `paceline plan --output`, text from serialize.to_text, a function, or a Policy.
 
     Raises UserError that names the nearest known policy, or says why the named one cannot be used.
     """
@@ -130,9 +130,9 @@ def resolve(spec: str | PolicyFunction | Policy) -> Policy:
     if spec in BUILT_IN:
         return Policy(spec, digest_of(f"built in:{spec}"), text=spec)
     if spec.startswith(PICKLE):
-        from paceline.fusion import carrying
+        from paceline.fusion import serialize
 
-        return carrying.from_text(spec)
+        return serialize.from_text(spec)
     if spec.startswith(FILE):
         from paceline.fusion import plan_file
 

@@ -59,9 +59,11 @@ def before_init(library: ctypes.CDLL) -> None:
     # A second init() without shutdown() in between does nothing, to what is in flight neither.
     if not library.horovod_is_initialized():
         _worlds[library._handle] = object()
-        if "paceline.pipelined.updates_in_flight" in sys.modules:
-            sys.modules["paceline.pipelined.updates_in_flight"].new_world(library)
-    if settings.exchange != "sync":
+        if "paceline.exchange.worlds" in sys.modules:
+            sys.modules["paceline.exchange.worlds"].new_world(library)
+    from paceline.exchange.agreement import resolve
+
+    if not resolve(None).synchronous:
         _exchange_in_unmodified_scripts(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
@@ -94,18 +96,18 @@ def _exchange_in_unmodified_scripts(library: ctypes.CDLL, exchange: str) -> None
 
     import paceline.tensorflow
 
-    keras3.exchange = _pipeline_of_keras
+    keras3.exchange = _exchange_of_keras
     horovod.tensorflow.DistributedOptimizer = paceline.tensorflow.DistributedOptimizer
     horovod.tensorflow.DistributedGradientTape = paceline.tensorflow.DistributedGradientTape
     horovod.tensorflow.PartialDistributedGradientTape = paceline.tensorflow.PartialDistributedGradientTape
 
 
-def _pipeline_of_keras(settings: Any, reduce: Any) -> Any:
+def _exchange_of_keras(settings: Any) -> Any:
     from paceline.exchange.agreement import resolve
-    from paceline.keras.exchange.registry import exchange_of
+    from paceline.keras.exchange.making import exchange_of
 
     make = exchange_of(resolve(None))
-    return make and make(settings, reduce)
+    return make and make(settings)
 
 
 def before_shutdown(library: ctypes.CDLL) -> None:

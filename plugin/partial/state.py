@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from paceline.native.library import DTYPES
-from paceline.pipelined.settings import MOST_DIMS, SETTLE_LIMIT_S, InFlight, horovod_dtype
+from paceline.pipelined.in_flight import MOST_DIMS, SETTLE_LIMIT_S, InFlight, horovod_dtype
 
-# What stands for K in saved states of a partial exchange.
-PARTIAL_K = 0
 _NUMBERS = 4
 _BUSY = 1
 _LOOK_EVERY_S = 0.001

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
-from paceline.partial.state import PARTIAL_K
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
@@ -68,8 +67,7 @@ def _asked(optimizer: torch.optim.Optimizer) -> tuple[bool, bool]:
     Raises UsageError on all ranks if one has partial rounds that are not drained.
     """
     held = _held(optimizer)
-    state = optimizer.in_flight() if type(optimizer) is WrappedOptimizer else None
-    rounds = state is not None and state.get("k") == PARTIAL_K
+    rounds = type(optimizer) is WrappedOptimizer and optimizer.state_is_this_ranks_own
     parameters = [parameter for group in held.param_groups for parameter in group["params"]]
     mine = [len(held.state_dict()["state"]) > 0, not all(map(carried, parameters)), rounds]
     asked = torch.tensor(mine, dtype=torch.int32)

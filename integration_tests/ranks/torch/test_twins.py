@@ -91,7 +91,7 @@ def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> 
     """Its last gradients were in flight; others of its parameters' names, with other shapes, come after it."""
     import paceline.torch as hvd
     from paceline.native.library import loaded
-    from paceline.pipelined.settings import InFlight
+    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
@@ -118,7 +118,8 @@ def test_names_that_another_owner_takes_over(rank: int, size: int) -> None:
     import paceline.torch as hvd
     from paceline.exchange.channel_owners import ChannelOwner
     from paceline.native.library import loaded
-    from paceline.pipelined.settings import InFlight, marked
+    from paceline.pipelined.in_flight import InFlight
+    from paceline.pipelined.settings import marked
 
     hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
