@@ -166,8 +166,8 @@ class Adapter(Protocol):
         """Give a weight other values; a tensor, or an array of a saved state."""
         ...
 
-    def cell_like(self, weight: Any) -> Cell:
-        """A cell of zeros of a weight's shape, type and device."""
+    def cell_of(self, weight: Any) -> Cell:
+        """A cell of a weight's values now, of its type and on its device."""
         ...
 
     def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:

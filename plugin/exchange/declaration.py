@@ -27,6 +27,11 @@ class ExchangeSettings:
         return False
 
     @property
+    def ranks_meet(self) -> bool:
+        """Whether an update waits for all ranks, in this step or a later one, so that none runs ahead."""
+        return True
+
+    @property
     def states_differ(self) -> bool:
         """Whether what is saved of this exchange differs from rank to rank: every rank saves and loads its own."""
         return False

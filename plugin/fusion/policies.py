@@ -1,7 +1,7 @@
 """Fusion policies: the built-in ones, those that users register, and the ways to name one.
 
 A policy is a function from gradients and the cost of a message to groups: a sequence of sequences of gradient names or
-of places in the sequence it was given. `resolve` turns a name, a function, or text from a variable into a `Policy`.
+of indices in the sequence it was given. `resolve` turns a name, a function, or text from a variable into a `Policy`.
 """
 
 from __future__ import annotations

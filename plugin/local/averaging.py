@@ -31,7 +31,7 @@ class ModelAveraging(AroundUpdates):
         self._meet = meet
         self._members = members
         self._meaning = f"updates since the last drain or average, which must be equally many with {word},"
-        self._count = adapter.cell(0)  # updates since the last average
+        self._count = adapter.cell(0)  # updates since the last average or drain
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update: and average if that is due."""
@@ -62,7 +62,11 @@ class ModelAveraging(AroundUpdates):
         """See AroundUpdates.average: all ranks must. Also in a graph."""
         shared = self._adapter.shared(weights(), self._members())
         for index, mean in self._adapter.means(shared).items():
-            self._adapter.assign(shared[index], mean)
+            self.settle(index, shared[index], mean)
+
+    def settle(self, index: int, weight: Any, mean: Any) -> None:
+        """Give one of the weights what `average` found to be their mean."""
+        self._adapter.assign(weight, mean)
 
     def forget(self) -> None:
         """See AroundUpdates.forget: all count from the beginning."""

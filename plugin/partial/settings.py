@@ -72,6 +72,11 @@ class Partial(ExchangeSettings):
         return PARTIAL_K
 
     @property
+    def ranks_meet(self) -> bool:
+        """See ExchangeSettings.ranks_meet."""
+        return False
+
+    @property
     def states_differ(self) -> bool:
         """See ExchangeSettings.states_differ: send buffers are a rank's own."""
         return True

@@ -125,7 +125,8 @@ class Compensation(AroundUpdates):
     def _meet(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
         for index, weight in weights.items():
             if index not in self._known and self._gamma:
-                self._trends[index], self._real[index] = (self._adapter.cell_like(weight) for _ in range(2))
+                self._trends[index], self._real[index] = (self._adapter.cell_of(weight) for _ in range(2))
+                self._trends[index].set(0)
             self._known[index] = weight
         return weights
 

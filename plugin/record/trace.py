@@ -34,7 +34,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The moment at which this rank handed the tensor with this id (its place in the list of tensors) to Horovod."""
+    """The moment at which this rank handed the tensor with this id (its index in the list of tensors) to Horovod."""
 
     tensor: int
     time_s: float

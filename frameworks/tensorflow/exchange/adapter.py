@@ -117,8 +117,7 @@ class TensorFlowAdapter(WireAdapter):
         """See Adapter.copy."""
         return tf.identity(tensor)
 
-    def cell_like(self, weight: Any) -> Cell:
-        """See Adapter.cell_like."""
-        native = wire.native(weight)
+    def cell_of(self, weight: Any) -> Cell:
+        """See Adapter.cell_of."""
         with tf.init_scope():
-            return VariableCell(tf.zeros(native.shape, native.dtype))
+            return VariableCell(tf.identity(wire.native(weight)))

@@ -76,6 +76,6 @@ class TorchTensors(EagerNumbers):
         with torch.no_grad():
             weight.copy_(torch.as_tensor(value))
 
-    def cell_like(self, weight: Tensor) -> Cell:
-        """See Adapter.cell_like."""
-        return TensorCell(torch.zeros_like(self.value(weight)))
+    def cell_of(self, weight: Tensor) -> Cell:
+        """See Adapter.cell_of."""
+        return TensorCell(self.value(weight).clone())

@@ -242,6 +242,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return self._reduction.in_flight()
 
     @property
+    def exchange_tag(self) -> int:
+        """Whose the saved states of this optimizer are."""
+        return self._exchange.settings.tag
+
+    @property
     def state_is_this_ranks_own(self) -> bool:
         """Whether something is in flight that differs from rank to rank, which a broadcast would overwrite."""
         return self._exchange.settings.states_differ and self.in_flight() is not None

@@ -46,8 +46,8 @@ def test_every_setting_with_an_option_is_one_of_the_options() -> None:
 
 def test_what_ranks_differ_in_is_told_by_its_name() -> None:
     exchanges: list[ExchangeSettings] = [
-        Sync(), Pipelined(), Pipelined(k=3), Pipelined(correction=0.25), Partial(), Partial(3), Partial(missed="latest"),
-        Partial(sync_every=5),
+        Sync(), Pipelined(), Pipelined(k=3), Pipelined(correction=0.25),
+        Partial(), Partial(3), Partial(missed="latest"), Partial(sync_every=5),
     ]  # fmt: skip
     for one in exchanges:
         for other in exchanges:
@@ -55,9 +55,8 @@ def test_what_ranks_differ_in_is_told_by_its_name() -> None:
             assert len(mine) == len(FIELDS)
             assert (mine == theirs) == (one == other), (one, other)
             assert bool(differing(mine, theirs, mine)) == (one != other)
-    assert differing(agreement(Sync(), 3), agreement(Pipelined(k=4), 3), agreement(Sync(), 3)).startswith(
-        "K from 1 to 4"
-    )
+    sync, late = agreement(Sync(), 3), agreement(Pipelined(k=4), 3)
+    assert differing(sync, late, sync).startswith("K from 1 to 4 (1 here)")
 
 
 def test_states_say_whose_they_are() -> None:

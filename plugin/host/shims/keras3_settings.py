@@ -73,7 +73,7 @@ class Settings:
     def operation(self, kind: str, index: int) -> str:
         """The name of one operation, equal on all ranks.
 
-        It holds the optimizer's name and the variable's place in the optimizer's list. Keras' own automatic names
+        It holds the optimizer's name and the variable's index in the optimizer's list. Keras' own automatic names
         would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
@@ -106,10 +106,10 @@ def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key
         size, extra = divmod(len(keys), count)
         starts = [number * size + min(number, extra) for number in range(count + 1)]
         return [list(range(*pair)) for pair in itertools.pairwise(starts) if pair[0] < pair[1]]
-    place = {key: position for position, key in enumerate(keys)}
+    position_of = {key: position for position, key in enumerate(keys)}
     result: list[list[int]] = []
     for group in groups:
-        members = [place.pop(key_of(variable)) for variable in group if key_of(variable) in place]
+        members = [position_of.pop(key_of(variable)) for variable in group if key_of(variable) in position_of]
         if members:
             result.append(members)
-    return result + [[position] for position in sorted(place.values())]
+    return result + [[position] for position in sorted(position_of.values())]
