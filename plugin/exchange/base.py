@@ -151,6 +151,10 @@ class Exchange(ABC):
         """
         return None
 
+    def differs(self, state: dict[str, Any]) -> bool:
+        """Whether `state`, what `state()` returned, is this rank's alone, so that no other rank can go on with it."""
+        return self.settings.states_differ
+
     def check(self, state: dict[str, Any]) -> None:
         """Raises ValueError for gradients in flight of another exchange: they would be lost."""
         if state["in_flight"] and state["k"] != self.settings.tag:

@@ -26,7 +26,7 @@ class SparseGradient(TypedDict):
 
 
 class Rounds(TypedDict):
-    """What a rank with a partial exchange has of one gradient (paceline.partial_state)."""
+    """What a rank with a partial exchange has of one gradient (paceline.partial.state)."""
 
     send: Array  # of the gradient's shape: what has not left
     results: Array  # of the gradient's shape: what this rank has missed

@@ -30,7 +30,7 @@ class PartialExchange(Exchange):
         self.around: ModelAveraging = ModelAveraging(
             settings.sync_every, adapter, self.meet, lambda: self._members, "sync_every"
         )
-        self._ranks = int(adapter.process_set.size())
+        self._tags: dict[bool, str] = {}  # in this world of ranks
         self._buffers = PartialBuffers(adapter.library, adapter.process_set.process_set_id)
         self._known: dict[str, Bucket] = {}
         self._likes: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # shapes and types, by bucket name
@@ -58,7 +58,9 @@ class PartialExchange(Exchange):
 
     def _tag(self, flush: bool = False) -> str:
         """The one place where the name of a partial operation is made."""
-        return self.settings.mark(self._ranks, flush=flush)
+        if flush not in self._tags:
+            self._tags[flush] = self.settings.mark(int(self.adapter.process_set.size()), flush=flush)
+        return self._tags[flush]
 
     def _own(self, bucket: Bucket) -> None:
         self._owner.claim(self.adapter.full_names(bucket), bucket.name)
@@ -142,7 +144,8 @@ class PartialExchange(Exchange):
         return {"k": self.settings.tag, **self._whose(), "in_flight": [(rounds, 1.0)]}
 
     def _whose(self) -> dict[str, int]:
-        return {"rank": int(self.adapter.process_set.rank()), "ranks": self._ranks}
+        process_set = self.adapter.process_set
+        return {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
 
     def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:
         """All ranks must, each with its own.
@@ -166,6 +169,7 @@ class PartialExchange(Exchange):
         """See Exchange.forget. Steps that were compiled go on with the same buckets."""
         super().forget()
         self._loaded, self._drained = None, {}
+        self._tags.clear()
         if not self.adapter.compiled:
             self._let_go()
 

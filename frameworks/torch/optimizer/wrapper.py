@@ -249,7 +249,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
     @property
     def state_is_this_ranks_own(self) -> bool:
         """Whether something is in flight that differs from rank to rank, which a broadcast would overwrite."""
-        return self._exchange.settings.states_differ and self.in_flight() is not None
+        state = self.in_flight()
+        return state is not None and self._exchange.differs(state)
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
         """Go on with gradients in flight that `in_flight` returned, or that `state_dict` has."""
