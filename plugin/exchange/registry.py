@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from paceline.exchange import sync_settings
 from paceline.exchange.declaration import Declaration, ExchangeSettings
+from paceline.local import settings as local_settings
 from paceline.option import Option
 from paceline.partial import settings as partial_settings
 from paceline.pipelined import settings as pipelined_settings
@@ -16,6 +17,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
     sync_settings.DECLARATION,
     pipelined_settings.DECLARATION,
     partial_settings.DECLARATION,
+    local_settings.DECLARATION,
 )
 
 NAMES = tuple(name for one in DECLARATIONS for name in one.names)
