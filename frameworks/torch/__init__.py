@@ -27,7 +27,8 @@ from paceline.torch.state.elastic import broadcast_optimizer_state as broadcast_
 from paceline.torch.state.elastic import broadcast_state as broadcast_state
 from paceline.torch.state.elastic import register_elastic_handlers
 
-globals().update(SETTINGS)  # hvd.Pipelined and so on
+# hvd.Pipelined and so on; and Horovod's module of this name in front of the folder here.
+globals().update(SETTINGS, optimizer=horovod_torch.optimizer)
 fusion_report = reporter("torch")
 exchange_stats = reader("torch")
 
