@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +9,8 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.exchange.agreement import AGREED, agreement
+from paceline.exchange.channel_owners import ChannelOwner
+from paceline.native.exchanges import PARTIAL
 from paceline.native.library import loaded
 from paceline.partial.settings import UPDATES, Partial
 from paceline.partial.state import PARTIAL_K, PartialBuffers, SavedRounds
@@ -36,7 +37,7 @@ class PartialUpdates:
         """`reduce`: the synchronous one, which is also what partial operations are made with."""
         self.partial = partial
         self.library = loaded(library_name)
-        self._settings = own_settings(settings, self.library)
+        self._settings = own_settings(settings, self.library, PARTIAL)
         # What was compiled with these rounds in it, for eager execution; their wire fills and reads it.
         self.functions: dict[Any, Any] = {}
         self._reduce = reduce
@@ -51,6 +52,8 @@ class PartialUpdates:
         self._likes: dict[int, tuple[Any, str]] = {}  # shape and type of gradients, by place
         self._groups: tuple[tuple[int, ...], ...] = ()
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
+        self._owner: ChannelOwner | None = None
+        self._claimed: set[str] = set()  # in this world
         self._met = False
         self._loaded = False  # a state to go on from, with which no call was made yet
         self._settled = False  # drained, and nothing since
@@ -90,6 +93,7 @@ class PartialUpdates:
                 "rounds before.",
                 "Give every update gradients of the same variables, or drain() on all ranks first.",
             )
+        self._register(places, groups)
         self.places, self._settled = tuple(places), False
         self._groups = tuple(map(tuple, groups))
 
@@ -105,7 +109,7 @@ class PartialUpdates:
         self._likes = {
             place: (tuple(grad.shape), _type_name(grad.dtype)) for place, grad in zip(places, grads, strict=True)
         }
-        return list(self._reduce(grads, self._marked(), places, groups))
+        return list(self._reduce(grads, self._settings, places, groups))
 
     def when_answered(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
         """Call `update`."""
@@ -118,9 +122,10 @@ class PartialUpdates:
         if self.help is not None:  # ranks with unequally many updates would wait for ever
             self._meeting.meet(f"paceline.average.{self._settings.name}", [self.help.updates()], UPDATES)
         places = list(self._likes)
-        settings = self._marked(flush=True)
+        for name in self._names().values():
+            self._meeting.flush_next(name)
         found = self._flush(
-            lambda tensors: list(self._reduce(tensors, settings, places, self._groups)),
+            lambda tensors: list(self._reduce(tensors, self._settings, places, self._groups)),
             [self._zeros(shape, dtype) for shape, dtype in self._likes.values()],
         )
         self._loaded, self._settled = False, True
@@ -160,7 +165,7 @@ class PartialUpdates:
         process_set = self._settings.process_set
         here = (int(process_set.rank()), int(process_set.size()))
         places = sorted(saved)
-        names = full_names(self._settings, self._library_name, places, groups)
+        names = self._register(places, groups)
         self._buffers.restore({names[place]: saved[place] for place in places}, (state["rank"], state["ranks"]) != here)
         self.places, self._groups = tuple(places), tuple(map(tuple, groups))
         self._loaded, self._drained = True, {}
@@ -171,6 +176,7 @@ class PartialUpdates:
         if self.help is not None:
             self.help.forget()
         self._met, self._loaded, self._drained = False, False, {}
+        self._claimed.clear()
 
     def _called(self) -> bool:
         """Whether there were calls in this world."""
@@ -178,12 +184,20 @@ class PartialUpdates:
         return bool(names) and all(map(self._buffers.called, names.values()))
 
     def _names(self) -> dict[int, str]:
-        """Place -> the full name of its operation, without the mark."""
+        """Place -> the full name of its operation."""
         return full_names(self._settings, self._library_name, list(self._likes), self._groups) if self._likes else {}
 
-    def _marked(self, flush: bool = False) -> Any:
-        ranks = self._settings.process_set.size()
-        return dataclasses.replace(self._settings, mark=self.partial.mark(ranks, flush=flush))
+    def _register(self, places: Sequence[int], groups: Sequence[Sequence[int]]) -> dict[int, str]:
+        """Place -> the full name of its operation, which belongs to this exchange from here on."""
+        names = full_names(self._settings, self._library_name, places, groups)
+        if not self._claimed.issuperset(names.values()):
+            if self._owner is None:
+                registration = self.partial.registration(self._settings.process_set.size())
+                # Rounds go on under a name whoever makes the calls: nothing is dropped with it.
+                self._owner = ChannelOwner(self._meeting, registration, lambda name, limit_s: True)
+            self._owner.claim(names.values(), self._settings.name, refuse=False)
+            self._claimed.update(names.values())
+        return names
 
 
 def _type_name(dtype: Any) -> str:

@@ -18,7 +18,8 @@ from paceline.errors import UserError
 from paceline.exchange.agreement import AGREED, agreement
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.own_names import own_name
-from paceline.pipelined.settings import InFlight, Pipelined, marked
+from paceline.native.exchanges import PIPELINED
+from paceline.pipelined.settings import InFlight, Pipelined
 
 # One update: results by the variable's place in the optimizer's (or tape's) list.
 Results = dict[int, np.ndarray[Any, Any]]
@@ -47,9 +48,9 @@ def new_world(library: ctypes.CDLL) -> None:
             updates.forget()
 
 
-def own_settings(settings: Any, library: ctypes.CDLL) -> Any:
-    """`settings` under a name that no other exchange of this process has."""
-    name = own_name(library, settings.process_set.process_set_id, settings.name)
+def own_settings(settings: Any, library: ctypes.CDLL, exchange: str) -> Any:
+    """`settings` under a name that no other exchange of this process has, and nobody without one: it has its word."""
+    name = own_name(library, settings.process_set.process_set_id, f"{settings.name}.{exchange}")
     # A pipeline must not keep alive what it is made for.
     return dataclasses.replace(settings, name=name, groups=None, exchange=None)
 
@@ -91,12 +92,12 @@ class UpdatesInFlight(ABC):
         self.help: Any = None
         # A saved state to go on from, once it is known which variables travel.
         self.loading: dict[str, Any] | None = None
-        self._settings = own_settings(settings, library)
+        self._settings = own_settings(settings, library, PIPELINED)
         # What was compiled with this pipeline in it, for eager execution; its wire fills and reads it.
         self.functions: dict[Any, Any] = {}
         self._library_name = library_name
         self._in_flight = InFlight(library, settings.process_set.process_set_id)
-        self._owner = ChannelOwner(self._in_flight)
+        self._owner = ChannelOwner(self._in_flight, (PIPELINED, pipelined.k, pipelined.warmup_steps))
         self._places: tuple[int, ...] = ()
         self._channels: dict[int, str] = {}
         self._drains = 0
@@ -108,11 +109,6 @@ class UpdatesInFlight(ABC):
         """Those that gradients are reduced with: the optimizer's, under a name of its own, without groups."""
         return self._settings
 
-    @property
-    def mark(self) -> str:
-        """What stands before the names of pipelined operations."""
-        return marked("", self.pipelined.k)
-
     def begin(self, places: Sequence[int], groups: Sequence[Sequence[int]]) -> None:
         """Before gradients of the variables at `places` are reduced, or that is put into a graph.
 
@@ -121,7 +117,7 @@ class UpdatesInFlight(ABC):
         if self.loading is not None:
             state, self.loading = self.loading, None
             self.load(state, groups)
-        channels = full_names(self._marked(self._settings), self._library_name, places, groups)
+        channels = full_names(self._settings, self._library_name, places, groups)
         self._drained = False
         if channels == self._channels:
             return
@@ -134,6 +130,8 @@ class UpdatesInFlight(ABC):
         if not self._channels:
             self._meet("exchange", list(agreement(self.pipelined, self._settings.process_set.size())), AGREED)
         self._owner.claim(channels.values(), self._settings.name, refuse=False)
+        for name in channels.values():
+            self._in_flight.sync_next(name, int(self._get("warm")))
         self._places, self._channels = tuple(places), channels
 
     @property
@@ -190,6 +188,7 @@ class UpdatesInFlight(ABC):
                 "Use the exchange that the state was saved with, or drain() before saving.",
             )
         self.forget()
+        self._set("warm", state["warm"])
         in_flight = state["in_flight"]
         if in_flight:
             places = sorted(in_flight[0][0])
@@ -197,7 +196,6 @@ class UpdatesInFlight(ABC):
             for results, _ in in_flight:
                 for place, value in results.items():
                     self._in_flight.put_array(self._channels[place], value)
-        self._set("warm", state["warm"])
         self._set("skip", self.pipelined.k - 1 - len(in_flight))
         scales = [1.0] * (self.pipelined.k - 1 - len(in_flight)) + [scale for _, scale in in_flight]
         self._set("scales", scales)
@@ -208,7 +206,8 @@ class UpdatesInFlight(ABC):
         """Drop what is in flight: the ranks failed or changed."""
         if self.help is not None:
             self.help.forget()
-        self._owner.release()
+        # Compiled steps go on under the same names, without Python between.
+        self._owner.empty()
         self._places, self._channels, self._drains, self._drained = (), {}, 0, False
         self._set("warm", self.pipelined.warmup_steps)
         self._set("skip", self.pipelined.k - 1)
@@ -236,9 +235,6 @@ class UpdatesInFlight(ABC):
     @abstractmethod
     def _set(self, name: str, value: Any) -> None:
         """Give one of them another value."""
-
-    def _marked(self, settings: Any) -> Any:
-        return dataclasses.replace(settings, mark=self.mark)
 
     def _taken(self) -> list[tuple[Results, float]]:
         filled = self.filled

@@ -32,15 +32,8 @@ class GraphPipeline(UpdatesInFlight):
     ) -> list[Any]:
         """As the wire's own, with the answers that the pipeline has; zeros where it has none."""
         warm, skip = self._variables["warm"].read_value(), self._variables["skip"].read_value()
-        late = self._marked(settings)
-        if self.pipelined.warmup_steps:
-            results = tf.cond(
-                warm > 0,
-                lambda: self._reduce(grads, settings, places, groups),
-                lambda: self._reduce(grads, late, places, groups),
-            )
-        else:
-            results = self._reduce(grads, late, places, groups)
+        # Horovod's library has the same count of synchronous calls, and knows which ones these are.
+        results = self._reduce(grads, settings, places, groups)
         filling = tf.logical_and(warm <= 0, skip > 0)
         if self.scale is not None:
             results = self._rescaled(results, warm)

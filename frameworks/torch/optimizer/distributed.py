@@ -14,6 +14,7 @@ from torch import Tensor
 from paceline.exchange.agreement import Exchange as Settings
 from paceline.exchange.agreement import resolve
 from paceline.fusion.adapters import fuse
+from paceline.native.exchanges import PARTIAL, PIPELINED
 from paceline.native.library import loaded
 from paceline.partial.settings import Partial
 from paceline.partial.state import PartialBuffers
@@ -97,8 +98,9 @@ def DistributedOptimizer(
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
     passes = Passes(backward_passes_per_step)
     asked = resolve(exchange)
-    shared = alone or not (names.made or asked != Pipelined(k=1))
-    scope = "" if shared else scope_of(names, process_set.process_set_id)
+    word = PARTIAL if isinstance(asked, Partial) else PIPELINED if asked.k > 1 else ""
+    shared = alone or not (names.made or word)
+    scope = "" if shared else scope_of(names, process_set.process_set_id, word)
     reduction = Reduction(
         optimizer,
         names,

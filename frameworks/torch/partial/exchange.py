@@ -29,10 +29,9 @@ class PartialExchange:
         self._sync = sync
         self._buffers = buffers
         self._ranks = int(sync.process_set.size())
-        self._mark = settings.mark(self._ranks)
         self._units: dict[str, list[Tensor]] = {}  # what travels under a name: tensors without memory
         # Rounds go on under a name whoever makes the calls; so only `drain` leaves it to another optimizer.
-        self._owner = ChannelOwner(buffers.meeting, lambda name, limit_s: True)
+        self._owner = ChannelOwner(buffers.meeting, settings.registration(self._ranks), lambda name, limit_s: True)
 
     def start(self, name: str, gradients: Sequence[Tensor]) -> Finish:
         """See Exchange.start."""
@@ -42,7 +41,7 @@ class PartialExchange:
                 "Give DistributedOptimizer sparse_as_dense=True.",
             )
         self._own(name, [torch.empty_like(gradient, device="meta") for gradient in gradients])
-        return self._sync.start(self._mark + name, gradients)
+        return self._sync.start(name, gradients)
 
     def _own(self, name: str, likes: list[Tensor]) -> None:
         if name not in self._units:
@@ -75,10 +74,12 @@ class PartialExchange:
         """One update: all that was contributed and that this rank has not been answered with. Waits for all ranks."""
         if not self._units:
             return []
-        mark = self.settings.mark(self._ranks, flush=True)
+        for name, likes in self._units.items():
+            for full in self._full_names(name, len(likes)):
+                self._buffers.meeting.flush_next(full)
         # All of them before waiting for one.
         flushes = {
-            name: self._sync.start(mark + name, [torch.zeros(like.shape, dtype=like.dtype) for like in likes])
+            name: self._sync.start(name, [torch.zeros(like.shape, dtype=like.dtype) for like in likes])
             for name, likes in self._units.items()
         }
         drained = [({name: finish() for name, finish in flushes.items()}, 1.0)]

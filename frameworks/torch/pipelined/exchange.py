@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from paceline.exchange.channel_owners import ChannelOwner
-from paceline.pipelined.settings import InFlight, Pipelined, described, marked
+from paceline.native.exchanges import PIPELINED
+from paceline.pipelined.settings import InFlight, Pipelined, described
 from paceline.torch.optimizer.sync import Answer, Finish, SyncExchange, full_names
 from paceline.torch.state.saved import from_plain
 
@@ -36,7 +37,7 @@ class PipelinedExchange:
         self._started: dict[str, bool] = {}  # the units of the update that is being made, and which are answered
         self._drains = 0
         self._units: dict[str, int] = {}  # how many tensors travel under a name
-        self._owner = ChannelOwner(in_flight)
+        self._owner = ChannelOwner(in_flight, (PIPELINED, settings.k, 0))
         self._sparse: dict[str, deque[Finish]] = {}
         self._scales: deque[float] = deque()  # of a GradScaler, for the updates in flight
 
@@ -56,7 +57,7 @@ class PipelinedExchange:
             finish = self._start_sparse(name, gradients[0])
         else:
             self._own(name, len(gradients))
-            finish = self._sync.start(marked(name, self.settings.k), gradients)
+            finish = self._sync.start(name, gradients)
 
         # Instead of zeros, which would move momentum. A whole update without answers is left out by the caller.
         def results() -> list[Tensor] | None:
@@ -200,7 +201,7 @@ class PipelinedExchange:
             del self._units[name]
 
     def _channels(self, name: str) -> list[str]:
-        return full_names(self._sync.scope + marked(name, self.settings.k), self._units[name])
+        return full_names(self._sync.scope + name, self._units[name])
 
     def _clear(self, full: str) -> None:
         self._in_flight.settle(full)

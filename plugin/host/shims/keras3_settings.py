@@ -17,7 +17,6 @@ class Settings:
 
     `groups`: None, a number of groups, or lists of variables whose gradients travel as one message each.
     `exchange`: None for a synchronous one; else exchange(settings, reduce) makes Paceline's pipeline of one optimizer.
-    `mark`: what stands before the names of operations.
     """
 
     name: str
@@ -34,7 +33,6 @@ class Settings:
     groups: int | Sequence[Sequence[Any]] | None = None
     scale_local_gradients: bool = True
     exchange: Any = None
-    mark: str = ""
 
     def __post_init__(self) -> None:
         if self.backward_passes_per_step < 1:
@@ -67,7 +65,7 @@ class Settings:
     def compiled_with(self) -> tuple[Any, ...]:
         """What stands in a compiled reduction, beside groups: those of equal values may share one."""
         return (
-            self.name, self.mark, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
+            self.name, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
             self.device_sparse, self.prescale, self.postscale,
         )  # fmt: skip
 
@@ -78,7 +76,7 @@ class Settings:
         would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
-        return f"{self.mark}{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
+        return f"{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
 
 
 def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key_of: Any) -> list[list[int]]:
