@@ -67,15 +67,15 @@ class Adapter(Protocol):
 
     # How tensors travel.
 
-    def start(self, bucket: Bucket, tensors: Sequence[Any], tag: str = "") -> Work:
-        """Start to reduce `tensors` under the bucket's name, with `tag` before it, and return at once.
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
+        """Start to reduce `tensors` under the bucket's name, and return at once.
 
         Dense tensors of one type and device, which may be overwritten; or one that `waits_here`. All ranks start the
         same names with the same shapes.
         """
         ...
 
-    def full_names(self, bucket: Bucket, tag: str = "") -> list[str]:
+    def full_names(self, bucket: Bucket) -> list[str]:
         """What Horovod calls the operations that `start` makes, one per member."""
         ...
 

@@ -56,7 +56,8 @@ class Exchange(ABC):
         if self.loading is not None:
             state, self.loading = self.loading, None
             self.load(state, buckets)
-        if not self._met:
+        fresh = not self._met
+        if fresh:
             ranks = self.adapter.process_set.size()
             self.meet("exchange", list(agreement(self.settings, ranks)), AGREED)
             self._met = True
@@ -69,7 +70,7 @@ class Exchange(ABC):
                 "which something is in flight.",
                 "Give every update gradients of the same variables in the same groups, or drain() on all ranks first.",
             )
-        self._expect(wanted)
+        self._expect(wanted, fresh)
 
     @abstractmethod
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
@@ -77,16 +78,13 @@ class Exchange(ABC):
 
     def reduce(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """All of an update: the tensors of each bucket go in, the answers come out; also in a graph."""
-        results = self._reduced(buckets, tensors)
+        results = waited(self.start, buckets, tensors)
         with self.adapter.after([one for many in results for one in many]):
             self.complete()
             if self._scale is None:
                 return results
             factor = self.rescaled(self._scale)
             return [[one * self.adapter.cast(factor, one) for one in many] for many in results]
-
-    def _reduced(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        return waited(self.start, buckets, tensors)
 
     def complete(self) -> Any:
         """All gradients of an update were started and answered. Whether the answers are gradients: make an update."""
@@ -210,8 +208,8 @@ class Exchange(ABC):
         """As `filled`, also within a graph: a tensor there."""
         return 0
 
-    def _expect(self, buckets: Mapping[str, Bucket]) -> None:  # noqa: B027
-        """From here on these travel, no others."""
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:  # noqa: B027
+        """From here on these travel, no others. `fresh`: for the first time in this world of ranks."""
 
 
 def waited(

@@ -95,6 +95,11 @@ class Declaration:
     make: Callable[[Any, Any], Any]
     in_flight: Callable[[int], str] = lambda tag: ""
 
+    @property
+    def word(self) -> str:
+        """What stands in the names of its operations, so that none of another exchange has the same."""
+        return self.settings.__name__.lower()
+
     def fields(self) -> list[tuple[str, Any, Setting]]:
         """Name, default and declaration of every setting."""
         return [

@@ -21,15 +21,15 @@ _PREFIXES = {"tensorflow": ("", ""), "torch": ("allreduce.", "grouped_allreduce.
 class WireAdapter:
     """The part of an Adapter that goes through `wire`, one of keras3_tensorflow and keras3_torch."""
 
-    def __init__(self, wire: Any, library_name: str, settings: Any) -> None:
-        """`settings` are those of the optimizer or tape (keras3_settings)."""
+    def __init__(self, wire: Any, library_name: str, settings: Any, word: str) -> None:
+        """`settings` are those of the optimizer or tape (keras3_settings); `word`: Declaration.word."""
         self.library = loaded(library_name)
         self.process_set = settings.process_set
         # What was compiled with this exchange in it, for eager execution; the wire fills and reads it.
         self.functions: dict[Any, Any] = {}
         self._wire = wire
         self._library_name = library_name
-        name = own_name(self.library, self.process_set.process_set_id, settings.name)
+        name = own_name(self.library, self.process_set.process_set_id, f"{settings.name}.{word}")
         # An exchange must not keep alive what it is made for.
         self._settings = dataclasses.replace(settings, name=name, groups=None, exchange=None)
 
@@ -43,18 +43,18 @@ class WireAdapter:
         members = [tuple(indices[position] for position in group) for group in groups]
         return [Bucket(self._settings.bucket(many), many) for many in members]
 
-    def start(self, bucket: Bucket, tensors: Sequence[Any], tag: str = "") -> Work:
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
         """See Adapter.start."""
-        work: Work = self._wire.start(tensors, self._settings, tag + bucket.name)
+        work: Work = self._wire.start(tensors, self._settings, bucket.name)
         return work
 
-    def full_names(self, bucket: Bucket, tag: str = "") -> list[str]:
+    def full_names(self, bucket: Bucket) -> list[str]:
         """See Adapter.full_names."""
         single, grouped = _PREFIXES[self._library_name]
         count = len(bucket.members)
         if count == 1:
-            return [f"{single}{tag}{bucket.name}"]
-        return [f"{grouped}{tag}{bucket.name}_{number + 1}of{count}" for number in range(count)]
+            return [f"{single}{bucket.name}"]
+        return [f"{grouped}{bucket.name}_{number + 1}of{count}" for number in range(count)]
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """See Adapter.waits_here: sparse gradients are made dense before they travel."""

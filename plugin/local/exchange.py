@@ -27,7 +27,7 @@ class LocalExchange(Exchange):
         self._members.update(bucket.members)
         return lambda: list(tensors)
 
-    def _expect(self, buckets: Mapping[str, Bucket]) -> None:
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
         self._members.update(member for bucket in buckets.values() for member in bucket.members)
 
     def scaled_by(self, scale: Scale) -> None:

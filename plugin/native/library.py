@@ -16,18 +16,14 @@ from typing import Any
 import paceline
 from paceline import config
 from paceline.host.release import BUILT_VERSION
+from paceline.native.prototypes import DTYPES, declare
 from paceline.record.trace import part_path, write
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
-INTERFACE = 1  # bridge/c_api.cc: horovod_paceline_interface
+INTERFACE = 2  # bridge/c_api.cc: horovod_paceline_interface
 
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
-# By Horovod's number of a type (common.h: DataType).
-DTYPES = (
-    "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
-)  # fmt: skip
-
 
 # Where the trace of a recorded library goes, by the library's handle.
 _recordings: dict[int, Path] = {}
@@ -52,6 +48,7 @@ def before_init(library: ctypes.CDLL) -> None:
         from paceline.host.check import REMEDY
 
         raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
+    declare(library)
     if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
 
@@ -66,7 +63,7 @@ def before_init(library: ctypes.CDLL) -> None:
     if not resolve(None).synchronous:
         _exchange_in_unmodified_scripts(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
-        library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
+        library.horovod_paceline_record_start(settings.record_steps)
         _recordings[library._handle] = settings.record
 
 
@@ -117,7 +114,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     from the other ranks.
     """
     if library.horovod_is_initialized():
-        library.horovod_paceline_pipelined_settle_all(ctypes.c_double(SHUTDOWN_LIMIT_S))
+        library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
     record = _recordings.get(library._handle)
     # After shutdown() a rank has no number any more, and everything was written then.
     if record is not None and library.horovod_is_initialized():
@@ -145,16 +142,12 @@ def loaded(library: str) -> ctypes.CDLL:
     if module is None:
         raise ValueError(f"horovod.{library} is not loaded in this process: import it and call init() first")
     basics: Any = module._basics
-    handle: ctypes.CDLL = basics.MPI_LIB_CTYPES
-    return handle
+    return declare(basics.MPI_LIB_CTYPES)
 
 
 def _words(library: ctypes.CDLL) -> tuple[Iterator[int], list[str]]:
     names_bytes = ctypes.c_int64()
-    library.horovod_paceline_record_take.restype = ctypes.c_int64
     count = library.horovod_paceline_record_take(ctypes.byref(names_bytes))
-    library.horovod_paceline_record_words.restype = ctypes.POINTER(ctypes.c_int64)
-    library.horovod_paceline_record_names.restype = ctypes.c_void_p
     words = library.horovod_paceline_record_words()[:count]
     names = ctypes.string_at(library.horovod_paceline_record_names(), names_bytes.value)
     return iter(words), names.decode().split("\0")[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,10 @@ class PartialExchange(Exchange):
         self.around: ModelAveraging = ModelAveraging(
             settings.sync_every, adapter, self.meet, lambda: self._members, "sync_every"
         )
-        self._tags: dict[bool, str] = {}  # in this world of ranks
         self._buffers = PartialBuffers(adapter.library, adapter.process_set.process_set_id)
         self._known: dict[str, Bucket] = {}
         self._likes: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # shapes and types, by bucket name
         self._members: set[Key] = set()  # whose gradients travel
-        # Rounds go on under a name whoever makes the calls; so only `drain` leaves it to another optimizer.
-        self._owner = ChannelOwner(self.in_flight, lambda name, limit_s: True)
         self._loaded: dict[str, Any] | None = None  # a state to go on from, with which no call was made yet
         self._settled = False  # drained, and nothing was handed in since
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
@@ -54,13 +52,7 @@ class PartialExchange(Exchange):
             self._own(bucket)
         self._likes[bucket.name] = [self.adapter.like(tensor) for tensor in tensors]
         self._settled = False
-        return self.adapter.start(bucket, tensors, self._tag())
-
-    def _tag(self, flush: bool = False) -> str:
-        """The one place where the name of a partial operation is made."""
-        if flush not in self._tags:
-            self._tags[flush] = self.settings.mark(int(self.adapter.process_set.size()), flush=flush)
-        return self._tags[flush]
+        return self.adapter.start(bucket, tensors)
 
     def _own(self, bucket: Bucket) -> None:
         self._owner.claim(self.adapter.full_names(bucket), bucket.name)
@@ -97,12 +89,14 @@ class PartialExchange(Exchange):
 
     def _flushed(self) -> list[Update]:
         buckets = self._called()
-        tag = self._tag(flush=True)
+        for one in buckets:
+            for name in self.adapter.full_names(one):
+                self.in_flight.flush_next(name)
 
         def flush(tensors: list[Any]) -> list[Any]:
             given: Iterator[Any] = iter(tensors)
             # All of them before waiting for one.
-            works = [self.adapter.start(one, [next(given) for _ in one.members], tag) for one in buckets]
+            works = [self.adapter.start(one, [next(given) for _ in one.members]) for one in buckets]
             return [result for work in works for result in work()]
 
         zeros = [self.adapter.zeros(*like) for one in buckets for like in self._likes[one.name]]
@@ -169,7 +163,6 @@ class PartialExchange(Exchange):
         """See Exchange.forget. Steps that were compiled go on with the same buckets."""
         super().forget()
         self._loaded, self._drained = None, {}
-        self._tags.clear()
         if not self.adapter.compiled:
             self._let_go()
 
@@ -184,11 +177,11 @@ class PartialExchange(Exchange):
     def _bound(self) -> bool:
         return not self._settled
 
-    def _expect(self, buckets: Mapping[str, Bucket]) -> None:
-        if dict(buckets) != self._known:
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
+        if fresh or dict(buckets) != self._known:
             self._known, self._members = {}, set()
-        for bucket in buckets.values():
-            self._own(bucket)
+            for bucket in buckets.values():
+                self._own(bucket)
         self._settled = False
 
     def _called(self) -> list[Bucket]:
@@ -201,6 +194,13 @@ class PartialExchange(Exchange):
             for one in self._known.values()
             if one.name in self._likes and all(map(self._buffers.called, names(one)))
         ]
+
+    @cached_property
+    def _owner(self) -> ChannelOwner:
+        # The one place where operations become partial ones. Rounds go on under a name whoever makes the calls; so only
+        # `drain` leaves it to another optimizer, and nothing is dropped with it.
+        registration = self.settings.registration(int(self.adapter.process_set.size()))
+        return ChannelOwner(self.in_flight, registration, lambda name, limit_s: True)
 
     def _let_go(self) -> None:
         self._owner.release()

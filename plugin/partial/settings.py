@@ -13,6 +13,7 @@ from typing import Any
 from paceline import option
 from paceline.errors import UserError
 from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
+from paceline.native.exchanges import PARTIAL
 
 SOLO, MAJORITY, RANDOM = "solo", "majority", "random"
 QUORA = (SOLO, MAJORITY, RANDOM)
@@ -107,10 +108,16 @@ class Partial(ExchangeSettings):
             )
         return int(self.quorum)
 
-    def mark(self, ranks: int, counted: bool = False, flush: bool = False) -> str:
-        """What stands before the names of partial operations (bridge/partial/rounds.h)."""
-        flags = ("s" if self.missed == SUM else "l") + "c" * counted + "f" * flush
-        return f"paceline.partial.{self.count(ranks)}.{self.seed}.{self.max_lag}.{flags}."
+    def registration(self, ranks: int, counted: bool = False) -> tuple[str, int, int, int, int, int]:
+        """What operations are registered with: the exchange and its settings (bridge/partial/rounds.h).
+
+        `counted`: answers have the number of fresh contributions in the place of their last element. Raises UserError
+        for a quorum that cannot be reached.
+        """
+        votes = self.count(ranks)
+        # Of at least half: whatever the number of ranks will be in a world that comes after this one.
+        quorum = -1 if self.quorum == MAJORITY else votes
+        return (PARTIAL, quorum, self.seed, self.max_lag, int(self.missed == LATEST), int(counted))
 
 
 def _make(settings: Partial, adapter: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from paceline.exchange.adapter import Adapter, Bucket, Work
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.pipelined.in_flight import InFlight
-from paceline.pipelined.settings import marked
 
 
 class Channel(Protocol):
@@ -19,6 +18,10 @@ class Channel(Protocol):
 
     def claim(self) -> None:
         """Own the names in this world of ranks. Raises UsageError if another optimizer has gradients under them."""
+        ...
+
+    def sync_next(self, calls: int) -> None:
+        """The next so many tensors handed in are answered with their own results, and no others."""
         ...
 
     def start(self, tensors: Sequence[Any]) -> Work:
@@ -45,13 +48,11 @@ class Channel(Protocol):
 class LibraryChannel:
     """In Horovod's library, under the full names of the bucket's operations."""
 
-    def __init__(self, bucket: Bucket, k: int, adapter: Adapter, in_flight: InFlight, owner: ChannelOwner) -> None:
+    def __init__(self, bucket: Bucket, adapter: Adapter, in_flight: InFlight, owner: ChannelOwner) -> None:
         self.bucket = bucket
         self._adapter = adapter
         self._in_flight = in_flight
-        # The one place where the name of a pipelined operation is made and claimed.
-        self._tag = marked("", k)
-        self._names = adapter.full_names(bucket, self._tag)
+        self._names = adapter.full_names(bucket)
         self._owner = owner
         self.claim()
 
@@ -59,9 +60,14 @@ class LibraryChannel:
         """See Channel.claim."""
         self._owner.claim(self._names, self.bucket.name)
 
+    def sync_next(self, calls: int) -> None:
+        """See Channel.sync_next: the library counts them."""
+        for name in self._names:
+            self._in_flight.sync_next(name, calls)
+
     def start(self, tensors: Sequence[Any]) -> Work:
         """See Channel.start."""
-        return self._adapter.start(self.bucket, tensors, self._tag)
+        return self._adapter.start(self.bucket, tensors)
 
     def taken(self, held: int) -> list[list[Any]]:
         """See Channel.taken: arrays, as they travelled."""
@@ -102,6 +108,9 @@ class WaitingChannel:
 
     def claim(self) -> None:
         """See Channel.claim: Horovod itself refuses a name that travels twice."""
+
+    def sync_next(self, calls: int) -> None:
+        """See Channel.sync_next: nothing is handed in while updates are synchronous."""
 
     def start(self, tensors: Sequence[Any]) -> Work:
         """See Channel.start."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.exchange.adapter import Adapter, Answer, Bucket, Weights
-from paceline.exchange.base import Exchange, Scale, Update, waited
+from paceline.exchange.base import Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
 from paceline.exchange.registry import described
+from paceline.native.exchanges import PIPELINED
 from paceline.pipelined.channels import Channel, LibraryChannel, WaitingChannel
 from paceline.pipelined.compensation import Compensation
 from paceline.pipelined.settings import Pipelined
@@ -44,28 +45,15 @@ class PipelinedExchange(Exchange):
         self._behind: dict[str, int] = {}
         self._started: set[str] = set()  # of the update that is being made
         self._drained = False  # and nothing was handed in since
-        self._owner = ChannelOwner(self.in_flight)
+        # The one place where operations become pipelined ones.
+        self._owner = ChannelOwner(self.in_flight, (PIPELINED, settings.k, 0))
 
     # --- one update -----------------------------------------------------------------------------------------------
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
         """See Exchange.start."""
-        if self._warm.read() > 0:
+        if bucket.name not in self._channels and self._warm.value() > 0:
             return self.adapter.start(bucket, tensors)
-        return self._start_late(bucket, tensors)
-
-    def _reduced(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        if not self.settings.warmup_steps:
-            return waited(self._start_late, buckets, tensors)
-        return list(
-            self.adapter.cond(
-                self._warm.read() > 0,
-                lambda: waited(self.adapter.start, buckets, tensors),
-                lambda: waited(self._start_late, buckets, tensors),
-            )
-        )
-
-    def _start_late(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
         channel = self._channel(bucket, self.adapter.waits_here(tensors))
         self._drained = False
         self._started.add(bucket.name)
@@ -189,21 +177,28 @@ class PipelinedExchange(Exchange):
                 self._channel(bucket, self.adapter.waits_here(values)).put(values)
         for name in self._channels:
             self._fall_behind(name, len(updates) - sum(name in {one.name for one in results} for results in updates))
-        self._warm.set(state["warm"])
+        self._begin_warm_up(state["warm"])
         self._filled.set(len(updates))
         scales = [float(scale) for _, scale in state["in_flight"]]
         self._scales.set([1.0] * (self._full - len(updates)) + scales)
         self.around.load(state.get(self.around.key), weights)
 
     def forget(self) -> None:
-        """See Exchange.forget. Steps that were compiled go on with the same buckets."""
+        """See Exchange.forget. Steps that were compiled go on with the same buckets, without Python between."""
         super().forget()
-        self._owner.release()
-        if not self.adapter.compiled:
+        if self.adapter.compiled:
+            self._owner.empty()
+        else:
+            self._owner.release()
             self._channels.clear()
         self._begin_filling()
         self._drained = False
-        self._warm.set(self.settings.warmup_steps)
+        self._begin_warm_up(self.settings.warmup_steps)
+
+    def _begin_warm_up(self, updates: int) -> None:
+        self._warm.set(updates)
+        for channel in self._channels.values() if self.settings.warmup_steps else ():
+            channel.sync_next(updates)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -220,23 +215,28 @@ class PipelinedExchange(Exchange):
     def _filled_here(self) -> Any:
         return self._filled.read()
 
-    def _expect(self, buckets: Mapping[str, Bucket]) -> None:
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
         for name in [name for name in self._channels if name not in buckets]:
             self._channels.pop(name).clear()
         for bucket in buckets.values():
-            self._channel(bucket).claim()
+            channel = self._channel(bucket)
+            if fresh:
+                channel.claim()
+        if fresh:
+            self._begin_warm_up(int(self._warm.value()))
         self._drained = False
 
     def _channel(self, bucket: Bucket, waits: bool = False) -> Channel:
         known = self._channels.get(bucket.name)
         if known is not None and known.bucket == bucket:
             return known
-        k = self.settings.k
         made: Channel
         if waits:
-            made = WaitingChannel(bucket, k, self.adapter)
+            made = WaitingChannel(bucket, self.settings.k, self.adapter)
         else:
-            made = LibraryChannel(bucket, k, self.adapter, self.in_flight, self._owner)
+            made = LibraryChannel(bucket, self.adapter, self.in_flight, self._owner)
+        if self._warm.value() > 0:  # where gradients are expected before they are handed in
+            made.sync_next(int(self._warm.value()))
         self._channels[bucket.name] = made
         self._fall_behind(bucket.name, self.filled)
         return made

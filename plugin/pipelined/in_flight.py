@@ -8,73 +8,73 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.native.library import DTYPES, world
+from paceline.native import exchanges
+from paceline.native.library import world
+from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 
 # How long a rank waits for the others to do the same (drain, first exchange).
 MEET_LIMIT_S = 60.0
 # How long results in flight may take where somebody waits for all of them (drain, state_dict).
 SETTLE_LIMIT_S = 300.0
-_ERROR_BYTES = 4096
-MOST_DIMS = 16
 
 
 class InFlight:
-    """Results in flight in `library`, by the full name of the marked call. Nothing here talks to other ranks."""
+    """Results in flight in `library`, by the full name of an operation. Nothing here talks to other ranks."""
 
     def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
         self._library = library
         self._set = process_set_id
-        library.horovod_paceline_pipelined_settle.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_double, ctypes.c_char_p, ctypes.c_int64,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_result.restype = ctypes.c_int64
-        library.horovod_paceline_pipelined_result.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_describe.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_meet.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
-            ctypes.c_double, ctypes.c_char_p, ctypes.c_int64,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_drop.argtypes = [ctypes.c_char_p, ctypes.c_int32]
-        library.horovod_paceline_pipelined_clear.argtypes = [ctypes.c_char_p, ctypes.c_int32]
-        library.horovod_paceline_pipelined_put.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-        ]  # fmt: skip
 
     def settle(self, name: str, limit_s: float = SETTLE_LIMIT_S) -> int:
         """Wait until nothing of `name` travels; how many results are in flight. Raises RuntimeError with the reason."""
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        error = ctypes.create_string_buffer(ERROR_BYTES)
         settle = self._library.horovod_paceline_pipelined_settle
-        count = int(settle(name.encode(), self._set, limit_s, error, _ERROR_BYTES))
+        count = int(settle(self._set, name.encode(), limit_s, error, ERROR_BYTES))
         if count < 0:
             raise RuntimeError(error.value.decode(errors="replace"))
         return count
 
     def result(self, name: str, index: int, address: int, capacity_bytes: int) -> None:
         """Copy a result, the oldest being 0, to `address`. Raises IndexError if there is none of that size."""
-        size = self._library.horovod_paceline_pipelined_result(name.encode(), self._set, index, address, capacity_bytes)
+        size = self._library.horovod_paceline_pipelined_result(self._set, name.encode(), index, address, capacity_bytes)
         if size != capacity_bytes:
             raise IndexError(f"{name} has no result {index} of {capacity_bytes} bytes in flight, found {size}")
 
     def array(self, name: str, index: int) -> np.ndarray[Any, Any]:
         """A copy of a result, the oldest being 0. Raises IndexError if there is none."""
-        dims, dtype = (ctypes.c_int64 * MOST_DIMS)(), ctypes.c_int32()
-        count = self._library.horovod_paceline_pipelined_describe(
-            name.encode(), self._set, index, dims, MOST_DIMS, ctypes.byref(dtype)
-        )
-        if count < 0:
+        found = TensorDescription()
+        if self._library.horovod_paceline_pipelined_describe(self._set, name.encode(), index, found) != 0:
             raise IndexError(f"{name} has no result {index} in flight")
-        result = np.empty(dims[:count], DTYPES[dtype.value])
+        result = np.empty(found.shape, found.dtype)
         self.result(name, index, result.ctypes.data, result.nbytes)
         return result
 
     def put_array(self, name: str, result: np.ndarray[Any, Any]) -> None:
-        """Add a result, as `put`."""
+        """Add a result to a registered name, as if it had just been combined.
+
+        Raises ValueError if K - 1 are in flight already.
+        """
         whole = np.require(result, requirements="C")
-        self.put(name, horovod_dtype(whole.dtype.name), whole.shape, whole.ctypes.data)
+        put = self._library.horovod_paceline_pipelined_put
+        if put(self._set, name.encode(), TensorDescription.of(whole), whole.ctypes.data) != 0:
+            raise ValueError(f"{name} has as many results in flight as it can have")
+
+    def register(self, name: str, exchange: str, *settings: float) -> None:
+        """See paceline.native.exchanges."""
+        exchanges.register(self._library, self._set, name, exchange, *settings)
+
+    def unregister(self, name: str) -> None:
+        """See paceline.native.exchanges."""
+        exchanges.unregister(self._library, self._set, name)
+
+    def flush_next(self, name: str) -> None:
+        """See paceline.native.exchanges."""
+        exchanges.flush_next(self._library, self._set, name)
+
+    def sync_next(self, name: str, calls: int) -> None:
+        """The next `calls` calls of a registered name, and no others, are synchronous."""
+        if self._library.horovod_paceline_pipelined_sync_next(self._set, name.encode(), calls) != 0:
+            raise ValueError(f"{name} is not registered")
 
     @property
     def place(self) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class InFlight:
 
     def drop(self, name: str) -> None:
         """Forget all of `name`, as if no call had been made; what travels arrives nowhere."""
-        self._library.horovod_paceline_pipelined_drop(name.encode(), self._set)
+        self._library.horovod_paceline_pipelined_drop(self._set, name.encode())
 
     def meet(self, name: str, values: list[int], meaning: str) -> None:
         """Wait for all ranks to call this with the same `values`, which are `meaning`.
@@ -115,9 +115,9 @@ class InFlight:
         """
         count = len(values)
         own, least, most = ((ctypes.c_int64 * count)(*values) for _ in range(3))
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        met = self._library.horovod_paceline_pipelined_meet(
-            name.encode(), self._set, count, own, least, most, MEET_LIMIT_S, error, _ERROR_BYTES
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        met = self._library.horovod_paceline_agree_min_max(
+            self._set, name.encode(), count, own, least, most, MEET_LIMIT_S, error, ERROR_BYTES
         )
         remedy = "Give all ranks the same exchange, and call drain() or discard() on all of them after the same update."
         if met != 0:
@@ -132,16 +132,4 @@ class InFlight:
 
     def clear(self, name: str) -> None:
         """Nothing of `name` is in flight any more; only after `settle`."""
-        self._library.horovod_paceline_pipelined_clear(name.encode(), self._set)
-
-    def put(self, name: str, dtype: int, shape: tuple[int, ...], address: int) -> None:
-        """Add a result, as if it had just been combined. Raises ValueError if K - 1 are in flight already."""
-        dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
-        put = self._library.horovod_paceline_pipelined_put
-        if put(name.encode(), self._set, dtype, dims, len(shape), address) != 0:
-            raise ValueError(f"{name} has as many results in flight as it can have")
-
-
-def horovod_dtype(numpy_name: str) -> int:
-    """Horovod's number of a type (common.h: DataType)."""
-    return DTYPES.index(numpy_name)
+        self._library.horovod_paceline_pipelined_clear(self._set, name.encode())

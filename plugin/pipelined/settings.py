@@ -15,7 +15,7 @@ from paceline import option
 from paceline.errors import UserError
 from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
 
-MOST_K = 64  # bridge/pipelined/channel.cc: kMostK
+MOST_K = 64  # bridge/pipelined/pipelined.cc: kMostK
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,6 @@ class Pipelined(ExchangeSettings):
     def compensates(self) -> bool:
         """Whether something is done about that age."""
         return self.delay > 0 and (self.anneal_steps > 0 or self.correction > 0)
-
-
-def marked(name: str, k: int) -> str:
-    """`name` with the mark of a pipelined call (bridge/pipelined/channel.h)."""
-    return f"paceline.k{k}.{name}"
 
 
 def _make(settings: Pipelined, adapter: Any) -> Any:

@@ -12,6 +12,6 @@ from paceline.torch.exchange.tensors import TorchTensors
 class KerasTorchAdapter(WireAdapter, TorchTensors):
     """Runs eagerly; weights are variables of Keras."""
 
-    def __init__(self, settings: Any) -> None:
-        """`settings` are those of the optimizer."""
-        super().__init__(wire, "torch", settings)
+    def __init__(self, settings: Any, word: str) -> None:
+        """See WireAdapter."""
+        super().__init__(wire, "torch", settings, word)

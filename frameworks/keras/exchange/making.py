@@ -17,17 +17,19 @@ def exchange_of(chosen: ExchangeSettings) -> Callable[[Any], Exchange] | None:
     if chosen.synchronous:
         return None
 
+    declaration = declaration_of(chosen)
+
     def make(settings: Any) -> Exchange:
         adapter: Any
         if keras.backend.backend() == "tensorflow":
             from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 
-            adapter = TensorFlowAdapter(settings)
+            adapter = TensorFlowAdapter(settings, declaration.word)
         else:
             from paceline.keras.exchange.adapter import KerasTorchAdapter
 
-            adapter = KerasTorchAdapter(settings)
-        made: Exchange = declaration_of(chosen).make(chosen, adapter)
+            adapter = KerasTorchAdapter(settings, declaration.word)
+        made: Exchange = declaration.make(chosen, adapter)
         worlds.watch(made)
         return made
 

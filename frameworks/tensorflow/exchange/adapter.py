@@ -47,9 +47,9 @@ class TensorFlowAdapter(WireAdapter):
 
     compiled = True
 
-    def __init__(self, settings: Any) -> None:
-        """`settings` are those of the optimizer or tape."""
-        super().__init__(wire, "tensorflow", settings)
+    def __init__(self, settings: Any, word: str) -> None:
+        """See WireAdapter."""
+        super().__init__(wire, "tensorflow", settings, word)
 
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
         """See Adapter.in_graph: operations that run eagerly have no names."""

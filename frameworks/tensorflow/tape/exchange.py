@@ -99,7 +99,8 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
             _kept.remove(found)
             found = None
         if found is None:
-            made: Exchange = declaration_of(chosen).make(chosen, TensorFlowAdapter(settings))
+            declaration = declaration_of(chosen)
+            made: Exchange = declaration.make(chosen, TensorFlowAdapter(settings, declaration.word))
             worlds.watch(made)
             found = _Kept(key, made, sources)
             made.loading = _taken_to_load(key, found)

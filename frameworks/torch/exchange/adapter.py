@@ -55,9 +55,9 @@ class TorchAdapter(TorchTensors):
         """See Adapter.label: the optimizer's first parameter."""
         return self.scope + self._names[self._optimizer.param_groups[0]["params"][0]]
 
-    def start(self, bucket: Bucket, tensors: Sequence[Tensor], tag: str = "") -> Work:
+    def start(self, bucket: Bucket, tensors: Sequence[Tensor]) -> Work:
         """See Adapter.start."""
-        name = self.scope + tag + bucket.name
+        name = self.scope + bucket.name
         if self.waits_here(tensors):
             gathered = horovod.sparse_allreduce_async(tensors[0], name=name, op=self._op, process_set=self.process_set)
             return lambda: [gathered()]
@@ -78,9 +78,9 @@ class TorchAdapter(TorchTensors):
 
         return work
 
-    def full_names(self, bucket: Bucket, tag: str = "") -> list[str]:
+    def full_names(self, bucket: Bucket) -> list[str]:
         """See Adapter.full_names."""
-        name, count = self.scope + tag + bucket.name, len(bucket.members)
+        name, count = self.scope + bucket.name, len(bucket.members)
         if count == 1:
             return [f"allreduce.{name}"]
         return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]

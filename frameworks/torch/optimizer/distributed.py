@@ -97,7 +97,8 @@ def DistributedOptimizer(
             'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
         )
     shared = alone or (asked.synchronous and not names.made)
-    scope = "" if shared else scope_of(names, process_set.process_set_id)
+    word = "" if asked.synchronous else declaration_of(asked).word
+    scope = "" if shared else scope_of(names, process_set.process_set_id, word)
     if alone:
         asked = Sync()
     adapter = TorchAdapter(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope)

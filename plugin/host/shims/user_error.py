@@ -1,4 +1,4 @@
-"""The error for what the user can mend.
+"""The error for what the user can put right.
 
 These modules also serve where Paceline itself is not installed; where it is, the error is one of its own, so that a
 script can catch one class.
