@@ -203,6 +203,7 @@ class PartialExchange(Exchange):
         return ChannelOwner(self.in_flight, registration, lambda name, limit_s: True)
 
     def _let_go(self) -> None:
-        self._owner.release()
+        if self._known:  # else nothing was claimed; and without a world nobody says how many ranks there are
+            self._owner.release()
         self._known.clear()
         self._likes.clear()
