@@ -35,8 +35,8 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOST := $(CORE) $(BRIDGE) $(wildcard plugin/host/*.py plugin/host/patches/*.py plugin/host/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo test test-more unit test-cpp soak races addresses mends idle upstream lint lint-style lint-types lint-layers lint-cpp lint-tidy \
-    cluster-tools clean
+.PHONY: help demo test test-more unit test-cpp soak races addresses patches idle upstream lint lint-style lint-types \
+    lint-layers lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
 help:
@@ -49,7 +49,7 @@ help:
 	@echo "make soak      the tests for rare failures, many minutes"
 	@echo "make races     random partial rounds under ThreadSanitizer, half an hour"
 	@echo "make addresses messages and worlds of changing sizes under AddressSanitizer"
-	@echo "make mends     show that each mend of Horovod is needed: its test fails on a Horovod without it"
+	@echo "make patches   show that each patch of Horovod is needed: its test fails on a Horovod without it"
 	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
 	@echo "make upstream  Horovod's own tests, unchanged: DIR=folder test/ of a checkout at tag v0.28.1; half an hour"
 	@echo "make lint      formatters' checks, linters and types, of Python and C++"
@@ -86,8 +86,8 @@ races: $(STAMPS)/host
 addresses: $(STAMPS)/host
 	$(PY) -m integration_tests.addresses
 
-mends: $(STAMPS)/host
-	$(PY) -m integration_tests.mends
+patches: $(STAMPS)/host
+	$(PY) -m integration_tests.patches
 
 idle: $(STAMPS)/host
 	$(PY) -m integration_tests.idle

@@ -129,7 +129,7 @@ def main() -> None:
     )
     training = pace.of(arguments, hvd.rank(), hvd.size())
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Computing(training, arguments.compute_ms)]  # (4)
-    if not isinstance(resolve(arguments.exchange), hvd.Partial):  # (*) here ranks wait for each other
+    if resolve(arguments.exchange).ranks_meet:  # (*) here ranks wait for each other
         callbacks.append(hvd.callbacks.MetricAverageCallback())  # (4)
     # (*) Updates whose gradients are still on their way at the end; none if the exchange is synchronous.
     callbacks.append(hvd.callbacks.DrainCallback())

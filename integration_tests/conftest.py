@@ -16,29 +16,29 @@ ON_REQUEST = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--mend NAME`: only the regression tests of that mend; `--soak`, `--more`: also the tests with that mark."""
-    parser.addoption("--mend", default=None, help="run only the regression tests of this mend of Horovod")
+    """`--patch NAME`: only the regression tests of that patch; `--soak`, `--more`: also the tests with that mark."""
+    parser.addoption("--patch", default=None, help="run only the regression tests of this patch of Horovod")
     for name, meaning in ON_REQUEST.items():
         parser.addoption(f"--{name}", action="store_true", help=f"run these tests, too: {meaning}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
-    config.addinivalue_line("markers", "mend(name): regression test of this mend (plugin/host/patches/table.py)")
+    config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/host/patches/table.py)")
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what was not asked for; tests of one module that can use the same ranks follow each other."""
-    mend = config.getoption("--mend")
+    patch = config.getoption("--patch")
     not_asked_for = [name for name in ON_REQUEST if not config.getoption(f"--{name}")]
 
     def wanted(item: pytest.Item) -> bool:
         if any(item.get_closest_marker(name) for name in not_asked_for):
             return False
-        marker = item.get_closest_marker("mend")
-        return mend is None or (marker is not None and mend in marker.args)
+        marker = item.get_closest_marker("patch")
+        return patch is None or (marker is not None and patch in marker.args)
 
     left_out = [item for item in items if not wanted(item)]
     if left_out:

@@ -25,7 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from integration_tests.mends import overlay
+from integration_tests.patches import overlay
 from integration_tests.support.ranks import ROOT, World, run_ranks
 from integration_tests.support.turns import in_turn
 from paceline import config

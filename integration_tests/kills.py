@@ -27,7 +27,7 @@ from integration_tests.support.ranks import RankFailed, World
 
 EXCHANGES = ("sync", "pipelined", "majority")
 READY_TIMEOUT_S = 120.0
-HEARD_TIMEOUT_S = 60.0  # Gloo's own limit is 30 s: long enough to see what there is without the mend
+HEARD_TIMEOUT_S = 60.0  # Gloo's own limit is 30 s: long enough to see what there is without the patch
 WARM_UP_STEPS = 5
 
 _BLAMED = re.compile(r"Rank (\d+) died")

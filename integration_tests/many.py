@@ -33,13 +33,16 @@ def body(rank: int, size: int, exchange: str, tensors: int) -> tuple[float, floa
     import horovod.torch as hvd
     import torch
 
+    from paceline.native.exchanges import register
+    from paceline.native.library import loaded
     from paceline.partial.settings import Partial
 
     hvd.init()
     quorum: str | int = size if exchange == "all" else exchange
-    mark = "" if exchange == "sync" else Partial(quorum=quorum).mark(size)
     gradients = [torch.full((LENGTHS[n % len(LENGTHS)],), float(rank)) for n in range(tensors)]
-    names = [f"{mark}many.{exchange}.{n}" for n in range(tensors)]
+    names = [f"many.{exchange}.{n}" for n in range(tensors)]
+    for name in names if exchange != "sync" else ():
+        register(loaded("torch"), 0, f"allreduce.{name}", *Partial(quorum=quorum).registration(size))
 
     def steps(count: int) -> None:
         for _ in range(count):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from integration_tests.mends import overlay
+from integration_tests.patches import overlay
 from integration_tests.support.merging import variables
 from integration_tests.support.ranks import ROOT
 from paceline import config

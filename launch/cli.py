@@ -45,7 +45,7 @@ def _present(target: str) -> bool:
 
 
 class _Paceline(click.Group):
-    """Commands from the table above, and one form for everything that the user can mend."""
+    """Commands from the table above, and one form for everything that the user can put right."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, (target, _) in COMMANDS.items() if _present(target)]

@@ -81,7 +81,7 @@ def host_command() -> None:
 def build_command(force: bool, mpi: bool | None, **values: Any) -> None:
     """Build Horovod's wheel, or find it in the cache.
 
-    Hooks and mends are put into the verified source first. Prints the wheel's path.
+    Hooks and patches are put into the verified source first. Prints the wheel's path.
     """
     click.echo(_build(force, mpi, values))
 
@@ -96,7 +96,7 @@ def install_command(force: bool, mpi: bool | None, **values: Any) -> None:
     from paceline.host import build, check, install
 
     if not force and check.built_from() == build.wanted(mpi):
-        console.note("Horovod with these hooks and mends, built from the same inputs, is installed already.")
+        console.note("Horovod with these hooks and patches, built from the same inputs, is installed already.")
         return
     wheel = _build(force, mpi, values)
     install.install(wheel)
@@ -110,7 +110,7 @@ def install_command(force: bool, mpi: bool | None, **values: Any) -> None:
 def check_command(imports: bool) -> int:
     """Compare the installed Horovod with the one needed.
 
-    Needed are this Paceline's hooks and mends, built for the frameworks as installed. Exit code 1 if anything differs.
+    Needed are this Paceline's hooks and patches, built for the frameworks as installed. Exit code 1 if not all is so.
     """
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Every option of Paceline, declared once.
+"""Every option of Paceline, declared once: those of exchanges with their exchange (paceline.exchange.registry).
 
 The command line's flags, the `PACELINE_*` variables, the help texts, the table in docs/options.md and the checks all
 derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so there is one place that parses them:
@@ -7,117 +7,21 @@ derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paceline import option as of
 from paceline.errors import UserError
+from paceline.exchange.registry import NAMES, one_of_names, options_of_exchanges, summary
+from paceline.option import PREFIX as PREFIX
+from paceline.option import Option as Option
+from paceline.option import as_text as as_text
+from paceline.option import nearest as nearest
 
-PREFIX = "PACELINE_"
+EXCHANGES = NAMES
 DEFAULT = "default"
-
-
-def as_text(value: Any) -> str:
-    """A value as it would be written in a variable or on the command line; "none" where there is none."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else str(value)
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option. `parse` turns text into the value and raises ValueError with the rule that the text breaks."""
-
-    name: str
-    parse: Callable[[str], Any]
-    kind: str
-    unit: str
-    default: Any
-    meaning: str
-    scope: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable: PACELINE_ and the name in capitals."""
-        return PREFIX + self.name.upper()
-
-    @property
-    def flag(self) -> str:
-        """The command line flag: the name with dashes."""
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def default_text(self) -> str:
-        """The default as documents show it; one that is worked out on the machine at hand is described."""
-        if callable(self.default):
-            return (self.default.__doc__ or "").strip().rstrip(".")
-        return as_text(self.default)
-
-    @property
-    def is_switch(self) -> bool:
-        """Whether the flag takes no value and has an opposite, --no-...."""
-        return self.parse is _boolean
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Every spelling of the flag: a switch has an opposite."""
-        return (self.flag, "--no-" + self.flag.removeprefix("--")) if self.is_switch else (self.flag,)
-
-
-def _boolean(text: str) -> bool:
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    try:
-        return words[text.strip().lower()]
-    except KeyError:
-        raise ValueError("must be 1 or 0 (also true/false, yes/no, on/off)") from None
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
-    if value < 1:
-        raise ValueError("must be at least 1")
-    return value
-
-
-def _count(text: str) -> int:
-    return 0 if text.strip() == "0" else _positive(text)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("must be a number") from None
-    if not 0 <= value < 1:
-        raise ValueError("must be at least 0 and below 1")
-    return value
-
-
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return text.strip()
-
-
-EXCHANGES = ("sync", "pipelined", "solo", "majority")
-
-
-def _exchange(text: str) -> str:
-    if text.strip() not in EXCHANGES:
-        raise ValueError(f"must be one of {', '.join(EXCHANGES)}")
-    return text.strip()
-
-
-def _path(text: str) -> Path:
-    if not text.strip():
-        raise ValueError("must be a path")
-    return Path(text).expanduser()
 
 
 def _cache_home() -> Path:
@@ -133,77 +37,49 @@ def _processors() -> int:
 # Scopes: "run" options act in the ranks and are flags of `paceline run`; "host" options act when Horovod is built.
 OPTIONS: tuple[Option, ...] = (
     Option(
-        "record", _path, "path", "", None,
+        "record", of.path, "path", "", None,
         "write a trace of every step (arrivals of tensors, times of collectives) to this file, one per rank", "run",
     ),
     Option(
-        "record_steps", _positive, "whole number", "steps", 1000,
+        "record_steps", of.positive, "whole number", "steps", 1000,
         "keep the trace of this many most recent steps", "run",
     ),
     Option(
-        "check_host", _boolean, "yes or no", "", True,
+        "check_host", of.boolean, "yes or no", "", True,
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", "run",
     ),
     Option(
-        "fusion", _text, "policy", "", "threshold",
+        "fusion", of.text, "policy", "", "threshold",
         "how gradients are merged into messages: threshold (Horovod's own), none, single, mgwfbp, optimal, or a policy "
         "of your own (docs/fusion.md)", "run",
     ),
     Option(
-        "fusion_warmup_steps", _positive, "whole number", "steps", 10,
+        "fusion_warmup_steps", of.positive, "whole number", "steps", 10,
         "measure this many steps before the first plan is made", "run",
     ),
     Option(
-        "fusion_watch_steps", _count, "whole number", "steps", 100,
+        "fusion_watch_steps", of.count, "whole number", "steps", 100,
         "measure again, and plan anew where that pays, after so many steps; 0: never", "run",
     ),
     Option(
-        "fusion_time_limit_s", _positive, "whole number", "s", 10,
+        "fusion_time_limit_s", of.positive, "whole number", "s", 10,
         "how long a policy of your own may take to make a plan", "run",
     ),
     Option(
-        "exchange", _exchange, "exchange", "", "sync",
-        "when gradients are used, and whose: sync (in their step), pipelined (one step later, while the next ones are "
-        "computed), majority or solo (in their step without waiting for late ranks, once half or one of the ranks have "
-        "come)", "run",
+        "exchange", one_of_names, "exchange", "", NAMES[0], f"when gradients are used, and whose: {summary()}", "run",
     ),
+    *options_of_exchanges(),
     Option(
-        "pipeline_k", _positive, "whole number", "", 2,
-        "iteration dependency K of the pipelined exchange: gradients are K - 1 steps old when they are used", "run",
-    ),
-    Option(
-        "pipeline_warmup_steps", _count, "whole number", "updates", 0,
-        "make this many updates synchronously before exchanges are pipelined", "run",
-    ),
-    Option(
-        "pipeline_anneal_steps", _count, "whole number", "updates", 0,
-        "with K above 2, let the learning rate grow to its own value for this many pipelined updates, from 1/(K - 1) "
-        "of it", "run",
-    ),
-    Option(
-        "pipeline_correction", _share, "number", "", 0.0,
-        "compute gradients at the weights expected when they will be used: what is left of an old change of the "
-        "weights after K - 1 updates, such as 0.1; 0: off", "run",
-    ),
-    Option(
-        "partial_max_lag", _count, "whole number", "rounds", 0,
-        "of exchanges that do not wait: wait for a rank that has not come for this many rounds; 0: never", "run",
-    ),
-    Option(
-        "partial_sync_every", _count, "whole number", "updates", 0,
-        "of exchanges that do not wait: average the models of all ranks after this many updates; 0: never", "run",
-    ),
-    Option(
-        "gate_timeout_ms", _positive, "whole number", "ms", 500,
+        "gate_timeout_ms", of.positive, "whole number", "ms", 500,
         "let an incomplete group of gradients go when none has appeared for this long (at least 3 x the longest pause)",
         "run",
     ),
     Option(
-        "cache_dir", _path, "path", "", _cache_home,
+        "cache_dir", of.path, "path", "", _cache_home,
         "where Horovod's archive and the wheels built from it are kept", "host",
     ),
     Option(
-        "build_jobs", _positive, "whole number", "processes", _processors,
+        "build_jobs", of.positive, "whole number", "processes", _processors,
         "how many compilers run at once while Horovod is built", "host",
     ),
 )  # fmt: skip
@@ -231,14 +107,6 @@ class Settings:
     def given(self) -> list[str]:
         """The names of the options that a flag or a variable set, in the order of declaration."""
         return [option.name for option in OPTIONS if option.name in self._origins]
-
-
-def nearest(word: str, known: list[str], otherwise: str | None = None) -> str:
-    """A sentence that names the known word nearest to `word`; if none is near, `otherwise` or a list of them all."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if close:
-        return f"Did you mean {close[0]}?"
-    return otherwise or f"Known: {', '.join(sorted(known))}."
 
 
 def parse(option: Option, text: str, given_as: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something the user can mend: `problem` names the thing and its value, `remedy` the next step."""
+    """Something the user can put right: `problem` names the thing and its value, `remedy` the next step."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}\n{remedy}")

@@ -13,13 +13,16 @@ from pathlib import Path
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.exchange.agreement import resolve
+from paceline.exchange.worlds import new_world
 from paceline.native.library import begin_world, library_name
+from paceline.native.prototypes import declare
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
-INTERFACE = 1  # bridge/c_api.cc: horovod_paceline_interface
+INTERFACE = 2  # bridge/c_api.cc: horovod_paceline_interface
 
 # Where the trace of a recorded library goes, by the library's handle.
 _recordings: dict[int, Path] = {}
@@ -33,6 +36,7 @@ def before_init(library: ctypes.CDLL) -> None:
         from paceline.host.check import REMEDY
 
         raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
+    declare(library)
     if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
 
@@ -40,12 +44,11 @@ def before_init(library: ctypes.CDLL) -> None:
     # A second init() without shutdown() in between does nothing, to what is in flight neither.
     if not library.horovod_is_initialized():
         begin_world(library)
-        if "paceline.pipelined.updates_in_flight" in sys.modules:
-            sys.modules["paceline.pipelined.updates_in_flight"].new_world(library)
-    if settings.exchange != "sync":
+        new_world(library)
+    if not resolve(None).synchronous:
         _exchange_in_unmodified_scripts(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
-        library.horovod_paceline_record_start(ctypes.c_int64(settings.record_steps))
+        library.horovod_paceline_record_start(settings.record_steps)
         _recordings[library._handle] = settings.record
 
 
@@ -72,7 +75,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     from the other ranks.
     """
     if library.horovod_is_initialized():
-        library.horovod_paceline_pipelined_settle_all(ctypes.c_double(SHUTDOWN_LIMIT_S))
+        library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
     record = _recordings.get(library._handle)
     # After shutdown() a rank has no number any more, and everything was written then.
     if record is not None and library.horovod_is_initialized():

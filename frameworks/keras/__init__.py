@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.exchange.registry import SETTINGS
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.keras import callbacks as callbacks
 from paceline.keras import elastic as elastic
 from paceline.keras.backend import horovod_module, keras, settings, wire
-from paceline.keras.local.averaging import value_of
 from paceline.keras.operations import allgather as allgather
 from paceline.keras.operations import allreduce as allreduce
 from paceline.keras.operations import broadcast as broadcast
@@ -24,22 +24,20 @@ from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimize
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
 from paceline.local.averaging import averager
-from paceline.partial.settings import Partial as Partial
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
-from paceline.pipelined.settings import Pipelined as Pipelined
 
-average_variables = averager(horovod_module, wire, settings, value_of)
+globals().update(SETTINGS)  # hvd.Pipelined and so on
+average_variables = averager(horovod_module, wire, settings)
 fusion_report = reporter(keras.backend.backend())
 exchange_stats = reader(keras.backend.backend())
 
 _OURS = [
+    *SETTINGS,
     "DistributedOptimizer",
     "ExchangeStats",
     "FusionReport",
     "PartialDistributedOptimizer",
-    "Partial",
-    "Pipelined",
     "allgather",
     "allreduce",
     "average_variables",

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.exchange.agreement import Exchange, resolve
+from paceline.exchange.agreement import resolve
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.registry import lists_exchanges
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
-from paceline.keras.exchange.registry import exchange_of
+from paceline.keras.exchange.making import exchange_of
 
 
+@lists_exchanges
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
@@ -30,7 +33,7 @@ def DistributedOptimizer(
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
     fusion: Any = None,
-    exchange: str | Exchange | None = None,
+    exchange: str | ExchangeSettings | None = None,
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -42,7 +45,7 @@ def DistributedOptimizer(
 
     Args:
         optimizer: an instance of keras.optimizers.Optimizer; it may have been built, trained or loaded.
-        name: how operations are named, with the variable's place in the optimizer's list behind it; by default after
+        name: how operations are named, with the variable's index in the optimizer's list behind it; by default after
             the optimizer's class. Exchanges that are not synchronous number equal names in the order of first use,
             which must be the same on all ranks.
         device_dense, device_sparse: TensorFlow devices for Horovod's operations.
@@ -58,9 +61,8 @@ def DistributedOptimizer(
         scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
         fusion: how gradients are merged into messages (docs/fusion.md), for all operations of this process; None: as
             PACELINE_FUSION says.
-        exchange: "sync"; "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which travel
-            while later ones are computed (docs/pipelined.md); "majority", "solo" or hvd.Partial(...): updates do not
-            wait for ranks that are late (docs/partial.md). The same on all ranks. None: as PACELINE_EXCHANGE says.
+        exchange: what becomes of gradients before the update.
+            {exchanges}
             The result also has drain(), in_flight() and load_in_flight(state).
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.

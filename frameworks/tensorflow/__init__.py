@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.exchange.registry import SETTINGS
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.local.averaging import averager
-from paceline.partial.settings import Partial as Partial
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
-from paceline.pipelined.settings import Pipelined as Pipelined
 from paceline.tensorflow.host import horovod_tensorflow, settings, wire
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.tensorflow.partial.operations import PartialResult as PartialResult
@@ -27,19 +26,19 @@ from paceline.tensorflow.tape.exchange import tape_in_flight as tape_in_flight
 from paceline.tensorflow.tape.tape import DistributedGradientTape as DistributedGradientTape
 from paceline.tensorflow.tape.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
 
-average_variables = averager(horovod_tensorflow, wire, settings, wire.native)
+globals().update(SETTINGS)  # hvd.Pipelined and so on
+average_variables = averager(horovod_tensorflow, wire, settings)
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
 
 _OURS = [
+    *SETTINGS,
     "DistributedGradientTape",
     "DistributedOptimizer",
     "ExchangeStats",
     "FusionReport",
     "PartialDistributedGradientTape",
-    "Partial",
     "PartialResult",
-    "Pipelined",
     "average_variables",
     "drain_tape",
     "exchange_stats",

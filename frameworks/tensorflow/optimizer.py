@@ -6,30 +6,34 @@ import inspect
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.exchange.agreement import Exchange, resolve
+from paceline.exchange.agreement import resolve
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.registry import lists_exchanges
 from paceline.fusion.adapters import fuse
-from paceline.pipelined.settings import Pipelined
 from paceline.tensorflow.host import horovod_tensorflow, keras3
 
 # Under PACELINE_EXCHANGE ours stands in its place (paceline.native.library).
 _horovods = horovod_tensorflow.DistributedOptimizer
 
 
+@lists_exchanges
 def DistributedOptimizer(
-    optimizer: Any, *args: Any, fusion: Any = None, exchange: str | Exchange | None = None, **kwargs: Any
+    optimizer: Any, *args: Any, fusion: Any = None, exchange: str | ExchangeSettings | None = None, **kwargs: Any
 ) -> Any:
     """An optimizer that averages gradients over all ranks before it applies them.
 
     Arguments are those of horovod.tensorflow.DistributedOptimizer, and `fusion`: how gradients are merged into messages
-    (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: "sync", "pipelined" or hvd.Pipelined(k, warmup_steps)
-    (docs/pipelined.md), for optimizers of Keras; None: as PACELINE_EXCHANGE says. For an optimizer of Keras `groups` is
-    heeded, which Horovod forgets on the way; see docs/keras.md. `use_locking` has no meaning for those. Raises
-    UserError for a pipelined exchange with another optimizer.
+    (docs/fusion.md); None: as PACELINE_FUSION says. For an optimizer of Keras `groups` is heeded, which Horovod forgets
+    on the way; see docs/keras.md. `use_locking` has no meaning for those. `exchange`, for optimizers of Keras:
+
+    {exchanges}
+
+    Raises UserError for an exchange that is not synchronous with another optimizer.
     """
     fuse("tensorflow", fusion)
     chosen = resolve(exchange)
     if not keras3.is_optimizer(optimizer):
-        if chosen != Pipelined(k=1):
+        if not chosen.synchronous:
             raise UserError(
                 f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients can only be synchronous.",
                 'Use an optimizer of tf.keras, or exchange="sync".',
@@ -37,7 +41,7 @@ def DistributedOptimizer(
         return _horovods(optimizer, *args, **kwargs)
     import horovod.tensorflow.keras
 
-    from paceline.keras.exchange.registry import exchange_of
+    from paceline.keras.exchange.making import exchange_of
 
     given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)

@@ -20,6 +20,6 @@ def install() -> None:
     horovod.tensorflow.PartialDistributedGradientTape = paceline.tensorflow.PartialDistributedGradientTape
 
 
-def _of_keras(settings: Any, reduce: Any) -> Any:
-    make = importlib.import_module("paceline.keras.exchange.registry").exchange_of(resolve(None))
-    return make and make(settings, reduce)
+def _of_keras(settings: Any) -> Any:
+    make = importlib.import_module("paceline.keras.exchange.making").exchange_of(resolve(None))
+    return make and make(settings)

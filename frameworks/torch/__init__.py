@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.exchange.registry import SETTINGS
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
-from paceline.partial.settings import Partial as Partial
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
-from paceline.pipelined.settings import Pipelined as Pipelined
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.host import horovod_torch
 from paceline.torch.optimizer.amp import combine_before_unscaling
@@ -28,16 +27,17 @@ from paceline.torch.state.elastic import broadcast_optimizer_state as broadcast_
 from paceline.torch.state.elastic import broadcast_state as broadcast_state
 from paceline.torch.state.elastic import register_elastic_handlers
 
+# hvd.Pipelined and so on; and Horovod's module of this name in front of the folder here.
+globals().update(SETTINGS, optimizer=horovod_torch.optimizer)
 fusion_report = reporter("torch")
 exchange_stats = reader("torch")
 
 _OURS = [
+    *SETTINGS,
     "DistributedOptimizer",
     "ExchangeStats",
     "FusionReport",
-    "Partial",
     "PartialResult",
-    "Pipelined",
     "UsageError",
     "WrappedOptimizer",
     "broadcast_optimizer_state",

@@ -1,4 +1,4 @@
-"""The errors of this package that the user can mend."""
+"""The errors of this package that the user can put right."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_job_whose_hosts_are_all_there_uses_the_interface_that_they_share(cluste
     assert "waits up to" not in noise
 
 
-@pytest.mark.mend("elastic-hosts")
+@pytest.mark.patch("elastic-hosts")
 @pytest.mark.timeout(240)
 def test_job_that_began_on_one_host_grows_when_another_comes(cluster: Cluster, tmp_path: Path) -> None:
     first, second = cluster.names

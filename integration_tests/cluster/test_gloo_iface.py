@@ -1,4 +1,4 @@
-"""Mend gloo-iface: hosts whose own name resolves to loopback (Debian's default) can still form a world."""
+"""Patch gloo-iface: hosts whose own name resolves to loopback (Debian's default) can still form a world."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print("sum", hvd.allreduce(torch.tensor(float(hvd.rank() + 1)), op=hvd.Sum, name
 """
 
 
-@pytest.mark.mend("gloo-iface")
+@pytest.mark.patch("gloo-iface")
 def test_hosts_that_call_themselves_loopback_connect_over_the_interface(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(RANK)

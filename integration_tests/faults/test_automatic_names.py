@@ -1,8 +1,8 @@
 """Operations without a name find each other on every rank, whatever process sets there are.
 
-Mend automatic-names, second part: its count was one for all process sets, so the members of one were ahead of the
-others. (First part, uneven joins: test_mends.py.) Mend graph-names: the same in graphs of TensorFlow, where the second
-operation on a tensor has another name than the first.
+Patch automatic-names, second part: its count was one for all process sets, so the members of one were ahead of the
+others. (First part, uneven joins: test_patches.py.) Patch graph-names: the same in graphs of TensorFlow, where the
+second operation on a tensor has another name than the first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from integration_tests.support.ranks import ranks
 
 
-@pytest.mark.mend("automatic-names")
+@pytest.mark.patch("automatic-names")
 @ranks(3, timeout_s=60, fresh=True)
 def test_unnamed_operations_on_sets_and_on_all(rank: int, size: int) -> None:
     import horovod.torch as hvd
@@ -32,7 +32,7 @@ def test_unnamed_operations_on_sets_and_on_all(rank: int, size: int) -> None:
     assert hvd.grouped_allreduce([one, 2 * one], op=hvd.Sum)[1].item() == 12
 
 
-@pytest.mark.mend("automatic-names")
+@pytest.mark.patch("automatic-names")
 @ranks(3, timeout_s=60, fresh=True)
 def test_unnamed_operations_on_a_set_that_has_anothers_id(rank: int, size: int) -> None:
     import horovod.torch as hvd
@@ -50,7 +50,7 @@ def test_unnamed_operations_on_a_set_that_has_anothers_id(rank: int, size: int) 
         assert hvd.allreduce(torch.tensor(rank), op=hvd.Sum, process_set=second).item() == 3
 
 
-@pytest.mark.mend("graph-names")
+@pytest.mark.patch("graph-names")
 @ranks(3, timeout_s=120, fresh=True)
 def test_unnamed_operations_on_sets_and_on_all_in_a_graph(rank: int, size: int) -> None:
     import horovod.tensorflow as hvd

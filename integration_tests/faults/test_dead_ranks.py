@@ -1,6 +1,6 @@
 """A rank dies: every other one hears of it at once and by name, whatever it is doing, and can go on in a new world.
 
-Mend dead-rank. In Horovod 0.28.1 a rank whose background thread has failed keeps its connections, for the contexts of
+Patch dead-rank. In Horovod 0.28.1 a rank whose background thread has failed keeps its connections, for the contexts of
 process sets (the global one included) are never marked enabled and Finalize() leaves them alone; and Gloo does not wake
 who waits for the rest of a message that has begun. Survivors waited for Gloo's 30 s, and no error said who had died.
 `python -m integration_tests.kills` measures how soon they hear now.
@@ -26,7 +26,7 @@ def _assert_named(heard: list[Heard], victim: int) -> None:
         assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
 
 
-@pytest.mark.mend("dead-rank")
+@pytest.mark.patch("dead-rank")
 @pytest.mark.parametrize(("exchange", "victim"), list(zip(EXCHANGES, range(SIZE))))
 def test_survivors_of_training_name_the_dead_rank(exchange: str, victim: int) -> None:
     _assert_named(kill(exchange, victim, moment_s=0.1 * (victim + 1)), victim)
@@ -48,7 +48,7 @@ def _reduce_large(rank: int, size: int, folder: str) -> tuple[float, str]:
         return time.monotonic(), str(error)
 
 
-@pytest.mark.mend("dead-rank")
+@pytest.mark.patch("dead-rank")
 def test_survivors_in_the_middle_of_a_message_hear_of_it() -> None:
     _assert_named(kill_in(_reduce_large, (), 1, moment_s=0.3, size=SIZE), 1)
 
@@ -73,7 +73,7 @@ def _call_later(rank: int, size: int, folder: str) -> tuple[float, str]:
     raise AssertionError(f"rank {rank} heard of no death")
 
 
-@pytest.mark.mend("dead-rank")
+@pytest.mark.patch("dead-rank")
 def test_a_later_call_names_the_rank_whose_children_live_on() -> None:
     _assert_named(kill_in(_call_later, (), 2, moment_s=0.1, size=SIZE), 2)
 
@@ -103,7 +103,7 @@ def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
             return errors[0]
 
 
-@pytest.mark.mend("dead-rank")
+@pytest.mark.patch("dead-rank")
 def test_survivors_that_hand_in_operations_meanwhile() -> None:
     _assert_named(kill_in(_hand_in_after, (), 1, moment_s=0.2, size=SIZE), 1)
 
@@ -141,6 +141,6 @@ def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
     return heard_s, text
 
 
-@pytest.mark.mend("dead-rank", "process-set-failures")
+@pytest.mark.patch("dead-rank", "process-set-failures")
 def test_survivors_begin_a_new_world() -> None:
     _assert_named(kill_in(_go_on, (), 0, moment_s=0.1, size=SIZE), 0)

@@ -1,4 +1,4 @@
-"""The mends of horovodrun: what it imports before the first rank starts, and what it waits for."""
+"""The patches of horovodrun: what it imports before the first rank starts, and what it waits for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def framework_traps(tmp_path: Path) -> tuple[dict[str, str], Path]:
     return environment(PYTHONPATH=path), trace
 
 
-@pytest.mark.mend("light-launcher")
+@pytest.mark.patch("light-launcher")
 @pytest.mark.parametrize(
     "program",
     [[*HOROVODRUN], [*HOROVODRUN, "--gloo"], [*PACELINE, "run"], [*HOROVODRUN, "--min-np", "2"]],
@@ -74,7 +74,7 @@ print(*(part for part in ("MPI", "Gloo", "NCCL", "DDL", "CCL") if getattr(hvd, p
 """
 
 
-@pytest.mark.mend("light-launcher")
+@pytest.mark.patch("light-launcher")
 def test_check_build_says_what_the_libraries_say_and_nothing_else(tmp_path: Path) -> None:
     # A framework that cannot be imported, and logs as C++ does.
     (tmp_path / "tensorflow.py").write_text(
@@ -106,7 +106,7 @@ time.sleep(2.5)  # the launcher looks for hosts every second
 """
 
 
-@pytest.mark.mend("elastic-hosts")
+@pytest.mark.patch("elastic-hosts")
 def test_elastic_job_that_fits_on_this_host_starts_there(tmp_path: Path) -> None:
     script, hosts = discovery(tmp_path, "localhost:2\n")
     words = [*HOROVODRUN, "-np", "2", "--min-np", "2", "--host-discovery-script", str(script)]
@@ -122,7 +122,7 @@ def test_elastic_job_that_fits_on_this_host_starts_there(tmp_path: Path) -> None
     assert done.stderr.count("horovodrun leaves out the host 240.0.0.1: the job began when localhost was") == 1
 
 
-@pytest.mark.mend("elastic-hosts")
+@pytest.mark.patch("elastic-hosts")
 def test_what_an_elastic_job_waits_for_is_told(tmp_path: Path) -> None:
     cases = {
         "localhost:1\n": ("for slots for 2 ranks. Hosts found: localhost:1.\n", "--elastic-timeout"),
@@ -151,7 +151,7 @@ def test_what_an_elastic_job_waits_for_is_told(tmp_path: Path) -> None:
         assert told.count("waits up to") == 1, "once, not with every look"
 
 
-@pytest.mark.mend("elastic-hosts")
+@pytest.mark.patch("elastic-hosts")
 def test_ranks_of_this_host_use_the_interface_that_the_user_names() -> None:
     here = {
         name: [one.address for one in entries if one.family == 2] for name, entries in psutil.net_if_addrs().items()

@@ -1,6 +1,6 @@
 """What goes wrong with process sets is an exception in Python, on every rank; the process lives and can begin again.
 
-Mend process-set-failures. In Horovod 0.28.1 the background thread removes process sets in agreement with the other
+Patch process-set-failures. In Horovod 0.28.1 the background thread removes process sets in agreement with the other
 ranks, whatever ended it: an error while sets were set up was met again there, where nothing catches it (exit 134).
 """
 
@@ -32,7 +32,7 @@ def _differing_at_init(rank: int, size: int, sets: Sequence[Sequence[Sequence[in
     _works(rank, size)
 
 
-@pytest.mark.mend("process-set-failures")
+@pytest.mark.patch("process-set-failures")
 @pytest.mark.parametrize(
     ("sets", "text"),
     [
@@ -47,7 +47,7 @@ def test_differing_sets_at_init(sets: Sequence[Sequence[Sequence[int]]], text: s
     run_ranks(_differing_at_init, 3, sets, text, fresh=True)
 
 
-@pytest.mark.mend("process-set-failures")
+@pytest.mark.patch("process-set-failures")
 @ranks(3, fresh=True)
 def test_differing_sets_while_running(rank: int, size: int) -> None:
     import horovod.torch as hvd

@@ -115,7 +115,7 @@ class Messages:
 
     def __init__(self, library: str = "torch") -> None:
         self._handle = loaded(library)
-        self._handle.horovod_paceline_record_start(ctypes.c_int64(1000))
+        self._handle.horovod_paceline_record_start(1000)
 
     def steps(self) -> list[list[list[str]]]:
         """Per step the messages in their order, each the names of its tensors; those of no allreduce are left out."""

@@ -23,7 +23,7 @@ class _Library:
 
 @pytest.mark.parametrize("exchange", ["pipelined", "majority", "solo"])
 def test_keras_2_is_refused_with_the_exchange_that_was_set(monkeypatch: pytest.MonkeyPatch, exchange: str) -> None:
-    for module in ("paceline.fusion.control", "paceline.pipelined.updates_in_flight"):  # they would talk to the library
+    for module in ("paceline.fusion.control", "paceline.exchange.worlds"):  # they would talk to the library
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setenv("PACELINE_EXCHANGE", exchange)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")

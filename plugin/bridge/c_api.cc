@@ -1,52 +1,30 @@
-// The C entry points that Python calls through ctypes (plugin/native/library.py). Their names contain "horovod" because
-// Horovod's linker script hides every other symbol.
+// The C entry points that are about all of the bridge; each room has its own in an api.cc. Python calls them through
+// ctypes (plugin/native/prototypes.py). Their names contain "horovod" because Horovod's linker script hides every other
+// symbol.
 
-#include <chrono>
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
-#include "bridge/runtime.h"
-
-using horovod::paceline::GetRuntime;
-
-namespace {
-
-int64_t Now() { return horovod::paceline::Nanoseconds(std::chrono::steady_clock::now()); }
-
-// The snapshot that the last horovod_paceline_record_take made; one caller at a time.
-paceline::core::Snapshot& Taken() {
-  static auto* taken = new paceline::core::Snapshot;
-  return *taken;
-}
-
-}  // namespace
+#include "bridge/agree.h"
 
 extern "C" {
 
 // Raised whenever these entry points or the hooks change their meaning.
-int32_t horovod_paceline_interface() { return 1; }
+int32_t horovod_paceline_interface() { return 2; }
 
-void horovod_paceline_record_start(int64_t keep_steps) {
-  GetRuntime().recorder.Start(keep_steps < 1 ? 1 : static_cast<size_t>(keep_steps), Now());
-}
-
-void horovod_paceline_record_stop() { GetRuntime().recorder.Stop(); }
-
-// Takes a snapshot and returns its number of 8-byte words and, in *names_bytes, the length of its names.
-int64_t horovod_paceline_record_take(int64_t* names_bytes) {
-  Taken() = GetRuntime().recorder.TakeSnapshot();
-  *names_bytes = static_cast<int64_t>(Taken().names.size());
-  return static_cast<int64_t>(Taken().words.size());
-}
-
-const int64_t* horovod_paceline_record_words() { return Taken().words.data(); }
-const char* horovod_paceline_record_names() { return Taken().names.data(); }
-
-// out[0..3]: coordination rounds, messages, tensors, bytes since the library was loaded.
-void horovod_paceline_counters(int64_t* out) {
-  const auto counters = GetRuntime().recorder.counters();
-  out[0] = counters.coordination_rounds;
-  out[1] = counters.messages;
-  out[2] = counters.tensors;
-  out[3] = counters.bytes;
+// Waits, at most `limit_s`, for all ranks of the process set to call this under the same name; `least` and `most` are
+// then the smallest and the largest of their `values`. Returns 0, or -1 and in `error` why not.
+int32_t horovod_paceline_agree_min_max(int32_t process_set, const char* name, int32_t count, const int64_t* values,
+                                       int64_t* least, int64_t* most, double limit_s, char* error, int64_t capacity) {
+  const auto agreed = horovod::paceline::AgreeMinMax(name, process_set, {values, values + count}, limit_s);
+  if (!agreed.status.ok()) {
+    std::strncpy(error, agreed.status.reason().c_str(), static_cast<size_t>(capacity) - 1);
+    error[capacity - 1] = '\0';
+    return -1;
+  }
+  std::copy(agreed.least.begin(), agreed.least.end(), least);
+  std::copy(agreed.most.begin(), agreed.most.end(), most);
+  return 0;
 }
 }

@@ -8,7 +8,7 @@ std::string AutomaticNames::Next(const std::string& kind, int32_t process_set_id
   return kind + ".noname." + std::to_string(counts.epoch) + "." + std::to_string(counts.of_kind[kind]++);
 }
 
-void AutomaticNames::Meet(int32_t process_set_id) {
+void AutomaticNames::AdvanceEpoch(int32_t process_set_id) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto& counts = of_set_[process_set_id];
   ++counts.epoch;

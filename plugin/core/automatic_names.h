@@ -21,7 +21,7 @@ class AutomaticNames {
   // "<kind>.noname.<epoch>.<n>" with n = 0, 1, ... within the epoch.
   std::string Next(const std::string& kind, int32_t process_set_id);
   // All ranks of the set have met and operations before this have been answered: start a new epoch.
-  void Meet(int32_t process_set_id);
+  void AdvanceEpoch(int32_t process_set_id);
   // The id goes to a new set, of whose members some may have been in the last one: epoch 0.
   void Begin(int32_t process_set_id);
   // A new world begins: epoch 0 everywhere.

@@ -1,62 +1,42 @@
-"""What a wrapper's argument `exchange` means: when gradients are used, and whose."""
+"""What a wrapper's argument `exchange` means, and what ranks must agree on: both follow from the declarations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.config import EXCHANGES, nearest, read
+from paceline.config import read
 from paceline.errors import UserError
-from paceline.partial.settings import MAJORITY, SOLO, Partial
-from paceline.pipelined.settings import Pipelined
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.registry import DECLARATIONS, NAMES, declaration_of, named
+from paceline.exchange.sync_settings import Sync
+from paceline.option import nearest
 
-Exchange = Pipelined | Partial
 
-
-def resolve(exchange: str | Exchange | None) -> Exchange:
-    """The exchange that is asked for; "sync" is a pipelined one with K = 1. None: what the variables say.
+def resolve(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
+    """The exchange that is asked for; settings that mean the synchronous one become it. None: what the variables say.
 
     Raises UserError for what is no exchange.
     """
-    if isinstance(exchange, (Pipelined, Partial)):
-        return exchange
     if exchange is None:
-        return _of_variables()
-    if exchange == "sync":
-        return Pipelined(k=1)
-    if exchange == "pipelined":
-        return Pipelined()
-    if exchange in (SOLO, MAJORITY):
-        return Partial(exchange)
-    raise UserError(
-        f"exchange={exchange!r} is not known.",
-        f"Use one of {', '.join(EXCHANGES)}, hvd.Pipelined(k=2, ...) or hvd.Partial(quorum, ...). "
-        f"{nearest(str(exchange), list(EXCHANGES))}",
-    )
-
-
-def _of_variables() -> Exchange:
-    settings = read()
-    if settings.exchange == "pipelined":
-        return Pipelined(
-            settings.pipeline_k,
-            settings.pipeline_warmup_steps,
-            settings.pipeline_anneal_steps,
-            settings.pipeline_correction,
+        values = read()
+        exchange = named(values.exchange).of_options(values.exchange, values)
+    elif isinstance(exchange, str) and exchange in NAMES:
+        one = named(exchange)
+        exchange = one.settings(**one.names[exchange])
+    if not isinstance(exchange, ExchangeSettings):
+        examples = " or ".join(one.example for one in DECLARATIONS)
+        raise UserError(
+            f"exchange={exchange!r} is not known.",
+            f"Use one of {', '.join(NAMES)}, {examples}. {nearest(str(exchange), list(NAMES))}",
         )
-    if settings.exchange in (SOLO, MAJORITY):
-        return Partial(
-            settings.exchange,
-            max_lag=settings.partial_max_lag,
-            sync_every=settings.partial_sync_every,
-        )
-    return Pipelined(k=1)
+    return Sync() if exchange.synchronous else exchange
 
 
 # The numbers of `agreement`.
 FIELDS = (
-    "K", "warm-up steps", "anneal steps", "correction (in millionths)", "quorum", "latest", "max_lag", "sync_every",
-    "seed",
-)  # fmt: skip
+    *(word for one in DECLARATIONS for _, word, _ in one.agreed()),
+    f"exchange (number in {', '.join(one.settings.__name__ for one in DECLARATIONS)})",
+)
 AGREED = ", ".join(FIELDS)
 
 
@@ -69,11 +49,16 @@ def differing(least: Sequence[int], most: Sequence[int], own: Sequence[int]) -> 
     )
 
 
-def agreement(exchange: Exchange, ranks: int) -> tuple[int, ...]:
+def agreement(exchange: ExchangeSettings, ranks: int) -> tuple[int, ...]:
     """What must be the same on all ranks, in whole numbers; `AGREED` says what they are."""
-    pipelined = exchange if isinstance(exchange, Pipelined) else Pipelined(k=1)
-    late = (pipelined.k, pipelined.warmup_steps, pipelined.anneal_steps, round(pipelined.correction * 1e6))
-    if not isinstance(exchange, Partial):
-        return (*late, ranks, 0, 0, 0, 0)
-    latest = int(exchange.missed == "latest")
-    return (*late, exchange.count(ranks), latest, exchange.max_lag, exchange.sync_every, exchange.seed)
+    chosen = declaration_of(exchange)
+    numbers = []
+    for one in DECLARATIONS:
+        for field, _, setting in one.agreed():
+            if one is not chosen:
+                numbers.append(setting.otherwise(ranks))
+            elif setting.number is not None:
+                numbers.append(setting.number(exchange, ranks))
+            else:
+                numbers.append(int(getattr(exchange, field)))
+    return (*numbers, DECLARATIONS.index(chosen))

@@ -1,5 +1,7 @@
 """Who owns which names in Horovod's library, so that no two optimizers take each other's results out of it.
 
+Names that are owned are registered with their owner's exchange.
+
 What is in flight under a name stays in the library until its optimizer takes it out. When an optimizer is collected
 without, its names are let go: at once where nothing travels, else when another optimizer claims names.
 """
@@ -8,9 +10,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from paceline.errors import UsageError
-from paceline.pipelined.settings import SETTLE_LIMIT_S, InFlight
+from paceline.pipelined.in_flight import SETTLE_LIMIT_S, InFlight
 
 # release(full name, limit in seconds): drop what the library has; False if it still travelled then and was kept.
 Release = Callable[[str, float], bool]
@@ -26,18 +29,23 @@ _abandoned: dict[Key, Release] = {}
 class ChannelOwner:
     """The names that one optimizer has something in flight under."""
 
-    def __init__(self, in_flight: InFlight, release: Release | None = None) -> None:
-        """`release`: that of `in_flight`, or another, which must not hold the optimizer."""
+    def __init__(self, in_flight: InFlight, exchange: tuple[Any, ...], release: Release | None = None) -> None:
+        """`exchange`: what its names are registered with, the word and the settings (paceline.native.exchanges).
+
+        `release`: that of `in_flight`, or another, which must not hold the optimizer.
+        """
         self._in_flight = in_flight
         self._place = in_flight.place
-        self._release = release or in_flight.release
+        self._exchange = exchange
+        self._empty = release or in_flight.release
+        self._release = _and_unregister(in_flight, self._empty)
         self._names: set[str] = set()
         self._world: object = None
         # Nothing is left to do at the end of a process, when the library may be gone.
         weakref.finalize(self, _abandon, self._place, self._names, self._release).atexit = False
 
     def claim(self, names: Iterable[str], label: str, refuse: bool = True) -> None:
-        """Own `names` from here on, empty; does nothing for those that are owned already.
+        """Own `names` from here on, empty, and register them; those that are owned already keep what they have.
 
         `label`: what users call them. Raises UsageError if another optimizer has owned one of them since the ranks
         began, unless `refuse` is false: what it has in flight is dropped then.
@@ -45,6 +53,7 @@ class ChannelOwner:
         self._world = self._in_flight.world
         for name in names:
             if name in self._names:
+                self._in_flight.register(name, *self._exchange)  # a process set may have begun anew
                 continue
             key = (*self._place, name)
             known = _owners.get(key)
@@ -60,9 +69,15 @@ class ChannelOwner:
             if known is not None or key in _abandoned:
                 _abandoned.pop(key, None)
                 self._release(name, SETTLE_LIMIT_S)
+            self._in_flight.register(name, *self._exchange)
             _owners[key] = weakref.ref(self)
             self._names.add(name)
         _let_go_of_abandoned()
+
+    def empty(self) -> None:
+        """Drop all that is in flight under the names, waiting for what travels; they stay owned and registered."""
+        for name in self._names:
+            self._empty(name, SETTLE_LIMIT_S)
 
     def release(self) -> None:
         """Drop all that is in flight under the names, waiting for what travels; they are free then."""
@@ -70,6 +85,16 @@ class ChannelOwner:
             self._release(name, SETTLE_LIMIT_S)
             _owners.pop((*self._place, name), None)
         self._names.clear()
+
+
+def _and_unregister(in_flight: InFlight, release: Release) -> Release:
+    def let_go(name: str, limit_s: float) -> bool:
+        if not release(name, limit_s):
+            return False
+        in_flight.unregister(name)
+        return True
+
+    return let_go
 
 
 def _abandon(place: Place, names: set[str], release: Release) -> None:

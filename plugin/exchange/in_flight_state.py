@@ -7,9 +7,12 @@ tensors in the place of arrays, as torch.load reads them by default.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
+
+from paceline.exchange.adapter import Bucket, Key
 
 Array = np.ndarray[Any, Any]
 
@@ -23,7 +26,7 @@ class SparseGradient(TypedDict):
 
 
 class Rounds(TypedDict):
-    """What a rank with a partial exchange has of one gradient (paceline.partial_state)."""
+    """What a rank with a partial exchange has of one gradient (paceline.partial.state)."""
 
     send: Array  # of the gradient's shape: what has not left
     results: Array  # of the gradient's shape: what this rank has missed
@@ -33,7 +36,7 @@ class Rounds(TypedDict):
     fresh: int  # contributions in time in those
 
 
-# By the parameter's name (PyTorch), or the variable's place in the optimizer's or tape's list (Keras, tapes).
+# By the parameter's name (PyTorch), or the variable's index in the optimizer's or tape's list (Keras, tapes).
 Gradients = dict[str, Array | SparseGradient | Rounds] | dict[int, Array | Rounds]
 
 
@@ -41,13 +44,29 @@ class _Further(TypedDict, total=False):
     warm: int  # synchronous updates still to come; not of a partial exchange
     rank: int  # whose this is, of how many ranks; of a partial exchange only
     ranks: int
-    staleness: Any  # what helps against stale gradients: arrays and numbers, or None
+    staleness: Any  # what compensates for staleness: arrays and numbers, or None
 
 
 class InFlightState(_Further):
     """The updates in flight of one rank; the same on all ranks unless the exchange is partial."""
 
-    k: int  # the iteration dependency K; 0: a partial exchange
+    k: int  # whose this is (ExchangeSettings.tag): the iteration dependency K; 0: a partial exchange
     # From the oldest to the newest: gradients as they travel (bfloat16 as float32), and the factor that the loss was
     # scaled by, or 1. Of a partial exchange one.
     in_flight: list[tuple[Gradients, float]]
+
+
+def grouped(in_flight: Sequence[tuple[Any, float]], buckets: Sequence[Bucket]) -> list[dict[Bucket, list[Any]]]:
+    """Per update in flight the values of whole buckets. Raises ValueError if they are others."""
+    updates = []
+    for results, _ in in_flight:
+        known = [bucket for bucket in buckets if bucket.members[0] in results]
+        missing = [member for bucket in buckets for member in bucket.members if member not in results]
+        whole: set[Key] = {member for bucket in known for member in bucket.members}
+        if whole != set(results):
+            raise ValueError(
+                f"it has gradients in flight of {', '.join(map(repr, sorted(results)))}, "
+                f"and none of {', '.join(map(repr, missing))}"
+            )
+        updates.append({bucket: [results[member] for member in bucket.members] for bucket in known})
+    return updates

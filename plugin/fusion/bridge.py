@@ -108,12 +108,6 @@ class Bridge:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         self._lock = threading.Lock()  # the library keeps one picture at a time
-        library.horovod_paceline_fusion_want.argtypes = [ctypes.c_double]
-        library.horovod_paceline_fusion_ask.restype = ctypes.c_int64
-        library.horovod_paceline_fusion_ask.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64]
-        library.horovod_paceline_fusion_take.restype = ctypes.c_int64
-        library.horovod_paceline_fusion_values.restype = ctypes.POINTER(ctypes.c_double)
-        library.horovod_paceline_fusion_names.restype = ctypes.c_void_p
 
     def want(self, policy: int) -> None:
         """Ask for the policy with this digest on this rank; 0 for Horovod's own merging."""

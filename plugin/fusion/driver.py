@@ -314,8 +314,8 @@ def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel
     from paceline.core import _core
 
     gradients = regular(measured)
-    place = {gradient.name: index for index, gradient in enumerate(gradients)}
-    kept = [[place[name] for name in group if name in place] for group in groups]
+    index_of = {gradient.name: index for index, gradient in enumerate(gradients)}
+    kept = [[index_of[name] for name in group if name in index_of] for group in groups]
     missing = set(range(len(gradients))) - {index for group in kept for index in group}
     kept = [group for group in kept if group] + [[index] for index in sorted(missing)]
     kept.sort(key=lambda group: max(gradients[index].ready_s for index in group))

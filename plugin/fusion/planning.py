@@ -30,7 +30,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Plan:
-    """Merge groups in order of sending; they hold places in `names`, which are in the order of the gradients given.
+    """Merge groups in order of sending; they hold indices in `names`, which are in the order of the gradients given.
 
     `predicted` has the chosen policy and every built-in one, `starts_s` and `ends_s` are the chosen one's groups.
     """
@@ -134,9 +134,9 @@ def _users(
     assert function is not None
     ordered = [gradients[index] for index in in_order(gradients, range(len(gradients)))]
     given = _within(policy, lambda: _lists(policy, function(tuple(ordered), costs)), time_limit_s)
-    places = {gradient.name: index for index, gradient in enumerate(gradients)}
+    indices = {gradient.name: index for index, gradient in enumerate(gradients)}
     groups = [
-        [_place(policy, member, number, ordered, places) for member in group] for number, group in enumerate(given)
+        [_index(policy, member, number, ordered, indices) for member in group] for number, group in enumerate(given)
     ]
     _check_groups(policy, groups, gradients, max_group_bytes)
     if policy.keeps_order:
@@ -183,7 +183,7 @@ def _within(policy: Policy, work: Callable[[], list[list[object]]], time_limit_s
 
 
 def _lists(policy: Policy, given: object) -> list[list[object]]:
-    remedy = "Return a list of groups, each a list of gradient names or of places in the list it was given."
+    remedy = "Return a list of groups, each a list of gradient names or of indices in the list it was given."
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise _failed(policy, f"returned {given!r:.60}, no groups", remedy)
     groups: list[list[object]] = []
@@ -194,27 +194,27 @@ def _lists(policy: Policy, given: object) -> list[list[object]]:
     return groups
 
 
-def _place(policy: Policy, member: object, number: int, ordered: Sequence[Gradient], places: dict[str, int]) -> int:
+def _index(policy: Policy, member: object, number: int, ordered: Sequence[Gradient], indices: dict[str, int]) -> int:
     """Where a member of group `number` stands among the gradients that the planner was given."""
     if isinstance(member, str):
-        if member in places:
-            return places[member]
+        if member in indices:
+            return indices[member]
         raise _failed(
             policy,
             f"has a tensor {member} in group {number}, which this model does not reduce",
             _remedy(policy, f"The first of its {len(ordered)} tensors is {ordered[0].name}."),
         )
     try:
-        place = None if isinstance(member, bool) else operator.index(member)  # type: ignore[arg-type]
+        index = None if isinstance(member, bool) else operator.index(member)  # type: ignore[arg-type]
     except TypeError:
-        place = None
-    if place is None or not 0 <= place < len(ordered):
+        index = None
+    if index is None or not 0 <= index < len(ordered):
         raise _failed(
             policy,
             f"has {member!r:.60} in group {number}",
             f"Give names or whole numbers from 0 to {len(ordered) - 1}.",
         )
-    return places[ordered[place].name]
+    return indices[ordered[index].name]
 
 
 def _check_groups(policy: Policy, groups: list[list[int]], gradients: Sequence[Gradient], max_group_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """Fusion policies: the built-in ones, and those that users register (resolve.py finds one by its name).
 
 A policy is a function from gradients and the cost of a message to groups: a sequence of sequences of gradient names or
-of places in the sequence it was given.
+of indices in the sequence it was given.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Policy:
 
     `digest` is below 2**52, equal on ranks that ask for the same policy and different otherwise. Built-in policies have
     no `function`. `keeps_order`: groups and their members stay in the order in which the function gives them. `text`
-    names the policy to any other process; None where the function itself must travel (carrying.to_text).
+    names the policy to any other process; None where the function itself must travel (serialize.to_text).
     """
 
     name: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from paceline.config import nearest
 from paceline.errors import UserError
-from paceline.fusion import carrying, plan_file
+from paceline.fusion import plan_file, serialize
 from paceline.fusion.policies import (
     BUILT_IN,
     ENTRY_POINTS,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def resolve(spec: str | PolicyFunction | Policy) -> Policy:
     """The policy that `spec` asks for: a built-in, registered or entry point's name, `module:function`,
-    `file:PLAN.json` from `paceline plan --output`, text from carrying.to_text, a function, or a Policy.
+    `file:PLAN.json` from `paceline plan --output`, text from serialize.to_text, a function, or a Policy.
 
     Raises UserError that names the nearest known policy, or says why the named one cannot be used.
     """
@@ -47,7 +47,7 @@ def resolve(spec: str | PolicyFunction | Policy) -> Policy:
     if spec in BUILT_IN:
         return Policy(spec, digest_of(f"built in:{spec}"), text=spec)
     if spec.startswith(PICKLE):
-        return carrying.from_text(spec)
+        return serialize.from_text(spec)
     if spec.startswith(FILE):
         return plan_file.policy(Path(spec.removeprefix(FILE)))
     function = registered(spec)
@@ -66,7 +66,7 @@ def for_ranks(spec: str) -> str:
     Names pass unchanged, known here or not: the script may register them. Raises UserError if the function or the plan
     cannot be used or sent.
     """
-    return carrying.to_text(resolve(spec)) if ":" in spec else spec
+    return serialize.to_text(resolve(spec)) if ":" in spec else spec
 
 
 def _known_names() -> str:

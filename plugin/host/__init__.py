@@ -1,1 +1,1 @@
-"""How Horovod is obtained, given hook points and mends, built, cached, installed and checked."""
+"""How Horovod is obtained, given hook points and patches, built, cached, installed and checked."""

@@ -1,4 +1,4 @@
-"""Build Horovod's wheel with hooks and mends, or take the one built before from the same inputs."""
+"""Build Horovod's wheel with hooks and patches, or take the one built before from the same inputs."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def build(
 ) -> Path:
     """The wheel of Horovod for this Python and the installed frameworks; built only if the cache has none.
 
-    `mpi`: with Open MPI (or another MPI) beside Gloo; None follows HOROVOD_WITH_MPI. `leave_out`: mends to leave out,
+    `mpi`: with Open MPI (or another MPI) beside Gloo; None follows HOROVOD_WITH_MPI. `leave_out`: patches to leave out,
     or "hooks", for regression tests. Raises UserError for missing tools or frameworks, a failed download, a wrong
     archive, anchors that do not match and compile errors (naming the log).
     """

@@ -18,7 +18,7 @@ REMEDY = "Run `paceline host install` (minutes when it must build, seconds when 
 IMPORT_TIMEOUT_S = 180
 
 # What is looked at for every framework.
-_ALWAYS = ("Horovod", "hooks and mends")
+_ALWAYS = ("Horovod", "hooks and patches")
 
 
 @dataclass(frozen=True)

@@ -54,43 +54,45 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "}\n",
         ),
     ),
-    "ready": (
+    "override_ready": (
         Edit(
             _CONTROLLER,
             "bool ready_to_reduce = count == (size_ - joined_size);",
             "after",
-            f"ready_to_reduce = {_CALL}Ready(msg, count, size_ - joined_size, ready_to_reduce);",
+            f"ready_to_reduce = {_CALL}OverrideReady(msg, count, ready_to_reduce);",
         ),
     ),
-    "noted": (
+    "take_control_request": (
         Edit(
             _CONTROLLER,
             "bool reduce = IncrementTensorCount(message, process_set.joined_size);",
             "before",
-            f"if ({_CALL}Noted(message)) {{\n  continue;\n}}",
+            f"if ({_CALL}TakeControlRequest(message)) {{\n  continue;\n}}",
         ),
         Edit(
             _CONTROLLER,
             "auto& received_name = received_message.tensor_name();",
             "after",
-            f"if ({_CALL}Noted(received_message)) {{\n  continue;\n}}",
+            f"if ({_CALL}TakeControlRequest(received_message)) {{\n  continue;\n}}",
         ),
     ),
-    "counted": (
+    "extra_ready_names": (
         Edit(
             _CONTROLLER,
             "// Check if tensors from previous ticks are ready to reduce after Joins.",
             "before",
-            f"for (const auto& name : {_CALL}Counted()) {{\n"
+            f"for (const auto& name : {_CALL}ExtraReadyNames()) {{\n"
             "  timeline_.NegotiateEnd(name);\n"
             "  ready_to_reduce.push_back(name);\n"
             "}",
         ),
+    ),
+    "owns_readiness": (
         Edit(
             _CONTROLLER,
             "int count = (int)table_iter.second.size();",
             "before",
-            f"if ({_CALL}Counting(table_iter.first)) {{\n  continue;\n}}",
+            f"if ({_CALL}OwnsReadiness(table_iter.first)) {{\n  continue;\n}}",
         ),
     ),
     "fuse": (
@@ -110,12 +112,12 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             f"if ({_CALL}Cacheable(response))",
         ),
     ),
-    "entries": (
+    "before_execute": (
         Edit(
             _OPERATIONS,
             "process_set.tensor_queue.GetTensorEntriesFromResponse(response, entries,",
             "before",
-            f"{_CALL}Entries(response, process_set);",
+            f"{_CALL}BeforeExecute(response, process_set);",
             within="void PerformOperation(Response response, ProcessSet& process_set) {",
         ),
     ),
@@ -135,7 +137,7 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             within="void PerformOperation(Response response, ProcessSet& process_set) {",
         ),
     ),
-    "performed": (
+    "after_execute": (
         Edit(
             _OPERATIONS,
             "Status status;",
@@ -147,16 +149,8 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             _OPERATIONS,
             "if (!status.in_progress()) {",
             "before",
-            f"{_CALL}Performed(process_set, response, entries, status, paceline_start);",
+            f"{_CALL}AfterExecute(process_set, response, entries, status, paceline_start);",
             within="void PerformOperation(Response response, ProcessSet& process_set) {",
-        ),
-    ),
-    "operations": (
-        Edit(
-            _OPERATIONS,
-            "std::shared_ptr<JoinOp> join_op(new JoinOp(&state));",
-            "before",
-            f"{_CALL}Operations(state, allreduce_ops, broadcast_ops);",
         ),
     ),
     "cycle": (

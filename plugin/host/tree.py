@@ -1,4 +1,4 @@
-"""Horovod's source tree with hooks, mends and our own sources in it, ready to build."""
+"""Horovod's source tree with hooks, patches and our own sources in it, ready to build."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.host import edits
 from paceline.host.hooks import HOOKS
-from paceline.host.patches.table import GLUE, MENDS
+from paceline.host.patches.table import GLUE, PATCHES
 
 # Where our sources stand in Horovod's tree; the C++ folder is on the include path.
 CPP_FOLDER = "paceline"
 PYTHON_FOLDER = "horovod/_paceline"
 # The parts of the core that the bridge includes. Others are for Python only: a change there needs no new Horovod.
 CORE_IN_HOST = (
+    "active_plan",
     "automatic_names",
     "gate",
     "holdups",
@@ -28,13 +29,14 @@ CORE_IN_HOST = (
     "peer_watch",
     "slots",
     "recorder",
+    "round_coordinator",
     "round_state",
     "votes",
     "waiting",
     "watch_socket",
 )
 
-LEAVABLE = ("hooks", *(mend.name for mend in MENDS))
+LEAVABLE = ("hooks", *(patch.name for patch in PATCHES))
 
 
 def _folder(package: object) -> Path:
@@ -54,17 +56,17 @@ def our_sources() -> dict[str, Path]:
 
 
 def all_edits(leave_out: Collection[str] = ()) -> list[edits.Edit]:
-    """Every edit to make. `leave_out` names mends, or "hooks": for tests that show what each is good for."""
+    """Every edit to make. `leave_out` names patches, or "hooks": for tests that show what each is good for."""
     for name in leave_out:
         if name not in LEAVABLE:
-            raise UserError(f"{name!r} is neither 'hooks' nor a mend.", nearest(name, list(LEAVABLE)))
+            raise UserError(f"{name!r} is neither 'hooks' nor a patch.", nearest(name, list(LEAVABLE)))
     chosen = list(GLUE)
     for point, rows in HOOKS.items():
         if "hooks" not in leave_out or point == "include":
             chosen += rows
-    for mend in MENDS:
-        if mend.name not in leave_out:
-            chosen += mend.edits
+    for patch in PATCHES:
+        if patch.name not in leave_out:
+            chosen += patch.edits
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""The mean of all ranks' variables, for Keras and TensorFlow. PyTorch's: frameworks/torch/local/averaging.py."""
+"""The mean of all ranks' models: now and then, where an exchange lets them drift apart, or as a call of its own."""
 
 from __future__ import annotations
 
@@ -6,22 +6,87 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.exchange.adapter import Adapter, Key, Weights
+from paceline.exchange.around_updates import AroundUpdates
 
 
-class VariableAverage:
-    """Gives variables the mean of their values on all ranks; the ranks wait for each other. Also within a graph."""
+class ModelAveraging(AroundUpdates):
+    """After every `every` updates of a rank, and after a drain, its weights become the mean of all ranks'; 0: never.
 
-    def __init__(self, wire: Any, settings: Any, value_of: Callable[[Any], Any]) -> None:
-        """`wire` talks to the other ranks (keras3_tensorflow, keras3_torch); `settings` are those of its operations.
+    The ranks wait for each other there, so all must make equally many updates; partial rounds of those that have not
+    come yet do not wait for those that have.
+    """
 
-        `value_of(variable)` is the tensor in it, through which no gradient flows.
-        """
+    def __init__(
+        self,
+        every: int,
+        adapter: Adapter,
+        meet: Callable[[str, list[int], str], None],
+        members: Callable[[], set[Key]],
+        word: str,
+    ) -> None:
+        """`meet`: Exchange.meet. `members()`: whose gradients travel. `word`: what users call `every`."""
+        self._every = every
+        self._adapter = adapter
+        self._meet = meet
+        self._members = members
+        self._meaning = f"updates since the last drain or average, which must be equally many with {word},"
+        self._count = adapter.cell(0)  # updates since the last average or drain
+
+    def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
+        """See AroundUpdates.update: and average if that is due."""
+        result = step()
+        if self._every:
+            count = self._count.read() + 1
+            due = count >= self._every
+            self._count.assign(self._adapter.where(due, 0, count))
+            self._adapter.cond(due, lambda: self.average(weights), lambda: None)
+        return result
+
+    def update_of_drain(self, weights: Weights, step: Callable[[], Any]) -> Any:
+        """See AroundUpdates.update_of_drain: averages come after the last of them."""
+        return step()
+
+    def meet_before_drain(self) -> None:
+        """Raises UserError, within a minute, where ranks have made unequally many updates: they would wait for ever."""
+        if self._every:
+            self._meet("average", [int(self._count.value())], self._meaning)
+
+    def drained(self, weights: Weights, updates: int) -> None:
+        """Every rank has been given all results, but averages have divided what it had before."""
+        if updates and self._every:
+            self._count.set(0)
+            self.average(weights)
+
+    def average(self, weights: Weights) -> None:
+        """See AroundUpdates.average: all ranks must. Also in a graph."""
+        shared = self._adapter.shared(weights(), self._members())
+        for index, mean in self._adapter.means(shared).items():
+            self.settle(index, shared[index], mean)
+
+    def settle(self, index: int, weight: Any, mean: Any) -> None:
+        """Give one of the weights what `average` found to be their mean."""
+        self._adapter.assign(weight, mean)
+
+    def forget(self) -> None:
+        """See AroundUpdates.forget: all count from the beginning."""
+        self._count.set(0)
+
+
+class VariableMeans:
+    """The means of variables over all ranks, for Keras and TensorFlow; the ranks wait for each other.
+
+    Also within a graph.
+    """
+
+    def __init__(self, wire: Any, settings: Any) -> None:
+        """`wire` talks to the other ranks (keras3_tensorflow, keras3_torch); `settings` are those of its operations."""
         self._name = settings.name
         self._reduce = wire.Reducer(settings)
-        self._value_of = value_of
+        self._value_of = wire.value
 
-    def __call__(self, variables: Mapping[int, Any]) -> None:
-        """Average `variables`, which are numbered the same on all ranks. Raises UsageError for whole numbers."""
+    def __call__(self, variables: Mapping[int, Any]) -> dict[int, Any]:
+        """The means of `variables`, numbered the same on all ranks. Raises UsageError for whole numbers."""
         for variable in variables.values():
             if "float" not in str(variable.dtype):
                 raise UsageError(
@@ -29,16 +94,14 @@ class VariableAverage:
                     f"{variable.dtype}, which has no mean.",
                     "Give variables of floating point numbers, such as model.trainable_variables.",
                 )
-        places = list(variables)
+        indices = list(variables)
         values = [self._value_of(variable) for variable in variables.values()]
-        means = self._reduce(values, places, places, None)
-        for variable, mean in zip(variables.values(), means, strict=True):
-            variable.assign(mean)
+        return dict(zip(indices, self._reduce(values, indices, indices, None), strict=True))
 
 
-def averager(horovod: Any, wire: Any, settings: Any, value_of: Callable[[Any], Any]) -> Callable[..., None]:
+def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
     """`average_variables` of one adapter: its Horovod module, and the modules wire and settings beside it."""
-    known: dict[tuple[str, int], VariableAverage] = {}  # TensorFlow compiles the operations of each
+    known: dict[tuple[str, int], VariableMeans] = {}  # TensorFlow compiles the operations of each
 
     def average_variables(
         variables: Sequence[Any], name: str = "average_variables", process_set: Any = horovod.global_process_set
@@ -58,7 +121,8 @@ def averager(horovod: Any, wire: Any, settings: Any, value_of: Callable[[Any], A
                 process_set=process_set,
                 compression=horovod.Compression.none,
             )
-            known[key] = VariableAverage(wire, choices, value_of)
-        known[key](dict(enumerate(variables)))
+            known[key] = VariableMeans(wire, choices)
+        for index, mean in known[key](dict(enumerate(variables))).items():
+            variables[index].assign(mean)
 
     return average_variables

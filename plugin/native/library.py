@@ -7,10 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# By Horovod's number of a type (common.h: DataType).
-DTYPES = (
-    "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
-)  # fmt: skip
+from paceline.native.prototypes import declare
 
 _worlds: dict[int, object] = {}
 
@@ -47,5 +44,4 @@ def loaded(library: str) -> ctypes.CDLL:
     if module is None:
         raise ValueError(f"horovod.{library} is not loaded in this process: import it and call init() first")
     basics: Any = module._basics
-    handle: ctypes.CDLL = basics.MPI_LIB_CTYPES
-    return handle
+    return declare(basics.MPI_LIB_CTYPES)

@@ -1,10 +1,12 @@
-"""hvd.partial_allreduce: which calls are accepted, and under which name they are handed in, in all frameworks."""
+"""hvd.partial_allreduce: which calls are accepted, and what their operations are registered with, in all frameworks."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.native.exchanges import register
 from paceline.partial.settings import Partial
 
 # The count of fresh contributions travels behind the elements, in their type, and must be exact.
@@ -12,24 +14,11 @@ COUNTED = ("float16", "float32", "float64", "int32", "int64")
 DENSE = "dense"
 
 
-def marked_name(
-    horovod: Any,
-    name: str,
-    dtype: str,
-    partial: Partial,
-    op: Any,
-    process_set: Any,
-    layout: str = DENSE,
-    flush: bool = False,
-) -> str:
-    """The name with which Horovod's allreduce is a counted partial one (bridge/partial/rounds.h), after all checks.
+def check(horovod: Any, name: str, dtype: str, op: Any, layout: str = DENSE) -> None:
+    """Raise UsageError, a ValueError, for names, operations, types and layouts that cannot be used.
 
     `horovod`: Horovod's module of the framework, whose Average and Sum `op` may be. `dtype`: as NumPy calls it.
     `layout`: DENSE, or what the tensor is otherwise.
-
-
-    Raises UsageError, a ValueError, for names, operations, types and layouts that cannot be used; UserError for a
-    quorum above the number of ranks.
     """
     if not isinstance(name, str) or not name:
         raise UsageError(
@@ -48,4 +37,11 @@ def marked_name(
         )
     if op == horovod.Average and not dtype.startswith("float"):
         raise UsageError(f"partial_allreduce of {name!r} cannot average {dtype}.", "Use hvd.Sum.")
-    return partial.mark(process_set.size(), counted=True, flush=flush) + name
+
+
+def begin(library: ctypes.CDLL, operation: str, partial: Partial, process_set: Any) -> None:
+    """Make calls of `operation`, the full name, counted partial ones; before each call, or once before all.
+
+    Raises UserError for a quorum above the number of ranks, UsageError if it had other settings before.
+    """
+    register(library, process_set.process_set_id, operation, *partial.registration(process_set.size(), counted=True))

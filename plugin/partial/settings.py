@@ -8,20 +8,23 @@ the rounds that it missed, and its contribution goes with the next round. Nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from paceline.config import nearest
+from paceline import option
 from paceline.errors import UserError
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
+from paceline.native.exchanges import PARTIAL
 
 SOLO, MAJORITY, RANDOM = "solo", "majority", "random"
 QUORA = (SOLO, MAJORITY, RANDOM)
 SUM, LATEST = "sum", "latest"
 MOST_LAG = 1 << 20
-# What ranks that average their models compare before a drain.
-UPDATES = "updates since the last drain, which must be equally many with sync_every,"
+# What stands for K in saved states.
+PARTIAL_K = 0
 
 
 @dataclass(frozen=True)
-class Partial:
+class Partial(ExchangeSettings):
     """Rounds that do not wait for all ranks.
 
     `quorum`: how many ranks a round waits for: a number from 1 to the number of ranks; "solo", any one; "majority", at
@@ -32,18 +35,28 @@ class Partial:
     Raises UserError for other values.
     """
 
-    quorum: int | str = MAJORITY
-    missed: str = SUM
-    max_lag: int = 0
-    sync_every: int = 0
-    seed: int = 0
+    quorum: int | str = setting(
+        MAJORITY, agreed="quorum", number=lambda one, ranks: one.count(ranks), otherwise=lambda ranks: ranks
+    )
+    missed: str = setting(SUM, agreed="latest", number=lambda one, ranks: int(one.missed == LATEST))
+    max_lag: int = setting(
+        0, option="partial_max_lag", parse=option.count, kind="whole number", unit="rounds",
+        meaning="of exchanges that do not wait: wait for a rank that has not come for this many rounds; 0: never",
+        agreed="max_lag",
+    )  # fmt: skip
+    sync_every: int = setting(
+        0, option="partial_sync_every", parse=option.count, kind="whole number", unit="updates",
+        meaning="of exchanges that do not wait: average the models of all ranks after this many updates; 0: never",
+        agreed="sync_every",
+    )  # fmt: skip
+    seed: int = setting(0, agreed="seed")
 
     def __post_init__(self) -> None:
         whole = isinstance(self.quorum, int) and not isinstance(self.quorum, bool)
         if not (whole and int(self.quorum) >= 1) and self.quorum not in QUORA:
             raise UserError(
                 f"Partial(quorum={self.quorum!r}) cannot be used.",
-                "Use a number of ranks from 1 up, or one of these. " + nearest(str(self.quorum), list(QUORA)),
+                "Use a number of ranks from 1 up, or one of these. " + option.nearest(str(self.quorum), list(QUORA)),
             )
         if self.missed not in (SUM, LATEST):
             raise UserError(f"Partial(missed={self.missed!r}) cannot be used.", "Use 'sum' or 'latest'.")
@@ -53,6 +66,32 @@ class Partial:
                 raise UserError(
                     f"Partial({name}={value!r}) cannot be used.", f"Use a whole number from 0 to {MOST_LAG}."
                 )
+
+    @property
+    def tag(self) -> int:
+        """See ExchangeSettings.tag."""
+        return PARTIAL_K
+
+    @property
+    def ranks_meet(self) -> bool:
+        """See ExchangeSettings.ranks_meet."""
+        return False
+
+    @property
+    def states_differ(self) -> bool:
+        """See ExchangeSettings.states_differ: send buffers are a rank's own."""
+        return True
+
+    @property
+    def needs_optimizer(self) -> tuple[str, str] | None:
+        """See ExchangeSettings.needs_optimizer: averages are made after so many updates."""
+        if not self.sync_every:
+            return None
+        return (
+            f"A tape was given sync_every={self.sync_every}; it does not know when the model is updated.",
+            "Leave sync_every (PACELINE_PARTIAL_SYNC_EVERY) out, and call hvd.average_variables("
+            "model.trainable_variables) on all ranks after as many updates; or use hvd.DistributedOptimizer.",
+        )
 
     def count(self, ranks: int) -> int:
         """How many votes make a round ready; 0: that of the rank that is drawn. Raises UserError if it is too many."""
@@ -69,7 +108,31 @@ class Partial:
             )
         return int(self.quorum)
 
-    def mark(self, ranks: int, counted: bool = False, flush: bool = False) -> str:
-        """What stands before the names of partial operations (bridge/partial/rounds.h)."""
-        flags = ("s" if self.missed == SUM else "l") + "c" * counted + "f" * flush
-        return f"paceline.partial.{self.count(ranks)}.{self.seed}.{self.max_lag}.{flags}."
+    def registration(self, ranks: int, counted: bool = False) -> tuple[str, int, int, int, int, int]:
+        """What operations are registered with: the exchange and its settings (bridge/partial/rounds.h).
+
+        `counted`: answers have the number of fresh contributions in the place of their last element. Raises UserError
+        for a quorum that cannot be reached.
+        """
+        votes = self.count(ranks)
+        # Of at least half: whatever the number of ranks will be in a world that comes after this one.
+        quorum = -1 if self.quorum == MAJORITY else votes
+        return (PARTIAL, quorum, self.seed, self.max_lag, int(self.missed == LATEST), int(counted))
+
+
+def _make(settings: Partial, adapter: Any) -> Any:
+    from paceline.partial.exchange import PartialExchange
+
+    return PartialExchange(settings, adapter)
+
+
+DECLARATION = Declaration(
+    names={MAJORITY: {"quorum": MAJORITY}, SOLO: {"quorum": SOLO}},
+    settings=Partial,
+    example="hvd.Partial(quorum, ...)",
+    short="majority or solo (in their step without waiting for late ranks, once half or one of the ranks have come)",
+    text="updates do not wait for ranks that are late",
+    page="docs/partial.md",
+    make=_make,
+    in_flight=lambda tag: "send buffers of a partial exchange" if tag == PARTIAL_K else "",
+)

@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from paceline.native.library import DTYPES
-from paceline.pipelined.settings import MOST_DIMS, SETTLE_LIMIT_S, InFlight, horovod_dtype
+from paceline.native.prototypes import TensorDescription
+from paceline.pipelined.in_flight import SETTLE_LIMIT_S, InFlight
 
-# What stands for K in saved states of a partial exchange.
-PARTIAL_K = 0
 _NUMBERS = 4
 _BUSY = 1
 _LOOK_EVERY_S = 0.001
@@ -57,31 +55,21 @@ class PartialBuffers:
         self._library = library
         self._set = process_set_id
         self.meeting = InFlight(library, process_set_id)
-        library.horovod_paceline_partial_describe.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-        ]  # fmt: skip
-        library.horovod_paceline_partial_save.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
-        ]  # fmt: skip
-        library.horovod_paceline_partial_restore.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
-        ]  # fmt: skip
 
     def save(self, name: str) -> SavedRounds:
-        """A copy of what `name`, without its mark, has. Waits for a round that is under way.
+        """A copy of what `name` has. Waits for a round that is under way.
 
         Raises RuntimeError if there were no calls of this name, or the round does not end.
         """
         described = self._described(name)
         if described is None:
             raise RuntimeError(f"The send buffer of {name} cannot be saved: there were no calls of this name.")
-        send, results = (np.zeros(*described) for _ in range(2))
+        send, results = (np.zeros(described.shape, described.dtype) for _ in range(2))
         numbers = (ctypes.c_int64 * _NUMBERS)()
         deadline = time.monotonic() + SETTLE_LIMIT_S
         while True:
             saved = self._library.horovod_paceline_partial_save(
-                name.encode(), self._set, numbers, send.ctypes.data, results.ctypes.data, send.nbytes
+                self._set, name.encode(), numbers, send.ctypes.data, results.ctypes.data, send.nbytes
             )
             if saved == 0:
                 return SavedRounds(send, results, *numbers)
@@ -90,14 +78,13 @@ class PartialBuffers:
             time.sleep(_LOOK_EVERY_S)
 
     def called(self, name: str) -> bool:
-        """Whether there were calls of this name, without its mark."""
+        """Whether there were calls of this name."""
         return self._described(name) is not None
 
-    def _described(self, name: str) -> tuple[list[int], str] | None:
-        dims, dtype = (ctypes.c_int64 * MOST_DIMS)(), ctypes.c_int32()
-        describe = self._library.horovod_paceline_partial_describe
-        count = describe(name.encode(), self._set, dims, MOST_DIMS, ctypes.byref(dtype))
-        return None if count < 0 else (dims[:count], DTYPES[dtype.value])
+    def _described(self, name: str) -> TensorDescription | None:
+        description = TensorDescription()
+        described = self._library.horovod_paceline_partial_describe(self._set, name.encode(), description)
+        return description if described == 0 else None
 
     def restore(self, states: Mapping[str, SavedRounds], foreign: bool) -> None:
         """Go on from `states`, by full name. All ranks do so at once; this waits for them.
@@ -118,12 +105,11 @@ class PartialBuffers:
         self.meeting.meet("paceline.partial.loaded", [digest], meaning)
 
     def _restore(self, name: str, saved: SavedRounds) -> None:
-        dims = (ctypes.c_int64 * max(saved.send.ndim, 1))(*saved.send.shape)
         numbers = (ctypes.c_int64 * _NUMBERS)(saved.rounds, saved.pending, saved.missed, saved.fresh)
         send, results = np.ascontiguousarray(saved.send), np.ascontiguousarray(saved.results)
         done = self._library.horovod_paceline_partial_restore(
-            name.encode(), self._set, horovod_dtype(send.dtype.name), dims, send.ndim, numbers, send.ctypes.data,
-            results.ctypes.data, send.nbytes,
+            self._set, name.encode(), TensorDescription.of(saved.send), numbers, send.ctypes.data, results.ctypes.data,
+            send.nbytes,
         )  # fmt: skip
         if done != 0:
-            raise ValueError(f"expected {name} at rest and of shape {list(send.shape)}, found otherwise")
+            raise ValueError(f"expected {name} at rest and of shape {list(saved.send.shape)}, found otherwise")

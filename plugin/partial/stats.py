@@ -69,7 +69,6 @@ def reader(library_name: str) -> Callable[..., ExchangeStats]:
         """Totals since hvd.init(), of the rounds that did not wait for all ranks (docs/partial.md)."""
         number = getattr(process_set, "process_set_id", process_set)
         counters = loaded(library_name).horovod_paceline_partial_counters
-        counters.argtypes = [ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32]
         out = (ctypes.c_int64 * _MOST)()
         count = counters(number, out, _MOST)
         names, rounds, on_time, late, missed, carried = out[:_BEFORE]

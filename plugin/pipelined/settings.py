@@ -1,4 +1,4 @@
-"""What a pipelined exchange is given, and what it has in flight in one of Horovod's libraries.
+"""What a pipelined exchange is given.
 
 Pipe-SGD (Li et al., "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training", NeurIPS
 2018): with iteration dependency K the update of step t uses the combined gradients of step t - (K - 1), so that
@@ -8,40 +8,48 @@ weights.
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from paceline import option
 from paceline.errors import UserError
-from paceline.native.library import DTYPES, world
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
 
-MOST_K = 64  # bridge/pipelined/channel.cc: kMostK
-# How long a rank waits for the others to do the same (drain, first exchange).
-MEET_LIMIT_S = 60.0
-# How long results in flight may take where somebody waits for all of them (drain, state_dict).
-SETTLE_LIMIT_S = 300.0
-_ERROR_BYTES = 4096
-MOST_DIMS = 16
+MOST_K = 64  # bridge/pipelined/pipelined.cc: kMostK
 
 
 @dataclass(frozen=True)
-class Pipelined:
+class Pipelined(ExchangeSettings):
     """Updates with gradients that are K - 1 steps old.
 
     `k`: the iteration dependency K, 1 to 64; 1 is the synchronous exchange. `warmup_steps`: updates that are made
-    synchronously first. Help against staleness (staleness.py), both off by default: `anneal_steps`: the learning
+    synchronously first. Compensation of staleness (staleness.py), both off by default: `anneal_steps`: the learning
     rate begins divided by K - 1 and has its own value after so many pipelined updates, 0: at once. `correction`:
     gradients are computed at the weights that are expected when they will be applied; so much (0 < correction < 1, 0.1
     for example) is left of an old change of the weights after K - 1 updates, 0: no correction.
     Raises UserError for other values.
     """
 
-    k: int = 2
-    warmup_steps: int = 0
-    anneal_steps: int = 0
-    correction: float = 0.0
+    k: int = setting(
+        2, option="pipeline_k", parse=option.positive, kind="whole number",
+        meaning="iteration dependency K of the pipelined exchange: gradients are K - 1 steps old when they are used",
+        agreed="K", otherwise=lambda ranks: 1,
+    )  # fmt: skip
+    warmup_steps: int = setting(
+        0, option="pipeline_warmup_steps", parse=option.count, kind="whole number", unit="updates",
+        meaning="make this many updates synchronously before exchanges are pipelined", agreed="warm-up steps",
+    )  # fmt: skip
+    anneal_steps: int = setting(
+        0, option="pipeline_anneal_steps", parse=option.count, kind="whole number", unit="updates",
+        meaning="with K above 2, let the learning rate grow to its own value for this many pipelined updates, from "
+        "1/(K - 1) of it", agreed="anneal steps",
+    )  # fmt: skip
+    correction: float = setting(
+        0.0, option="pipeline_correction", parse=option.share, kind="number",
+        meaning="compute gradients at the weights expected when they will be used: what is left of an old change of "
+        "the weights after K - 1 updates, such as 0.1; 0: off",
+        agreed="correction (in millionths)", number=lambda one, ranks: round(one.correction * 1e6),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, int) or not 1 <= self.k <= MOST_K:
@@ -59,150 +67,59 @@ class Pipelined:
             )
 
     @property
+    def tag(self) -> int:
+        """See ExchangeSettings.tag."""
+        return self.k
+
+    @property
+    def synchronous(self) -> bool:
+        """See ExchangeSettings.synchronous."""
+        return self.k == 1
+
+    @property
+    def results_wait(self) -> bool:
+        """See ExchangeSettings.results_wait."""
+        return True
+
+    @property
+    def expected(self) -> str:
+        """See ExchangeSettings.expected."""
+        return f"gradients in flight of k={self.k}"
+
+    @property
+    def needs_optimizer(self) -> tuple[str, str] | None:
+        """See ExchangeSettings.needs_optimizer: weights are corrected, and learning rates changed."""
+        if not self.compensates:
+            return None
+        return (
+            f"A tape was given anneal_steps={self.anneal_steps} and correction={self.correction}.",
+            "Use hvd.DistributedOptimizer of paceline.keras, which compensates for staleness, or leave both out.",
+        )
+
+    @property
     def delay(self) -> int:
         """tau: the age of gradients in updates when they are applied."""
         return self.k - 1
 
     @property
-    def helps(self) -> bool:
+    def compensates(self) -> bool:
         """Whether something is done about that age."""
         return self.delay > 0 and (self.anneal_steps > 0 or self.correction > 0)
 
 
-def marked(name: str, k: int) -> str:
-    """`name` with the mark of a pipelined call (bridge/pipelined/channel.h)."""
-    return f"paceline.k{k}.{name}"
+def _make(settings: Pipelined, adapter: Any) -> Any:
+    from paceline.pipelined.exchange import PipelinedExchange
+
+    return PipelinedExchange(settings, adapter)
 
 
-def described(k: int) -> str:
-    """What a saved state with this K has in flight."""
-    return f"those of k={k}" if k else "send buffers of a partial exchange"
-
-
-class InFlight:
-    """Results in flight in `library`, by the full name of the marked call. Nothing here talks to other ranks."""
-
-    def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
-        self._library = library
-        self._set = process_set_id
-        library.horovod_paceline_pipelined_settle.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_double, ctypes.c_char_p, ctypes.c_int64,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_result.restype = ctypes.c_int64
-        library.horovod_paceline_pipelined_result.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_describe.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_meet.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
-            ctypes.c_double, ctypes.c_char_p, ctypes.c_int64,
-        ]  # fmt: skip
-        library.horovod_paceline_pipelined_drop.argtypes = [ctypes.c_char_p, ctypes.c_int32]
-        library.horovod_paceline_pipelined_clear.argtypes = [ctypes.c_char_p, ctypes.c_int32]
-        library.horovod_paceline_pipelined_put.argtypes = [
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-        ]  # fmt: skip
-
-    def settle(self, name: str, limit_s: float = SETTLE_LIMIT_S) -> int:
-        """Wait until nothing of `name` travels; how many results are in flight. Raises RuntimeError with the reason."""
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        settle = self._library.horovod_paceline_pipelined_settle
-        count = int(settle(name.encode(), self._set, limit_s, error, _ERROR_BYTES))
-        if count < 0:
-            raise RuntimeError(error.value.decode(errors="replace"))
-        return count
-
-    def result(self, name: str, index: int, address: int, capacity_bytes: int) -> None:
-        """Copy a result, the oldest being 0, to `address`. Raises IndexError if there is none of that size."""
-        size = self._library.horovod_paceline_pipelined_result(name.encode(), self._set, index, address, capacity_bytes)
-        if size != capacity_bytes:
-            raise IndexError(f"{name} has no result {index} of {capacity_bytes} bytes in flight, found {size}")
-
-    def array(self, name: str, index: int) -> np.ndarray[Any, Any]:
-        """A copy of a result, the oldest being 0. Raises IndexError if there is none."""
-        dims, dtype = (ctypes.c_int64 * MOST_DIMS)(), ctypes.c_int32()
-        count = self._library.horovod_paceline_pipelined_describe(
-            name.encode(), self._set, index, dims, MOST_DIMS, ctypes.byref(dtype)
-        )
-        if count < 0:
-            raise IndexError(f"{name} has no result {index} in flight")
-        result = np.empty(dims[:count], DTYPES[dtype.value])
-        self.result(name, index, result.ctypes.data, result.nbytes)
-        return result
-
-    def put_array(self, name: str, result: np.ndarray[Any, Any]) -> None:
-        """Add a result, as `put`."""
-        whole = np.require(result, requirements="C")
-        self.put(name, horovod_dtype(whole.dtype.name), whole.shape, whole.ctypes.data)
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """The library and the process set, by number."""
-        return int(self._library._handle), self._set
-
-    @property
-    def world(self) -> object:
-        """See paceline.native.library.world."""
-        return world(self._library)
-
-    @property
-    def rank(self) -> int:
-        """This process's, among all."""
-        return int(self._library.horovod_rank())
-
-    def release(self, name: str, limit_s: float) -> bool:
-        """Drop all of `name` when nothing of it travels any more, or after so long; with a limit of 0 only if so.
-
-        Whether it was dropped.
-        """
-        try:
-            self.settle(name, limit_s)
-        except RuntimeError:
-            if limit_s == 0:
-                return False
-        self.drop(name)
-        return True
-
-    def drop(self, name: str) -> None:
-        """Forget all of `name`, as if no call had been made; what travels arrives nowhere."""
-        self._library.horovod_paceline_pipelined_drop(name.encode(), self._set)
-
-    def meet(self, name: str, values: list[int], meaning: str) -> None:
-        """Wait for all ranks to call this with the same `values`, which are `meaning`.
-
-        Raises UserError with the reason: some do not within MEET_LIMIT_S, or have other values.
-        """
-        count = len(values)
-        own, least, most = ((ctypes.c_int64 * count)(*values) for _ in range(3))
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        met = self._library.horovod_paceline_pipelined_meet(
-            name.encode(), self._set, count, own, least, most, MEET_LIMIT_S, error, _ERROR_BYTES
-        )
-        remedy = "Give all ranks the same exchange, and call drain() or discard() on all of them after the same update."
-        if met != 0:
-            reason = error.value.decode(errors="replace")
-            raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
-        if list(least) != list(most):
-            raise UserError(
-                f"The ranks differ at {name}: {meaning} are from {list(least)} to {list(most)}; "
-                f"rank {self.rank} has {values}.",
-                remedy,
-            )
-
-    def clear(self, name: str) -> None:
-        """Nothing of `name` is in flight any more; only after `settle`."""
-        self._library.horovod_paceline_pipelined_clear(name.encode(), self._set)
-
-    def put(self, name: str, dtype: int, shape: tuple[int, ...], address: int) -> None:
-        """Add a result, as if it had just been combined. Raises ValueError if K - 1 are in flight already."""
-        dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
-        put = self._library.horovod_paceline_pipelined_put
-        if put(name.encode(), self._set, dtype, dims, len(shape), address) != 0:
-            raise ValueError(f"{name} has as many results in flight as it can have")
-
-
-def horovod_dtype(numpy_name: str) -> int:
-    """Horovod's number of a type (common.h: DataType)."""
-    return DTYPES.index(numpy_name)
+DECLARATION = Declaration(
+    names={"pipelined": {}},
+    settings=Pipelined,
+    example="hvd.Pipelined(k=2, ...)",
+    short="pipelined (one step later, while the next ones are computed)",
+    text="updates use gradients of k - 1 steps ago, which travel while later ones are computed",
+    page="docs/pipelined.md",
+    make=_make,
+    in_flight=lambda tag: f"those of k={tag}" if tag > 1 else "",
+)

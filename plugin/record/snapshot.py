@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import paceline
 from paceline.host.release import BUILT_VERSION
-from paceline.native.library import DTYPES, library_name
+from paceline.native.library import library_name
+from paceline.native.prototypes import DTYPES
 from paceline.record.trace import Arrival, Collective, RankTrace, Step, Tensor, Totals
 
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
@@ -64,10 +65,7 @@ def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], 
 
 def _words(library: ctypes.CDLL) -> tuple[Iterator[int], list[str]]:
     names_bytes = ctypes.c_int64()
-    library.horovod_paceline_record_take.restype = ctypes.c_int64
     count = library.horovod_paceline_record_take(ctypes.byref(names_bytes))
-    library.horovod_paceline_record_words.restype = ctypes.POINTER(ctypes.c_int64)
-    library.horovod_paceline_record_names.restype = ctypes.c_void_p
     words = library.horovod_paceline_record_words()[:count]
     names = ctypes.string_at(library.horovod_paceline_record_names(), names_bytes.value)
     return iter(words), names.decode().split("\0")[:-1]

@@ -34,7 +34,7 @@ class Tensor(Struct, frozen=True, rename=_AS_BYTES):
 
 
 class Arrival(Struct, frozen=True, array_like=True):
-    """The moment at which this rank handed the tensor with this id (its place in the list of tensors) to Horovod."""
+    """The moment at which this rank handed the tensor with this id (its index in the list of tensors) to Horovod."""
 
     tensor: Count
     time_s: float

@@ -9,7 +9,6 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.exchange.in_flight_file import load_in_flight, save_in_flight
 from paceline.keras.backend import horovod_module, keras, state, wire, wrapping
-from paceline.partial.updates import PartialUpdates
 
 
 class InFlightCheckpoint(keras.callbacks.Callback):
@@ -74,7 +73,8 @@ class InFlightCheckpoint(keras.callbacks.Callback):
         return optimizer
 
     def _each_its_own(self) -> bool:
-        return isinstance(self._optimizer()._distributed.pipeline, PartialUpdates)
+        exchange = self._optimizer()._distributed.exchange
+        return exchange is not None and bool(exchange.settings.states_differ)
 
     def _first(self) -> int:
         ranks = self._optimizer()._distributed.settings.process_set.ranks

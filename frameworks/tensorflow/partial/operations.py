@@ -10,13 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from paceline.partial.calls import DENSE, marked_name
+from paceline.native.exchanges import flush_next
+from paceline.native.library import loaded
+from paceline.partial.calls import DENSE, begin, check
 from paceline.partial.settings import MAJORITY, SUM, Partial
 from paceline.tensorflow.host import horovod_tensorflow as horovod
 
 # What an answer consists of: the result, and an int32 scalar.
 Answer = tuple[Any, Any]
-# Calls by name with mark, dtype, op and process set.
+# Calls by name, dtype, op and process set.
 _operations: dict[tuple[str, Any, Any, int], _Operation] = {}
 
 
@@ -95,28 +97,36 @@ def flush_partial(
     then got the same in all. A rank that flushes makes no calls until all do, and no round waits for it. Flush all
     names before you wait for one.
     """
-    return _hand_in(tensor, name, Partial(**choices), op, process_set, flush=True)
+    return _hand_in(tensor, name, Partial(**choices), op, process_set, flushes=True)
 
 
 @tf.autograph.experimental.do_not_convert
 def _hand_in(
-    tensor: Any, name: str, partial: Partial, op: Any, process_set: Any, flush: bool = False, waits: bool = False
+    tensor: Any, name: str, partial: Partial, op: Any, process_set: Any, flushes: bool = False, waits: bool = False
 ) -> PartialResult:
     sparse = isinstance(tensor, (tf.IndexedSlices, tf.SparseTensor))
     tensor = tensor if sparse else tf.convert_to_tensor(tensor)
     layout = type(tensor).__name__ if sparse else DENSE
-    marked = marked_name(horovod, name, tensor.dtype.name, partial, op, process_set, layout, flush)
-    key = (marked, tensor.dtype, op, process_set.process_set_id)
+    check(horovod, name, tensor.dtype.name, op, layout)
+    node = _node_name(name)
+    begin(loaded("tensorflow"), node, partial, process_set)
+    key = (node, tensor.dtype, op, process_set.process_set_id)
     if key not in _operations:
-        _operations[key] = _Operation(marked, tensor.dtype, op, process_set)
+        _operations[key] = _Operation(node, tensor.dtype, op, process_set)
     operation = _operations[key]
     flat = tf.reshape(tf.stop_gradient(tensor), [-1])
 
     def run() -> Answer:
-        result, fresh = operation(flat)
+        # In a graph whenever it is executed, and before the operation.
+        before = [tf.py_function(flush, [], [])] if flushes else []
+        with tf.control_dependencies(before):
+            result, fresh = operation(flat)
         return tf.ensure_shape(tf.reshape(result, tf.shape(tensor)), tensor.shape), fresh
 
-    return PartialResult(run() if waits or not tf.executing_eagerly() else _in_thread(run, marked))
+    def flush() -> None:
+        flush_next(loaded("tensorflow"), process_set.process_set_id, node)
+
+    return PartialResult(run() if waits or not tf.executing_eagerly() else _in_thread(run, name))
 
 
 class _Operation:
@@ -128,8 +138,8 @@ class _Operation:
     before an earlier one. A control dependency alone would be optimised away.
     """
 
-    def __init__(self, marked: str, dtype: Any, op: Any, process_set: Any) -> None:
-        self._marked = marked
+    def __init__(self, node: str, dtype: Any, op: Any, process_set: Any) -> None:
+        self._node = node
         self._op = op
         self._process_set = process_set
         with tf.init_scope(), tf.device("CPU:0"):
@@ -148,7 +158,7 @@ class _Operation:
             answer = horovod.allreduce(
                 counted,
                 op=self._op,
-                name=_node_name(self._marked),
+                name=self._node,
                 ignore_name_scope=True,
                 process_set=self._process_set,
             )

@@ -1,8 +1,8 @@
 """Exchanges of tapes that are not synchronous.
 
-A tape is made anew in every step, so its pipeline is kept here. Which one it is, the tape's name and sources tell: the
+A tape is made anew in every step, so its exchange is kept here. Which one it is, the tape's name and sources tell: the
 tapes of twin models have one name each without being asked, and whoever differentiates the same sources twice, with
-one tape or in one graph, has a second pipeline.
+one tape or in one graph, has a second one.
 """
 
 from __future__ import annotations
@@ -15,27 +15,22 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.errors import UserError
-from paceline.exchange.agreement import Exchange
-from paceline.partial.settings import Partial
-from paceline.partial.updates import PartialUpdates
-from paceline.pipelined.settings import Pipelined
-from paceline.pipelined.updates_in_flight import Reduce
+from paceline.exchange import worlds
+from paceline.exchange.base import Exchange
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.registry import declaration_of
+from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.host import horovod_tensorflow, wire
-from paceline.tensorflow.partial.exchange import partial_updates
-from paceline.tensorflow.pipelined.operations import GraphPipeline
 
 TAPE_NAME = "DistributedGradientTape"
 
-Pipeline = GraphPipeline | PartialUpdates
-
 
 class _Kept:
-    """The pipeline of tapes with one name, process set, exchange and list of sources."""
+    """The exchange of tapes with one name, process set, settings and list of sources."""
 
-    def __init__(self, key: tuple[str, int], exchange: Exchange, pipeline: Pipeline, sources: Sequence[Any]) -> None:
+    def __init__(self, key: tuple[str, int], exchange: Exchange, sources: Sequence[Any]) -> None:
         self.key = key
         self.exchange = exchange
-        self.pipeline = pipeline
         self.take(sources)
 
     def take(self, sources: Sequence[Any]) -> None:
@@ -51,8 +46,8 @@ class _Kept:
         self._sources = [weakref.ref(one, lost) if isinstance(one, tf.Variable) else None for one in sources]
 
     def _gone(self) -> None:
-        if self in _pipelines:
-            _pipelines.remove(self)
+        if self in _kept:
+            _kept.remove(self)
 
     def _variables(self) -> list[Any]:
         return [None if one is None else one() for one in self._sources]
@@ -69,63 +64,55 @@ class _Kept:
 
 
 # In the order of first use, and with it of names.
-_pipelines: list[_Kept] = []
+_kept: list[_Kept] = []
 _to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
-# Pipelines that were put into a graph.
-_in_graphs: weakref.WeakKeyDictionary[Any, list[Pipeline]] = weakref.WeakKeyDictionary()
+# Exchanges that were put into a graph.
+_in_graphs: weakref.WeakKeyDictionary[Any, list[Exchange]] = weakref.WeakKeyDictionary()
 
 
-def check(exchange: Exchange) -> None:
-    """Raise UserError for an exchange that helps against staleness or averages models.
-
-    That needs the optimizer, which a tape does not know.
-    """
-    if isinstance(exchange, Pipelined) and exchange.helps:
-        raise UserError(
-            f"A tape was given anneal_steps={exchange.anneal_steps} and correction={exchange.correction}.",
-            "Use hvd.DistributedOptimizer of paceline.keras, which helps against staleness, or leave both out.",
-        )
-    if isinstance(exchange, Partial) and exchange.sync_every:
-        raise UserError(
-            f"A tape was given sync_every={exchange.sync_every}; it does not know when the model is updated.",
-            "Leave sync_every (PACELINE_PARTIAL_SYNC_EVERY) out, and call hvd.average_variables("
-            "model.trainable_variables) on all ranks after as many updates; or use hvd.DistributedOptimizer.",
-        )
+def check(chosen: ExchangeSettings) -> None:
+    """Raise UserError for an exchange that needs the optimizer, which a tape does not know."""
+    refused = chosen.needs_optimizer
+    if refused is not None:
+        raise UserError(*refused)
 
 
-def pipeline_of(exchange: Exchange, sources: Sequence[Any], used: list[Pipeline]) -> Callable[[Any, Reduce], Pipeline]:
+def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Exchange]) -> Callable[[Any], Exchange]:
     """What `Settings.exchange` is for gradients of `sources` (tf.Variables and tensors).
 
-    `used`: the pipelines of earlier calls of this tape; this one's is added. Raises UserError where only a part of
+    `used`: the exchanges of earlier calls of this tape; this one's is added. Raises UserError where only a part of
     `sources` are those of gradients in flight.
     """
 
-    def find(settings: Any, reduce: Reduce) -> Pipeline:
+    def find(settings: Any) -> Exchange:
         here = wire.here()
         taken = used if here is None else _in_graphs.setdefault(here, [])
         key = _key(settings.name, settings.process_set)
-        known = [kept for kept in _pipelines if kept.key == key and kept.pipeline not in taken]
+        known = [kept for kept in _kept if kept.key == key and kept.exchange not in taken]
         found = next((kept for kept in known if kept.has(sources)), None)
         if found is None:
             found = next((kept for kept in known if kept.shares(sources)), None)
             if found is not None:
                 _pass_on(found, sources)
-        if found is not None and found.exchange != exchange:
-            found.pipeline.forget()
-            _pipelines.remove(found)
+        if found is not None and found.exchange.settings != chosen:
+            found.exchange.forget()
+            _kept.remove(found)
             found = None
         if found is None:
-            found = _Kept(key, exchange, _make(exchange, settings, reduce), sources)
-            found.pipeline.loading = _taken_to_load(key, found)
-            _pipelines.append(found)
-        taken.append(found.pipeline)
-        return found.pipeline
+            declaration = declaration_of(chosen)
+            made: Exchange = declaration.make(chosen, TensorFlowAdapter(settings, declaration.word))
+            worlds.watch(made)
+            found = _Kept(key, made, sources)
+            made.loading = _taken_to_load(key, found)
+            _kept.append(found)
+        taken.append(found.exchange)
+        return found.exchange
 
     return find
 
 
 def _pass_on(kept: _Kept, sources: Sequence[Any]) -> None:
-    if not kept.pipeline.at_rest:
+    if not kept.exchange.at_rest:
         raise UserError(
             f"Rank {horovod_tensorflow.rank()}: a tape named {kept.key[0]!r} got {len(sources)} sources; expected the "
             "sources whose gradients are in flight, found some of them among others.",
@@ -135,12 +122,6 @@ def _pass_on(kept: _Kept, sources: Sequence[Any]) -> None:
     kept.take(sources)
 
 
-def _make(exchange: Exchange, settings: Any, reduce: Reduce) -> Pipeline:
-    if isinstance(exchange, Partial):
-        return partial_updates(exchange, settings, reduce)
-    return GraphPipeline(exchange, settings, reduce)
-
-
 def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, process_set: Any = None) -> int:
     """Make the updates whose gradients are in flight, with an optimizer of Keras; returns how many.
 
@@ -148,14 +129,14 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
     must call it after the same update. The next K - 1 updates will be left out, as at the beginning.
     """
     sources = list(map(wire.native, variables))
-    drained = [kept.pipeline.drain() for kept in _chosen(_key(name, process_set), sources)]
+    drained = [kept.exchange.drain() for kept in _chosen(_key(name, process_set), sources)]
     count = 0
     # The oldest of each before the next of any.
     for updates in itertools.zip_longest(*drained):
         for update in updates:
             if update is not None:
                 results, _ = update
-                chosen = [variables[place] for place in results]
+                chosen = [variables[int(index)] for index in results]
                 optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
                 count += 1
     return count
@@ -170,7 +151,7 @@ def tape_in_flight(
     tell which are meant.
     """
     kept = _one(name, process_set, variables)
-    return None if kept is None else kept.pipeline.state()
+    return None if kept is None else kept.exchange.state()
 
 
 def load_tape_in_flight(
@@ -182,8 +163,8 @@ def load_tape_in_flight(
     """Go on with what `tape_in_flight` returned, from the next step on; before the step is compiled, on all ranks."""
     kept = _one(name, process_set, variables)
     if kept is not None:
-        kept.pipeline.forget()
-        kept.pipeline.loading = state
+        kept.exchange.forget()
+        kept.exchange.loading = state
     elif state is not None:
         sources = None if variables is None else list(map(wire.native, variables))
         _to_load.setdefault(_key(name, process_set), []).append((state, sources))
@@ -200,7 +181,7 @@ def _taken_to_load(key: tuple[str, int], kept: _Kept) -> dict[str, Any] | None:
 
 def _chosen(key: tuple[str, int], sources: Sequence[Any] | None) -> list[_Kept]:
     """Those of this name and process set, of these sources or of all."""
-    known = [kept for kept in _pipelines if kept.key == key]
+    known = [kept for kept in _kept if kept.key == key]
     return [kept for kept in known if sources is None or kept.has(sources) or kept.shares(sources)]
 
 

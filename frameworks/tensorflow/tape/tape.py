@@ -13,15 +13,16 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.errors import UserError
-from paceline.exchange.agreement import Exchange, resolve
+from paceline.exchange.agreement import resolve
+from paceline.exchange.base import Exchange
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.registry import lists_exchanges
 from paceline.fusion.adapters import fuse
-from paceline.pipelined.settings import Pipelined
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
-from paceline.tensorflow.tape.exchange import TAPE_NAME, Pipeline, check, pipeline_of
+from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for
 from paceline.tensorflow.tape.updates import expect_update
 
-_SYNC = Pipelined(k=1)
 # What `_class_for` has made.
 _classes: dict[type[Any], type[Any]] = {}
 
@@ -29,18 +30,18 @@ _classes: dict[type[Any], type[Any]] = {}
 class _State:
     """What a wrapped tape keeps beside the attributes that it shares with the given one."""
 
-    def __init__(self, settings: Any, exchange: Exchange) -> None:
+    def __init__(self, settings: Any, chosen: ExchangeSettings) -> None:
         self.settings = settings
-        self.exchange = exchange
+        self.chosen = chosen
         self.local: set[Any] = set()
         # Those of the calls of gradient() so far.
-        self.pipelines: list[Pipeline] = []
+        self.exchanges: list[Exchange] = []
 
     def reducer(self, sources: Sequence[Any]) -> Any:
         """What averages gradients of these tf.Variables and tensors."""
-        if self.exchange == _SYNC:
+        if self.chosen.synchronous:
             return wire.Reducer(self.settings)
-        exchange = pipeline_of(self.exchange, sources, self.pipelines)
+        exchange = exchange_for(self.chosen, sources, self.exchanges)
         return wire.Reducer(dataclasses.replace(self.settings, exchange=exchange))
 
 
@@ -75,23 +76,23 @@ class _Distributed:
         grads = tf.nest.flatten(structure)
         reduce = state.reducer(natives)
         travelling = []
-        for place, (grad, key) in enumerate(zip(grads, keys, strict=True)):
+        for index, (grad, key) in enumerate(zip(grads, keys, strict=True)):
             if grad is not None and key not in state.local:
-                travelling.append(place)
+                travelling.append(index)
             elif grad is not None and state.settings.scale_local_gradients:
-                grads[place] = reduce.scale_local(grad)
+                grads[index] = reduce.scale_local(grad)
         reduced = reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
-        if reduce.pipeline is not None and travelling:
-            expect_update(reduce.pipeline, [natives[i] for i in travelling], reduced)
-        for place, grad in zip(travelling, reduced, strict=True):
-            grads[place] = grad
+        if reduce.exchange is not None and travelling:
+            expect_update(reduce.exchange, [natives[i] for i in travelling], reduced)
+        for index, grad in zip(travelling, reduced, strict=True):
+            grads[index] = grad
         return tf.nest.pack_sequence_as(sources, grads)
 
     @property
     def answered(self) -> Any:
         """Whether the last gradients are gradients: a boolean tensor. False while a pipelined exchange begins."""
-        pipelines = self._distributed_state.pipelines
-        return tf.convert_to_tensor(pipelines[-1].answered) if pipelines else tf.constant(True)
+        exchanges = self._distributed_state.exchanges
+        return tf.convert_to_tensor(exchanges[-1].answered) if exchanges else tf.constant(True)
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
@@ -104,6 +105,7 @@ class _Distributed:
         return local, averaged
 
 
+@lists_exchanges
 def DistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -118,7 +120,7 @@ def DistributedGradientTape(
     scale_local_gradients: bool = True,
     name: str = TAPE_NAME,
     fusion: Any = None,
-    exchange: str | Exchange | None = None,
+    exchange: str | ExchangeSettings | None = None,
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -128,14 +130,14 @@ def DistributedGradientTape(
         gradients = tape.gradient(loss, model.trainable_variables)
 
     Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
-    place of the source in the list behind it. Synchronous tapes whose gradients travel at the same time, in different
+    index of the source in the list behind it. Synchronous tapes whose gradients travel at the same time, in different
     tf.functions, need different names; others are told apart by their sources. `fusion`: how gradients are merged into
-    messages (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: "sync", "pipelined", "solo", "majority",
-    hvd.Pipelined(...) or hvd.Partial(...);
-    None: as PACELINE_EXCHANGE says. With a pipelined one, gradients are those of k - 1 steps ago; where there are none
-    yet they are zeros, `tape.answered` is false, and an optimizer of Keras leaves out the update (docs/pipelined.md).
-    With a partial one they do not wait for ranks that are late (docs/partial.md). Raises UserError
-    for settings that cannot be used.
+    messages (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: what becomes of gradients before the update.
+
+    {exchanges}
+
+    Where a pipelined exchange has no gradients yet they are zeros, `tape.answered` is false, and an optimizer of Keras
+    leaves out the update. Raises UserError for settings that cannot be used.
     """
     fuse("tensorflow", fusion)
     if isinstance(gradtape, _Distributed):

@@ -14,24 +14,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from paceline.exchange.base import Exchange
 from paceline.tensorflow.host import wire
-from paceline.tensorflow.tape.exchange import Pipeline
 
 
 class _Waiting:
-    """Gradients of one pipeline that no optimizer has applied yet."""
+    """Gradients of one exchange that no optimizer has applied yet."""
 
-    def __init__(self, pipeline: Pipeline, sources: Sequence[Any], grads: Sequence[Any]) -> None:
-        self._pipeline = weakref.ref(pipeline)
+    def __init__(self, exchange: Exchange, sources: Sequence[Any], grads: Sequence[Any]) -> None:
+        self._exchange = weakref.ref(exchange)
         self._grads = [weakref.ref(grad) for grad in grads]
         # Empty if the sources are tensors: what they belong to is not known then.
         self.variables = {id(source) for source in sources if isinstance(source, tf.Variable)}
         self.of_tensors = not self.variables
 
     @property
-    def pipeline(self) -> Pipeline | None:
+    def exchange(self) -> Exchange | None:
         """None if its variables are gone."""
-        return self._pipeline()
+        return self._exchange()
 
     def made(self, grads: Sequence[Any]) -> bool:
         """Whether one of `grads` is its own, unchanged."""
@@ -44,17 +44,17 @@ _in_graphs: weakref.WeakKeyDictionary[Any, list[_Waiting]] = weakref.WeakKeyDict
 _eagerly: list[_Waiting] = []
 
 
-def expect_update(pipeline: Pipeline, sources: Sequence[Any], grads: Sequence[Any]) -> None:
-    """A coming update of a Keras optimizer in this graph uses `grads`, the answers of `pipeline` for `sources`."""
+def expect_update(exchange: Exchange, sources: Sequence[Any], grads: Sequence[Any]) -> None:
+    """A coming update of a Keras optimizer in this graph uses `grads`, the answers of `exchange` for `sources`."""
     _patch()
     graph = wire.here()
     waiting = _eagerly if graph is None else _in_graphs.setdefault(graph, [])
-    waiting[:] = [one for one in waiting if one.pipeline not in (None, pipeline)]
-    waiting.append(_Waiting(pipeline, sources, grads))
+    waiting[:] = [one for one in waiting if one.exchange not in (None, exchange)]
+    waiting.append(_Waiting(exchange, sources, grads))
 
 
-def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[Pipeline]:
-    """The pipelines that this update belongs to: of this graph, or of one around it."""
+def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[Exchange]:
+    """The exchanges that this update belongs to: of this graph, or of one around it."""
     ids = {id(wire.native(variable)) for variable in variables}
     graph = wire.here()
     while graph is not None:
@@ -65,7 +65,7 @@ def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[Pipeline]:
     return _taken_from(_eagerly, grads, ids) if tf.executing_eagerly() else []
 
 
-def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) -> list[Pipeline]:
+def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) -> list[Exchange]:
     found = [one for one in waiting if one.made(grads)]
     if not found:
         # Changed on the way. Of several for one variable the oldest is meant.
@@ -80,7 +80,7 @@ def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) ->
         one.variables -= ids
         if not one.variables:
             waiting.remove(one)
-    return [one.pipeline for one in found if one.pipeline is not None]
+    return [one.exchange for one in found if one.exchange is not None]
 
 
 @functools.cache
@@ -98,8 +98,8 @@ def _patch_apply(optimizer: Any) -> None:
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         variables = self._trainable_variables if trainable_variables is None else trainable_variables
-        pipelines = _take(grads, variables)
-        if not pipelines:
+        exchanges = _take(grads, variables)
+        if not exchanges:
             return original(self, grads, trainable_variables)
         if trainable_variables is not None and not self.built:
             # TensorFlow makes no variables within a branch of the graph.
@@ -107,8 +107,8 @@ def _patch_apply(optimizer: Any) -> None:
                 self.build(trainable_variables)
             self.built = True
         update: Callable[[], Any] = functools.partial(original, self, grads, trainable_variables)
-        for pipeline in pipelines:
-            update = functools.partial(pipeline.when_answered, update, lambda: None)
+        for exchange in exchanges:
+            update = functools.partial(exchange.update, dict, update)
         return update()
 
     optimizer.apply = apply

@@ -11,31 +11,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.exchange.agreement import Exchange as Settings
 from paceline.exchange.agreement import resolve
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.registry import declaration_of, lists_exchanges
+from paceline.exchange.sync_settings import Sync
 from paceline.fusion.adapters import fuse
-from paceline.native.library import loaded
-from paceline.partial.settings import Partial
-from paceline.partial.state import PartialBuffers
-from paceline.pipelined.settings import InFlight, Pipelined
 from paceline.torch.errors import UsageError
+from paceline.torch.exchange.adapter import TorchAdapter
 from paceline.torch.fusion.groups import form_groups
 from paceline.torch.host import horovod_torch as horovod
-from paceline.torch.local.averaging import ModelAveraging
+from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.layouts import Layouts
 from paceline.torch.optimizer.names import ParameterNames, scope_of
-from paceline.torch.optimizer.passes import Passes
 from paceline.torch.optimizer.reduction import Reduction
-from paceline.torch.optimizer.sync import Exchange, SyncExchange
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
-from paceline.torch.partial.exchange import PartialExchange
-from paceline.torch.pipelined.compensation import StalenessHelp
-from paceline.torch.pipelined.exchange import PipelinedExchange
 
 # Optimizers that are held at present. A second wrapper would exchange every gradient twice.
 _wrappers: weakref.WeakKeyDictionary[torch.optim.Optimizer, weakref.ref[WrappedOptimizer]] = weakref.WeakKeyDictionary()
 
 
+@lists_exchanges
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, Tensor]] | None = None,
@@ -48,7 +43,7 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: Any = horovod.global_process_set,
     fusion: Any = None,
-    exchange: str | Settings | None = None,
+    exchange: str | ExchangeSettings | None = None,
 ) -> torch.optim.Optimizer:
     """Make `optimizer` use gradients that are combined over all ranks.
 
@@ -74,9 +69,8 @@ def DistributedOptimizer(
     - `fusion`: how gradients are merged into messages: "optimal", "mgwfbp", "single", "none", "threshold" (Horovod's
       own) or a policy of your own (docs/fusion.md); the same on all ranks. It holds for all operations of this process
       and goes before PACELINE_FUSION. None: what that variable says.
-    - `exchange`: "sync"; "pipelined" or hvd.Pipelined(...): updates use gradients of k - 1 steps ago, which travel
-      while later ones are computed (docs/pipelined.md); "majority", "solo" or hvd.Partial(...): updates do not wait for
-      ranks that are late (docs/partial.md). The same on all ranks. None: as PACELINE_EXCHANGE says.
+    - `exchange`: what becomes of gradients between the backward pass and the update.
+      {exchanges}
 
     Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
 
@@ -95,41 +89,32 @@ def DistributedOptimizer(
     # An elastic job may have one rank now and more later.
     elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
-    passes = Passes(backward_passes_per_step)
+    accumulation = GradientAccumulation(backward_passes_per_step)
     asked = resolve(exchange)
-    shared = alone or not (names.made or asked != Pipelined(k=1))
-    scope = "" if shared else scope_of(names, process_set.process_set_id)
+    if asked.results_wait and compression not in (horovod.Compression.none, horovod.Compression.fp16):
+        raise UsageError(
+            "A compression of your own was given together with an exchange whose results wait in Horovod's library.",
+            'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
+        )
+    shared = alone or (asked.synchronous and not names.made)
+    word = "" if asked.synchronous else declaration_of(asked).word
+    scope = "" if shared else scope_of(names, process_set.process_set_id, word)
+    if alone:
+        asked = Sync()
+    adapter = TorchAdapter(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope)
+    made = declaration_of(asked).make(asked, adapter)
     reduction = Reduction(
         optimizer,
         names,
         form_groups(groups, [parameter for _, parameter in names.items()]),
-        None if alone else _exchange(asked, op, compression, gradient_predivide_factor, process_set, scope),
+        None if alone else made,
         Layouts(process_set, scope),
-        passes,
+        accumulation,
         sparse_as_dense,
     )
-    help = StalenessHelp(optimizer, asked if isinstance(asked, Pipelined) and not alone else Pipelined(k=1))
-    every = asked.sync_every if isinstance(asked, Partial) and not alone else 0
-    averaging = ModelAveraging(optimizer, every, names, process_set, scope)
-    wrapper = WrappedOptimizer(optimizer, reduction, passes, help, averaging, op, process_set, alone)
+    wrapper = WrappedOptimizer(optimizer, reduction, accumulation, made, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
-
-
-def _exchange(
-    settings: Settings, op: int, compression: Any, gradient_predivide_factor: float, process_set: Any, scope: str
-) -> Exchange:
-    sync = SyncExchange(op, compression, gradient_predivide_factor, process_set, scope)
-    if isinstance(settings, Partial):
-        return PartialExchange(sync, settings, PartialBuffers(loaded("torch"), process_set.process_set_id))
-    if settings.k == 1:
-        return sync
-    if compression not in (horovod.Compression.none, horovod.Compression.fp16):
-        raise UsageError(
-            "A compression of your own was given together with a pipelined exchange.",
-            'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
-        )
-    return PipelinedExchange(sync, settings, InFlight(loaded("torch"), process_set.process_set_id))
 
 
 def _check(

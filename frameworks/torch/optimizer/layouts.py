@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.exchange.agreement import Exchange, agreement, differing
+from paceline.exchange.agreement import agreement, differing
+from paceline.exchange.declaration import ExchangeSettings
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 
@@ -24,7 +25,7 @@ class Layouts:
     """Parameter -> number of sparse dimensions of its gradients (1 for embeddings), `DENSE` if they are dense."""
 
     def __init__(self, process_set: Any, scope: str = "") -> None:
-        """`scope`: see SyncExchange."""
+        """`scope`: what stands before all names, so that no other optimizer has them."""
         self.scope = scope
         self._process_set = process_set
         self._agreed: dict[Tensor, int] = {}
@@ -37,7 +38,7 @@ class Layouts:
         """The agreed number of sparse dimensions."""
         return self._agreed[parameter]
 
-    def agree(self, parameters: Sequence[Tensor], name: str, exchange: Exchange) -> None:
+    def agree(self, parameters: Sequence[Tensor], name: str, exchange: ExchangeSettings) -> None:
         """Agree on `parameters` with the other ranks, all of which call this with the same parameters.
 
         Sparse if a rank has a sparse gradient and none has a dense one. Waits for all ranks. Raises UsageError, on all
@@ -67,7 +68,7 @@ class Layouts:
         if most != least:
             raise UsageError(
                 f"The ranks use different exchanges; rank {horovod.rank()} sees {differing(least, most, mine)}.",
-                "Give all ranks the same exchange=, or PACELINE_EXCHANGE, PACELINE_PIPELINE_* and PACELINE_PARTIAL_*.",
+                "Give all ranks the same exchange=, or the same PACELINE_EXCHANGE and variables of that exchange.",
             )
         for parameter, (sparse_dims, dense) in zip(parameters, found, strict=True):
             self._agreed[parameter] = DENSE if dense else sparse_dims

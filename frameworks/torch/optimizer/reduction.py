@@ -8,20 +8,21 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from paceline.exchange.adapter import Answer, Bucket, Weights
+from paceline.exchange.base import Exchange
 from paceline.torch.errors import UsageError
 from paceline.torch.fusion.groups import Group
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.host import session
+from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.hooks import GradientHooks
 from paceline.torch.optimizer.layouts import DENSE, Layouts
 from paceline.torch.optimizer.names import ParameterNames
-from paceline.torch.optimizer.passes import Passes
 from paceline.torch.optimizer.storage import lent
-from paceline.torch.optimizer.sync import Answer, Exchange
-from paceline.torch.state.saved import by_parameter, by_unit
 from paceline.torch.state.travelling import TRAVELS_AS
 
 
@@ -32,8 +33,7 @@ class Reduction:
     start together. `finish` starts what is missing, in the order of the parameters, waits, and stores the results in
     `parameter.grad`. Without an `exchange` (one rank) passes are counted and nothing travels.
 
-    `finished` is true from `finish` until a new gradient appears or `restart`; `answered` tells whether the results are
-    gradients: a pipelined exchange has none at first.
+    `finished` is true from `finish` until a new gradient appears or `restart`.
     """
 
     def __init__(
@@ -43,42 +43,25 @@ class Reduction:
         groups: dict[Tensor, Group],
         exchange: Exchange | None,
         layouts: Layouts,
-        passes: Passes,
+        accumulation: GradientAccumulation,
         sparse_as_dense: bool,
     ) -> None:
         self.finished = False
-        self.answered = True
         self._optimizer = optimizer
         self._names = names
         self._groups = groups
         self._exchange = exchange
         self._layouts = layouts
-        self._passes = passes
+        self._accumulation = accumulation
         self._sparse_as_dense = sparse_as_dense
         self._counts: dict[Tensor, int] = {}
         self._started: dict[Group, Answer] = {}
-        self._units: dict[str, Group] = {}  # what last travelled under a name
         self._travelled: dict[Tensor, Group] = {}  # what a parameter last travelled with
         self._session = session()
         self._handles: object = None  # Horovod's table of what travels, when the last of it was started
         self._hooks: dict[Tensor, GradientHooks] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
-
-    @property
-    def immediate(self) -> bool:
-        """Whether results are those of the gradients that were just computed, on all ranks."""
-        return self._exchange is None or self._exchange.immediate
-
-    @property
-    def filled(self) -> int:
-        """How many updates are in flight."""
-        return self._exchange.filled if self._exchange is not None else 0
-
-    @property
-    def label(self) -> str:
-        """What operations of the optimizer as a whole are called after: its first parameter."""
-        return self._layouts.scope + self._names[self._optimizer.param_groups[0]["params"][0]]
 
     @property
     def pending(self) -> bool:
@@ -92,7 +75,7 @@ class Reduction:
             if any(parameter not in self._names for parameter in group["params"]):
                 self._names.add_group(param_groups, index)
             # With one rank and one pass per update there is nothing to see: the hooks would only cost.
-            if self._exchange is not None or self._passes.per_update > 1:
+            if self._exchange is not None or self._accumulation.per_update > 1:
                 for parameter in group["params"]:
                     if parameter not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
                         self._hooks[parameter] = GradientHooks(parameter, self)
@@ -109,7 +92,7 @@ class Reduction:
         if self._exchange is not None:
             self._exchange.forget()
         self._layouts.forget()
-        self._passes.restart()
+        self._accumulation.restart()
         self.restart()
 
     def finish(self) -> None:
@@ -122,10 +105,10 @@ class Reduction:
         if self._exchange is not None:
             self.watch_all()
             with torch.no_grad():
-                for unit, results in self._exchange_all():
-                    for parameter, result in zip(unit, results or [None] * len(unit), strict=True):
+                for group, results in self._exchange_all():
+                    for parameter, result in zip(group, results or [None] * len(group), strict=True):
                         self._store(parameter, result)
-            self.answered = self._exchange.complete()
+            self._exchange.complete()
         self._counts.clear()
         self.finished = True
 
@@ -142,15 +125,15 @@ class Reduction:
             if not self.finished:
                 self.watch_all()
                 with torch.no_grad():
-                    answers = {self._names[unit[0]]: results for unit, results in self._exchange_all() if results}
+                    answers = {self._names[group[0]]: results for group, results in self._exchange_all() if results}
             parted = self._exchange.discard(answers)
-        self._passes.restart()
+        self._accumulation.restart()
         self.restart()
         return parted
 
     def rescale(self, scale: float) -> None:
         """Scale the results by `scale`, the GradScaler's of this update: in flight it may have been another one."""
-        factor = self._exchange.rescaled(scale, self.answered) if self._exchange is not None else 1.0
+        factor = self._exchange.rescaled(scale) if self._exchange is not None else 1.0
         if factor != 1.0:
             for group in self._optimizer.param_groups:
                 for parameter in group["params"]:
@@ -173,17 +156,18 @@ class Reduction:
         if not drained:
             return
         parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        named: dict[Any, Tensor] = {self._names[parameter]: parameter for parameter in parameters}
         before = [parameter.grad for parameter in parameters]
         try:
             for results, scale in drained:
-                self._passes.restart()
+                self._accumulation.restart()
                 self.restart()
                 for parameter in parameters:
                     parameter.grad = None
                 with torch.no_grad():
-                    for name, tensors in results.items():
-                        for parameter, result in zip(self._units[name], tensors, strict=True):
-                            self._store(parameter, result)
+                    for name, result in results.items():
+                        tensor = torch.from_numpy(result) if isinstance(result, np.ndarray) else result
+                        self._store(named[name], tensor)
                 yield scale
         finally:
             for parameter, gradient in zip(parameters, before, strict=True):
@@ -194,25 +178,16 @@ class Reduction:
     def in_flight(self) -> dict[str, Any] | None:
         """What is in flight, by the names of parameters, to be saved; None if nothing is."""
         self._forget_if_ranks_changed()
-        state = self._exchange.state() if self._exchange is not None else None
-        return state and by_parameter(state, self._units, self._names)
+        return self._exchange.state() if self._exchange is not None else None
 
-    def load_in_flight(self, state: dict[str, Any]) -> None:
+    def load_in_flight(self, state: dict[str, Any], weights: Weights) -> None:
         """Go on with what was saved, with another optimizer of the same parameters."""
         if self._exchange is None:
             return
-        units = {self._names[unit[0]]: unit for unit in self._all_units()}
-        try:
-            self._exchange.check(state)
-            state = by_unit(state, units, self._names)
-            self._exchange.load(state)
-        except ValueError as error:
-            raise UsageError(
-                f"The saved state cannot be continued: {error}.",
-                "Use the exchange that it was saved with, or drain() before saving.",
-            ) from error
-        self._units = {name: units[name] for results, _ in state["in_flight"] for name in results}
-        self._travelled = {parameter: unit for unit in self._units.values() for parameter in unit}
+        groups = self._all_groups()
+        self._exchange.load(state, [self._bucket(group) for group in groups], weights)
+        loaded = {name for results, _ in state["in_flight"] for name in results}
+        self._travelled = {one: group for group in groups for one in group if self._names[one] in loaded}
 
     def _exchange_all(self) -> Iterator[tuple[Group, list[Tensor] | None]]:
         """Start what has not been started, then wait for one result after the other."""
@@ -226,17 +201,17 @@ class Reduction:
         assert self._exchange is not None
         with self._explained(unknown):
             self._layouts.agree(unknown, self._names[unknown[0]] if unknown else "", self._exchange.settings)
-        started = {parameter for unit in self._started for parameter in unit}
-        units = dict.fromkeys(self._unit(parameter) for parameter in parameters)
-        missing = [unit for unit in units if started.isdisjoint(unit)]
+        started = {parameter for group in self._started for parameter in group}
+        groups = dict.fromkeys(self._group(parameter) for parameter in parameters)
+        missing = [group for group in groups if started.isdisjoint(group)]
         if missing:
-            self._part(started, [parameter for unit in missing for parameter in unit])
-        for unit in missing:
-            self._start(unit)
-        for unit, finish in self._started.items():
-            with self._explained(unit):
-                results = finish()
-            yield unit, results
+            self._part(started, [parameter for group in missing for parameter in group])
+        for group in missing:
+            self._start(group)
+        for group, answer in self._started.items():
+            with self._explained(group):
+                results = answer()
+            yield group, results
         self._started.clear()
 
     def _part(self, started: Iterable[Tensor], missing: Iterable[Tensor]) -> None:
@@ -253,10 +228,10 @@ class Reduction:
         with self._lock:
             self._begin_if_finished()
             count = self._counts.get(parameter, 0) + 1
-            if count > self._passes.per_update:
+            if count > self._accumulation.per_update:
                 raise UsageError(
                     f"The gradient of {self._names[parameter]!r} was computed {count} times before step() or "
-                    f"synchronize(); backward_passes_per_step={self._passes.per_update}.",
+                    f"synchronize(); backward_passes_per_step={self._accumulation.per_update}.",
                     "Call step() after every backward_passes_per_step backward passes, or raise "
                     "backward_passes_per_step to accumulate gradients of several passes.",
                 )
@@ -275,55 +250,59 @@ class Reduction:
                 with torch.no_grad():
                     parameter.grad = parameter.grad.clone()  # results are written there
             self._counts[parameter] = count
-            self._passes.saw_gradient(count)
-            if self._exchange is not None and count == self._passes.per_update:
+            self._accumulation.saw_gradient(count)
+            if self._exchange is not None and count == self._accumulation.per_update:
                 self._start_if_complete(parameter)
 
     def _start_if_complete(self, parameter: Tensor) -> None:
-        unit = self._unit(parameter)
-        if any(self._counts.get(member) != self._passes.per_update for member in unit):
+        group = self._group(parameter)
+        if any(self._counts.get(member) != self._accumulation.per_update for member in group):
             return
         undecided = not (self._layouts.known(parameter) or self._always_dense(parameter))
         if undecided and parameter.grad is not None and parameter.grad.is_sparse:
             return  # `finish` learns first what the other ranks have
         with torch.no_grad():
-            self._start(unit)
+            self._start(group)
 
-    def _unit(self, parameter: Tensor) -> Group:
+    def _group(self, parameter: Tensor) -> Group:
         """The parameters that travel with this one: its group less the frozen, or itself."""
         group = self._groups.get(parameter)
         if group is None:
             return (parameter,)
         return tuple(member for member in group if member.requires_grad or member in self._counts)
 
-    def _all_units(self) -> list[Group]:
+    def _all_groups(self) -> list[Group]:
         parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-        return list(dict.fromkeys(self._unit(parameter) for parameter in parameters))
+        return list(dict.fromkeys(self._group(parameter) for parameter in parameters))
+
+    def _bucket(self, group: Group) -> Bucket:
+        """The group as exchanges see it: named after its first member."""
+        names = tuple(self._names[parameter] for parameter in group)
+        return Bucket(names[0], names)
 
     def _always_dense(self, parameter: Tensor) -> bool:
         return self._sparse_as_dense or parameter in self._groups
 
-    def _start(self, unit: Group) -> None:
+    def _start(self, group: Group) -> None:
         assert self._exchange is not None
-        self._refuse_new_company(unit)
-        gradients = [self._outgoing(parameter) for parameter in unit]
+        self._refuse_new_company(group)
+        gradients = [self._outgoing(parameter) for parameter in group]
         self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
-        with self._explained(unit):
-            self._units[self._names[unit[0]]] = unit
-            self._started[unit] = self._exchange.start(self._names[unit[0]], gradients)
+        with self._explained(group):
+            self._started[group] = self._exchange.start(self._bucket(group), gradients)
 
-    def _refuse_new_company(self, unit: Group) -> None:
+    def _refuse_new_company(self, group: Group) -> None:
         assert self._exchange is not None
-        for parameter in unit:
-            before = self._travelled.get(parameter, unit)
+        for parameter in group:
+            before = self._travelled.get(parameter, group)
             # Tensors have no equality of their own.
-            if self._exchange.filled and not (len(before) == len(unit) and all(map(operator.is_, before, unit))):
+            if self._exchange.filled and not (len(before) == len(group) and all(map(operator.is_, before, group))):
                 raise UsageError(
                     f"Rank {horovod.rank()}: {self._names[parameter]!r} is in another group than in the update that is "
-                    f"in flight; expected {self._names_of(before)}, found {self._names_of(unit)}.",
+                    f"in flight; expected {self._names_of(before)}, found {self._names_of(group)}.",
                     "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
                 )
-            self._travelled[parameter] = unit
+            self._travelled[parameter] = group
 
     def _outgoing(self, parameter: Tensor) -> Tensor:
         """What travels for `parameter`: its gradient, in the layout all ranks use, in a type that Horovod carries."""
@@ -361,7 +340,7 @@ class Reduction:
     def _begin_if_finished(self) -> None:
         self._forget_if_ranks_changed()
         if self.finished:
-            self._passes.restart()
+            self._accumulation.restart()
             self.restart()
 
     def _forget_if_ranks_changed(self) -> None:
@@ -375,17 +354,17 @@ class Reduction:
                 "Call hvd.init() before the training, or between updates.",
             )
 
-    def _names_of(self, unit: Group | list[Tensor]) -> str:
-        names = ", ".join(repr(self._names[parameter]) for parameter in unit[:3])
-        return names + (f" and {len(unit) - 3} more" if len(unit) > 3 else "")
+    def _names_of(self, group: Group | list[Tensor]) -> str:
+        names = ", ".join(repr(self._names[parameter]) for parameter in group[:3])
+        return names + (f" and {len(group) - 3} more" if len(group) > 3 else "")
 
     @contextlib.contextmanager
-    def _explained(self, unit: Group | list[Tensor]) -> Any:
+    def _explained(self, group: Group | list[Tensor]) -> Any:
         """Name the gradient in errors of Horovod, and leave nothing half done behind."""
         try:
             yield
         except (horovod.HorovodInternalError, ValueError) as error:
-            names = self._names_of(unit)
+            names = self._names_of(group)
             self.forget()
             if isinstance(error, UsageError):
                 raise

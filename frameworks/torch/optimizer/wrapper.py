@@ -9,19 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.native.library import loaded
-from paceline.pipelined.settings import InFlight
+from paceline.exchange.base import Exchange
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
-from paceline.torch.local.averaging import ModelAveraging
-from paceline.torch.optimizer.passes import Passes
+from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.reduction import Reduction
-from paceline.torch.pipelined.compensation import StalenessHelp
-from paceline.torch.state.saved import arrays, tensors
+from paceline.torch.state.saved import plain_of, tensors
 
-# Where state_dict() has the gradients that are in flight, and among them what helps against their age.
+# Where state_dict() has what is in flight.
 IN_FLIGHT = "paceline_in_flight"
-STALENESS = "staleness"
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
@@ -38,9 +34,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self,
         held: torch.optim.Optimizer,
         reduction: Reduction,
-        passes: Passes,
-        help: StalenessHelp,
-        averaging: ModelAveraging,
+        accumulation: GradientAccumulation,
+        exchange: Exchange,
         op: int,
         process_set: Any,
         alone: bool,
@@ -51,9 +46,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
             "op": op,
             "process_set": process_set,
             "_alone": alone,
-            "_averaging": averaging,
-            "_help": help,
-            "_passes": passes,
+            "_exchange": exchange,
+            "_accumulation": accumulation,
             "_reduction": reduction,
             "_skip": False,
             "_unscaled": False,
@@ -78,7 +72,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         """
         # A scheduler made before wrapping looks here whether updates come first; some calls make none.
         self.held._opt_called = True
-        if closure is not None and self._reduction.immediate:
+        if closure is not None and self._exchange.settings.synchronous:
             result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
             self._close()
             return result
@@ -86,7 +80,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             loss = self._evaluate_once(closure)
             self._update(lambda: self.held.step(self._evaluated(loss), *args, **kwargs))
             return loss
-        due = self._passes.count_call()
+        due = self._accumulation.count_call()
         if self._skip:
             if self._reduction.pending:
                 raise UsageError(
@@ -119,14 +113,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
         parted = self._reduction.discard()
         if not self._alone:
             # Else a rank that called step() instead would have other weights from here on, and nobody would know.
-            meeting = InFlight(loaded("torch"), self.process_set.process_set_id)
-            meeting.meet(
-                f"paceline.discard.{self._reduction.label}", [int(looked)], "whether synchronize() came before"
-            )
+            self._exchange.meet("discard", [int(looked)], "whether synchronize() came before")
         self._unscaled = False
         self.held.zero_grad(set_to_none=set_to_none)
         if parted:
-            self._averaging.average()
+            self._exchange.around.average(self._weights)
 
     def drain(self) -> int:
         """Make the updates whose gradients are in flight; returns how many. Nothing to do for a synchronous exchange.
@@ -140,7 +131,6 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
         Afterwards gradients are as after zero_grad(): None where they were None, else zeros in the same tensors.
         """
-        self._averaging.before_drain()
         updates = 0
         for scale in self._reduction.drain():
             gradients = [p.grad for group in self.held.param_groups for p in group["params"] if p.grad is not None]
@@ -150,11 +140,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
                     gradient.div_(scale)
                 if not all(bool(torch.isfinite(value).all()) for value in values):
                     continue
-            self._help.update(self.held.step, late=True)
+            self._exchange.around.update_of_drain(self._weights, self.held.step)
             updates += 1
-        if updates:
-            self._averaging.drained()
-        self._help.look_ahead(0)
+        self._exchange.drained(self._weights, updates)
         self._close()
         return updates
 
@@ -164,7 +152,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         Only a pipelined exchange with a correction lets them be anything else between updates: what they are expected
         to be when their gradients will be applied.
         """
-        return self._help.real_weights()
+        return self._exchange.real_weights()
 
     @contextlib.contextmanager
     def pipelining(self) -> Iterator[None]:
@@ -195,14 +183,14 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
         Raises UsageError while gradients travel: another rank may be about to apply them.
         """
-        if not self._reduction.finished and self._passes.accumulating():
+        if not self._reduction.finished and self._accumulation.accumulating():
             return
         if self._reduction.pending:
             raise UsageError(
                 "zero_grad() was called between backward() and step(): gradients are travelling to the other ranks.",
                 "Call step() first; to drop the gradients of all ranks call discard() on all of them.",
             )
-        self._passes.restart()
+        self._accumulation.restart()
         self._restart()
         self.held.zero_grad(set_to_none=set_to_none)
 
@@ -211,7 +199,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
     @property
     def backward_passes_per_step(self) -> int:
         """Backward passes whose gradients are added up for one update."""
-        return self._passes.per_update
+        return self._accumulation.per_update
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes make one update; gradients accumulated so far count as none."""
@@ -221,8 +209,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
             raise UsageError(
                 "backward_passes_per_step was changed while gradients were travelling.", "Change it after step()."
             )
-        self._passes.per_update = passes
-        self._passes.restart()
+        self._accumulation.per_update = passes
+        self._accumulation.restart()
         self._restart()
         self._reduction.watch_all()
 
@@ -251,32 +239,35 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     def in_flight(self) -> dict[str, Any] | None:
         """The gradients in flight (paceline.exchange.in_flight_state); None if there is nothing to go on with."""
-        state, help = self._reduction.in_flight(), self._help.state()
-        if state is None and help is None:
-            return None
-        return dict(arrays({**(state or {"k": 1, "in_flight": [], "warm": 0}), STALENESS: help}))
+        return self._reduction.in_flight()
+
+    @property
+    def exchange_tag(self) -> int:
+        """Whose the saved states of this optimizer are."""
+        return self._exchange.settings.tag
+
+    @property
+    def state_is_this_ranks_own(self) -> bool:
+        """Whether something is in flight that differs from rank to rank, which a broadcast would overwrite."""
+        state = self.in_flight()
+        return state is not None and self._exchange.differs(state)
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
         """Go on with gradients in flight that `in_flight` returned, or that `state_dict` has."""
-        if state is None:
-            return
-        state = arrays(state)
-        reduced = {key: value for key, value in state.items() if key != STALENESS}
-        if reduced:
-            self._reduction.load_in_flight(reduced)
-        self._help.load(tensors(state.get(STALENESS)))
+        if state is not None:
+            self._reduction.load_in_flight(plain_of(state), self._weights)
 
     def forget(self) -> None:
         """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""
         self._reduction.forget()
-        self._help.forget()
         self._unscaled = False
 
     def before_unscaling(self, scale: float = 1.0) -> None:
         """Called before a GradScaler looks at the gradients: it must see what the update will use, on every rank."""
-        if not self._reduction.finished and not self._passes.next_call_updates():
+        if not self._reduction.finished and not self._accumulation.next_call_updates():
             raise UsageError(
-                f"A GradScaler was used after {self._passes.backwards} of {self._passes.per_update} backward passes.",
+                f"A GradScaler was used after {self._accumulation.backwards} of {self._accumulation.per_update} "
+                "backward passes.",
                 "Call scaler.unscale_, scaler.step and scaler.update only after the last pass of an accumulation: "
                 "the scale must not change between its passes.",
             )
@@ -330,7 +321,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _close(self) -> None:
-        self._passes.updated()
+        self._accumulation.updated()
         self._restart()
 
     def _restart(self) -> None:
@@ -340,13 +331,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def _update(self, step: Callable[[], Any]) -> Any:
         """Let `step`, the held optimizer's, use the gradients that an exchange has completed, if there are any."""
         self._close()
-        result = None
-        if self._reduction.answered:
-            late = self._reduction.filled > 0
-            result = self._help.update(step, late)
-            self._averaging.updated()
-        self._help.look_ahead(self._reduction.filled)
-        return result
+        return self._exchange.update(self._weights, step)
+
+    def _weights(self) -> dict[int, Tensor]:
+        """The parameters by their number in the groups."""
+        return dict(enumerate(parameter for group in self.held.param_groups for parameter in group["params"]))
 
     def _evaluate_once(self, closure: Callable[[], Any]) -> Any:
         if isinstance(self.held, torch.optim.LBFGS):

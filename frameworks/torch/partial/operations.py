@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.partial.calls import DENSE, marked_name
+from paceline.native.exchanges import flush_next, unregister
+from paceline.native.library import loaded
+from paceline.partial.calls import DENSE, begin, check
 from paceline.partial.settings import MAJORITY, SUM, Partial
 from paceline.torch.host import horovod_torch as horovod
 
@@ -83,6 +85,16 @@ def _hand_in(
 ) -> PartialResult:
     dtype = str(tensor.dtype).removeprefix("torch.")
     layout = DENSE if tensor.layout == torch.strided else str(tensor.layout)
-    marked = marked_name(horovod, name, dtype, partial, op, process_set, layout, flush)
+    check(horovod, name, dtype, op, layout)
+    operation = f"allreduce.{name}"
+    library, number = loaded("torch"), process_set.process_set_id
     flat = torch.cat([tensor.detach().reshape(-1), tensor.new_zeros(1)])
-    return PartialResult(horovod.allreduce_async_(flat, name=marked, op=op, process_set=process_set), tensor)
+    begin(library, operation, partial, process_set)
+    try:
+        if flush:
+            flush_next(library, number, operation)
+        handle = horovod.allreduce_async_(flat, name=name, op=op, process_set=process_set)
+    finally:
+        # A plain allreduce of this name is a mistake and refused, not a round whose last element is a count.
+        unregister(library, number, operation)
+    return PartialResult(handle, tensor)

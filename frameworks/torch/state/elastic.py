@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
-from paceline.partial.state import PARTIAL_K
+from paceline.exchange.registry import described
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
@@ -68,8 +68,7 @@ def _asked(optimizer: torch.optim.Optimizer) -> tuple[bool, bool]:
     Raises UsageError on all ranks if one has partial rounds that are not drained.
     """
     held = _held(optimizer)
-    state = optimizer.in_flight() if type(optimizer) is WrappedOptimizer else None
-    rounds = state is not None and state.get("k") == PARTIAL_K
+    rounds = type(optimizer) is WrappedOptimizer and optimizer.state_is_this_ranks_own
     parameters = [parameter for group in held.param_groups for parameter in group["params"]]
     mine = [len(held.state_dict()["state"]) > 0, not all(map(carried, parameters)), rounds]
     asked = torch.tensor(mine, dtype=torch.int32)
@@ -77,11 +76,15 @@ def _asked(optimizer: torch.optim.Optimizer) -> tuple[bool, bool]:
     has_state, horovod_cannot, undrained = (bool(number) for number in horovod.synchronize(handle).tolist())
     if undrained:
         raise UsageError(
-            f"The state of an optimizer with a partial exchange was to be broadcast to rank {horovod.rank()}, and "
-            "there are contributions that not every rank has been given: expected none, found some.",
+            f"The state of an optimizer was to be broadcast to rank {horovod.rank()}: expected nothing that differs "
+            f"from rank to rank, found {_found(optimizer)}.",
             "Call drain() on all ranks first; to go on without it, every rank loads its own state_dict().",
         )
     return has_state, horovod_cannot
+
+
+def _found(optimizer: torch.optim.Optimizer) -> str:
+    return described(optimizer.exchange_tag) if type(optimizer) is WrappedOptimizer else "it on another rank"
 
 
 def _broadcast_state(held: torch.optim.Optimizer, root_rank: int) -> None:

@@ -1,6 +1,6 @@
 """Horovod's own Keras and TensorFlow modules under Keras 3, in scripts that know nothing of Paceline.
 
-Without the mend "keras3" gradients are not averaged at all (Keras 3 never calls what Horovod overrides), and
+Without the patch "keras3" gradients are not averaged at all (Keras 3 never calls what Horovod overrides), and
 callbacks, elastic state, loading and batch normalisation raise.
 """
 
@@ -15,8 +15,8 @@ import pytest
 
 from integration_tests.support.ranks import ranks, run_ranks
 
-# Every test here is a regression test of that mend.
-pytestmark = pytest.mark.mend("keras3")
+# Every test here is a regression test of that patch.
+pytestmark = pytest.mark.patch("keras3")
 
 # A world of its own: no other test has imported Paceline's adapters in it.
 HOROVOD = {"KERAS_BACKEND": "tensorflow", "HOROVOD_LOG_LEVEL": "warning"}

@@ -248,7 +248,7 @@ TAPES: dict[str, Callable[..., Arrays]] = {
 
 # Keras has it for TensorFlow only.
 NOT_ON_TORCH = ["steps_per_execution"]
-# Gradients that come late would be of another scale: refused, with a reason (paceline.partial_updates).
+# Gradients that come late would be of another scale: refused, with a reason (paceline.partial.exchange).
 REFUSED = {("loss scaling", "quorum = all")}
 
 Cells = list[tuple[str, str]]

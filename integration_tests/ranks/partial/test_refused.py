@@ -14,6 +14,9 @@ def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: i
     import torch
 
     import paceline.torch as hvd
+    from paceline.native.exchanges import register
+    from paceline.native.library import loaded
+    from paceline.partial.settings import Partial
 
     hvd.init()
     mine = torch.full((5,), 10.0**rank)
@@ -28,8 +31,9 @@ def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: i
             full = hvd.allreduce(mine, name="refused", op=hvd.Sum)
         assert torch.equal(full, torch.full((5,), sum(10.0**n for n in range(size)))), turn
     # Neither is a first call of the wrong kind remembered.
+    register(loaded("torch"), 0, "allreduce.refused.kind", *Partial(quorum=1).registration(size))
     with pytest.raises(Exception, match="expected op Sum or Average"):
-        hvd.allreduce(mine, name="paceline.partial.1.0.0.s.refused.kind", op=hvd.Min)
+        hvd.allreduce(mine, name="refused.kind", op=hvd.Min)
     assert torch.equal(hvd.allreduce(mine, name="refused.kind", op=hvd.Max), torch.full((5,), 10.0 ** (size - 1)))
 
 

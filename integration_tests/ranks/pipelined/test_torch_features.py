@@ -195,7 +195,7 @@ def test_what_is_refused(rank: int, size: int) -> None:
     optimizer.step()
     # A shape that changes while a gradient is in flight.
     with pytest.raises(ValueError, match=r"expected float32 \[3\](.|\n)*found float32 \[4\]"):
-        hvd.synchronize(hvd.allreduce_async_(torch.zeros(4), name="paceline.k2.refused", op=hvd.Sum))
+        hvd.synchronize(hvd.allreduce_async_(torch.zeros(4), name="pipelined.refused", op=hvd.Sum))
     optimizer.drain()
 
 
@@ -219,18 +219,20 @@ def test_a_rank_outside_of_the_process_set_is_refused_every_time(rank: int, size
     import torch
 
     import paceline.torch as hvd
-    from paceline.pipelined.settings import marked
+    from paceline.native.exchanges import PIPELINED, register
+    from paceline.native.library import loaded
 
     pair = hvd.ProcessSet([0, 2])
     hvd.init(process_sets=[pair])
+    register(loaded("torch"), pair.process_set_id, "allreduce.outside", PIPELINED, 2, 0)
     for step in range(4):
         given = torch.full((3,), float(rank + step + 1))
         if rank == 1:
             with pytest.raises(Exception, match=r"(?s)outside.*rank 1 .*not a member of the process set"):
-                hvd.allreduce_(given, name=marked("outside", 2), op=hvd.Sum, process_set=pair)
+                hvd.allreduce_(given, name="outside", op=hvd.Sum, process_set=pair)
             assert given.tolist() == [step + 2.0] * 3, "a refused call has changed its tensor"
         else:
-            answer = hvd.allreduce_(given, name=marked("outside", 2), op=hvd.Sum, process_set=pair)
+            answer = hvd.allreduce_(given, name="outside", op=hvd.Sum, process_set=pair)
             assert answer.tolist() == [2.0 + 2 * step if step else 0.0] * 3
 
 

@@ -54,10 +54,12 @@ def _allreduce(library: str, name: str, value: float, late_s: float = LATE_S) ->
 def _pipelined(rank: int, size: int, library: str) -> None:
     import horovod.torch as hvd
 
-    from paceline.pipelined.settings import marked
+    from paceline.native.exchanges import PIPELINED, register
+    from paceline.native.library import loaded
 
     hvd.init()
-    name = marked("late.pipelined", 2)
+    name = "late.pipelined"
+    register(loaded("torch"), 0, name, PIPELINED, 2, 0)
     for step in range(4):
         expected = size * (size - 1) / 2 + size * step if step else 0.0
         # On one rank copies are late, on the others done at once.
@@ -72,10 +74,13 @@ def test_pipelined_exchange_waits_for_the_copy(late_copy: Path) -> None:
 def _partial(rank: int, size: int, library: str) -> None:
     import horovod.torch as hvd
 
+    from paceline.native.exchanges import register
+    from paceline.native.library import loaded
     from paceline.partial.settings import Partial
 
     hvd.init()
-    name = Partial(quorum=size).mark(size) + "late.partial"
+    name = "late.partial"
+    register(loaded("torch"), 0, name, *Partial(quorum=size).registration(size))
     for step in range(4):
         found = _allreduce(library, name, rank + step + 1.0, LATE_S if rank == step % size else 0.0)
         expected = size * (size + 1) / 2 + size * step
@@ -84,3 +89,18 @@ def _partial(rank: int, size: int, library: str) -> None:
 
 def test_partial_exchange_waits_for_the_copy(late_copy: Path) -> None:
     run_ranks(_partial, 2, str(late_copy))
+
+
+def _reserved(rank: int, size: int, library: str) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    for name in ("control.0.0.1.0", "note.x", "anything"):
+        with pytest.raises(AssertionError, match=rf"rank {rank} expected a name that a user may give.*Give it another"):
+            _allreduce(library, f"\x7fpaceline.{name}", 1.0, 0.0)
+    assert _allreduce(library, "paceline.control.0.0.1.0", rank + 1.0, 0.0) == [3.0] * COUNT
+
+
+def test_names_of_our_own_operations_are_refused(late_copy: Path) -> None:
+    """Frameworks put a prefix before names, or take letters only; C++ may hand in anything."""
+    run_ranks(_reserved, 2, str(late_copy))

@@ -91,12 +91,12 @@ def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> 
     """Its last gradients were in flight; others of its parameters' names, with other shapes, come after it."""
     import paceline.torch as hvd
     from paceline.native.library import loaded
-    from paceline.pipelined.settings import InFlight
+    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
     for turn, shape in enumerate([(3,), (4, 2), (5,)]):
-        channel = f"allreduce.{f'optimizer{turn}.' if turn else ''}paceline.k2.sweep"
+        channel = f"allreduce.{f'optimizer{turn}.' if turn else ''}pipelined.sweep"
         weights, optimizer = _optimizer("pipelined", ["sweep"], [shape])
         for step in range(2):
             _step(weights, optimizer, float(step + 1))
@@ -117,17 +117,18 @@ def test_names_that_another_owner_takes_over(rank: int, size: int) -> None:
 
     import paceline.torch as hvd
     from paceline.exchange.channel_owners import ChannelOwner
+    from paceline.native.exchanges import PIPELINED
     from paceline.native.library import loaded
-    from paceline.pipelined.settings import InFlight, marked
+    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
-    name = marked("taken.over", 2)
+    name, exchange = "taken.over", (PIPELINED, 2, 0)
 
     def call() -> Any:
         return hvd.allreduce_(torch.full((3,), 1.0 + rank), name=name, op=hvd.Sum).tolist()
 
-    first, second = ChannelOwner(in_flight), ChannelOwner(in_flight)
+    first, second = (ChannelOwner(in_flight, exchange) for _ in range(2))
     first.claim([f"allreduce.{name}"], "first")
     assert call() == [0.0] * 3
     second.claim([f"allreduce.{name}"], "second", refuse=False)

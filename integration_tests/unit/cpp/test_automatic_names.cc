@@ -24,22 +24,22 @@ TEST_CASE("a meeting makes uneven counts even, and never gives a name twice") {
   for (int n = 0; n < 5; ++n) {
     busy.Next("allreduce", 0);
   }
-  busy.Meet(0);
-  idle.Meet(0);
+  busy.AdvanceEpoch(0);
+  idle.AdvanceEpoch(0);
   CHECK(busy.Next("allreduce", 0) == idle.Next("allreduce", 0));
   CHECK(busy.Next("allreduce", 0) == "allreduce.noname.1.1");
 }
 
 TEST_CASE("a meeting is one of the ranks of a set: those of others may have missed it") {
   AutomaticNames member, other;
-  member.Meet(1);
+  member.AdvanceEpoch(1);
   CHECK(member.Next("allreduce", 0) == other.Next("allreduce", 0));
 }
 
 TEST_CASE("a new set begins at the beginning, though its id was another's") {
   AutomaticNames veteran, newcomer;
   veteran.Next("allreduce", 1);
-  veteran.Meet(1);
+  veteran.AdvanceEpoch(1);
   veteran.Next("allreduce", 1);
   veteran.Begin(1);
   newcomer.Begin(1);
@@ -49,7 +49,7 @@ TEST_CASE("a new set begins at the beginning, though its id was another's") {
 TEST_CASE("a new world begins at the beginning, as new processes in it do") {
   AutomaticNames survivor, newcomer;
   survivor.Next("allreduce", 0);
-  survivor.Meet(0);
+  survivor.AdvanceEpoch(0);
   survivor.Reset();
   CHECK(survivor.Next("allreduce", 0) == newcomer.Next("allreduce", 0));
 }

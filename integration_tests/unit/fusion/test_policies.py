@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
-from paceline.fusion import CostModel, Gradient, carrying, fingerprint, plan_file, policies, register
+from paceline.fusion import CostModel, Gradient, fingerprint, plan_file, policies, register, serialize
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
 
@@ -221,7 +221,7 @@ def test_digest_is_that_of_the_function_however_it_is_named(folder: Path) -> Non
 
     register("named", users_module.pairs)
     assert resolve("named").digest == by_module.digest == resolve(users_module.pairs).digest
-    assert resolve(carrying.to_text(by_module)).digest == by_module.digest
+    assert resolve(serialize.to_text(by_module)).digest == by_module.digest
 
 
 def in_another_process(folder: Path, code: str, seed: int, text: str = "") -> str:
@@ -263,7 +263,7 @@ def test_fingerprint_of_a_function_that_calls_itself() -> None:
 
 def test_function_travels_to_a_process_that_lacks_its_module(folder: Path) -> None:
     policy = resolve("users_module:pairs")
-    text = carrying.to_text(policy)
+    text = serialize.to_text(policy)
     assert text.startswith("pickle:")
     assert text.isascii() and not set(text) & set(" \n'\"$")  # a shell may see it
     (folder / "users_module.py").unlink()
@@ -281,19 +281,19 @@ print(policy.name, policy.digest, policy.function(gradients, CostModel.linear(1,
 
 
 def test_built_in_policies_travel_as_their_names() -> None:
-    assert carrying.to_text(resolve("mgwfbp")) == "mgwfbp"
+    assert serialize.to_text(resolve("mgwfbp")) == "mgwfbp"
 
 
 def test_plan_travels_with_its_order_and_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     plan_file.write(path, "optimal", [["b"], ["a", "c"]])
     policy = resolve(f"file:{path}")
-    text = carrying.to_text(policy)
+    text = serialize.to_text(policy)
     path.unlink()
     carried = resolve(text)
     assert (carried.name, carried.digest, carried.keeps_order) == ("file:plan.json", policy.digest, True)
     assert groups_of(carried) == [["b"], ["a", "c"]]
-    assert carrying.to_text(carried) == text
+    assert serialize.to_text(carried) == text
 
 
 def as_text(version: tuple[int, int], function: bytes) -> str:
@@ -302,7 +302,7 @@ def as_text(version: tuple[int, int], function: bytes) -> str:
 
 
 def test_text_that_cannot_be_used() -> None:
-    text = carrying.to_text(resolve(pairs))
+    text = serialize.to_text(resolve(pairs))
     short = "pickle:" + base64.urlsafe_b64encode(zlib.compress(pickle.dumps((1, 2)))).decode()
     changed = text[:60] + ("A" if text[60] != "A" else "B") + text[61:]
     for damaged in (text[:40], changed, short, "pickle:", "pickle:%%%", "pickle:bm9uc2Vuc2U="):
@@ -318,9 +318,9 @@ def test_function_that_cannot_travel() -> None:
     lock = threading.Lock()
     table = os.urandom(200_000)
     with pytest.raises(UserError, match="cannot be sent to the ranks: TypeError"):
-        carrying.to_text(resolve(lambda gradients, costs: [[0]] if lock else []))
+        serialize.to_text(resolve(lambda gradients, costs: [[0]] if lock else []))
     with pytest.raises(UserError, match=r"bytes as text; 60,000 can be sent") as caught:
-        carrying.to_text(resolve(lambda gradients, costs: [[table[0]]]))
+        serialize.to_text(resolve(lambda gradients, costs: [[table[0]]]))
     assert "entry point of group paceline.fusion" in caught.value.remedy
 
 

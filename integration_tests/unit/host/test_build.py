@@ -105,5 +105,5 @@ def test_the_check_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_host_with_other_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "changes_digest", lambda _left_out=(): "something newer")
-    with pytest.raises(HostMissing, match="hooks and mends"):
+    with pytest.raises(HostMissing, match="hooks and patches"):
         load("torch")

@@ -11,7 +11,7 @@ from paceline.errors import UserError
 from paceline.host import archive, edits, tree
 from paceline.host.edits import Edit
 from paceline.host.hooks import HOOKS
-from paceline.host.patches.table import MENDS
+from paceline.host.patches.table import PATCHES
 
 SOURCE = """\
 int first() {
@@ -78,7 +78,7 @@ def test_a_change_of_python_alone_needs_no_other_build() -> None:
 
 
 @pytest.mark.parametrize("name", tree.LEAVABLE)
-def test_each_mend_and_the_hooks_can_be_left_out(pristine: Path, tmp_path: Path, name: str) -> None:
+def test_each_patch_and_the_hooks_can_be_left_out(pristine: Path, tmp_path: Path, name: str) -> None:
     tree.prepare(archive.unpack(pristine, tmp_path), leave_out=[name])
 
 
@@ -92,7 +92,7 @@ def test_hooks_only_insert() -> None:
 
 
 def test_nothing_of_horovods_source_is_kept_but_anchors() -> None:
-    rows = [edit for hook in HOOKS.values() for edit in hook] + [edit for mend in MENDS for edit in mend.edits]
+    rows = [edit for hook in HOOKS.values() for edit in hook] + [edit for patch in PATCHES for edit in patch.edits]
     assert all("\n" not in edit.anchor and "\n" not in (edit.within or "") for edit in rows)
 
 
@@ -104,7 +104,7 @@ def test_a_source_that_was_changed_stops_the_build(pristine: Path, tmp_path: Pat
         tree.prepare(source)
 
 
-def test_the_page_about_the_host_names_every_hook_and_mend() -> None:
+def test_the_page_about_the_host_names_every_hook_and_patch() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "host.md").read_text()
-    for name in [*HOOKS, *(mend.name for mend in MENDS)]:
+    for name in [*HOOKS, *(patch.name for patch in PATCHES)]:
         assert name == "include" or f"| {name} |" in page, name

@@ -100,7 +100,7 @@ std::logic_error Differing(const std::string& first, size_t rank, const std::str
 
 }  // namespace
 
-void BeginWorld() {
+void ForgetFailure() {
   EndWatch();
   auto& world = TheWorld();
   std::lock_guard<std::mutex> lock(world.mutex);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bridge/participant.h"
 #include "gloo/context.h"
 #include "horovod/common/common.h"
 
@@ -20,8 +21,13 @@ namespace paceline {
 // waited for or agreed with from then on: all connections are closed, which wakes whoever waits at one, here and, since
 // the other ends see it, on the other ranks.
 
+class Failure : public Participant {
+ public:
+  void BeginWorld() override;
+};
+
 // A new world begins in this process.
-void BeginWorld();
+void ForgetFailure();
 // Gloo has connected ranks for some purpose. Throws if the world has failed meanwhile.
 void Connected(const std::shared_ptr<gloo::Context>& context);
 // All ranks are connected by `context`: watch them. Throws std::runtime_error.

@@ -4,14 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "bridge/runtime.h"
+#include "bridge/fusion/merging.h"
+#include "bridge/participants.h"
 
 using horovod::paceline::Answer;
-using horovod::paceline::CallKind;
-using horovod::paceline::GetRuntime;
+using horovod::paceline::ControlKind;
 using horovod::paceline::Merger;
+using horovod::paceline::Merging;
 
 namespace {
+
+Merging& TheMerging() { return horovod::paceline::Get<Merging>(); }
 
 // What the last horovod_paceline_fusion_take took; one caller at a time.
 struct Taken {
@@ -82,7 +85,7 @@ void Take(const Merger& merger, What what, Taken& taken) {
       break;
     }
     case What::kMeasurement: {
-      const Answer answer = merger.answer(CallKind::kMeasure);
+      const Answer answer = merger.answer(ControlKind::kMeasure);
       values = {static_cast<double>(answer.number), answer.error.empty() ? 1.0 : 0.0};
       Append(values, answer.values);
       AppendTensors(taken, answer.tensors);
@@ -101,24 +104,24 @@ void Take(const Merger& merger, What what, Taken& taken) {
 extern "C" {
 
 // The policy that this process wants; 0 for the host's own merging. May be called at any time, before init(), too.
-void horovod_paceline_fusion_want(double policy) { GetRuntime().mergers.Want(policy); }
+void horovod_paceline_fusion_want(double policy) { TheMerging().Want(policy); }
 
 // The ids of process sets that this rank is in: at most `capacity` are written; returns how many there are.
 int32_t horovod_paceline_fusion_sets(int32_t* ids, int32_t capacity) {
-  const auto all = GetRuntime().mergers.Ids();
+  const auto all = TheMerging().Ids();
   for (int32_t n = 0; n < capacity && n < static_cast<int32_t>(all.size()); ++n) {
     ids[n] = all[static_cast<size_t>(n)];
   }
   return static_cast<int32_t>(all.size());
 }
 
-// Makes a call of the given kind in a process set; returns its number, or -1 if there is no such set.
+// Asks for a control operation of the given kind in a process set; returns its number, or -1 if there is no such set.
 int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const double* values, int64_t count) {
-  const auto merger = GetRuntime().mergers.Find(process_set);
+  const auto merger = TheMerging().Find(process_set);
   if (merger == nullptr) {
     return -1;
   }
-  return merger->Ask(static_cast<CallKind>(kind), std::vector<double>(values, values + count));
+  return merger->Ask(static_cast<ControlKind>(kind), std::vector<double>(values, values + count));
 }
 
 // Takes a picture of something and returns its number of values, or -1 if there is no such process set; *names_bytes
@@ -126,7 +129,7 @@ int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const dou
 int64_t horovod_paceline_fusion_take(int32_t process_set, int32_t what, int64_t* names_bytes) {
   auto& taken = LastTaken();
   taken = {};
-  const auto merger = GetRuntime().mergers.Find(process_set);
+  const auto merger = TheMerging().Find(process_set);
   if (merger == nullptr) {
     return -1;
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bridge/fusion/packing.h"
+#include "core/fusion/message_packing.h"
 
 namespace horovod {
 namespace paceline {
@@ -14,20 +14,18 @@ constexpr int64_t kUnit_bytes = FUSION_BUFFER_ATOMIC_UNIT * int64_t{sizeof(doubl
 
 }  // namespace
 
-int64_t FusionBuffers::Bytes(int64_t own_bytes, const common::Response& response,
-                             const std::vector<common::TensorTableEntry>& entries, common::Controller& controller,
-                             int stream) {
+int64_t FusionBuffers::BufferBytes(int64_t bytes, const MessageInBuffer& message) {
   int64_t needed_bytes = 0;
-  if (response.response_type() == common::Response::ALLREDUCE) {
-    for (const auto& entry : entries) {
-      needed_bytes += PaddedBytes(entry.tensor->size());
+  if (message.response.response_type() == common::Response::ALLREDUCE) {
+    for (const auto& entry : message.entries) {
+      needed_bytes += ::paceline::core::PaddedBytes(static_cast<int64_t>(entry.tensor->size()));
     }
-    const int64_t unit_bytes = kUnit_bytes * std::max(controller.GetLocalSize(), 1);
+    const int64_t unit_bytes = kUnit_bytes * std::max(message.controller.GetLocalSize(), 1);
     needed_bytes = (needed_bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
   }
-  const auto& first = entries[0];
-  int64_t& given_bytes = given_bytes_[{first.device, first.context->framework(), stream}];
-  given_bytes = std::max({given_bytes, own_bytes, needed_bytes});
+  const auto& first = message.entries[0];
+  int64_t& given_bytes = given_bytes_[{first.device, first.context->framework(), message.stream}];
+  given_bytes = std::max({given_bytes, bytes, needed_bytes});
   return given_bytes;
 }
 

@@ -7,11 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
-#include <vector>
 
-#include "horovod/common/common.h"
-#include "horovod/common/controller.h"
-#include "horovod/common/message.h"
+#include "bridge/participant.h"
 
 namespace horovod {
 namespace paceline {
@@ -19,19 +16,13 @@ namespace paceline {
 // Horovod copies a message into its buffer without looking at the buffer's size. Its own messages are within its limit,
 // HOROVOD_FUSION_THRESHOLD, which it gives its buffers; messages of a plan may be larger. So a buffer grows with the
 // messages that go through it, on each rank by itself. It shrinks in a new world only: making one takes time.
-// Background thread only.
-class FusionBuffers {
+class FusionBuffers : public Participant {
  public:
-  // A new world.
-  void Reset() { given_bytes_.clear(); }
-
-  // The size of the buffer for these entries of one message, where Horovod's own choice is `own_bytes`. `stream`: what
-  // Horovod tells buffers of one device and framework apart by.
-  int64_t Bytes(int64_t own_bytes, const common::Response& response,
-                const std::vector<common::TensorTableEntry>& entries, common::Controller& controller, int stream);
+  void BeginWorld() override { given_bytes_.clear(); }
+  int64_t BufferBytes(int64_t bytes, const MessageInBuffer& message) override;
 
  private:
-  std::map<std::tuple<int, common::Framework, int>, int64_t> given_bytes_;
+  std::map<std::tuple<int, common::Framework, int>, int64_t> given_bytes_;  // by device, framework and stream
 };
 
 }  // namespace paceline

@@ -5,17 +5,25 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "bridge/fusion/packing.h"
-#include "bridge/runtime.h"
+#include "bridge/packing.h"
 
 namespace horovod {
 namespace paceline {
 
 namespace {
 
+using ::paceline::core::ActivePlan;
+using ::paceline::core::MergeGroup;
 using ::paceline::core::MergePlan;
 using ::paceline::core::Message;
 using ::paceline::core::ReducedTensor;
+
+// As what it was asked for, or as an error about that.
+bool OfControlOp(const common::Response& response) {
+  const auto type = response.response_type();
+  return (type == common::Response::ALLREDUCE || type == common::Response::ERROR) && !response.tensor_names().empty() &&
+         IsControlOp(response.tensor_names()[0]);
+}
 
 double Inverse(double value) { return value > 0 ? 1 / value : 0; }
 
@@ -35,32 +43,32 @@ void Merger::Arrived(const std::string& name, int64_t now_ns) {
   }
 }
 
-int64_t Merger::Ask(CallKind kind, std::vector<double> values) {
+int64_t Merger::Ask(ControlKind kind, std::vector<double> values) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto ask = [&](std::vector<double> own, int64_t elements) {
-    asking_.push_back({{kind, rank_, ++calls_, 0}, elements, std::move(own)});
+    asking_.push_back({{kind, rank_, ++asked_, 0}, elements, std::move(own)});
   };
   switch (kind) {
-    case CallKind::kSettings:
+    case ControlKind::kSettings:
       ask({}, size_);
       break;
-    case CallKind::kMeasure:
+    case ControlKind::kMeasure:
       ask({}, kMeasureHeader + static_cast<int64_t>(monitor_.tensors().size()) + kSweeps +
                   static_cast<int64_t>(::paceline::core::Monitor::kMessages));
       break;
-    case CallKind::kSweep:
+    case ControlKind::kSweep:
       for (const double bytes : values) {
         // Two halves of float32.
         ask({}, std::max<int64_t>(static_cast<int64_t>(bytes) / 8, 1));
       }
       break;
-    case CallKind::kPlan: {
+    case ControlKind::kPlan: {
       const auto elements = static_cast<int64_t>(values.size());
       ask(std::move(values), elements);
       break;
     }
   }
-  return calls_;
+  return asked_;
 }
 
 void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked) {
@@ -68,10 +76,10 @@ void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proces
   rank_ = process_set.controller->GetRank();
   size_ = process_set.controller->GetSize();
   cycle_start_ns_ = Nanoseconds(Clock::now());
-  joined_.Return(process_set);  // a call ended early, in an error before it was performed
+  joined_.Return(process_set);  // a control operation ended early, in an error before it was performed
   if (asked != std::max(heard_, 0.0)) {
     heard_ = asked;
-    Ask(CallKind::kSettings, {});
+    Ask(ControlKind::kSettings, {});
   }
   if (watching_) {
     threshold_bytes_ = process_set.controller->TensorFusionThresholdBytes();
@@ -96,8 +104,7 @@ void Merger::Filter(common::Request message, std::deque<common::Request>& messag
   }
   const int32_t number =
       message.request_type() == common::Request::ALLREDUCE ? monitor_.NumberOf(message.tensor_name()) : -1;
-  // Partial rounds wait for each other on the coordinator, which alone knows when one is ready.
-  if (number < 0 || GetRuntime().partials.Find(message.tensor_name(), process_set_id_) != nullptr) {
+  if (number < 0 || waits_elsewhere_(message.tensor_name())) {
     messages.push_back(std::move(message));
     return;
   }
@@ -105,7 +112,7 @@ void Merger::Filter(common::Request message, std::deque<common::Request>& messag
   Let(gate_.Arrive(number), messages);
 }
 
-void Merger::MakeCalls(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+void Merger::IssueControlOps(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   // Where ranks have joined, operations that not all ranks hand in are complete at other counts.
   if (process_set.joined || process_set.joined_size > 0) {
     return;
@@ -113,12 +120,12 @@ void Merger::MakeCalls(common::ProcessSet& process_set, std::deque<common::Reque
   std::lock_guard<std::mutex> lock(mutex_);
   while (!asking_.empty()) {
     auto& asking = asking_.front();
-    const int32_t parts = asking.call.kind == CallKind::kSweep ? 2 : 1;
-    for (asking.call.part = 0; asking.call.part < parts; ++asking.call.part) {
-      messages.push_back(RequestFor(asking.call, asking.elements));
+    const int32_t parts = asking.op.kind == ControlKind::kSweep ? 2 : 1;
+    for (asking.op.part = 0; asking.op.part < parts; ++asking.op.part) {
+      messages.push_back(RequestFor(asking.op, asking.elements));
     }
-    asking.call.part = 0;
-    contributions_[NameOf(asking.call)] = std::move(asking.values);
+    asking.op.part = 0;
+    contributions_[NameOf(asking.op)] = std::move(asking.values);
     asking_.pop_front();
   }
 }
@@ -127,8 +134,8 @@ void Merger::Popped(common::ProcessSet& process_set, std::deque<common::Request>
   std::deque<common::Request> popped;
   popped.swap(messages);
   for (auto& message : popped) {
-    // Handing in this rank's part in a call leaves a vote for it behind: the call has been made already.
-    if (IsCall(message.tensor_name())) {
+    // Handing in this rank's part in a control operation leaves a vote for it behind, which has been counted already.
+    if (message.request_type() == common::Request::ALLREDUCE && IsControlOp(message.tensor_name())) {
       continue;
     }
     if (watching_) {
@@ -139,7 +146,7 @@ void Merger::Popped(common::ProcessSet& process_set, std::deque<common::Request>
   }
   Let(gate_.Expire(cycle_start_ns_), messages);
   expired_ = gate_.expired();
-  MakeCalls(process_set, messages);
+  IssueControlOps(process_set, messages);
 }
 
 // --- hook fuse
@@ -148,17 +155,17 @@ void Merger::Popped(common::ProcessSet& process_set, std::deque<common::Request>
 void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list) {
   std::deque<common::Response> rest;
   std::vector<std::pair<int64_t, common::Response>> planned;  // with the number of the group
-  std::vector<std::pair<int64_t, common::Response>> calls;    // with the number of the call
+  std::vector<std::pair<int64_t, common::Response>> ops;      // control operations, with their numbers
   for (auto& response : responses) {
     const auto& name = response.tensor_names()[0];
     int64_t group = -1;
     if (response.response_type() == common::Response::ALLREDUCE) {
-      if (IsCall(name)) {
-        const Call call = CallOf(name);
-        calls.emplace_back(call.number * size_ + call.caller, std::move(response));
+      if (IsControlOp(name)) {
+        const ControlOp op = ControlOpOf(name);
+        ops.emplace_back(op.number * size_ + op.asker, std::move(response));
         continue;
       }
-      group = GroupNumber(name);
+      group = active_.GroupOf(monitor_.NumberOf(name));
     }
     if (group >= 0) {
       planned.emplace_back(group, std::move(response));
@@ -178,15 +185,15 @@ void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& 
       for (; n < all.size() && all[n].first == number; ++n) {
         group.push_back(std::move(all[n].second));
       }
-      Pack(list, controller, std::move(group));
+      Pack(list, LimitBytes(controller), std::move(group));
     }
   };
-  add_all(calls);
+  add_all(ops);
   add_all(planned);
   responses.swap(rest);
 }
 
-// --- hooks entries and performed
+// --- hooks before_execute and after_execute
 // --------------------------------------------------------------------------------------
 
 std::vector<double> Merger::OwnMeasurement(int64_t elements) const {
@@ -208,59 +215,58 @@ std::vector<double> Merger::OwnMeasurement(int64_t elements) const {
   return values;
 }
 
-void Merger::Fill(const Call& call, HostTensor& buffer) {
+void Merger::Fill(const ControlOp& op, CpuTensor& buffer) {
   const int64_t elements = buffer.shape().num_elements();
   std::vector<double> values;
-  if (call.kind == CallKind::kSettings) {
+  if (op.kind == ControlKind::kSettings) {
     values.assign(static_cast<size_t>(elements), 0);
     values[static_cast<size_t>(rank_)] = std::max(heard_, 0.0) + 1;
-  } else if (call.kind == CallKind::kMeasure) {
+  } else if (op.kind == ControlKind::kMeasure) {
     values = OwnMeasurement(elements);
-  } else if (call.kind == CallKind::kPlan && call.caller == rank_) {
+  } else if (op.kind == ControlKind::kPlan && op.asker == rank_) {
     std::lock_guard<std::mutex> lock(mutex_);
-    values = contributions_[NameOf(call)];
+    values = contributions_[NameOf(op)];
   }
   std::copy_n(values.begin(), std::min(values.size(), static_cast<size_t>(elements)), buffer.values());
 }
 
-void Merger::Entries(const common::Response& response, common::ProcessSet& process_set) {
-  if (response.tensor_names().empty() || !IsCall(response.tensor_names()[0])) {
+void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Response& response) {
+  if (!OfControlOp(response)) {
     return;
   }
   for (size_t n = 0; n < response.tensor_names().size(); ++n) {
     const auto& name = response.tensor_names()[n];
     const bool sized = n < response.tensor_sizes().size();
-    const auto buffer = std::make_shared<HostTensor>(sized ? response.tensor_type() : common::DataType::HOROVOD_FLOAT64,
-                                                     sized ? response.tensor_sizes()[n] : 1);
-    const Call call = CallOf(name);
-    if (sized && call.kind != CallKind::kSweep) {
-      Fill(call, *buffer);
+    const auto buffer = std::make_shared<CpuTensor>(sized ? response.tensor_type() : common::DataType::HOROVOD_FLOAT64,
+                                                    sized ? response.tensor_sizes()[n] : 1);
+    const ControlOp op = ControlOpOf(name);
+    if (sized && op.kind != ControlKind::kSweep) {
+      Fill(op, *buffer);
     }
     auto entry = EntryFor(name, buffer, process_set_id_);
-    auto vote = RequestFor(call, buffer->shape().num_elements());
+    auto vote = RequestFor(op, buffer->shape().num_elements());
     process_set.tensor_queue.AddToTensorQueue(entry, vote);
   }
   joined_.Leave(process_set);
 }
 
-void Merger::Performed(common::ProcessSet& process_set, const common::Response& response,
-                       const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
-                       int64_t start_ns, int64_t end_ns) {
+void Merger::AfterExecute(const Executed& executed) {
+  const auto& response = executed.response;
   const auto& names = response.tensor_names();
-  if (!names.empty() && IsCall(names[0])) {
-    joined_.Return(process_set);
+  if (OfControlOp(response)) {
+    joined_.Return(executed.process_set);
     cycle_start_ns_ = 0;
-    Answered(CallOf(names[0]), response, entries, status, end_ns - start_ns);
+    Answered(ControlOpOf(names[0]), executed);
     return;
   }
   if (!watching_) {
     return;
   }
   if (cycle_start_ns_ != 0) {
-    monitor_.Coordinated(cycle_start_ns_, start_ns);
+    monitor_.Coordinated(cycle_start_ns_, executed.start_ns);
     cycle_start_ns_ = 0;
   }
-  const bool fine = status.ok() || status.in_progress();
+  const bool fine = executed.status.ok() || executed.status.in_progress();
   if (response.response_type() == common::Response::ALLREDUCE && fine) {
     std::vector<ReducedTensor> tensors;
     int64_t bytes = 0;
@@ -268,7 +274,7 @@ void Merger::Performed(common::ProcessSet& process_set, const common::Response& 
       tensors.push_back({names[n], BytesOf(response, n), TypeOf(response)});
       bytes += tensors.back().bytes;
     }
-    monitor_.Reduced(tensors, bytes, start_ns, end_ns);
+    monitor_.Reduced(tensors, bytes, executed.start_ns, executed.end_ns);
   }
   for (const auto& name : names) {
     const int32_t number = monitor_.NumberOf(name);
@@ -278,36 +284,36 @@ void Merger::Performed(common::ProcessSet& process_set, const common::Response& 
   }
 }
 
-void Merger::Answered(const Call& call, const common::Response& response,
-                      const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
-                      int64_t duration_ns) {
+void Merger::Answered(const ControlOp& op, const Executed& executed) {
   Answer answer;
-  answer.kind = call.kind;
-  answer.number = call.number;
-  if (!status.ok()) {
-    answer.error = response.response_type() == common::Response::ERROR ? response.error_message() : status.reason();
-  } else if (call.kind == CallKind::kSweep) {
+  answer.kind = op.kind;
+  answer.number = op.number;
+  if (!executed.status.ok()) {
+    const auto& response = executed.response;
+    answer.error =
+        response.response_type() == common::Response::ERROR ? response.error_message() : executed.status.reason();
+  } else if (op.kind == ControlKind::kSweep) {
     int64_t bytes = 0;
-    for (const auto& entry : entries) {
+    for (const auto& entry : executed.entries) {
       bytes += entry.tensor->size();
     }
     if (sweeps_.size() == kSweeps) {
       sweeps_.erase(sweeps_.begin());
     }
-    sweeps_.push_back({bytes, duration_ns});
+    sweeps_.push_back({bytes, executed.end_ns - executed.start_ns});
   } else {
-    const auto* values = static_cast<const double*>(entries[0].output->data());
-    answer.values.assign(values, values + entries[0].output->shape().num_elements());
+    const auto* values = static_cast<const double*>(executed.entries[0].output->data());
+    answer.values.assign(values, values + executed.entries[0].output->shape().num_elements());
   }
-  if (call.kind == CallKind::kMeasure) {
+  if (op.kind == ControlKind::kMeasure) {
     answer.tensors = monitor_.tensors();
     answer.sweeps = sweeps_;
     answer.messages = monitor_.messages();
   }
-  if (answer.error.empty() && call.kind == CallKind::kSettings) {
+  if (answer.error.empty() && op.kind == ControlKind::kSettings) {
     Agree(answer.values);
   }
-  if (answer.error.empty() && call.kind == CallKind::kPlan) {
+  if (answer.error.empty() && op.kind == ControlKind::kPlan) {
     try {
       Follow(::paceline::core::DecodePlan(answer.values));
     } catch (const std::invalid_argument& error) {
@@ -315,9 +321,9 @@ void Merger::Answered(const Call& call, const common::Response& response,
     }
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  contributions_.erase(NameOf(call));
-  if (call.caller == rank_) {
-    answers_[static_cast<int32_t>(call.kind)] = std::move(answer);
+  contributions_.erase(NameOf(op));
+  if (op.asker == rank_) {
+    answers_[static_cast<int32_t>(op.kind)] = std::move(answer);
     ++answered_;
   }
 }
@@ -341,46 +347,29 @@ void Merger::Agree(const std::vector<double>& asked) {
 }
 
 void Merger::Follow(MergePlan plan) {
-  const bool active = plan.active && watching_;
-  group_of_ = active ? plan.group_of : std::vector<int32_t>{};
-  const auto patience_ns = static_cast<int64_t>(plan.patience_s * 1e9);
+  // Messages that were packed by the plan before may stand behind this operation in the list of responses: this is
+  // about messages that are yet to be packed, and a buffer is as large as the message that goes through it
+  // (fusion_buffers.h).
+  active_ = watching_ ? ActivePlan(plan, monitor_.tensors()) : ActivePlan();
   // What is held now goes with the next cycle's messages.
-  for (const int32_t number :
-       gate_.Follow(group_of_, monitor_.ReducedInRunningStep(), monitor_.CameBeforeRunningStep(), patience_ns)) {
+  for (const int32_t number : gate_.Follow(active_.group_of(), monitor_.ReducedInRunningStep(),
+                                           monitor_.CameBeforeRunningStep(), active_.patience_ns())) {
     state_->process_set_table.Get(process_set_id_).tensor_queue.PushMessageToQueue(held_.at(number));
     held_.erase(number);
   }
   monitor_.Restart();
-  const auto tensors = monitor_.tensors();
-  groups_.assign(active ? static_cast<size_t>(plan.groups()) : 0, {{}, patience_ns});
-  // Messages that were packed by the plan before may stand behind this call in the list of responses: this is about
-  // messages that are yet to be packed, and a buffer is as large as the message that goes through it
-  // (fusion_buffers.h).
-  largest_group_bytes_ = 0;
-  std::vector<int64_t> group_bytes(groups_.size(), 0);
-  for (size_t t = 0; t < group_of_.size() && t < tensors.size(); ++t) {
-    if (group_of_[t] >= 0) {
-      const auto group = static_cast<size_t>(group_of_[t]);
-      groups_[group].names.push_back(tensors[t].name);
-      group_bytes[group] += PaddedBytes(tensors[t].bytes);
-      // A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
-      if (process_set_id_ == 0) {
-        largest_group_bytes_ = std::max(largest_group_bytes_, group_bytes[group]);
-      }
-    }
-  }
   std::lock_guard<std::mutex> lock(mutex_);
   plan_ = std::move(plan);
 }
 
-int32_t Merger::GroupNumber(const std::string& name) const {
-  const int32_t number = group_of_.empty() ? -1 : monitor_.NumberOf(name);
-  return number >= 0 && number < static_cast<int32_t>(group_of_.size()) ? group_of_[static_cast<size_t>(number)] : -1;
+const MergeGroup* Merger::GroupOf(const std::string& name) const {
+  return active_.group_of().empty() ? nullptr : active_.Group(monitor_.NumberOf(name));
 }
 
-const MergeGroup* Merger::Group(const std::string& name) const {
-  const int32_t group = GroupNumber(name);
-  return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
+int64_t Merger::LimitBytes(common::Controller& controller) const {
+  const int64_t own_bytes = controller.TensorFusionThresholdBytes();
+  // A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
+  return process_set_id_ == 0 ? std::max(active_.largest_group_bytes(), own_bytes) : own_bytes;
 }
 
 // --- any thread
@@ -396,7 +385,7 @@ MergePlan Merger::plan() const {
   return plan_;
 }
 
-Answer Merger::answer(CallKind kind) const {
+Answer Merger::answer(ControlKind kind) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = answers_.find(static_cast<int32_t>(kind));
   return found == answers_.end() ? Answer{} : found->second;

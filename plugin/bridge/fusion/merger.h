@@ -1,12 +1,12 @@
-// Merging by plan for one process set: holds tensors back, merges responses, answers calls, follows plans.
+// Merging by plan for one process set: holds tensors back, merges responses, answers control operations, follows plans.
 
 #ifndef PACELINE_BRIDGE_FUSION_MERGER_H
 #define PACELINE_BRIDGE_FUSION_MERGER_H
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/fusion/calls.h"
-#include "bridge/fusion/packing.h"
-#include "bridge/hooks.h"
-#include "bridge/partial/joined.h"
+#include "bridge/fusion/control_op.h"
+#include "bridge/joined.h"
+#include "bridge/participant.h"
+#include "core/fusion/active_plan.h"
 #include "core/fusion/gate.h"
 #include "core/fusion/merge_plan.h"
 #include "core/fusion/monitor.h"
@@ -25,11 +25,11 @@
 namespace horovod {
 namespace paceline {
 
-// Everything this rank knows about a call that it made and that has been answered.
+// Everything this rank knows about a control operation that it asked for and that has been answered.
 struct Answer {
-  CallKind kind = CallKind::kSettings;
+  ControlKind kind = ControlKind::kSettings;
   int64_t number = 0;
-  std::string error;           // empty if the call succeeded
+  std::string error;           // empty if it succeeded
   std::vector<double> values;  // combined over the ranks
   // For kMeasure: what the values are about, as this rank knew it at that moment.
   std::vector<::paceline::core::ReducedTensor> tensors;
@@ -53,9 +53,13 @@ class Merger {
   static constexpr int64_t kSweeps = 64;
   static constexpr double kIrregular = 1e9;
 
-  // `serial` tells this merger from others that served the same id.
-  Merger(int32_t process_set_id, std::weak_ptr<common::Controller> controller, int64_t serial)
-      : process_set_id_(process_set_id), controller_(std::move(controller)), serial_(serial) {}
+  // `serial` tells this merger from others that served the same id. `waits_elsewhere`: as in Merging.
+  Merger(int32_t process_set_id, std::weak_ptr<common::Controller> controller, int64_t serial,
+         std::function<bool(const std::string& name)> waits_elsewhere)
+      : process_set_id_(process_set_id),
+        controller_(std::move(controller)),
+        serial_(serial),
+        waits_elsewhere_(std::move(waits_elsewhere)) {}
 
   // Whether the process set is the one that this merger was made for.
   bool Serves(const common::Controller& controller) const { return controller_.lock().get() == &controller; }
@@ -64,25 +68,20 @@ class Merger {
 
   // Any thread: a tensor was handed in.
   void Arrived(const std::string& name, int64_t now_ns);
-  // Any thread: make a call as soon as no rank of the set has joined. `values` are this rank's (kPlan), or the sizes in
-  // bytes (kSweep, one call each). Returns the number of the (last) call.
-  int64_t Ask(CallKind kind, std::vector<double> values);
+  // Any thread: ask for a control operation as soon as no rank of the set has joined. `values` are this rank's (kPlan),
+  // or the sizes in bytes (kSweep, an operation each). Returns the number of the (last) operation.
+  int64_t Ask(ControlKind kind, std::vector<double> values);
 
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked);
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list);
-  void Entries(const common::Response& response, common::ProcessSet& process_set);
-  void Performed(common::ProcessSet& process_set, const common::Response& response,
-                 const std::vector<common::TensorTableEntry>& entries, const common::Status& status, int64_t start_ns,
-                 int64_t end_ns);
+  void BeforeExecute(common::ProcessSet& process_set, const common::Response& response);
+  void AfterExecute(const Executed& executed);
 
-  // Of the active plan; null for a tensor that goes alone.
-  const MergeGroup* Group(const std::string& name) const;
-  // How large a message of a plan may be: what the active plan's largest group needs, and at least Horovod's limit,
-  // which is that of its own messages and is never changed. The same on all ranks whenever messages are packed.
-  int64_t LimitBytes(common::Controller& controller) const {
-    return std::max(largest_group_bytes_, controller.TensorFusionThresholdBytes());
-  }
+  // As in MessagePlan. The limit is what the active plan's largest group needs, and at least Horovod's, which is that
+  // of its own messages and is never changed.
+  const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const;
+  int64_t LimitBytes(common::Controller& controller) const;
 
   // Any thread.
   Agreement agreement() const;
@@ -90,6 +89,7 @@ class Merger {
   const ::paceline::core::Monitor& monitor() const { return monitor_; }
   bool watching() const { return watching_; }
   int64_t serial() const { return serial_; }
+  int32_t process_set_id() const { return process_set_id_; }
   int32_t rank() const { return rank_; }
   int32_t size() const { return size_; }
   int64_t expired() const { return expired_; }
@@ -98,31 +98,28 @@ class Merger {
   double threshold_bytes() const { return static_cast<double>(threshold_bytes_); }
   double cycle_s() const { return cycle_s_; }
   // Any thread: the last answer of this kind.
-  Answer answer(CallKind kind) const;
+  Answer answer(ControlKind kind) const;
 
  private:
   struct Asking {
-    Call call;
+    ControlOp op;
     int64_t elements = 0;
     std::vector<double> values;
   };
 
-  // Of the active plan; negative for a tensor that goes alone.
-  int32_t GroupNumber(const std::string& name) const;
   void Let(const std::vector<int32_t>& numbers, std::deque<common::Request>& messages);
   void Filter(common::Request message, std::deque<common::Request>& messages);
-  void MakeCalls(common::ProcessSet& process_set, std::deque<common::Request>& messages);
-  void Fill(const Call& call, HostTensor& buffer);
+  void IssueControlOps(common::ProcessSet& process_set, std::deque<common::Request>& messages);
+  void Fill(const ControlOp& op, CpuTensor& buffer);
   std::vector<double> OwnMeasurement(int64_t elements) const;
-  void Answered(const Call& call, const common::Response& response,
-                const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
-                int64_t duration_ns);
+  void Answered(const ControlOp& op, const Executed& executed);
   void Agree(const std::vector<double>& asked);
   void Follow(::paceline::core::MergePlan plan);
 
   const int32_t process_set_id_;
   const std::weak_ptr<common::Controller> controller_;
   const int64_t serial_;
+  const std::function<bool(const std::string& name)> waits_elsewhere_;
   // Only the background thread touches these.
   ::paceline::core::Gate gate_;
   std::unordered_map<int32_t, common::Request> held_;
@@ -130,11 +127,8 @@ class Merger {
   int64_t cycle_start_ns_ = 0;  // 0 once the cycle's first message was performed
   double heard_ = -1;           // the policy of this rank that the others were told last
   Joined joined_;
-  int64_t largest_group_bytes_ = 0;  // of the active plan
   std::vector<::paceline::core::Message> sweeps_;
-  // Of the active plan; empty without one.
-  std::vector<int32_t> group_of_;
-  std::vector<MergeGroup> groups_;
+  ::paceline::core::ActivePlan active_;
 
   // Set while all ranks want the same policy and it makes plans; at the same place in the sequence of operations
   // everywhere, so that all ranks number the same tensors.
@@ -146,8 +140,9 @@ class Merger {
 
   mutable std::mutex mutex_;  // protects everything below
   std::deque<Asking> asking_;
-  std::unordered_map<std::string, std::vector<double>> contributions_;  // values of this rank's own calls, by name
-  int64_t calls_ = 0;
+  std::unordered_map<std::string, std::vector<double>>
+      contributions_;  // values of this rank's own control operations, by name
+  int64_t asked_ = 0;
   Agreement agreement_;
   ::paceline::core::MergePlan plan_;
   std::unordered_map<int32_t, Answer> answers_;  // by kind

@@ -1,8 +1,10 @@
 #include "bridge/partial/accumulate.h"
 
+#include <algorithm>
 #include <type_traits>
 
-#include "horovod/common/half.h"
+#include "gloo/math.h"
+#include "gloo/types.h"
 
 namespace horovod {
 namespace paceline {
@@ -11,46 +13,8 @@ namespace {
 
 using common::DataType;
 
-struct Half {
-  uint16_t bits;
-  explicit operator float() const {
-    float value = 0;
-    common::HalfBits2Float(&bits, &value);
-    return value;
-  }
-  static Half Of(float value) {
-    Half half{};
-    common::Float2HalfBits(&value, &half.bits);
-    return half;
-  }
-};
-
-template <typename T>
-T Sum(T one, T other) {
-  return static_cast<T>(one + other);
-}
-template <>
-Half Sum(Half one, Half other) {
-  return Half::Of(static_cast<float>(one) + static_cast<float>(other));
-}
-
-template <typename T>
-T Number(double value) {
-  return static_cast<T>(value);
-}
-template <>
-Half Number(double value) {
-  return Half::Of(static_cast<float>(value));
-}
-
-template <typename T>
-double Plain(T value) {
-  return static_cast<double>(value);
-}
-template <>
-double Plain(Half value) {
-  return static_cast<double>(static_cast<float>(value));
-}
+// gloo::sum counts by int.
+constexpr size_t kMostAtOnce = size_t{1} << 30;
 
 // Calls `act` with a null pointer to the C++ type; whether there is one.
 template <typename Act>
@@ -65,7 +29,7 @@ bool WithType(DataType dtype, Act&& act) {
     case DataType::HOROVOD_INT64:
       return act(static_cast<int64_t*>(nullptr)), true;
     case DataType::HOROVOD_FLOAT16:
-      return act(static_cast<Half*>(nullptr)), true;
+      return act(static_cast<gloo::float16*>(nullptr)), true;
     case DataType::HOROVOD_FLOAT32:
       return act(static_cast<float*>(nullptr)), true;
     case DataType::HOROVOD_FLOAT64:
@@ -74,6 +38,12 @@ bool WithType(DataType dtype, Act&& act) {
       return false;
   }
 }
+
+template <typename T>
+double Plain(T value) {
+  return static_cast<double>(value);
+}
+double Plain(gloo::float16 value) { return static_cast<double>(gloo::cpu_half2float(value)); }
 
 }  // namespace
 
@@ -86,8 +56,9 @@ void Add(DataType dtype, uint8_t* total, const uint8_t* more, size_t bytes) {
     using T = std::remove_pointer_t<decltype(type)>;
     auto* sums = reinterpret_cast<T*>(total);
     const auto* values = reinterpret_cast<const T*>(more);
-    for (size_t n = 0; n < bytes / sizeof(T); ++n) {
-      sums[n] = Sum(sums[n], values[n]);
+    const size_t elements = bytes / sizeof(T);
+    for (size_t done = 0; done < elements; done += kMostAtOnce) {
+      gloo::sum<T>(sums + done, values + done, std::min(kMostAtOnce, elements - done));
     }
   });
 }
@@ -95,7 +66,7 @@ void Add(DataType dtype, uint8_t* total, const uint8_t* more, size_t bytes) {
 void SetElement(DataType dtype, uint8_t* data, size_t index, double value) {
   WithType(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    reinterpret_cast<T*>(data)[index] = Number<T>(value);
+    reinterpret_cast<T*>(data)[index] = static_cast<T>(value);
   });
 }
 

@@ -6,10 +6,14 @@
 #include <cstring>
 #include <utility>
 
-#include "bridge/runtime.h"
+#include "bridge/description.h"
+#include "bridge/partial/partial.h"
+#include "bridge/participants.h"
 
-using horovod::paceline::GetRuntime;
+using horovod::paceline::Get;
+using horovod::paceline::Partial;
 using horovod::paceline::PartialState;
+using horovod::paceline::TensorDescription;
 using paceline::core::RoundState;
 
 extern "C" {
@@ -21,7 +25,7 @@ extern "C" {
 int32_t horovod_paceline_partial_counters(int32_t process_set, int64_t* out, int32_t capacity) {
   constexpr int32_t kBefore = 6;
   int64_t totals[kBefore + RoundState::Counters::kLags] = {};
-  for (const auto& one : GetRuntime().partials.Counters(process_set)) {
+  for (const auto& one : Get<Partial>().Counters(process_set)) {
     const int64_t values[kBefore] = {1, one.rounds, one.on_time, one.late, one.missed, one.carried};
     for (int32_t n = 0; n < kBefore; ++n) {
       totals[n] += values[n];
@@ -35,28 +39,18 @@ int32_t horovod_paceline_partial_counters(int32_t process_set, int64_t* out, int
   return kCount;
 }
 
-// The dimensions of the tensors of this name (without its mark) and Horovod's number of their type; returns how many
-// dimensions, -1 if there were no calls or there are more than `most`.
-int32_t horovod_paceline_partial_describe(const char* name, int32_t process_set, int64_t* dims, int32_t most,
-                                          int32_t* dtype) {
-  const auto channel = GetRuntime().partials.Find(name, process_set);
-  if (channel == nullptr || channel->shape().dims() > most) {
-    return -1;
-  }
-  const auto shape = channel->shape();
-  for (int n = 0; n < shape.dims(); ++n) {
-    dims[n] = shape.dim_size(n);
-  }
-  *dtype = static_cast<int32_t>(channel->dtype());
-  return shape.dims();
+// Describes the tensors of this name; returns 0, or -1 if there were no calls or there are too many dimensions.
+int32_t horovod_paceline_partial_describe(int32_t process_set, const char* name, TensorDescription* out) {
+  const auto channel = Get<Partial>().Find(process_set, name);
+  return channel != nullptr && horovod::paceline::Describe(channel->dtype(), channel->shape(), *out) ? 0 : -1;
 }
 
-// What a run that goes on needs of this name (without its mark): rounds performed, contributions in the send buffer,
+// What a run that goes on needs of this name: rounds performed, contributions in the send buffer,
 // rounds missed, and contributions in their results, to `numbers`; the send buffer and those results, of `bytes` each.
 // Returns 0; 1 while a call waits or a round is under way; -1 if there were no calls, -2 if the size is another.
-int32_t horovod_paceline_partial_save(const char* name, int32_t process_set, int64_t* numbers, void* send,
+int32_t horovod_paceline_partial_save(int32_t process_set, const char* name, int64_t* numbers, void* send,
                                       void* results, int64_t bytes) {
-  const auto channel = GetRuntime().partials.Find(name, process_set);
+  const auto channel = Get<Partial>().Find(process_set, name);
   PartialState state;
   if (channel == nullptr) {
     return -1;
@@ -74,20 +68,28 @@ int32_t horovod_paceline_partial_save(const char* name, int32_t process_set, int
   return 0;
 }
 
-// Makes the next call under this name (without its mark) go on from such a state. Returns 0, or -1 while a call waits
+// Makes the next call under this name go on from such a state. Returns 0, or -1 while a call waits
 // or a round is under way, or if calls of another shape or type were made.
-int32_t horovod_paceline_partial_restore(const char* name, int32_t process_set, int32_t dtype, const int64_t* dims,
-                                         int32_t count, const int64_t* numbers, const void* send, const void* results,
-                                         int64_t bytes) {
-  PartialState state{
-      static_cast<horovod::common::DataType>(dtype), {}, numbers[0], numbers[1], numbers[2], numbers[3], {}, {}};
-  for (int32_t n = 0; n < count; ++n) {
-    state.shape.AddDim(dims[n]);
-  }
+int32_t horovod_paceline_partial_restore(int32_t process_set, const char* name, const TensorDescription* description,
+                                         const int64_t* numbers, const void* send, const void* results, int64_t bytes) {
+  PartialState state{static_cast<horovod::common::DataType>(description->dtype),
+                     horovod::paceline::ShapeOf(*description),
+                     numbers[0],
+                     numbers[1],
+                     numbers[2],
+                     numbers[3],
+                     {},
+                     {}};
   const auto* from = static_cast<const uint8_t*>(send);
   state.send.assign(from, from + bytes);
   from = static_cast<const uint8_t*>(results);
   state.results.assign(from, from + bytes);
-  return GetRuntime().partials.Restore(name, process_set, std::move(state)) ? 0 : -1;
+  return Get<Partial>().Restore(process_set, name, std::move(state)) ? 0 : -1;
+}
+
+// The next call of this name flushes: it contributes nothing, and is answered with everything that this rank has not
+// been answered with yet.
+void horovod_paceline_partial_flush_next(int32_t process_set, const char* name) {
+  Get<Partial>().FlushNext(process_set, name);
 }
 }

@@ -1,7 +1,6 @@
 #include "bridge/partial/rounds.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -16,74 +15,28 @@ namespace {
 
 using ::paceline::core::RoundState;
 
-constexpr const char* kMark = "paceline.partial.";
-constexpr const char* kNote = "paceline.note.";
-// A vote carries its news and the round in one field that allreduces leave free.
-constexpr int32_t kNews = 8;
-constexpr int64_t kRounds = int64_t{1} << 27;
-
 std::string Describe(common::DataType dtype, const common::TensorShape& shape) {
   return common::DataType_Name(dtype) + " " + shape.DebugString();
 }
 
 }  // namespace
 
-PartialMark PartialMarkOf(const std::string& name) {
-  PartialMark mark;
-  const size_t begin = name.find(kMark);
-  if (begin == std::string::npos) {
-    return mark;
-  }
-  const char* at = name.data() + begin + std::strlen(kMark);
-  const char* const end = name.data() + name.size();
-  const auto number = [&](auto& value) {
-    const auto [behind, error] = std::from_chars(at, end, value);
-    at = behind + 1;
-    return error == std::errc() && behind != end && *behind == '.' && value >= 0;
-  };
-  if (!number(mark.rule.count) || !number(mark.rule.seed) || !number(mark.rule.max_lag)) {
-    return {};
-  }
-  const char* const dot = std::find(at, end, '.');
-  if (dot == end || dot == at) {
-    return {};
-  }
-  mark.partial = true;
-  mark.latest = *at == 'l';
-  mark.counted = std::find(at, dot, 'c') != dot;
-  mark.flush = std::find(at, dot, 'f') != dot;
-  mark.unmarked = name.substr(0, begin).append(dot + 1, end);
-  return mark;
+::paceline::core::QuorumRule PartialSettings::RuleAmong(int32_t ranks) const {
+  // A world may have become smaller since the number was given.
+  const int32_t count =
+      quorum == kMajority ? ::paceline::core::QuorumRule::Majority(ranks).count : std::min(quorum, ranks);
+  return {count, seed, max_lag};
 }
 
-bool IsNote(const std::string& name) { return name.compare(0, std::strlen(kNote), kNote) == 0; }
-std::string NotedName(const std::string& name) { return name.substr(std::strlen(kNote)); }
-
-common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank) {
-  common::Request request;
-  request.set_request_type(common::Request::ALLREDUCE);
-  request.set_request_rank(rank);
-  request.set_tensor_name(kNote + name);
-  request.set_device(CPU_DEVICE_ID);
-  request.set_group_id(NULL_GROUP_ID);
-  request.set_root_rank(static_cast<int32_t>(news));
-  request.add_tensor_shape(round);
-  return request;
+bool PartialSettings::Same(const PartialSettings& other) const {
+  return quorum == other.quorum && seed == other.seed && max_lag == other.max_lag && latest == other.latest &&
+         counted == other.counted;
 }
 
-PartialNews NewsOf(const common::Request& request) { return static_cast<PartialNews>(request.root_rank() % kNews); }
-
-common::TensorShape FoundShape(const common::Request& misfit) {
-  common::TensorShape shape;
-  for (size_t n = 0; n + 1 < misfit.tensor_shape().size(); ++n) {
-    shape.AddDim(misfit.tensor_shape()[n]);
-  }
-  return shape;
-}
-
-PartialChannel::PartialChannel(PartialMark mark, int32_t process_set_id,
+PartialChannel::PartialChannel(std::string name, const PartialSettings& settings, int32_t process_set_id,
                                const std::shared_ptr<common::Controller>& controller)
-    : mark_(std::move(mark)),
+    : name_(std::move(name)),
+      settings_(settings),
       process_set_id_(process_set_id),
       controller_(controller),
       rank_(controller->GetRank()),
@@ -91,12 +44,12 @@ PartialChannel::PartialChannel(PartialMark mark, int32_t process_set_id,
 
 common::Status PartialChannel::CanTravel(const common::Tensor& tensor, const Reducing& reducing) const {
   if (reducing.op != common::ReduceOp::SUM) {
-    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
+    return common::Status::InvalidArgument("Partial allreduce of " + name_ +
                                            ": expected op Sum or Average, found another. Late contributions are added "
                                            "up, which has no meaning for minima, maxima, products and Adasum.");
   }
   if (!CanAdd(tensor.dtype())) {
-    return common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked + ": tensors of type " +
+    return common::Status::InvalidArgument("Partial allreduce of " + name_ + ": tensors of type " +
                                            common::DataType_Name(tensor.dtype()) + " cannot be added up.");
   }
   return common::Status::OK();
@@ -108,7 +61,7 @@ bool PartialChannel::Fits(const common::Tensor& tensor) const {
 
 std::string PartialChannel::Misfit(common::DataType dtype, const common::TensorShape& shape,
                                    const std::string& where) const {
-  return "Partial allreduce of " + mark_.unmarked + ": expected " + Describe(dtype_, shape_) +
+  return "Partial allreduce of " + name_ + ": expected " + Describe(dtype_, shape_) +
          " as in the rounds before, found " + Describe(dtype, shape) + where +
          ". Give a tensor of another shape or type another name.";
 }
@@ -131,7 +84,7 @@ void PartialChannel::Allocate(common::DataType dtype, const common::TensorShape&
   shape_ = shape;
   element_bytes_ = static_cast<size_t>(common::DataType_Size(dtype_));
   for (auto* buffer : {&send_, &travelling_, &missed_}) {
-    *buffer = std::make_shared<HostTensor>(dtype_, shape_.num_elements() + kExtra);
+    *buffer = std::make_shared<CpuTensor>(dtype_, shape_.num_elements() + kExtra);
   }
 }
 
@@ -144,10 +97,9 @@ void PartialChannel::Contribute(const common::Tensor& tensor) {
   }
 }
 
-common::Status PartialChannel::Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
-                                    const std::shared_ptr<common::Tensor>& tensor,
-                                    const std::shared_ptr<common::Tensor>& output, common::StatusCallback callback) {
-  auto& queue = process_set.tensor_queue;
+common::Status PartialChannel::Call(ExchangeCall call, bool flush) {
+  auto& queue = call.process_set.tensor_queue;
+  const auto& tensor = *call.tensor;
   std::unique_lock<std::mutex> entering(entering_);
   auto kind = RoundState::Reply::Kind::kVote;
   common::Request request;
@@ -160,41 +112,40 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
     if (state_.waiting()) {
       return common::DUPLICATE_NAME_ERROR;
     }
-    const auto can = CanTravel(*tensor, reducing);
+    const auto can = CanTravel(tensor, call.reducing);
     if (!can.ok()) {
       return can;
     }
-    fits = Fits(*tensor);
+    fits = Fits(tensor);
     if (!fits) {
-      request = MisfitOf(*tensor);
+      request = MisfitOf(tensor);
     }
   }
   if (!fits) {
     queue.PushMessageToQueue(request);
-    return common::Status::InvalidArgument(Misfit(tensor->dtype(), tensor->shape()));
+    return common::Status::InvalidArgument(Misfit(tensor.dtype(), tensor.shape()));
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (send_ == nullptr) {
-      Allocate(tensor->dtype(), tensor->shape());
+      Allocate(tensor.dtype(), tensor.shape());
     }
-    reducing_ = reducing;
-    if (mark.flush) {
+    reducing_ = call.reducing;
+    if (flush) {
       under_way = state_.begun() > state_.executed();
       state_.Flush();
       request = Vote(PartialNews::kFlush);
     } else {
-      Contribute(*tensor);
+      Contribute(tensor);
       const auto reply = state_.Call();
       kind = reply.kind;
-      request = kind == RoundState::Reply::Kind::kVote
-                    ? Vote(PartialNews::kVote)
-                    : NoteAbout(mark_.unmarked, PartialNews::kArrived, reply.round, rank_);
+      request = kind == RoundState::Reply::Kind::kVote ? Vote(PartialNews::kVote)
+                                                       : NoteAbout(name_, PartialNews::kArrived, reply.round, rank_);
     }
     if (kind == RoundState::Reply::Kind::kAnswered) {
-      Answer(*output);
+      Answer(*call.output);
     } else {
-      waiting_ = {output, std::move(callback)};
+      waiting_ = {call.output, std::move(call.callback)};
     }
   }
   queue_ = &queue;
@@ -205,7 +156,7 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
   queue.PushMessageToQueue(request);
   entering.unlock();
   if (kind == RoundState::Reply::Kind::kAnswered) {
-    callback(common::Status::OK());
+    call.callback(common::Status::OK());
   }
   return common::Status::OK();
 }
@@ -213,8 +164,8 @@ common::Status PartialChannel::Call(common::ProcessSet& process_set, const Parti
 // Under entering_.
 common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request request) {
   common::TensorTableEntry entry;
-  entry.tensor_name = mark_.unmarked;
-  entry.context = HostContext();
+  entry.tensor_name = name_;
+  entry.context = CpuContext();
   entry.device = CPU_DEVICE_ID;
   entry.process_set_id = process_set_id_;
   const auto self = shared_from_this();
@@ -231,7 +182,7 @@ common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request
     queued_ = false;
     const bool taken = status.type() == common::StatusType::INVALID_ARGUMENT;  // otherwise the world has ended
     failed_ = !taken ? status
-                     : common::Status::InvalidArgument("Partial allreduce of " + mark_.unmarked +
+                     : common::Status::InvalidArgument("Partial allreduce of " + name_ +
                                                        ": the same name is in use by an allreduce that is not partial. "
                                                        "Give them different names.");
     waiting_ = {};
@@ -244,7 +195,7 @@ common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request
 // Horovod's table takes no entry without a message. This one is dropped when it is popped.
 common::Request PartialChannel::Nothing() const {
   common::Request request;
-  request.set_tensor_name(mark_.unmarked);
+  request.set_tensor_name(name_);
   return request;
 }
 
@@ -252,14 +203,14 @@ common::Request PartialChannel::Vote(PartialNews news) const {
   common::Request request;
   request.set_request_type(common::Request::ALLREDUCE);
   request.set_request_rank(rank_);
-  request.set_tensor_name(mark_.unmarked);
+  request.set_tensor_name(name_);
   request.set_tensor_type(dtype_);
   request.set_device(CPU_DEVICE_ID);
   request.set_group_id(NULL_GROUP_ID);
   request.set_prescale_factor(reducing_.prescale);
   request.set_postscale_factor(reducing_.postscale);
   request.set_reduce_op(common::ReduceOp::SUM);
-  request.set_root_rank(static_cast<int32_t>(news) + kNews * static_cast<int32_t>(state_.executed() % kRounds));
+  request.set_root_rank(NewsAndRound(news, state_.executed()));
   request.add_tensor_shape(shape_.num_elements() + kExtra);
   return request;
 }
@@ -268,10 +219,9 @@ bool PartialChannel::Stale(const common::Request& message) const {
   std::lock_guard<std::mutex> lock(mutex_);
   switch (NewsOf(message)) {
     case PartialNews::kVote:
-      return message.root_rank() / kNews != state_.executed() % kRounds || state_.Stale(state_.executed());
+      return !OfRound(message, state_.executed()) || state_.Stale(state_.executed());
     case PartialNews::kFlush:
-      return message.root_rank() / kNews != state_.executed() % kRounds ||
-             state_.phase() != RoundState::Phase::kFlushing;
+      return !OfRound(message, state_.executed()) || state_.phase() != RoundState::Phase::kFlushing;
     case PartialNews::kArrived:
       return message.tensor_shape()[0] < state_.executed();
     case PartialNews::kMisfit:
@@ -312,10 +262,10 @@ void PartialChannel::Begin(common::TensorQueue& queue, common::Timeline& timelin
   }
 }
 
-void PartialChannel::Answer(common::Tensor& output, const HostTensor& results, int64_t fresh) const {
+void PartialChannel::Answer(common::Tensor& output, const CpuTensor& results, int64_t fresh) const {
   uint8_t* out = BytesOf(output);
   std::memcpy(out, results.data(), bytes());
-  if (mark_.counted) {
+  if (settings_.counted) {
     SetElement(dtype_, out, static_cast<size_t>(shape_.num_elements()) - 1, static_cast<double>(fresh));
   }
 }
@@ -327,7 +277,7 @@ void PartialChannel::Answer(common::Tensor& output) {
 }
 
 void PartialChannel::Miss(int64_t fresh) {
-  if (mark_.latest || !missed_any_) {
+  if (settings_.latest || !missed_any_) {
     std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
     fresh_ = fresh;
   } else {

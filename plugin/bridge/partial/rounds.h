@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "bridge/host_tensor.h"
-#include "bridge/reducing.h"
+#include "bridge/cpu_tensor.h"
+#include "bridge/exchange.h"
+#include "bridge/partial/notes.h"
 #include "core/partial/round_state.h"
 #include "core/partial/votes.h"
 #include "horovod/common/common.h"
@@ -23,49 +24,22 @@
 namespace horovod {
 namespace paceline {
 
-// A call is partial if its name has the mark in it that the adapters put there:
-//
-//   paceline.partial.COUNT.SEED.MAX_LAG.FLAGS.     the first three as in core/partial/votes.h: QuorumRule
-//
-// FLAGS: s, a late call is answered with the sum of all results it missed, or l, with the latest; then c, the last
-// element of the answer is the number of fresh contributions in it, and that of the contribution means nothing;
-// then f, the call flushes and contributes nothing. What travels has the name without the mark.
-struct PartialMark {
-  bool partial = false;
-  ::paceline::core::QuorumRule rule;
-  bool latest = false, counted = false, flush = false;
-  std::string unmarked;
+// What a name is registered with: five numbers.
+struct PartialSettings : ExchangeSettings {
+  static constexpr int32_t kMajority = -1;
 
-  // Whether calls with these two marks belong to the same rounds.
-  bool SameRules(const PartialMark& other) const {
-    return rule.count == other.rule.count && rule.seed == other.rule.seed && rule.max_lag == other.rule.max_lag &&
-           latest == other.latest && counted == other.counted;
-  }
+  // So many votes make a round ready; kMajority: those of at least half of the ranks; 0: that of the rank that is drawn
+  // for it, by `seed`.
+  int32_t quorum = 1;
+  uint64_t seed = 0;
+  int64_t max_lag = 0;   // after missing so many rounds in a row a rank is waited for; 0: never
+  bool latest = false;   // a late call is answered with the latest result that it missed, not with the sum of all
+  bool counted = false;  // the last element of an answer is the number of fresh contributions in it
+
+  ::paceline::core::QuorumRule RuleAmong(int32_t ranks) const;
+  // Whether calls with these two belong to the same rounds.
+  bool Same(const PartialSettings& other) const;
 };
-PartialMark PartialMarkOf(const std::string& name);
-
-// A note is a request that Horovod does not see: the coordinator takes it out. Its name has the tensor's name in it.
-bool IsNote(const std::string& name);
-std::string NotedName(const std::string& name);
-
-// What a rank tells the coordinator: about its part in a name (kMisfit: a call had another shape or type than those of
-// the rounds before; it was refused, and all ranks are to be told), or about itself, without a name: that something
-// holds it up (kAbsent) or no longer does, or nothing (kLook), for the coordinator to look at its counts.
-enum class PartialNews : int32_t {
-  kVote = 1,
-  kFlush = 2,
-  kArrived = 3,
-  kAbsent = 4,
-  kPresent = 5,
-  kMisfit = 6,
-  kLook = 7
-};
-// A note of this rank to the coordinator.
-common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank);
-// Of a vote (or flush, or misfit) or a note.
-PartialNews NewsOf(const common::Request& request);
-// Of a misfit: the shape that was handed in.
-common::TensorShape FoundShape(const common::Request& misfit);
 
 // What a run that goes on needs of one name on one rank. States of all ranks fit together if they have the same
 // `rounds`: every contribution is then in a send buffer or in the results of all ranks, answered or missed.
@@ -82,13 +56,12 @@ struct PartialState {
 // One name on one rank: the send buffer, the results that no call was answered with, and the call that waits.
 class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
  public:
-  PartialChannel(PartialMark mark, int32_t process_set_id, const std::shared_ptr<common::Controller>& controller);
+  PartialChannel(std::string name, const PartialSettings& settings, int32_t process_set_id,
+                 const std::shared_ptr<common::Controller>& controller);
 
-  // A call: `output` will hold the answer when `callback` is called, here or in the background thread. An error if the
-  // call cannot be accepted; the callback is then not called. A first call is not answered here.
-  common::Status Call(common::ProcessSet& process_set, const PartialMark& mark, const Reducing& reducing,
-                      const std::shared_ptr<common::Tensor>& tensor, const std::shared_ptr<common::Tensor>& output,
-                      common::StatusCallback callback);
+  // As Exchange::Call; a first call is not answered here. `flush`: the tensor's values mean nothing, and the answer is
+  // everything that is in send buffers.
+  common::Status Call(ExchangeCall call, bool flush);
 
   // Background thread: whether a vote or note popped from the queue is about a round that has run.
   bool Stale(const common::Request& message) const;
@@ -101,7 +74,8 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   ::paceline::core::RoundState::Counters counters() const;
   common::TensorShape shape() const;
   common::DataType dtype() const;
-  const PartialMark& mark() const { return mark_; }
+  const PartialSettings& settings() const { return settings_; }
+  ::paceline::core::QuorumRule rule() const { return settings_.RuleAmong(size_); }
   // What is wrong with a tensor that has another shape or type than those of the rounds before; `where` it was found.
   std::string Misfit(common::DataType dtype, const common::TensorShape& shape, const std::string& where = "") const;
   // Whether this is a channel of the process set that `controller` is of: ids are used again.
@@ -132,14 +106,15 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   // Under the lock: what was missed goes to `output`, and nothing is missed any more.
   void Answer(common::Tensor& output);
   // Under the lock: the same with the results of this round alone, where nothing was missed before.
-  void Answer(common::Tensor& output, const HostTensor& results, int64_t fresh) const;
+  void Answer(common::Tensor& output, const CpuTensor& results, int64_t fresh) const;
   // Under the lock: a round that no call is answered with.
   void Miss(int64_t fresh);
   // Where the timeline has this name's rounds: what each took along on this rank, and how many were in time.
-  std::string Track() const { return mark_.unmarked + ".rounds"; }
+  std::string Track() const { return name_ + ".rounds"; }
   size_t bytes() const { return static_cast<size_t>(shape_.num_elements()) * element_bytes_; }
 
-  const PartialMark mark_;
+  const std::string name_;
+  const PartialSettings settings_;
   const int32_t process_set_id_;
   const std::weak_ptr<common::Controller> controller_;
   const int32_t rank_, size_;  // in and of the process set
@@ -154,9 +129,9 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   common::DataType dtype_ = common::DataType::HOROVOD_FLOAT32;
   common::TensorShape shape_;
   size_t element_bytes_ = 0;
-  std::shared_ptr<HostTensor> send_;  // means zeros while no contribution is pending
-  std::shared_ptr<HostTensor> travelling_;
-  std::shared_ptr<HostTensor> missed_;  // sum of the results that no call was answered with, or the latest
+  std::shared_ptr<CpuTensor> send_;  // means zeros while no contribution is pending
+  std::shared_ptr<CpuTensor> travelling_;
+  std::shared_ptr<CpuTensor> missed_;  // sum of the results that no call was answered with, or the latest
   bool missed_any_ = false;
   int64_t fresh_ = 0;                     // contributions in `missed_`
   bool queued_ = false;                   // Horovod's table has an entry of this name

@@ -1,25 +1,41 @@
 // The C entry points of the pipelined exchange, which plugin/pipelined/settings.py calls through ctypes.
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <string>
+#include <utility>
 
-#include "bridge/meeting.h"
-#include "bridge/runtime.h"
+#include "bridge/description.h"
+#include "bridge/exchanges.h"
+#include "bridge/participants.h"
+#include "bridge/pipelined/pipelined.h"
 
-using horovod::paceline::GetRuntime;
-using horovod::paceline::HostTensor;
-using horovod::paceline::MarkOf;
+using horovod::paceline::CpuTensor;
+using horovod::paceline::Exchanges;
+using horovod::paceline::Get;
+using horovod::paceline::Pipelined;
+using horovod::paceline::PipelinedSettings;
+using horovod::paceline::TensorDescription;
+
+namespace {
+
+// Null if the name is not registered as pipelined.
+std::shared_ptr<horovod::paceline::Channel> Registered(int32_t process_set, const char* name) {
+  auto& pipelined = Get<Pipelined>();
+  const auto settings = Get<Exchanges>().SettingsOf(process_set, name, pipelined);
+  return settings == nullptr ? nullptr
+                             : pipelined.Of(process_set, name, static_cast<const PipelinedSettings&>(*settings));
+}
+
+}  // namespace
 
 extern "C" {
 
-// Waits, at most `limit_s`, until nothing of this marked name travels; returns the number of results in flight, or -1
-// and in `error` what went wrong. A name without calls has none.
-int32_t horovod_paceline_pipelined_settle(const char* name, int32_t process_set, double limit_s, char* error,
+// Waits, at most `limit_s`, until nothing of this name travels; returns the number of results in flight, or -1 and in
+// `error` what went wrong. A name without calls has none.
+int32_t horovod_paceline_pipelined_settle(int32_t process_set, const char* name, double limit_s, char* error,
                                           int64_t capacity) {
-  const auto channel = GetRuntime().channels.Find(name, process_set);
+  const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel == nullptr) {
     return 0;
   }
@@ -33,12 +49,12 @@ int32_t horovod_paceline_pipelined_settle(const char* name, int32_t process_set,
 }
 
 // Waits, at most `limit_s`, until nothing travels under any name; 1 if that is so.
-int32_t horovod_paceline_pipelined_settle_all(double limit_s) { return GetRuntime().channels.Settle(limit_s) ? 1 : 0; }
+int32_t horovod_paceline_pipelined_settle_all(double limit_s) { return Get<Pipelined>().Settle(limit_s) ? 1 : 0; }
 
 // Copies result `index`, counted from the oldest, and returns its size in bytes; -1 if there is none, or not so large.
-int64_t horovod_paceline_pipelined_result(const char* name, int32_t process_set, int32_t index, void* out,
+int64_t horovod_paceline_pipelined_result(int32_t process_set, const char* name, int32_t index, void* out,
                                           int64_t capacity) {
-  const auto channel = GetRuntime().channels.Find(name, process_set);
+  const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel == nullptr) {
     return -1;
   }
@@ -52,11 +68,10 @@ int64_t horovod_paceline_pipelined_result(const char* name, int32_t process_set,
   return result.size();
 }
 
-// The dimensions of result `index` and Horovod's number of its type; returns how many dimensions, -1 if there is no
-// such result or it has more than `most`.
-int32_t horovod_paceline_pipelined_describe(const char* name, int32_t process_set, int32_t index, int64_t* dims,
-                                            int32_t most, int32_t* dtype) {
-  const auto channel = GetRuntime().channels.Find(name, process_set);
+// Describes result `index`; returns 0, or -1 if there is none or it has too many dimensions.
+int32_t horovod_paceline_pipelined_describe(int32_t process_set, const char* name, int32_t index,
+                                            TensorDescription* out) {
+  const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel == nullptr) {
     return -1;
   }
@@ -65,59 +80,44 @@ int32_t horovod_paceline_pipelined_describe(const char* name, int32_t process_se
     return -1;
   }
   const auto& result = *results[static_cast<size_t>(index)];
-  const auto shape = result.shape();
-  if (shape.dims() > most) {
-    return -1;
-  }
-  for (int n = 0; n < shape.dims(); ++n) {
-    dims[n] = shape.dim_size(n);
-  }
-  *dtype = static_cast<int32_t>(result.dtype());
-  return shape.dims();
+  return horovod::paceline::Describe(result.dtype(), result.shape(), *out) ? 0 : -1;
 }
 
-// Waits, at most `limit_s`, for all ranks of the process set to call this under the same name; `least` and `most` are
-// then the smallest and the largest of their `values`. Returns 0, or -1 and in `error` why not.
-int32_t horovod_paceline_pipelined_meet(const char* name, int32_t process_set, int32_t count, const int64_t* values,
-                                        int64_t* least, int64_t* most, double limit_s, char* error, int64_t capacity) {
-  const auto met = horovod::paceline::Meet(name, process_set, {values, values + count}, limit_s);
-  if (!met.status.ok()) {
-    std::strncpy(error, met.status.reason().c_str(), static_cast<size_t>(capacity) - 1);
-    error[capacity - 1] = '\0';
-    return -1;
-  }
-  std::copy(met.least.begin(), met.least.end(), least);
-  std::copy(met.most.begin(), met.most.end(), most);
-  return 0;
-}
-
-// As if no call of this name had been made.
-void horovod_paceline_pipelined_drop(const char* name, int32_t process_set) {
-  GetRuntime().channels.Drop(name, process_set);
+// As if no call of this name had been made; it stays registered.
+void horovod_paceline_pipelined_drop(int32_t process_set, const char* name) {
+  Get<Pipelined>().Drop(process_set, name);
 }
 
 // Nothing of this name is in flight any more. Only after settling.
-void horovod_paceline_pipelined_clear(const char* name, int32_t process_set) {
-  const auto channel = GetRuntime().channels.Find(name, process_set);
+void horovod_paceline_pipelined_clear(int32_t process_set, const char* name) {
+  const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel != nullptr) {
     channel->Clear();
   }
 }
 
-// Adds a result, of Horovod's type number `dtype`, as if it had just been reduced. Returns 0, or -1 if K - 1 are in
-// flight already or the name has no mark.
-int32_t horovod_paceline_pipelined_put(const char* name, int32_t process_set, int32_t dtype, const int64_t* dims,
-                                       int32_t count, const void* data) {
-  const auto mark = MarkOf(name);
-  if (mark.k < 2) {
+// Adds a result as if it had just been reduced. Returns 0, or -1 if K - 1 are in flight already or the name is not
+// registered as pipelined.
+int32_t horovod_paceline_pipelined_put(int32_t process_set, const char* name, const TensorDescription* description,
+                                       const void* data) {
+  const auto channel = Registered(process_set, name);
+  if (channel == nullptr) {
     return -1;
   }
-  horovod::common::TensorShape shape;
-  for (int32_t n = 0; n < count; ++n) {
-    shape.AddDim(dims[n]);
-  }
-  auto result = std::make_shared<HostTensor>(static_cast<horovod::common::DataType>(dtype), shape);
+  auto result = std::make_shared<CpuTensor>(static_cast<horovod::common::DataType>(description->dtype),
+                                            horovod::paceline::ShapeOf(*description));
   std::memcpy(result->bytes(), data, static_cast<size_t>(result->size()));
-  return GetRuntime().channels.Of(name, mark, process_set)->Put(std::move(result)) ? 0 : -1;
+  return channel->Put(std::move(result)) ? 0 : -1;
+}
+
+// The next `calls` calls of this name, and no others, are plain allreduces. Returns 0, or -1 if the name is not
+// registered as pipelined.
+int32_t horovod_paceline_pipelined_sync_next(int32_t process_set, const char* name, int64_t calls) {
+  const auto channel = Registered(process_set, name);
+  if (channel == nullptr) {
+    return -1;
+  }
+  channel->SyncNext(calls);
+  return 0;
 }
 }

@@ -1,7 +1,6 @@
 #include "bridge/pipelined/channel.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -15,54 +14,36 @@ namespace {
 
 using ::paceline::core::Pipeline;
 
-constexpr const char* kMark = "paceline.k";  // then K, then a point
-// K beyond this is a fault: so many gradients of every parameter would be kept.
-constexpr int32_t kMostK = 64;
-
-// a and b change places.
-void Swap(uint8_t* a, uint8_t* b, size_t bytes) {
-  std::array<uint8_t, 16384> block;
-  for (size_t done = 0; done < bytes; done += block.size()) {
-    const size_t count = std::min(block.size(), bytes - done);
-    std::memcpy(block.data(), a + done, count);
-    std::memcpy(a + done, b + done, count);
-    std::memcpy(b + done, block.data(), count);
-  }
-}
-
 }  // namespace
 
-Mark MarkOf(const std::string& name) {
-  Mark mark;
-  const size_t begin = name.find(kMark);
-  if (begin == std::string::npos) {
-    return mark;
+Channel::Channel(std::string name, int32_t k, int64_t sync_calls)
+    : name_(std::move(name)),
+      k_(k),
+      sync_calls_(sync_calls),
+      pipeline_(k),
+      slots_(static_cast<size_t>(k - 1)),
+      failed_(common::Status::OK()) {}
+
+bool Channel::TakeSync() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (sync_calls_ == 0) {
+    return false;
   }
-  size_t end = begin + std::strlen(kMark);
-  int32_t k = 0;
-  for (; end < name.size() && name[end] >= '0' && name[end] <= '9' && k <= kMostK; ++end) {
-    k = 10 * k + (name[end] - '0');
-  }
-  if (k < 2 || k > kMostK || end >= name.size() || name[end] != '.') {
-    return mark;
-  }
-  mark.k = k;
-  mark.unmarked = name.substr(0, begin) + name.substr(end + 1);
-  return mark;
+  --sync_calls_;
+  return true;
 }
 
-Channel::Channel(Mark mark)
-    : mark_(std::move(mark)),
-      pipeline_(mark_.k),
-      slots_(static_cast<size_t>(mark_.k - 1)),
-      failed_(common::Status::OK()) {}
+void Channel::SyncNext(int64_t calls) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  sync_calls_ = calls;
+}
 
 common::Status Channel::Fits(const common::Tensor& tensor) const {
   for (const int32_t number : pipeline_.Filled()) {
     const auto& slot = *slots_[static_cast<size_t>(number)];
     if (slot.dtype() != tensor.dtype() || slot.shape() != tensor.shape()) {
       return common::Status::InvalidArgument(
-          "Pipelined exchange of " + mark_.unmarked + ": expected " + common::DataType_Name(slot.dtype()) + " " +
+          "Pipelined exchange of " + name_ + ": expected " + common::DataType_Name(slot.dtype()) + " " +
           slot.shape().DebugString() + " as in the step whose gradient is in flight, found " +
           common::DataType_Name(tensor.dtype()) + " " + tensor.shape().DebugString() +
           ". Call drain() on all ranks before the shape or type of a gradient changes.");
@@ -74,12 +55,12 @@ common::Status Channel::Fits(const common::Tensor& tensor) const {
 void Channel::Exchange(const Pipeline::Todo& todo, const common::Tensor& tensor, common::Tensor& output) {
   auto& slot = slots_[static_cast<size_t>(todo.exchange)];
   if (slot == nullptr || slot->dtype() != tensor.dtype() || slot->shape() != tensor.shape()) {
-    slot = std::make_shared<HostTensor>(tensor.dtype(), tensor.shape());
+    slot = std::make_shared<CpuTensor>(tensor.dtype(), tensor.shape());
   }
   const auto bytes = static_cast<size_t>(tensor.size());
   uint8_t* out = BytesOf(output);
   if (todo.answered && tensor.data() == output.data()) {
-    Swap(slot->bytes(), out, bytes);
+    std::swap_ranges(out, out + bytes, slot->bytes());
     return;
   }
   if (todo.answered) {
@@ -128,7 +109,7 @@ void Channel::Performed(const common::Status& status) {
     if (!status.ok()) {
       // Nothing of this name travels any more. Whoever waits is told.
       failed_ = status;
-      pipeline_ = Pipeline(mark_.k);
+      pipeline_ = Pipeline(k_);
       done = std::exchange(waiting_, {});
       after = {-1, std::move(done.callback), failed_};
     } else if (todo.exchange >= 0) {
@@ -152,10 +133,10 @@ void Channel::Do(const After& after) {
       slot = slots_[static_cast<size_t>(after.start)];
       reducing = reducing_;
     }
-    std::vector<std::shared_ptr<common::OpContext>> contexts = {HostContext()};
+    std::vector<std::shared_ptr<common::OpContext>> contexts = {CpuContext()};
     std::vector<std::shared_ptr<common::Tensor>> tensors = {slot}, outputs = {slot};
     std::vector<common::ReadyEventList> ready(1);
-    std::vector<std::string> names = {mark_.unmarked};
+    std::vector<std::string> names = {name_};
     const auto self = shared_from_this();
     std::vector<common::StatusCallback> callbacks = {[self](const common::Status& status) { self->Performed(status); }};
     const auto status =
@@ -177,15 +158,14 @@ common::Status Channel::Settle(double limit_s) {
   if (!failed_.ok()) {
     return failed_;
   }
-  return quiet
-             ? common::Status::OK()
-             : common::Status::InvalidArgument("Pipelined exchange of " + mark_.unmarked + ": its gradient in flight " +
-                                               "has not been reduced in time. All ranks must make the same steps.");
+  return quiet ? common::Status::OK()
+               : common::Status::InvalidArgument("Pipelined exchange of " + name_ + ": its gradient in flight " +
+                                                 "has not been reduced in time. All ranks must make the same steps.");
 }
 
-std::vector<std::shared_ptr<HostTensor>> Channel::Results() const {
+std::vector<std::shared_ptr<CpuTensor>> Channel::Results() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<std::shared_ptr<HostTensor>> results;
+  std::vector<std::shared_ptr<CpuTensor>> results;
   for (const int32_t number : pipeline_.Filled()) {
     results.push_back(slots_[static_cast<size_t>(number)]);
   }
@@ -197,53 +177,13 @@ void Channel::Clear() {
   pipeline_.Clear();
 }
 
-bool Channel::Put(std::shared_ptr<HostTensor> result) {
+bool Channel::Put(std::shared_ptr<CpuTensor> result) {
   std::lock_guard<std::mutex> lock(mutex_);
   const int32_t slot = pipeline_.Put();
   if (slot >= 0) {
     slots_[static_cast<size_t>(slot)] = std::move(result);
   }
   return slot >= 0;
-}
-
-void Channels::Reset() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  channels_.clear();
-}
-
-std::shared_ptr<Channel> Channels::Of(const std::string& name, const Mark& mark, int32_t process_set_id) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto& channel = channels_[{process_set_id, name}];
-  if (channel == nullptr) {
-    channel = std::make_shared<Channel>(mark);
-  }
-  return channel;
-}
-
-bool Channels::Settle(double limit_s) const {
-  std::vector<std::shared_ptr<Channel>> all;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& entry : channels_) {
-      all.push_back(entry.second);
-    }
-  }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
-  return std::all_of(all.begin(), all.end(), [&](const std::shared_ptr<Channel>& channel) {
-    const std::chrono::duration<double> left = end - std::chrono::steady_clock::now();
-    return channel->Settle(std::max(left.count(), 0.0)).ok();
-  });
-}
-
-void Channels::Drop(const std::string& name, int32_t process_set_id) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  channels_.erase({process_set_id, name});
-}
-
-std::shared_ptr<Channel> Channels::Find(const std::string& name, int32_t process_set_id) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = channels_.find({process_set_id, name});
-  return found == channels_.end() ? nullptr : found->second;
 }
 
 }  // namespace paceline

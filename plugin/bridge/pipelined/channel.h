@@ -5,14 +5,13 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bridge/host_tensor.h"
+#include "bridge/cpu_tensor.h"
 #include "bridge/reducing.h"
 #include "core/pipelined/slots.h"
 #include "horovod/common/common.h"
@@ -20,18 +19,17 @@
 namespace horovod {
 namespace paceline {
 
-// A call is pipelined if its name has the mark in it that the adapters put there, with the number K. What travels has
-// the name without the mark, so that merging, records and the timeline know one tensor by one name.
-struct Mark {
-  int32_t k = 1;         // 1: not pipelined
-  std::string unmarked;  // the name without the mark
-};
-Mark MarkOf(const std::string& name);
-
 // What one rank has in flight under one name.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  explicit Channel(Mark mark);
+  // What travels has the name that was called, so that merging, records and the timeline know one tensor by one name.
+  // `sync_calls`: so many calls are plain allreduces first.
+  Channel(std::string name, int32_t k, int64_t sync_calls);
+
+  // A call is made. True: it is one of those that are plain allreduces.
+  bool TakeSync();
+  // So many calls from now on are plain allreduces.
+  void SyncNext(int64_t calls);
 
   // A call: `output` will hold the answer when `callback` is called, here or in the background thread. An error if the
   // call cannot be accepted; the callback is then not called.
@@ -41,9 +39,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Waits until nothing travels, for so long; OK, or what went wrong.
   common::Status Settle(double limit_s);
   // While nothing travels: the results in flight from oldest to newest, their removal, and the addition of one.
-  std::vector<std::shared_ptr<HostTensor>> Results() const;
+  std::vector<std::shared_ptr<CpuTensor>> Results() const;
   void Clear();
-  bool Put(std::shared_ptr<HostTensor> result);
+  bool Put(std::shared_ptr<CpuTensor> result);
 
  private:
   struct Waiting {
@@ -64,34 +62,17 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void Exchange(const ::paceline::core::Pipeline::Todo& todo, const common::Tensor& tensor, common::Tensor& output);
   common::Status Fits(const common::Tensor& tensor) const;
 
-  const Mark mark_;
+  const std::string name_;
+  const int32_t k_;
 
   mutable std::mutex mutex_;  // protects everything below
   std::condition_variable performed_;
-  Reducing reducing_;  // as the last call said
+  int64_t sync_calls_;  // still to come
+  Reducing reducing_;   // as the last call said
   ::paceline::core::Pipeline pipeline_;
-  std::vector<std::shared_ptr<HostTensor>> slots_;
+  std::vector<std::shared_ptr<CpuTensor>> slots_;
   Waiting waiting_;
   common::Status failed_;  // what went wrong under this name: from there on every call is answered with it
-};
-
-// The channels of one library.
-class Channels {
- public:
-  // A new world: what was in flight is gone.
-  void Reset();
-  // The channel of a call that is pipelined, made if it is the first.
-  std::shared_ptr<Channel> Of(const std::string& name, const Mark& mark, int32_t process_set_id);
-  // Null if no call of this name was pipelined.
-  std::shared_ptr<Channel> Find(const std::string& name, int32_t process_set_id) const;
-  // Waits, for so long in all, until nothing travels under any name; whether that is so.
-  bool Settle(double limit_s) const;
-  // As if no call of this name had been made.
-  void Drop(const std::string& name, int32_t process_set_id);
-
- private:
-  mutable std::mutex mutex_;  // protects the map
-  std::map<std::pair<int32_t, std::string>, std::shared_ptr<Channel>> channels_;
 };
 
 }  // namespace paceline

@@ -19,7 +19,8 @@ class CostModel {
   // with the slope between it and the last point of at most half its bytes (or the first point), so that two noisy
   // neighbours at the end decide nothing; if that is flat, with the slope of linear(). One point alone: beyond it
   // the time grows in proportion to the bytes. Throws std::invalid_argument if there is no point, if one is not
-  // finite or negative, if two have the same bytes, or if a larger message takes less time (FitMeasured mends that).
+  // finite or negative, if two have the same bytes, or if a larger message takes less time (FitMeasured puts that
+  // right).
   static CostModel Measured(std::vector<CostPoint> points);
 
   double operator()(double bytes) const;

@@ -63,7 +63,6 @@ class Gate {
   // Everything that is held, whatever the state.
   std::vector<int32_t> Release();
 
-  bool holding() const { return held_ > 0; }
   // Groups that were let go incomplete, since the plan began.
   int64_t expired() const { return expired_; }
 

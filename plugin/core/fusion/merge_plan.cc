@@ -24,19 +24,6 @@ int32_t MergePlan::groups() const {
   return last + 1;
 }
 
-std::vector<double> Encode(const MergePlan& plan) {
-  std::vector<double> values = {static_cast<double>(plan.version), plan.active ? 1.0 : 0.0, plan.patience_s,
-                                static_cast<double>(plan.group_of.size())};
-  // 0 stands for "unknown" and for "not planned"; everything else is moved up by one.
-  for (const double expected : plan.expected) {
-    values.push_back(expected < 0 ? 0 : expected + 1);
-  }
-  for (const int32_t group : plan.group_of) {
-    values.push_back(group < 0 ? 0 : group + 1.0);
-  }
-  return values;
-}
-
 MergePlan DecodePlan(const std::vector<double>& values) {
   for (size_t n = 0; n < values.size(); ++n) {
     if (!std::isfinite(values[n]) || values[n] < 0) {

@@ -23,11 +23,10 @@ struct MergePlan {
   int32_t groups() const;
 };
 
-// The plan as values that are not negative, so that ranks can combine it with zeros by maximum.
-std::vector<double> Encode(const MergePlan& plan);
-
-// Throws std::invalid_argument if `values` is no plan: wrong length, a value that is not finite, a group without
-// members.
+// Of the values that plugin/fusion/planning.py makes: version, active, patience, number of tensors, expectations, group
+// of each tensor. None is negative, so that ranks can combine a plan with zeros by maximum: 0 stands for "unknown" and
+// "not planned", everything else in the last two is moved up by one. Throws std::invalid_argument if `values` is no
+// plan: wrong length, a value that is not finite, a group without members.
 MergePlan DecodePlan(const std::vector<double>& values);
 
 }  // namespace paceline::core

@@ -13,6 +13,9 @@ namespace paceline::core {
 // which round their number up.
 inline constexpr int64_t kMostElements = 2'147'483'648 - 1'048'576;
 
+// What `bytes` of a tensor take in the buffer of a message: in one on a GPU every tensor begins at a multiple of 16.
+constexpr int64_t PaddedBytes(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
 struct PackedTensor {
   int64_t bytes = 0;  // that it takes in the buffer of a message
   int64_t elements = 0;

@@ -14,19 +14,18 @@ RoundState::Reply RoundState::Call() {
   assert(!waiting());
   ++pending_;
   if (missed() > 0 && executed_ > 0) {
-    const int64_t rounds = missed();
+    CountCall(missed());
     answered_ = executed_;
-    CountCall(rounds);
-    return {Reply::Kind::kAnswered, rounds, answered_};
+    return {Reply::Kind::kAnswered, answered_};
   }
   if (begun_ > executed_) {
     phase_ = Phase::kLate;
     CountCall(1);
-    return {Reply::Kind::kWait, 0, executed_ + 1};
+    return {Reply::Kind::kWait, executed_ + 1};
   }
   phase_ = Phase::kVoted;
   CountCall(0);  // the next round to begin takes it along, whoever makes that round
-  return {Reply::Kind::kVote, 0, executed_};
+  return {Reply::Kind::kVote, executed_};
 }
 
 void RoundState::Flush() {

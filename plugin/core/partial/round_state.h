@@ -41,8 +41,7 @@ class RoundState {
   struct Reply {
     enum class Kind : uint8_t { kAnswered, kVote, kWait };
     Kind kind = Kind::kAnswered;
-    int64_t rounds = 0;  // kAnswered: by the results of so many rounds
-    int64_t round = 0;   // kVote: what the vote is for; otherwise: all rounds before this one have answered calls
+    int64_t round = 0;  // kVote: what the vote is for; otherwise: all rounds before this one have answered calls
   };
 
   // What leaves with a round: the contributions in the send buffer. None of either kind: the rank contributes zeros.

@@ -28,7 +28,7 @@ _TORCH_CALLS: tuple[tuple[str, str | None], ...] = (
 )
 
 TORCH_NAMES: tuple[Edit, ...] = (
-    Edit(_TORCH_OPS, '#include "ready_event.h"', "after", '#include "bridge/failure/mends.h"'),
+    Edit(_TORCH_OPS, '#include "ready_event.h"', "after", '#include "bridge/patches.h"'),
     Edit(_TORCH_OPS, "int handle) {", "replace", "int process_set_id) {"),
     Edit(
         _TORCH_OPS,
@@ -41,7 +41,7 @@ TORCH_NAMES: tuple[Edit, ...] = (
         for line, within in _TORCH_CALLS
     ),
     # The id may have belonged to another set, with other members.
-    Edit(_PROCESS_SET, '#include "process_set.h"', "after", '#include "bridge/failure/mends.h"'),
+    Edit(_PROCESS_SET, '#include "process_set.h"', "after", '#include "bridge/patches.h"'),
     Edit(_PROCESS_SET, "ids_.push_back(id);", "after", "::horovod::paceline::NewProcessSet(id);"),
 )
 

@@ -1,7 +1,7 @@
-"""Faults of Horovod 0.28.1 that Paceline cannot live with, each with its mend.
+"""Faults of Horovod 0.28.1 that Paceline cannot live with, each with its patch.
 
-Each mend has a regression test in integration_tests/faults that fails on a host built without it
-(`paceline host build --leave-out NAME`, `make mends`).
+Each patch has a regression test in integration_tests/faults that fails on a host built without it
+(`paceline host build --leave-out NAME`, `make patches`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paceline.host.patches.python import KERAS3_EDITS
 
 
 @dataclass(frozen=True)
-class Mend:
+class Patch:
     """`fault`: what users see without it."""
 
     name: str
@@ -48,8 +48,8 @@ _CONNECT_FAILED = (
 )
 _INITIALIZE = "void BackgroundThreadLoop(HorovodGlobalState& state) {"
 
-MENDS: tuple[Mend, ...] = (
-    Mend(
+PATCHES: tuple[Patch, ...] = (
+    Patch(
         "gloo-iface",
         "Process sets, the global one included, ignore HOROVOD_GLOO_IFACE: hosts whose name resolves to loopback "
         "cannot connect.",
@@ -63,12 +63,12 @@ MENDS: tuple[Mend, ...] = (
             ),
         ),
     ),
-    Mend(
+    Patch(
         "stall-inspector",
         "The list of global ranks stays empty under Gloo: the stall inspector never fires and every hang is silent.",
         (Edit(_GLOO_CONTROLLER, "global_ranks_.reserve(size_);", "replace", "global_ranks_.resize(size_);"),),
     ),
-    Mend(
+    Patch(
         "rendezvous-scopes",
         "When one rendezvous scope ends, the finished lists of all scopes are forgotten: shutdown() and init() again "
         "aborts or hangs.",
@@ -82,7 +82,7 @@ MENDS: tuple[Mend, ...] = (
             ),
         ),
     ),
-    Mend(
+    Patch(
         "connect-exception",
         "An exception while ranks connect ends the process (exit 134) instead of reaching Python.",
         (
@@ -118,19 +118,19 @@ MENDS: tuple[Mend, ...] = (
             Edit(_BASICS, "if not initialization_ok:", "after", "    _paceline_glue.init_failed(self.MPI_LIB_CTYPES)"),
         ),
     ),
-    Mend(
+    Patch(
         "process-set-failures",
         "With process sets, what goes wrong while they are set up or ended aborts the process (exit 134): sets that "
         "differ between ranks, ranks that do not exist, a rank that dies.",
         PROCESS_SETS,
     ),
-    Mend(
+    Patch(
         "dead-rank",
         "After a rank died others may wait for Gloo's time limit, 30 s: who failed keeps its connections, and waiting "
         "for the rest of a message is not interrupted. Errors do not say which rank it was.",
         DEAD_RANK,
     ),
-    Mend(
+    Patch(
         "joined-devices",
         "The list of devices is sized by the number of requests and indexed by rank: out of bounds after a lower rank "
         "joined.",
@@ -146,19 +146,19 @@ MENDS: tuple[Mend, ...] = (
             Edit(_CONTROLLER, "tensor_sizes.resize(requests.size());", "replace", "tensor_sizes.resize(size_);"),
         ),
     ),
-    Mend(
+    Patch(
         "automatic-names",
         "PyTorch operations without a name take it from a counter of all operations of this process: after an uneven "
         "number of named ones (join), or of ones on a process set, an unnamed one waits for ever.",
         TORCH_NAMES,
     ),
-    Mend(
+    Patch(
         "graph-names",
         "In a graph of TensorFlow an unnamed operation on all ranks waits for ever if members of a process set take "
         "the same tensor on their set as well.",
         GRAPH_NAMES,
     ),
-    Mend(
+    Patch(
         "idle-waiting",
         "PyTorch operations wait for their result by yielding in a loop: a waiting rank keeps a core busy, which "
         "others on its host, or its own background thread, could use.",
@@ -202,13 +202,13 @@ MENDS: tuple[Mend, ...] = (
             ),
         ),
     ),
-    Mend(
+    Patch(
         "stateful-join",
         "TensorFlow takes join for a constant: from the second time on it returns the first answer at once, and the "
         "other ranks wait for ever.",
         (Edit(_TENSORFLOW_OPS, 'REGISTER_OP("HorovodJoin")', "after", "    .SetIsStateful()"),),
     ),
-    Mend(
+    Patch(
         "run-arguments",
         "Stray commas make horovod.run export cycle time and cache capacity as '(None,)': cycle time 0, cache off.",
         (
@@ -216,18 +216,18 @@ MENDS: tuple[Mend, ...] = (
             Edit(_RUNNER, "self.cache_capacity = None,", "replace", "self.cache_capacity = None"),
         ),
     ),
-    Mend(
+    Patch(
         "light-launcher",
         "horovodrun imports TensorFlow, twice, to learn whether Horovod was built with MPI or Gloo: seconds before the "
         "first rank starts, and TensorFlow's log above the user's output.",
         LIGHT_EDITS,
     ),
-    Mend(
+    Patch(
         "elastic-hosts",
         "An elastic job that fits on one host waits 600 s for a second one without a word, as it does for slots.",
         ELASTIC_HOSTS_EDITS,
     ),
-    Mend(
+    Patch(
         "zero-grad",
         "zero_grad(set_to_none=...) of a wrapped PyTorch optimizer is a TypeError.",
         tuple(
@@ -251,7 +251,7 @@ MENDS: tuple[Mend, ...] = (
             )
         ),
     ),
-    Mend(
+    Patch(
         "distutils",
         "Python 3.12 has no distutils: neither the PyTorch part nor jsrun support works there.",
         (
@@ -270,12 +270,12 @@ MENDS: tuple[Mend, ...] = (
             ),
         ),
     ),
-    Mend(
+    Patch(
         "keras3",
         "Under Keras 3 gradients are not averaged at all, and callbacks, elastic state and batch normalisation fail.",
         KERAS3_EDITS,
     ),
-    Mend(
+    Patch(
         "settings-again",
         "Settings outlive shutdown(): at the next init() HOROVOD_CYCLE_TIME alone becomes the fusion limit, together "
         "with HOROVOD_FUSION_THRESHOLD it ends the process (exit 139), and a setting that is gone stays in force.",
@@ -290,7 +290,7 @@ MENDS: tuple[Mend, ...] = (
             ),
         ),
     ),
-    Mend(
+    Patch(
         "large-messages",
         "With HOROVOD_FUSION_THRESHOLD above 2 GiB messages can have more elements than an int counts: they crash.",
         (
@@ -307,7 +307,7 @@ MENDS: tuple[Mend, ...] = (
     ),
 )
 
-# Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, and what else mends rely on.
+# Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, and what else patches rely on.
 GLUE: tuple[Edit, ...] = (
     Edit(
         _BASICS,
@@ -322,7 +322,7 @@ GLUE: tuple[Edit, ...] = (
         "before",
         "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)",
     ),
-    Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", '#include "bridge/failure/mends.h"'),
+    Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", '#include "bridge/patches.h"'),
     Edit(
         _OPERATIONS,
         "horovod_global.control_operation = ParseControllerOpsFromEnv();",

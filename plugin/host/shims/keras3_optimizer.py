@@ -63,28 +63,28 @@ class Distributed:
         beginning. Gradients that overflowed under loss scaling make no update.
         """
         state = self._distributed
+        if state.exchange is None:
+            return 0
         inherited = super().apply  # type: ignore[misc]
         updates = 0
-        known = dict(enumerate(self._trainable_variables))  # type: ignore[attr-defined]
-        for results, scale in state.pipeline.drain() if state.pipeline is not None else ():
-            variables = [self._trainable_variables[place] for place in results]  # type: ignore[attr-defined]
+        for results, scale in state.exchange.drain():
+            variables = [self._trainable_variables[index] for index in results]  # type: ignore[attr-defined]
             grads = state.wire.tensors_like(list(results.values()), variables)
             divisor = scale * (state.settings.backward_passes_per_step if state.averages_passes else 1)
             if divisor != 1:
                 grads = [grad / divisor for grad in grads]
             if scale != 1 and not state.wire.finite(grads):
                 continue
-            update = partial(inherited, grads, variables)
+            weights: Any = partial(dict, list(zip(results, variables)))
             with state.update([]):
-                if state.help is None:
-                    update()
-                else:
-                    state.help.update({place: known[place] for place in results}, update, late=True)
+                state.exchange.around.update_of_drain(weights, partial(inherited, grads, variables))
             self._iterations.assign_add(state.settings.backward_passes_per_step - 1)  # type: ignore[attr-defined]
             updates += 1
-        if state.help is not None:
-            state.help.look_ahead(known, 0)
+        state.exchange.drained(self._weights, updates)
         return updates
+
+    def _weights(self) -> dict[int, Any]:
+        return dict(enumerate(self._trainable_variables))  # type: ignore[attr-defined]
 
     def real_weights(self) -> AbstractContextManager[Any]:
         """A context, for evaluation and saving, in which variables are what the updates made of them. Not in a graph.
@@ -92,21 +92,21 @@ class Distributed:
         Only a pipelined exchange with a correction lets them be anything else between updates: what they are expected
         to be when their gradients will be applied.
         """
-        help = self._distributed.help
-        return nullcontext() if help is None else help.real_weights()
+        exchange = self._distributed.exchange
+        return nullcontext() if exchange is None else exchange.real_weights()
 
     def in_flight(self) -> dict[str, Any] | None:
         """The gradients in flight, as NumPy arrays, to be saved beside the model; None if there are none.
 
         Asks no other rank and changes nothing; every rank has the same.
         """
-        pipeline = self._distributed.pipeline
-        return None if pipeline is None else pipeline.state()
+        exchange = self._distributed.exchange
+        return None if exchange is None else exchange.state()
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
         """Go on with gradients in flight that `in_flight` returned; all ranks with the same. Not in a graph."""
         distributed = self._distributed
-        if distributed.pipeline is None:
+        if distributed.exchange is None:
             if state is not None and state["in_flight"]:
                 raise UsageError(
                     "Gradients in flight were given to an optimizer with a synchronous exchange.",
@@ -114,7 +114,7 @@ class Distributed:
                 )
             return
         if state is None:
-            distributed.pipeline.forget()
+            distributed.exchange.forget()
             return
         in_flight = state["in_flight"]
         if not self.built:  # type: ignore[attr-defined]
@@ -122,15 +122,15 @@ class Distributed:
                 f"The optimizer {self.name!r} does not know its variables yet, which gradients in flight belong to.",  # type: ignore[attr-defined]
                 "Call optimizer.build(model.trainable_variables), or load the model, before load_in_flight().",
             )
-        places = sorted(in_flight[0][0]) if in_flight else []
-        keys = [self._var_key(self._trainable_variables[place]) for place in places]  # type: ignore[attr-defined]
+        indices = sorted(in_flight[0][0]) if in_flight else []
+        keys = [self._var_key(self._trainable_variables[index]) for index in indices]  # type: ignore[attr-defined]
         groups = split(distributed.settings.groups, keys, self._var_key)  # type: ignore[attr-defined]
-        distributed.pipeline.load(state, groups, dict(enumerate(self._trainable_variables)))  # type: ignore[attr-defined]
+        distributed.exchange.load(state, distributed.exchange.adapter.buckets(indices, groups), self._weights)
 
     def forget_accumulated(self) -> None:
         """Drop gradients that wait for further backward passes or are in flight (after ranks came or went)."""
-        if self._distributed.pipeline is not None:
-            self._distributed.pipeline.forget()
+        if self._distributed.exchange is not None:
+            self._distributed.exchange.forget()
         if self._distributed.accumulator is not None:
             self._distributed.accumulator.reset()
 
@@ -184,7 +184,7 @@ class Distributed:
 
     def _get_current_learning_rate(self) -> Any:
         rate = super()._get_current_learning_rate()  # type: ignore[misc]
-        return rate if self._distributed.help is None else self._distributed.help.rescaled(rate)
+        return rate if self._distributed.exchange is None else self._distributed.exchange.around.rate(rate)
 
     # Keras 2's way, still used by scripts with a loop of their own.
 

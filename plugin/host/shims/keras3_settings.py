@@ -16,8 +16,8 @@ class Settings:
     """One wrapped optimizer's choices. `op` and `process_set` are those of the Horovod module of the backend in use.
 
     `groups`: None, a number of groups, or lists of variables whose gradients travel as one message each.
-    `exchange`: None for a synchronous one; else exchange(settings, reduce) makes Paceline's pipeline of one optimizer.
-    `mark`: what stands before the names of operations.
+    `exchange`: None for a synchronous one; else exchange(settings) makes Paceline's (paceline.exchange.base) for one
+    optimizer.
     """
 
     name: str
@@ -34,7 +34,6 @@ class Settings:
     groups: int | Sequence[Sequence[Any]] | None = None
     scale_local_gradients: bool = True
     exchange: Any = None
-    mark: str = ""
 
     def __post_init__(self) -> None:
         if self.backward_passes_per_step < 1:
@@ -67,18 +66,32 @@ class Settings:
     def compiled_with(self) -> tuple[Any, ...]:
         """What stands in a compiled reduction, beside groups: those of equal values may share one."""
         return (
-            self.name, self.mark, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
+            self.name, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
             self.device_sparse, self.prescale, self.postscale,
         )  # fmt: skip
 
     def operation(self, kind: str, index: int) -> str:
         """The name of one operation, equal on all ranks.
 
-        It holds the optimizer's name and the variable's place in the optimizer's list. Keras' own automatic names
+        It holds the optimizer's name and the variable's index in the optimizer's list. Keras' own automatic names
         would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
-        return f"{self.mark}{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
+        return f"{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
+
+    def bucket(self, indices: Sequence[int]) -> str:
+        """The name under which gradients of these variables travel as one operation."""
+        return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0])
+
+
+def exchanged(exchange: Any, grads: Sequence[Any], buckets: Any, groups: Sequence[Sequence[int]]) -> list[Any]:
+    """The answers of Paceline's exchange to dense `grads`, which travel in `buckets`, those at positions `groups`."""
+    result = list(grads)
+    answers = exchange.reduce(buckets, [[grads[position] for position in group] for group in groups])
+    for group, values in zip(groups, answers):
+        for position, value in zip(group, values):
+            result[position] = value
+    return result
 
 
 def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key_of: Any) -> list[list[int]]:
@@ -93,10 +106,10 @@ def split(groups: int | Sequence[Sequence[Any]] | None, keys: Sequence[Any], key
         size, extra = divmod(len(keys), count)
         starts = [number * size + min(number, extra) for number in range(count + 1)]
         return [list(range(*pair)) for pair in itertools.pairwise(starts) if pair[0] < pair[1]]
-    place = {key: position for position, key in enumerate(keys)}
+    position_of = {key: position for position, key in enumerate(keys)}
     result: list[list[int]] = []
     for group in groups:
-        members = [place.pop(key_of(variable)) for variable in group if key_of(variable) in place]
+        members = [position_of.pop(key_of(variable)) for variable in group if key_of(variable) in position_of]
         if members:
             result.append(members)
-    return result + [[position] for position in sorted(place.values())]
+    return result + [[position] for position in sorted(position_of.values())]

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from paceline.errors import UsageError
 
-from .keras3_settings import Settings, split
+from .keras3_settings import Settings, exchanged, split
 
 # An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.
 _SCOPE = "horovod/"
@@ -86,7 +86,7 @@ def _sparse(grad: Any, settings: Settings, index: int) -> Any:
         return tf.IndexedSlices(values, gather(rows, "_indices"), grad.dense_shape)
 
 
-def _dense(grads: Sequence[Any], settings: Settings, indices: Sequence[int]) -> list[Any]:
+def _dense(grads: Sequence[Any], settings: Settings, name: str) -> list[Any]:
     """One message: a single tensor or an explicit group."""
     carried = [tf.cast(grad, tf.float32) if grad.dtype in _CARRIED_AS_FLOAT32 else grad for grad in _unfoldable(grads)]
     options: dict[str, Any] = {
@@ -100,11 +100,18 @@ def _dense(grads: Sequence[Any], settings: Settings, indices: Sequence[int]) -> 
     }
     if len(carried) == 1:
         one = hvd._allreduce_cond if _elastic() else hvd.allreduce
-        reduced = [one(carried[0], name=settings.operation("HorovodAllreduce", indices[0]), **options)]
+        reduced = [one(carried[0], name=name, **options)]
     else:
         many = hvd._grouped_allreduce_cond if _elastic() else hvd.grouped_allreduce
-        reduced = many(carried, name=settings.operation("HorovodAllreduceGroup", indices[0]), **options)
+        reduced = many(carried, name=name, **options)
     return [tf.cast(new, old.dtype) for new, old in zip(reduced, grads)]
+
+
+def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[], list[Any]]:
+    """One message of dense tensors, in a graph, where operations wait for each other by themselves."""
+    with tf.name_scope(_SCOPE):
+        results = _dense(tensors, settings, name)
+    return lambda: results
 
 
 def _reduce(
@@ -120,7 +127,8 @@ def _reduce(
                 else:
                     dense.append(position)
             if dense:
-                reduced = _dense([grads[p] for p in dense], settings, [indices[p] for p in dense])
+                name = settings.bucket([indices[position] for position in dense])
+                reduced = _dense([grads[position] for position in dense], settings, name)
                 for position, value in zip(dense, reduced):
                     result[position] = value
     return result
@@ -130,37 +138,46 @@ class Reducer:
     """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
 
     def __init__(self, settings: Settings) -> None:
-        self.pipeline = settings.exchange(settings, _reduce) if settings.exchange is not None else None
-        self._settings = settings if self.pipeline is None else self.pipeline.settings
-        self._groups = settings.groups
+        self.exchange = settings.exchange(settings) if settings.exchange is not None else None
+        self._settings = settings
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have an operation of each variable
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
-        """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
-        settings = self._settings
-        dense = settings.sparse_as_dense or self.pipeline is not None
+        """`grads` (none is None) of the variables with these keys and indices in the optimizer's list."""
+        settings, exchange = self._settings, self.exchange
+        dense = settings.sparse_as_dense or exchange is not None
         grads = [
             tf.convert_to_tensor(grad) if dense or not isinstance(grad, tf.IndexedSlices) else grad for grad in grads
         ]
         if not grads or not takes_part(settings.process_set):
             return grads
-        groups = split(self._groups, keys, key_of)
-        reduce = _reduce
-        if self.pipeline is not None:
-            self.pipeline.begin(indices, groups)
-            reduce = self.pipeline.reduce
+        groups = split(settings.groups, keys, key_of)
+        # A function of the gradients that outlives this object: a tape is made anew in every step. So it is without the
+        # variables in the settings' groups, which would live as long.
+        if exchange is not None:
+            buckets = exchange.adapter.buckets(indices, groups)
+            exchange.begin(buckets)
+
+            def reduce(tensors: Sequence[Any]) -> list[Any]:
+                return exchanged(exchange, tensors, buckets, groups)
+        else:
+            alone = dataclasses.replace(settings, groups=None)
+
+            def reduce(tensors: Sequence[Any]) -> list[Any]:
+                return _reduce(tensors, alone, indices, groups)
+
         if not tf.executing_eagerly():
             self._enter_graph()
-            return reduce(grads, settings, indices, groups)
+            return reduce(grads)
         return list(self._compiled(reduce, indices, groups)(grads))
 
     def _enter_graph(self) -> None:
-        """Raise UsageError if gradients are reduced twice in this graph, where a pipeline knows one name of each."""
+        """Raise UsageError if gradients are reduced twice in this graph, where an exchange knows one name of each."""
         graph = tf.compat.v1.get_default_graph()
-        if self.pipeline is not None and graph in self._graphs:
+        if self.exchange is not None and graph in self._graphs:
             raise UsageError(
-                f"Rank {hvd.rank()}: the optimizer {self._settings.name!r}, whose exchange is not synchronous, was "
-                "expected to be applied once in a tf.function, found twice.",
+                f"Rank {hvd.rank()}: the optimizer {self.exchange.adapter.label!r}, whose exchange is not synchronous, "
+                "was expected to be applied once in a tf.function, found twice.",
                 "Apply all gradients at once, make an optimizer for each, or leave tf.function out.",
             )
         self._graphs.add(graph)
@@ -168,20 +185,16 @@ class Reducer:
     def _compiled(
         self, reduce: Callable[..., list[Any]], indices: Sequence[int], groups: Sequence[Sequence[int]]
     ) -> Any:
-        """A function of the gradients that outlives this object: a tape is made anew in every step."""
-        # Without the variables in its groups, which would live as long.
-        settings = dataclasses.replace(self._settings, groups=None)
-        key: tuple[Any, ...] = (tuple(indices), tuple(map(tuple, groups)), settings.process_set.size())
-        if self.pipeline is not None:
-            functions = self.pipeline.functions
+        """`reduce` compiled, or what was compiled before for the same."""
+        key: tuple[Any, ...] = (tuple(indices), tuple(map(tuple, groups)), self._settings.process_set.size())
+        if self.exchange is not None:
+            functions = self.exchange.adapter.functions
         else:
-            functions, key = _reductions, (settings.compiled_with, *key)
+            functions, key = _reductions, (self._settings.compiled_with, *key)
         if key not in functions:
             while len(functions) >= _MOST_REDUCTIONS:
                 functions.pop(next(iter(functions)))
-            functions[key] = tf.function(
-                lambda tensors: reduce(tensors, settings, indices, groups), reduce_retracing=True
-            )
+            functions[key] = tf.function(reduce, reduce_retracing=True)
         return functions[key]
 
     def scale_local(self, grad: Any) -> Any:
@@ -281,6 +294,11 @@ def here() -> Any:
 def native(variable: Any) -> Any:
     """The tf.Variable in a Keras variable."""
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+
+
+def value(variable: Any) -> Any:
+    """The tensor in a variable, through which no gradient flows."""
+    return tf.stop_gradient(tf.convert_to_tensor(native(variable)))
 
 
 def _named(operation: Callable[..., Any], name: str, *args: Any) -> Any:

@@ -9,7 +9,7 @@ import horovod.torch as hvd
 import numpy as np
 import torch
 
-from .keras3_settings import Settings, split
+from .keras3_settings import Settings, exchanged, split
 
 # What Horovod cannot carry on CPUs travels as float32.
 _CARRIED_AS_FLOAT32 = (torch.bfloat16,)
@@ -24,7 +24,32 @@ def _carried(tensor: Any) -> Any:
     return tensor.float() if tensor.dtype in _CARRIED_AS_FLOAT32 else tensor
 
 
-def _start(
+def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[], list[Any]]:
+    """Start one message of dense tensors; what is returned waits for it."""
+    packed = [settings.compression.compress(_carried(tensor)) for tensor in tensors]
+    carried, contexts = [tensor for tensor, _ in packed], [context for _, context in packed]
+    options: dict[str, Any] = {
+        "name": name,
+        "op": settings.op,
+        "prescale_factor": settings.prescale,
+        "postscale_factor": settings.postscale,
+        "process_set": settings.process_set,
+    }
+    alone = len(carried) == 1
+    handle = hvd.allreduce_async(carried[0], **options) if alone else hvd.grouped_allreduce_async(carried, **options)
+
+    def done() -> list[Any]:
+        reduced = hvd.synchronize(handle)
+        values = [reduced] if alone else reduced
+        return [
+            settings.compression.decompress(value, context).to(tensor.dtype)
+            for value, context, tensor in zip(values, contexts, tensors)
+        ]
+
+    return done
+
+
+def _start_group(
     tensors: Sequence[Any], settings: Settings, indices: Sequence[int], group: Sequence[int]
 ) -> Callable[[], list[tuple[int, Any]]]:
     """Start one group's messages; what is returned waits for them."""
@@ -36,30 +61,11 @@ def _start(
             waiting.append(
                 (position, hvd.sparse_allreduce_async(tensors[position], name, settings.op, settings.process_set))
             )
-    options: dict[str, Any] = {
-        "op": settings.op,
-        "prescale_factor": settings.prescale,
-        "postscale_factor": settings.postscale,
-        "process_set": settings.process_set,
-    }
-    packed = [settings.compression.compress(_carried(tensors[position])) for position in dense]
-    carried, contexts = [tensor for tensor, _ in packed], [context for _, context in packed]
-    handle: Any = None
-    if len(dense) == 1:
-        name = settings.operation("HorovodAllreduce", indices[dense[0]])
-        handle = hvd.allreduce_async(carried[0], name=name, **options)
-    elif dense:
-        name = settings.operation("HorovodAllreduceGroup", indices[dense[0]])
-        handle = hvd.grouped_allreduce_async(carried, name=name, **options)
+    name = settings.bucket([indices[position] for position in dense]) if dense else ""
+    together = start([tensors[position] for position in dense], settings, name) if dense else list
 
     def done() -> list[tuple[int, Any]]:
-        result = [(position, wait()) for position, wait in waiting]
-        if dense:
-            reduced = hvd.synchronize(handle)
-            for position, value, context in zip(dense, [reduced] if len(dense) == 1 else reduced, contexts):
-                value = settings.compression.decompress(value, context)
-                result.append((position, value.to(tensors[position].dtype)))
-        return result
+        return [*((position, wait()) for position, wait in waiting), *zip(dense, together())]
 
     return done
 
@@ -68,7 +74,7 @@ def _reduce(
     grads: Sequence[Any], settings: Settings, indices: Sequence[int], groups: Sequence[Sequence[int]]
 ) -> list[Any]:
     result = list(grads)
-    for done in [_start(grads, settings, indices, group) for group in groups]:
+    for done in [_start_group(grads, settings, indices, group) for group in groups]:
         for position, value in done():
             result[position] = value
     return result
@@ -78,22 +84,23 @@ class Reducer:
     """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
 
     def __init__(self, settings: Settings) -> None:
-        self.pipeline = settings.exchange(settings, _reduce) if settings.exchange is not None else None
-        self._settings = settings if self.pipeline is None else self.pipeline.settings
+        self.exchange = settings.exchange(settings) if settings.exchange is not None else None
+        self._settings = settings
         self._groups = settings.groups
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
-        """`grads` (none is None) of the variables with these keys and places in the optimizer's list."""
+        """`grads` (none is None) of the variables with these keys and indices in the optimizer's list."""
         settings = self._settings
-        dense = settings.sparse_as_dense or self.pipeline is not None
+        dense = settings.sparse_as_dense or self.exchange is not None
         tensors = [grad.to_dense() if dense and grad.is_sparse else grad for grad in grads]
         if not tensors or not takes_part(settings.process_set):
             return tensors
         groups = split(self._groups, keys, key_of)
-        if self.pipeline is None:
+        if self.exchange is None:
             return _reduce(tensors, settings, indices, groups)
-        self.pipeline.begin(indices, groups)
-        return list(self.pipeline.reduce(tensors, settings, indices, groups))
+        buckets = self.exchange.adapter.buckets(indices, groups)
+        self.exchange.begin(buckets)
+        return exchanged(self.exchange, tensors, buckets, groups)
 
     def scale_local(self, grad: Any) -> Any:
         """A gradient that stays on this rank, weighed like one rank's share of an average."""
@@ -154,6 +161,11 @@ def here() -> Any:
 def native(variable: Any) -> Any:
     """The torch.nn.Parameter in a Keras variable."""
     return getattr(variable, "value", variable)
+
+
+def value(variable: Any) -> Any:
+    """The tensor in a variable, through which no gradient flows."""
+    return native(variable).detach()
 
 
 def average(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:

@@ -40,7 +40,7 @@ class State:
         self.wire = wire
         self.settings = settings
         self.reduce = wire.Reducer(settings)
-        self.pipeline = self.reduce.pipeline  # None: gradients are used in the step they belong to
+        self.exchange = self.reduce.exchange  # None: gradients are used in the step they belong to
         self.accumulator = wire.Accumulator(settings) if settings.backward_passes_per_step > 1 else None
         self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
         self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
@@ -60,14 +60,9 @@ class State:
         self.announced = (self.wire.here(), keys, [weakref.ref(grad) for grad in grads if grad is not None])
 
     @property
-    def help(self) -> Any:
-        """What is done about the age of pipelined gradients; None: nothing."""
-        return None if self.pipeline is None else self.pipeline.help
-
-    @property
     def travels(self) -> bool:
-        """Whether a pipelined exchange is in use: there is one, and there are other ranks."""
-        return self.pipeline is not None and self.wire.takes_part(self.settings.process_set)
+        """Whether an exchange of Paceline is in use: there is one, and there are other ranks."""
+        return self.exchange is not None and self.wire.takes_part(self.settings.process_set)
 
     @property
     def averages_passes(self) -> bool:
@@ -98,7 +93,7 @@ def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> li
             travelling.append(position)
         elif grad is not None and state.settings.scale_local_gradients:
             result[position] = state.reduce.scale_local(grad)
-    known = places(optimizer, keys)
+    known = indices_of(optimizer, keys)
     reduced = state.reduce(
         [grads[position] for position in travelling],
         [keys[position] for position in travelling],
@@ -110,8 +105,8 @@ def reduce(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> li
     return result
 
 
-def places(optimizer: Any, keys: Sequence[Any]) -> list[int]:
-    """Numbers of variables: their places in the optimizer's list, or in this call before it is built."""
+def indices_of(optimizer: Any, keys: Sequence[Any]) -> list[int]:
+    """Numbers of variables: their indices in the optimizer's list, or in this call before it is built."""
     known = optimizer._trainable_variables_indices
     return [known.get(key, position) for position, key in enumerate(keys)]
 
@@ -122,7 +117,7 @@ def accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[A
     if state.accumulator is None:
         return reduce(optimizer, grads, variables)
     present = [position for position, grad in enumerate(grads) if grad is not None]
-    known = places(optimizer, [optimizer._var_key(variable) for variable in variables])
+    known = indices_of(optimizer, [optimizer._var_key(variable) for variable in variables])
     chosen = [variables[position] for position in present]
     sums = state.accumulator.add(
         [grads[position] for position in present],
@@ -157,7 +152,7 @@ def run_update(
     others = {
         "loss scaling": owner is not optimizer,
         "backward_passes_per_step of the wrapper": state.accumulator is not None,
-        "a pipelined exchange": state.pipeline is not None,
+        "an exchange that is not synchronous": state.exchange is not None,
     }
     if keras_accumulates and any(others.values()):
         raise UsageError(
@@ -167,8 +162,8 @@ def run_update(
             "Leave gradient_accumulation_steps out and give backward_passes_per_step=, "
             "average_aggregated_gradients=True to DistributedOptimizer: they do the same.",
         )
-    if state.pipeline is not None and owner is not optimizer:
-        state.pipeline.scale = owner.dynamic_scale
+    if state.exchange is not None and owner is not optimizer:
+        state.exchange.scaled_by(owner.dynamic_scale)
     keys = {optimizer._var_key(variable) for variable in variables}
     announced = state.take_announced(grads, keys)
     if keras_accumulates and not averaged:
@@ -189,7 +184,7 @@ def run_update(
             update(grads)
 
     if state.travels and (announced or not averaged):
-        known = places(optimizer, [optimizer._var_key(variable) for variable in variables])
+        known = indices_of(optimizer, [optimizer._var_key(variable) for variable in variables])
         run = _where_answered(optimizer, run, dict(zip(known, variables)))
     if state.accumulator is None or (averaged and not announced):
         run()
@@ -198,21 +193,12 @@ def run_update(
 
 
 def _where_answered(optimizer: Any, update: Callable[[], None], variables: dict[int, Any]) -> Callable[[], None]:
-    """`update`, left out where a pipelined exchange has no answer: nothing may move then, not even a count."""
+    """`update`, left out where the exchange has no answer: nothing may move then, not even a count."""
     state: State = optimizer._distributed
-    help = state.help
 
     def leave_out() -> None:
         # The passes before were counted one by one.
         if state.settings.backward_passes_per_step > 1:
             optimizer._iterations.assign_sub(state.settings.backward_passes_per_step - 1)
 
-    if help is None:
-        return lambda: state.pipeline.when_answered(update, leave_out)
-
-    def run() -> None:
-        late = state.pipeline.filled_here > 0
-        state.pipeline.when_answered(lambda: help.update(variables, update, late), leave_out)
-        help.look_ahead(variables, state.pipeline.filled_here)
-
-    return run
+    return lambda: state.exchange.update(lambda: variables, update, leave_out)

@@ -1,1 +1,0 @@
-"""The pipelined exchange (Pipe-SGD)."""

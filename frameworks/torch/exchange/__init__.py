@@ -1,0 +1,1 @@
+"""What an allreduce call means: what all exchanges share."""

@@ -1,0 +1,137 @@
+"""How exchanges see an optimizer of PyTorch (see paceline.exchange.adapter)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.exchange.adapter import Array, Bucket, Key, Work
+from paceline.native.library import loaded
+from paceline.torch.exchange.tensors import TorchTensors, array_of
+from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.optimizer.names import ParameterNames
+from paceline.torch.state.saved import from_plain, plain_of
+from paceline.torch.state.travelling import to_reduce
+
+
+class TorchAdapter(TorchTensors):
+    """Reduces over the ranks of `process_set` with Horovod.
+
+    `op`, `compression` and `gradient_predivide_factor` mean what they mean in horovod.torch.DistributedOptimizer. A
+    sparse gradient is gathered, not reduced, and is not compressed.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        names: ParameterNames,
+        op: int,
+        compression: Any,
+        gradient_predivide_factor: float,
+        process_set: Any,
+        scope: str,
+    ) -> None:
+        """`scope`: what stands before all names, so that no other optimizer has them."""
+        self.library = loaded("torch")
+        self.process_set = process_set
+        self.scope = scope
+        self._optimizer = optimizer
+        self._names = names
+        self._op = op
+        self._compression = compression
+        # Horovod itself divides by the number of ranks after the sum when the operation is Average.
+        average = op == horovod.Average
+        self._factors = {
+            "prescale_factor": 1.0 / gradient_predivide_factor if average else 1.0,
+            "postscale_factor": gradient_predivide_factor if average else 1.0,
+        }
+
+    @property
+    def label(self) -> str:
+        """See Adapter.label: the optimizer's first parameter."""
+        return self.scope + self._names[self._optimizer.param_groups[0]["params"][0]]
+
+    def start(self, bucket: Bucket, tensors: Sequence[Tensor]) -> Work:
+        """See Adapter.start."""
+        name = self.scope + bucket.name
+        if self.waits_here(tensors):
+            gathered = horovod.sparse_allreduce_async(tensors[0], name=name, op=self._op, process_set=self.process_set)
+            return lambda: [gathered()]
+        compressed = [self._compression.compress(tensor) for tensor in tensors]
+        carried = [tensor for tensor, _ in compressed]
+        options = {"name": name, "op": self._op, "process_set": self.process_set, **self._factors}
+        if len(carried) == 1:
+            handle = horovod.allreduce_async_(carried[0], **options)
+        else:
+            handle = horovod.grouped_allreduce_async_(carried, **options)
+
+        def work() -> list[Tensor]:
+            results = horovod.synchronize(handle)
+            return [
+                self._compression.decompress(result, context)
+                for result, (_, context) in zip([results] if len(carried) == 1 else results, compressed, strict=True)
+            ]
+
+        return work
+
+    def full_names(self, bucket: Bucket) -> list[str]:
+        """See Adapter.full_names."""
+        name, count = self.scope + bucket.name, len(bucket.members)
+        if count == 1:
+            return [f"allreduce.{name}"]
+        return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
+
+    def waits_here(self, tensors: Sequence[Any]) -> bool:
+        """See Adapter.waits_here."""
+        return isinstance(tensors[0], dict) or bool(getattr(tensors[0], "is_sparse", False))
+
+    def means(self, weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """See Adapter.means: of bfloat16 in float32. May write into the weights."""
+        travelling = {index: to_reduce(weight.detach()) for index, weight in weights.items()}
+        handles = [
+            horovod.allreduce_async_(
+                tensor,
+                name=f"{self.scope}{self._names[weights[index]]}.average",
+                op=horovod.Average,
+                process_set=self.process_set,
+            )
+            for index, tensor in travelling.items()
+        ]
+        for handle in handles:
+            horovod.synchronize(handle)
+        return travelling
+
+    def shared(self, weights: Mapping[int, Tensor], members: set[Key]) -> Mapping[int, Tensor]:
+        """See Adapter.shared: all, frozen ones as well."""
+        return weights
+
+    def travelling(self, tensor: Tensor) -> Array:
+        """See Adapter.travelling."""
+        return array_of(self._compression.compress(tensor)[0])
+
+    def plain(self, result: Any) -> Any:
+        """See Adapter.plain."""
+        return plain_of(result)
+
+    def from_plain(self, value: Any) -> Tensor:
+        """See Adapter.from_plain."""
+        return from_plain(value)
+
+    @contextlib.contextmanager
+    def rescheduled(self, rate: Callable[[Any], Any]) -> Iterator[None]:
+        """See Adapter.rescheduled: rates of the parameter groups, while the optimizer steps."""
+        groups = [group for group in self._optimizer.param_groups if "lr" in group]
+        rates = [group["lr"] for group in groups]
+        for group, own in zip(groups, rates, strict=True):
+            changed = rate(own)
+            if changed is not own:
+                group["lr"] = changed
+        try:
+            yield
+        finally:
+            for group, own in zip(groups, rates, strict=True):
+                group["lr"] = own

@@ -1,0 +1,81 @@
+"""PyTorch's tensors and weights for exchanges; for Keras on PyTorch as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paceline.exchange.adapter import Array, Cell
+from paceline.exchange.eager import EagerNumbers
+
+# Whose values another type holds, where NumPy has none of it.
+HELD_IN = {torch.bfloat16: torch.float32}
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A copy of a dense tensor as an array; bfloat16 as float32."""
+    return np.array(tensor.detach().cpu().to(HELD_IN.get(tensor.dtype, tensor.dtype)).numpy())
+
+
+class TensorCell:
+    """A cell that is a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def read(self) -> Tensor:
+        """See Cell.read."""
+        return self._tensor
+
+    def assign(self, value: Any) -> None:
+        """See Cell.assign: a tensor, an array or a number."""
+        with torch.no_grad():
+            self._tensor.copy_(torch.as_tensor(value))
+
+    def value(self) -> Array:
+        """See Cell.value."""
+        return array_of(self._tensor)
+
+    set = assign
+
+
+class TorchTensors(EagerNumbers):
+    """The tensors and weights of an Adapter."""
+
+    def where(self, predicate: Any, one: Any, other: Any) -> Any:
+        """See Adapter.where."""
+        if isinstance(predicate, Tensor):
+            return torch.where(predicate, one, other)
+        return one if predicate else other
+
+    def like(self, tensor: Tensor) -> tuple[tuple[int, ...], str]:
+        """See Adapter.like."""
+        return tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        """See Adapter.zeros."""
+        return torch.zeros(shape, dtype=getattr(torch, dtype))
+
+    def zeros_like(self, tensor: Tensor) -> Tensor:
+        """See Adapter.zeros_like."""
+        return torch.zeros_like(tensor)
+
+    def value(self, weight: Tensor) -> Tensor:
+        """See Adapter.value."""
+        return weight.detach()
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """See Adapter.copy."""
+        return tensor.clone()
+
+    def assign(self, weight: Tensor, value: Any) -> None:
+        """See Adapter.assign: memory stays laid out as it was."""
+        with torch.no_grad():
+            weight.copy_(torch.as_tensor(value))
+
+    def cell_of(self, weight: Tensor) -> Cell:
+        """See Adapter.cell_of."""
+        return TensorCell(self.value(weight).clone())

@@ -1,1 +1,0 @@
-"""Models that are averaged now and then."""

@@ -1,0 +1,70 @@
+"""Show that each patch is needed: its regression test must fail on a Horovod built without any patch.
+
+    python -m integration_tests.patches        (`make patches`; minutes, needs the tools of a host build)
+
+Builds the unpatched host (cached afterwards), puts it in front of the installed one for a child pytest, runs every test
+that is marked with a patch and exits with 1 if one passes or a patch has no test.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from paceline import config
+from paceline.host import build
+from paceline.host.patches.table import PATCHES
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTEST_TIMEOUT_S = 1800
+
+
+def overlay(wheel: Path, folder: Path) -> None:
+    """Install `wheel` into `folder`, to stand before the installed Horovod on PYTHONPATH."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)]
+    subprocess.run(command, check=True, timeout=600)
+
+
+def outcomes(overlay: Path, report: Path) -> dict[str, dict[str, bool]]:
+    """For each patch the names of its tests and whether each failed."""
+    found: dict[str, dict[str, bool]] = {}
+    env = {**os.environ, "PYTHONPATH": f"{overlay}{os.pathsep}{ROOT}"}
+    for patch in PATCHES:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--patch", patch.name]
+        command += [f"--junitxml={report}", str(ROOT / "integration_tests")]
+        subprocess.run(command, env=env, cwd=ROOT, timeout=PYTEST_TIMEOUT_S)
+        found[patch.name] = {
+            str(case.get("name")): case.find("failure") is not None or case.find("error") is not None
+            for case in xml.etree.ElementTree.parse(report).iter("testcase")
+        }
+    return found
+
+
+def main() -> int:
+    """Build, run, print the table."""
+    console = Console()
+    wheel = build.build(
+        config.read(), leave_out=[patch.name for patch in PATCHES], report=lambda line, _done: console.print(line)
+    )
+    with tempfile.TemporaryDirectory(prefix="unpatched-") as folder:
+        overlay(wheel, Path(folder) / "site")
+        found = outcomes(Path(folder) / "site", Path(folder) / "report.xml")
+    table = Table("patch", "tests", "fail without it", "verdict")
+    ok = True
+    for name, tests in found.items():
+        good = bool(tests) and all(tests.values())
+        ok = ok and good
+        table.add_row(name, str(len(tests)), str(sum(tests.values())), "needed" if good else "NOT SHOWN")
+    console.print(table)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

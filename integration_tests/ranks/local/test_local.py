@@ -1,0 +1,313 @@
+"""The local exchange: ranks update alone, and their models are averaged; against one process that plays all ranks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
+from integration_tests.support.ranks import ranks, run_ranks
+
+__all__ = ["on_ranks"]
+
+TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
+SHAPES = [(5, 3), (3,), (7,)]
+STEPS = 11
+RATE, MOMENTUM = 0.1, 0.5
+# Settings of hvd.Local: the plain mean, and every part of the outer optimizer.
+CHOICES: list[dict[str, Any]] = [
+    {"every": 1},
+    {"every": 4},
+    {"every": 3, "outer_momentum": 0.75},
+    {"every": 3, "outer_momentum": 0.75, "outer_lr": 0.5, "nesterov": True},
+]
+
+
+def _targets(rank: int) -> list[Any]:
+    """Where the weights of a rank are drawn to: no two elements of no two ranks to the same value."""
+    return [np.arange(np.prod(shape)).reshape(shape) / 7 + 3.0 * rank + index for index, shape in enumerate(SHAPES)]
+
+
+def _played(size: int, steps: int, every: int, outer_momentum: float = 0.0, outer_lr: float = 1.0,
+            nesterov: bool = False) -> list[list[Any]]:  # fmt: skip
+    """The weights of every rank after `steps` updates of SGD with momentum on |w - target|^2 / 2, and a drain: all of
+    it in one process, as the papers say it.
+    """
+    weights = [[np.zeros(shape) for shape in SHAPES] for _ in range(size)]
+    inner = [[np.zeros(shape) for shape in SHAPES] for _ in range(size)]
+    anchors, outer = [np.zeros(shape) for shape in SHAPES], [np.zeros(shape) for shape in SHAPES]
+    for step in range(1, steps + 1):
+        for rank in range(size):
+            for index, target in enumerate(_targets(rank)):
+                inner[rank][index] = MOMENTUM * inner[rank][index] + (weights[rank][index] - target)
+                weights[rank][index] = weights[rank][index] - RATE * inner[rank][index]
+        if step % every == 0 or step == steps:
+            for index in range(len(SHAPES)):
+                change = anchors[index] - sum(one[index] for one in weights) / size
+                outer[index] = outer_momentum * outer[index] + change
+                moved = change + outer_momentum * outer[index] if nesterov else outer[index]
+                anchors[index] = anchors[index] - outer_lr * moved
+                for one in weights:
+                    one[index] = anchors[index]
+    return weights
+
+
+def _torch_optimizer(label: str, exchange: Any, **choices: Any) -> tuple[list[Any], Any]:
+    import torch
+
+    import paceline.torch as hvd
+
+    weights = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in SHAPES]
+    named = [(f"{label}.{index}", weight) for index, weight in enumerate(weights)]
+    sgd = torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM)
+    return weights, hvd.DistributedOptimizer(sgd, named, exchange=exchange, **choices)
+
+
+def _torch_update(rank: int, weights: list[Any], optimizer: Any) -> None:
+    import torch
+
+    optimizer.zero_grad()
+    for weight, target in zip(weights, _targets(rank), strict=True):
+        ((weight - torch.from_numpy(target)) ** 2 / 2).sum().backward()
+    optimizer.step()
+
+
+@ranks(2, 3, more=(5,))
+def test_torch_goes_as_one_process_that_plays_all_ranks(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    for number, choices in enumerate(CHOICES):
+        groups = 2 if number % 2 else None
+        weights, optimizer = _torch_optimizer(f"played{number}", hvd.Local(**choices), groups=groups)
+        for _ in range(STEPS):
+            _torch_update(rank, weights, optimizer)
+        assert optimizer.drain() == 0
+        expected = _played(size, STEPS, **choices)[rank]
+        for weight, wanted in zip(weights, expected, strict=True):
+            np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-12, err_msg=str(choices))
+        flat = torch.cat([weight.detach().reshape(-1) for weight in weights])
+        for theirs in hvd.allgather_object(flat, name=f"played{number}.same"):
+            assert torch.equal(theirs, flat)
+        optimizer.drain()  # nothing was updated since: no average, no momentum
+        assert torch.equal(flat, torch.cat([weight.detach().reshape(-1) for weight in weights]))
+
+
+@ranks(2)
+def test_torch_ranks_are_alone_between_averages(rank: int, size: int) -> None:
+    """Nothing of a gradient travels; whoever is ahead waits at the next average only."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    weights, optimizer = _torch_optimizer("alone", "local")
+    _torch_update(rank, weights, optimizer)  # the ranks tell each other once which exchange they have
+    hvd.barrier()
+    if rank == 0:
+        for _ in range(6):
+            _torch_update(rank, weights, optimizer)
+    hvd.barrier()
+    if rank == 1:
+        for _ in range(6):
+            _torch_update(rank, weights, optimizer)
+    assert not all(
+        torch.equal(weights[0], theirs) for theirs in hvd.allgather_object(weights[0].detach(), name="apart")
+    )
+    _torch_update(rank, weights, optimizer)  # the eighth
+    assert all(torch.equal(weights[0], theirs) for theirs in hvd.allgather_object(weights[0].detach(), name="one"))
+
+
+@ranks(2)
+def test_torch_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
+    import copy
+
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    for choices in CHOICES:
+        for before in (2, 3, 7):
+            label = f"resumed{CHOICES.index(choices)}.{before}"
+            weights, optimizer = _torch_optimizer(label, hvd.Local(**choices))
+            for _ in range(before):
+                _torch_update(rank, weights, optimizer)
+            state = pickle.dumps([copy.deepcopy(optimizer.state_dict()), [one.detach().clone() for one in weights]])
+            for _ in range(STEPS - before):
+                _torch_update(rank, weights, optimizer)
+            optimizer.drain()
+            saved, values = pickle.loads(state)
+            again, optimizer = _torch_optimizer(f"{label}.again", hvd.Local(**choices))
+            with torch.no_grad():
+                for weight, value in zip(again, values, strict=True):
+                    weight.copy_(value)
+            optimizer.load_state_dict(saved)
+            for _ in range(STEPS - before):
+                _torch_update(rank, again, optimizer)
+            optimizer.drain()
+            for one, other in zip(weights, again, strict=True):
+                assert torch.equal(one, other), label
+
+
+@ranks(2)
+def test_torch_forgets_what_other_ranks_had(rank: int, size: int) -> None:
+    """After ranks came or went all of them count from the beginning, and the outer momentum begins anew."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    choices = CHOICES[2]
+    weights, optimizer = _torch_optimizer("forgotten", hvd.Local(**choices))
+    for _ in range(4 + rank):  # 3 make an average; ranks stand where they stand when one fails
+        _torch_update(rank, weights, optimizer)
+    optimizer.forget()
+    with torch.no_grad():
+        for weight in weights:
+            weight.zero_()
+            optimizer.state[weight].clear()
+    for _ in range(STEPS):
+        _torch_update(rank, weights, optimizer)
+    optimizer.drain()
+    for weight, wanted in zip(weights, _played(size, STEPS, **choices)[rank], strict=True):
+        np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-12)
+
+
+def _unequal(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    weights, optimizer = _torch_optimizer("unequal", "local")
+    for _ in range(2 + rank):
+        _torch_update(rank, weights, optimizer)
+    with pytest.raises(UserError, match=r"updates since the last drain.*the local exchange.* from \[2\] to \[3\]"):
+        optimizer.drain()
+
+
+def test_drain_after_unequally_many_updates_is_an_error_on_all_ranks() -> None:
+    run_ranks(_unequal, 2, fresh=True, timeout_s=60)
+
+
+@ranks(2)
+def test_torch_what_is_refused(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    for wrong in ({"every": 0}, {"every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0}):
+        with pytest.raises(UserError, match=f"Local.{next(iter(wrong))}=.*cannot be used"):
+            hvd.Local(**wrong)
+    weights, optimizer = _torch_optimizer("refused", "local")
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(weights[0].sum()).backward()
+    with pytest.raises(hvd.UsageError, match=r"equally many updates of all ranks(.|\n)*bfloat16"):
+        scaler.step(optimizer)
+    optimizer.step()
+    with pytest.raises(hvd.UsageError, match=r"(?s)updates of a local exchange.*drain\(\)"):
+        hvd.broadcast_optimizer_state(optimizer, 0)
+    state = optimizer.in_flight()
+    optimizer.drain()
+    for other in ("pipelined", "majority", "sync"):
+        with pytest.raises(hvd.UsageError, match="found updates of a local exchange"):
+            _torch_optimizer(f"refused.{other}", other)[1].load_in_flight(state)
+    hvd.broadcast_optimizer_state(optimizer, 0)
+
+
+@ranks(2, env={"PACELINE_EXCHANGE": "local", "PACELINE_LOCAL_EVERY": "4"})
+def test_one_variable_makes_a_script_of_horovod_local(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    weights = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in SHAPES]
+    named = [(f"script.{index}", weight) for index, weight in enumerate(weights)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM), named)
+    for _ in range(8):
+        _torch_update(rank, weights, optimizer)
+    for weight, wanted in zip(weights, _played(size, 8, every=4)[rank], strict=True):
+        np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-12)
+
+
+def _keras_update(rank: int, optimizer: Any, weights: list[Any], compiled: bool) -> Callable[[], Any]:
+    import keras
+
+    targets = [keras.ops.convert_to_tensor(one.astype(np.float32)) for one in _targets(rank)]
+
+    def update() -> None:
+        optimizer.apply_gradients([(one - target, one) for one, target in zip(weights, targets, strict=True)])
+
+    if compiled:
+        import tensorflow as tf
+
+        optimizer.build(weights)
+        return tf.function(update)
+    return update
+
+
+def _keras(rank: int, size: int, compiled: bool) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    for number, choices in enumerate(CHOICES):
+        label = f"keras{number}{compiled}"
+        weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
+        sgd = keras.optimizers.SGD(RATE, momentum=MOMENTUM)
+        optimizer = hvd.DistributedOptimizer(sgd, name=label, exchange=hvd.Local(**choices))
+        optimizer.build(weights)
+        update = _keras_update(rank, optimizer, weights, compiled)
+        for _ in range(5):
+            update()
+        state, values = pickle.dumps(optimizer.in_flight()), [numpy(one) for one in [*weights, *optimizer.variables]]
+        for _ in range(STEPS - 5):
+            update()
+        assert optimizer.drain() == 0
+        # Keras' velocity has the rate in it, which changes nothing while the rate is the same.
+        for weight, wanted in zip(weights, _played(size, STEPS, **choices)[rank], strict=True):
+            np.testing.assert_allclose(numpy(weight), wanted, rtol=2e-5, atol=1e-5, err_msg=label)
+        same_everywhere(weights, f"{label}.same")
+        after = [numpy(weight) for weight in weights]
+        for one, value in zip([*weights, *optimizer.variables], values, strict=True):
+            one.assign(value)
+        optimizer.load_in_flight(pickle.loads(state))
+        for _ in range(STEPS - 5):
+            update()
+        optimizer.drain()
+        for weight, value in zip(weights, after, strict=True):
+            # Which tensors are added up in one message, and so in which order three numbers are, is not the same twice.
+            np.testing.assert_allclose(numpy(weight), value, rtol=0 if size == 2 else 1e-5, err_msg=label)
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
+def test_keras(on_ranks: Run, size: int) -> None:
+    on_ranks(_keras, size, False)
+
+
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
+def test_keras_compiled(size: int) -> None:
+    run_ranks(_keras, size, True, env=TENSORFLOW, timeout_s=150)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=150)
+def test_tapes_say_why_they_cannot(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+    with tf.GradientTape() as tape:
+        pass
+    with pytest.raises(UserError, match=r"does not know when the model is updated(.|\n)*hvd.average_variables"):
+        hvd.DistributedGradientTape(tape, exchange="local")

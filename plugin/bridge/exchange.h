@@ -1,0 +1,61 @@
+// What an allreduce call means: an exchange, to which operations are given by registration (exchanges.h).
+
+#ifndef PACELINE_BRIDGE_EXCHANGE_H
+#define PACELINE_BRIDGE_EXCHANGE_H
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/participant.h"
+
+namespace horovod {
+namespace paceline {
+
+// What an exchange has made of the numbers of a registration.
+struct ExchangeSettings {
+  virtual ~ExchangeSettings() = default;
+};
+
+// One tensor of a call that an exchange takes over. The tensor can be read, and is in memory of the CPU.
+struct ExchangeCall {
+  common::ProcessSet& process_set;
+  const std::string& name;
+  const ExchangeSettings& settings;
+  Reducing reducing;
+  std::shared_ptr<common::Tensor> tensor, output;
+  common::StatusCallback callback;
+};
+
+// Hooks without a note are called as Participant says, these in threads of frameworks.
+class Exchange : public Participant {
+ public:
+  // What registrations call it.
+  virtual const char* word() const = 0;
+  // What an operation of it is to users: "Partial allreduce of <name>".
+  virtual std::string Title(const std::string& name) const = 0;
+
+  // Null if these are no settings of this exchange; `expected` then says what is.
+  virtual std::shared_ptr<const ExchangeSettings> Parse(const std::vector<double>& settings,
+                                                        std::string& expected) const = 0;
+
+  // Whether the next call of a registered name is taken over; asked once for each. False: it is a plain allreduce.
+  virtual bool Takes(int32_t /*process_set_id*/, const std::string& /*name*/, const ExchangeSettings& /*settings*/) {
+    return true;
+  }
+
+  // A call: `output` holds the answer when `callback` is called, in this thread or in the background thread. An error
+  // if the call cannot be accepted: then the callback is not called, and Has() is as before.
+  virtual common::Status Call(ExchangeCall call) = 0;
+
+  // Whether there is anything under this name: a call was accepted, or something was put there for the first one.
+  virtual bool Has(int32_t process_set_id, const std::string& name) const = 0;
+
+  // The name is not registered any more; what can be dropped of it, is.
+  virtual void Unregistered(int32_t /*process_set_id*/, const std::string& /*name*/) {}
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_EXCHANGE_H

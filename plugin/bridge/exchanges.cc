@@ -1,0 +1,184 @@
+#include "bridge/exchanges.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "bridge/participants.h"
+#include "bridge/ready.h"
+#include "horovod/common/operations.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+std::string Text(const std::string& exchange, const std::vector<double>& settings) {
+  std::ostringstream text;
+  text << exchange << '(';
+  for (size_t n = 0; n < settings.size(); ++n) {
+    text << (n > 0 ? ", " : "") << settings[n];
+  }
+  text << ')';
+  return text.str();
+}
+
+std::string OnThisRank() { return "rank " + std::to_string(common::horovod_rank()); }
+
+common::Status NotIncluded(const std::string& title) {
+  return common::Status::InvalidArgument(title + ": " + OnThisRank() +
+                                         " is not a member of the process set. Leave the call out on this rank, or "
+                                         "give it a process set that this rank is in.");
+}
+
+common::Status OnGpu(const std::string& title, int device) {
+  return common::Status::InvalidArgument(title + ": expected a tensor in host memory, found one on GPU " +
+                                         std::to_string(device) +
+                                         ". Use exchange=\"sync\", or a Horovod that was "
+                                         "built without HOROVOD_GPU_OPERATIONS, which copies it to host memory.");
+}
+
+common::Status DifferentInGroup(const std::string& one, const std::string& other) {
+  return common::Status::InvalidArgument("Grouped allreduce of " + one + " and " + other + ": " + OnThisRank() +
+                                         " expected all of a group to belong to one exchange, found that they do not. "
+                                         "Call them in different groups.");
+}
+
+}  // namespace
+
+std::string Exchanges::Register(int32_t process_set_id, const std::string& name, const std::string& exchange,
+                                const std::vector<double>& settings) {
+  const auto of =
+      std::find_if(exchanges_.begin(), exchanges_.end(), [&](const auto* one) { return exchange == one->word(); });
+  const auto title = "Registration of " + name + " on " + OnThisRank();
+  if (of == exchanges_.end()) {
+    std::string known;
+    for (const auto* one : exchanges_) {
+      known += std::string(known.empty() ? "" : ", ") + one->word();
+    }
+    return title + ": expected one of the exchanges " + known + ", found " + exchange + ". Use one of these.";
+  }
+  std::string expected;
+  auto parsed = (*of)->Parse(settings, expected);
+  if (parsed == nullptr) {
+    return title + ": expected " + expected + ", found " + Text(exchange, settings) + ". Give these.";
+  }
+  const auto registered = registrations_.FindOr(process_set_id, name, [&] {
+    auto made = std::make_shared<Registration>();
+    made->exchange = *of;
+    made->numbers = settings;
+    made->settings = std::move(parsed);
+    return made;
+  });
+  if (registered->exchange != *of || registered->numbers != settings) {
+    return title + ": expected " + Text(registered->exchange->word(), registered->numbers) +
+           " as it is registered, found others: " + Text(exchange, settings) +
+           ". Keep to one choice for each name, or unregister it first.";
+  }
+  return {};
+}
+
+void Exchanges::Unregister(int32_t process_set_id, const std::string& name) {
+  const auto registered = registrations_.Take(process_set_id, name);
+  if (registered != nullptr) {
+    registered->exchange->Unregistered(process_set_id, name);
+  }
+}
+
+std::shared_ptr<const ExchangeSettings> Exchanges::SettingsOf(int32_t process_set_id, const std::string& name,
+                                                              const Exchange& exchange) const {
+  const auto registered = registrations_.Find(process_set_id, name);
+  return registered == nullptr || registered->exchange != &exchange ? nullptr : registered->settings;
+}
+
+void Exchanges::NewProcessSet(int32_t process_set_id) {
+  if (process_set_id != 0) {
+    registrations_.EraseSet(process_set_id);
+  }
+}
+
+common::Status Exchanges::CallOne(AllreduceCall& call, size_t n, const Registration& registration) {
+  const auto title = registration.exchange->Title(call.names[n]);
+  if (!call.process_set.IsCurrentProcessIncluded()) {
+    return NotIncluded(title);
+  }
+  if (call.device != CPU_DEVICE_ID) {
+    return OnGpu(title, call.device);
+  }
+  const auto ready = WaitReady(call.ready[n], title);
+  if (!ready.ok()) {
+    return ready;
+  }
+  auto status = registration.exchange->Call({call.process_set, call.names[n], *registration.settings, call.reducing,
+                                             call.tensors[n], call.outputs[n], call.callbacks[n]});
+  // A refused first call leaves nothing behind. Not where the world has ended: whoever goes on in the next one, goes on
+  // with this exchange.
+  const int32_t id = call.reducing.process_set_id;
+  if (status.type() == common::StatusType::INVALID_ARGUMENT && !registration.exchange->Has(id, call.names[n])) {
+    registrations_.Take(id, call.names[n]);
+  }
+  return status;
+}
+
+// Every tensor by itself: what Horovod's groups are for, going together, is the merging plan's business here.
+bool Exchanges::Enqueue(AllreduceCall& call, common::Status& status) {
+  const int32_t id = call.reducing.process_set_id;
+  const auto first = registrations_.Find(id, call.names[0]);
+  std::vector<std::shared_ptr<const Registration>> all = {first};
+  for (size_t n = 1; n < call.names.size(); ++n) {
+    all.push_back(registrations_.Find(id, call.names[n]));
+    if ((all[n] == nullptr ? nullptr : all[n]->exchange) != (first == nullptr ? nullptr : first->exchange)) {
+      status = DifferentInGroup(call.names[0], call.names[n]);
+      return true;
+    }
+  }
+  if (first == nullptr) {
+    return false;
+  }
+  size_t taken = 0;
+  for (size_t n = 0; n < all.size(); ++n) {
+    taken += first->exchange->Takes(id, call.names[n], *all[n]->settings) ? 1 : 0;
+  }
+  if (taken == 0) {
+    return false;
+  }
+  if (taken < all.size()) {
+    status = DifferentInGroup(call.names[0], call.names.back());
+    return true;
+  }
+  // Horovod calls no callback of a call that is refused: only the first tensor can still be.
+  status = common::Status::OK();
+  for (size_t n = 0; n < all.size(); ++n) {
+    const auto one = CallOne(call, n, *all[n]);
+    if (!one.ok() && n == 0) {
+      status = one;
+      break;
+    }
+    if (!one.ok()) {
+      call.callbacks[n](one);
+    }
+  }
+  return true;
+}
+
+}  // namespace paceline
+}  // namespace horovod
+
+extern "C" {
+
+// Gives the operation `name` of a process set to an exchange (exchanges.h), with settings that this one knows. Returns
+// 0, or -1 and in `error` what is wrong: then all is as before.
+int32_t horovod_paceline_register(int32_t process_set, const char* name, const char* exchange, const double* settings,
+                                  int32_t count, char* error, int64_t capacity) {
+  const auto wrong = horovod::paceline::Get<horovod::paceline::Exchanges>().Register(process_set, name, exchange,
+                                                                                     {settings, settings + count});
+  std::strncpy(error, wrong.c_str(), static_cast<size_t>(capacity) - 1);
+  error[capacity - 1] = '\0';
+  return wrong.empty() ? 0 : -1;
+}
+
+// The operation is a plain allreduce again.
+void horovod_paceline_unregister(int32_t process_set, const char* name) {
+  horovod::paceline::Get<horovod::paceline::Exchanges>().Unregister(process_set, name);
+}
+}

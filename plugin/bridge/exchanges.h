@@ -1,0 +1,59 @@
+// Which operation belongs to which exchange.
+
+#ifndef PACELINE_BRIDGE_EXCHANGES_H
+#define PACELINE_BRIDGE_EXCHANGES_H
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bridge/by_name.h"
+#include "bridge/exchange.h"
+
+namespace horovod {
+namespace paceline {
+
+// An operation, a name in a process set, belongs to at most one exchange: from its registration on, before it is called
+// first, until it is unregistered. Registrations are those of a process, and each rank makes its own. They outlast
+// shutdown() and init() for the set of all ranks (0), since compiled graphs go on with no Python between; those of
+// other sets end when their id is given to a set, be it the same one. A first call that the exchange refuses ends a
+// registration, too. All else is a plain allreduce, whatever its name.
+//
+// Operations that we hand in ourselves (their context is CpuContext()) belong to no exchange: what an exchange has
+// travel goes under the very name that was called.
+class Exchanges : public Participant {
+ public:
+  explicit Exchanges(std::vector<Exchange*> exchanges) : exchanges_(std::move(exchanges)) {}
+
+  // Any thread. Empty, or what is wrong: then all is as before. Again with the same settings: as once.
+  std::string Register(int32_t process_set_id, const std::string& name, const std::string& exchange,
+                       const std::vector<double>& settings);
+  // Any thread. Nothing happens if the name is not registered.
+  void Unregister(int32_t process_set_id, const std::string& name);
+  // Any thread: what the name was registered with for this exchange; null if it was not.
+  std::shared_ptr<const ExchangeSettings> SettingsOf(int32_t process_set_id, const std::string& name,
+                                                     const Exchange& exchange) const;
+
+  void NewProcessSet(int32_t process_set_id) override;
+  bool Enqueue(AllreduceCall& call, common::Status& status) override;
+
+ private:
+  struct Registration {
+    Exchange* exchange = nullptr;
+    std::vector<double> numbers;
+    std::shared_ptr<const ExchangeSettings> settings;
+  };
+
+  common::Status CallOne(AllreduceCall& call, size_t n, const Registration& registration);
+
+  const std::vector<Exchange*> exchanges_;
+  ByName<const Registration> registrations_;
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_EXCHANGES_H

@@ -1,0 +1,65 @@
+#include <exception>
+#include <mutex>
+#include <string>
+
+#include "bridge/failure/failure.h"
+#include "bridge/patches.h"
+#include "horovod/common/logging.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+// Written by Horovod's background thread, read by the thread that called init().
+std::mutex connect_error_mutex;
+std::string& ConnectError() {
+  static auto* error = new std::string;
+  return *error;
+}
+
+}  // namespace
+
+void Failure::BeginWorld() {
+  ForgetFailure();
+  std::lock_guard<std::mutex> lock(connect_error_mutex);
+  ConnectError().clear();
+}
+
+bool Connect(const std::function<void()>& part) {
+  using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+  try {
+    part();
+    return true;
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "Horovod could not connect to the other ranks: " << error.what();
+    Fail(error);
+    EndWatch();
+    std::lock_guard<std::mutex> lock(connect_error_mutex);
+    ConnectError() = WhyFailed();
+    return false;
+  }
+}
+
+}  // namespace paceline
+}  // namespace horovod
+
+extern "C" {
+
+// The message of the exception that ended the last initialisation, empty if none did; valid until the next call.
+const char* horovod_paceline_connect_error() {
+  static auto* copy = new std::string;
+  std::lock_guard<std::mutex> lock(horovod::paceline::connect_error_mutex);
+  *copy = horovod::paceline::ConnectError();
+  return copy->c_str();
+}
+
+// Why the world of this process failed, empty if it did not; valid until the next call.
+const char* horovod_paceline_why_failed() {
+  static auto* mutex = new std::mutex;
+  static auto* copy = new std::string;
+  std::lock_guard<std::mutex> lock(*mutex);
+  *copy = horovod::paceline::WhyFailed();
+  return copy->c_str();
+}
+}

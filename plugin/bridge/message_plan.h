@@ -1,0 +1,35 @@
+// What a plan says about messages, for whoever makes messages of its own.
+
+#ifndef PACELINE_BRIDGE_MESSAGE_PLAN_H
+#define PACELINE_BRIDGE_MESSAGE_PLAN_H
+
+#include <cstdint>
+#include <string>
+
+#include "core/fusion/active_plan.h"
+#include "horovod/common/controller.h"
+
+namespace horovod {
+namespace paceline {
+
+// Of the process set whose coordination round is running. Background thread.
+class MessagePlan {
+ public:
+  MessagePlan() = default;
+  MessagePlan(const MessagePlan&) = delete;
+  MessagePlan& operator=(const MessagePlan&) = delete;
+  MessagePlan(MessagePlan&&) = delete;
+  MessagePlan& operator=(MessagePlan&&) = delete;
+  virtual ~MessagePlan() = default;
+
+  // Those that go together with a tensor, itself among them; null for one that goes alone.
+  virtual const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const = 0;
+  // How large a message may be: what the plan, or else Horovod, lets it hold. The same on all ranks whenever messages
+  // are packed.
+  virtual int64_t LimitBytes(common::Controller& controller) const = 0;
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_MESSAGE_PLAN_H

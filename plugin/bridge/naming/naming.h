@@ -1,0 +1,38 @@
+// Names of operations that their caller did not name.
+
+#ifndef PACELINE_BRIDGE_NAMING_NAMING_H
+#define PACELINE_BRIDGE_NAMING_NAMING_H
+
+#include "bridge/participant.h"
+#include "core/automatic_names.h"
+
+namespace horovod {
+namespace paceline {
+
+// The hooks say when all ranks of a set have met.
+class Naming : public Participant {
+ public:
+  // Any thread.
+  ::paceline::core::AutomaticNames& names() { return names_; }
+
+  void BeginWorld() override { names_.Reset(); }
+  void NewProcessSet(int32_t process_set_id) override { names_.Begin(process_set_id); }
+  void Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
+             int32_t process_set_id) override {
+    process_set_id_ = process_set_id;
+  }
+  void AfterExecute(const Executed& executed) override {
+    if (executed.response.response_type() == common::Response::JOIN) {
+      names_.AdvanceEpoch(process_set_id_);
+    }
+  }
+
+ private:
+  ::paceline::core::AutomaticNames names_;
+  int32_t process_set_id_ = 0;  // whose coordination round is running; the background thread's
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_NAMING_NAMING_H

@@ -1,0 +1,315 @@
+#include "bridge/partial/partial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "bridge/packing.h"
+#include "bridge/participants.h"
+#include "bridge/reserved_names.h"
+
+namespace horovod {
+namespace paceline {
+
+namespace {
+
+// A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
+constexpr int64_t kPatience_ns = 50'000'000;
+// Of the numbers of a registration.
+constexpr double kMostNumber = 1LL << 31;
+
+// As in Horovod's table; responses to barriers have none.
+std::string OutstandingName(const common::Request& request) {
+  switch (request.request_type()) {
+    case common::Request::BARRIER:
+      return BARRIER_TENSOR_NAME;
+    case common::Request::JOIN:
+      return JOIN_TENSOR_NAME;
+    default:
+      return request.tensor_name();
+  }
+}
+
+}  // namespace
+
+Partial::Partial(const MessagePlan& plan) : plan_(plan), holdups_(kPatience_ns) {}
+
+void Partial::BeginWorld() {
+  channels_.Reset();
+  flush_next_.Reset();
+  restored_.Reset();
+  sets_.clear();
+  holdups_ = ::paceline::core::Holdups(kPatience_ns);
+  set_ = nullptr;
+}
+
+std::shared_ptr<const ExchangeSettings> Partial::Parse(const std::vector<double>& settings,
+                                                       std::string& expected) const {
+  expected =
+      "five whole numbers (votes of a quorum, 0 for a drawn rank, -1 for half of the ranks; seed; max_lag; latest and "
+      "counted, 0 or 1)";
+  const bool whole = std::all_of(settings.begin(), settings.end(), [](double one) {
+    return one == std::floor(one) && one >= PartialSettings::kMajority && one < kMostNumber;
+  });
+  if (settings.size() != 5 || !whole ||
+      std::any_of(settings.begin() + 1, settings.end(), [](double one) { return one < 0; })) {
+    return nullptr;
+  }
+  auto parsed = std::make_shared<PartialSettings>();
+  parsed->quorum = static_cast<int32_t>(settings[0]);
+  parsed->seed = static_cast<uint64_t>(settings[1]);
+  parsed->max_lag = static_cast<int64_t>(settings[2]);
+  parsed->latest = settings[3] != 0;
+  parsed->counted = settings[4] != 0;
+  return parsed;
+}
+
+common::Status Partial::Call(ExchangeCall call) {
+  const auto& settings = static_cast<const PartialSettings&>(call.settings);
+  const int32_t id = call.reducing.process_set_id;
+  const auto& controller = call.process_set.controller;
+  const auto& name = call.name;
+  const bool flush = flush_next_.Take(id, name) != nullptr;
+  TellArrived({call.tensor}, {name}, id);
+  if (call.reducing.op == common::ReduceOp::AVERAGE) {  // by the number of all ranks, whoever contributes
+    call.reducing.op = common::ReduceOp::SUM;
+    call.reducing.postscale /= controller->GetSize();
+  }
+  auto channel = Find(id, name);
+  if (channel != nullptr && !channel->Serves(*controller)) {
+    channels_.Take(id, name);
+  }
+  // Whoever looks the name up, waits: it is partial once Horovod has taken the first call, never before.
+  bool first = false;
+  auto status = common::Status::OK();
+  channel = channels_.FindOr(id, name, [&]() -> std::shared_ptr<PartialChannel> {
+    first = true;
+    auto made = std::make_shared<PartialChannel>(name, settings, id, controller);
+    const auto state = restored_.Find(id, name);
+    if (state != nullptr) {
+      made->Restore(*state);
+    }
+    status = made->Call(std::move(call), flush);
+    return status.ok() ? made : nullptr;
+  });
+  if (first) {
+    if (status.ok()) {
+      restored_.Take(id, name);
+    }
+    return status;
+  }
+  if (!channel->settings().Same(settings)) {
+    return common::Status::InvalidArgument(Title(name) + ": expected the quorum, max_lag and missed of the calls " +
+                                           "before, found others. Keep to one choice for each name.");
+  }
+  return channel->Call(std::move(call), flush);
+}
+
+bool Partial::Has(int32_t process_set_id, const std::string& name) const {
+  return Find(process_set_id, name) != nullptr || restored_.Find(process_set_id, name) != nullptr;
+}
+
+// Registered names do not come here.
+bool Partial::Enqueue(AllreduceCall& call, common::Status& status) {
+  for (const auto& name : call.names) {
+    if (Find(call.reducing.process_set_id, name) != nullptr) {
+      status = common::Status::InvalidArgument("Allreduce of " + name +
+                                               ": the calls of this name before were partial. Give it another name.");
+      return true;
+    }
+  }
+  return false;
+}
+
+void Partial::FlushNext(int32_t process_set_id, const std::string& name) {
+  flush_next_.Put(process_set_id, name, std::make_shared<const bool>(true));
+}
+
+std::vector<::paceline::core::RoundState::Counters> Partial::Counters(int32_t process_set_id) const {
+  std::vector<::paceline::core::RoundState::Counters> all;
+  for (const auto& channel : channels_.All(process_set_id)) {
+    all.push_back(channel->counters());
+  }
+  return all;
+}
+
+bool Partial::Restore(int32_t process_set_id, const std::string& name, PartialState state) {
+  const auto channel = Find(process_set_id, name);
+  if (channel != nullptr) {
+    return channel->Restore(state);
+  }
+  restored_.Put(process_set_id, name, std::make_shared<const PartialState>(std::move(state)));
+  return true;
+}
+
+void Partial::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {
+  current_ = process_set_id;
+  auto found = sets_.find(process_set_id);
+  const auto& controller = process_set.controller;
+  if (found != sets_.end() && found->second.controller.lock() != controller) {
+    // The id has gone to another process set.
+    sets_.erase(found);
+    found = sets_.end();
+    holdups_.Forget(process_set_id);
+    channels_.EraseIf(process_set_id, [&](const PartialChannel& one) { return !one.Serves(*controller); });
+  }
+  if (found == sets_.end()) {
+    const auto find = [this, process_set_id](const std::string& name) { return Find(process_set_id, name); };
+    found = sets_.try_emplace(process_set_id, controller, find).first;
+  }
+  set_ = &found->second;
+  timeline_ = &state.timeline;
+  set_->joined.Return(process_set);
+}
+
+void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+  if (!channels_.used()) {
+    return;
+  }
+  const auto now_ns = Nanoseconds(Clock::now());
+  if (!set_->followed) {
+    set_->followed = true;
+    for (const auto& name : process_set.tensor_queue.Handed()) {
+      Began(name, Find(current_, name) != nullptr, now_ns);
+    }
+  }
+  std::deque<common::Request> popped;
+  popped.swap(messages);
+  for (auto& message : popped) {
+    const auto& name = message.tensor_name();
+    const bool note = IsNote(name);
+    const auto channel = note ? Find(current_, NotedName(name)) : Find(current_, name);
+    if (channel != nullptr && channel->Stale(message)) {
+      continue;
+    }
+    if (channel != nullptr) {
+      set_->used = true;
+    }
+    if (!note) {
+      Began(OutstandingName(message), channel != nullptr, now_ns);
+    }
+    messages.push_back(std::move(message));
+  }
+  if (!set_->used) {
+    return;
+  }
+  if (set_->coordinator.waiting()) {
+    messages.push_back(NoteAbout("", PartialNews::kLook, 0, process_set.controller->GetRank()));
+  }
+  TellAbsence(now_ns, process_set, messages);
+}
+
+void Partial::Began(const std::string& name, bool partial, int64_t now_ns) {
+  if (!Begins(name, kControlNames)) {
+    holdups_.Began(current_, name, partial, now_ns);
+  }
+}
+
+void Partial::TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages) {
+  const bool absent = holdups_.Absent(current_, now_ns);
+  if (absent != set_->absent) {
+    set_->absent = absent;
+    messages.push_back(
+        NoteAbout("", absent ? PartialNews::kAbsent : PartialNews::kPresent, 0, process_set.controller->GetRank()));
+  }
+}
+
+bool Partial::TakeControlRequest(const common::Request& request) {
+  if (request.request_type() != common::Request::ALLREDUCE || !IsNote(request.tensor_name())) {
+    return false;
+  }
+  set_->coordinator.TakeNote(request);
+  return true;
+}
+
+bool Partial::OverrideReady(const common::Request& request, int /*count*/, bool ready) {
+  return !set_->coordinator.Counts(request) && ready;
+}
+
+void Partial::AddReadyNames(std::vector<std::string>& names) {
+  if (!channels_.used()) {
+    return;
+  }
+  const auto ready = set_->coordinator.Ready([this](const std::string& name) { return plan_.GroupOf(name); },
+                                             Nanoseconds(Clock::now()));
+  names.insert(names.end(), ready.begin(), ready.end());
+}
+
+bool Partial::OwnsReadiness(const std::string& name) { return channels_.used() && set_->coordinator.Has(name); }
+
+void Partial::Fuse(common::Controller& controller, std::deque<common::Response>& responses,
+                   common::ResponseList& list) {
+  if (!channels_.used()) {
+    return;
+  }
+  // By the first name of the group, then by their own: places in a message do not depend on who voted first. Tensors
+  // without a group come first.
+  std::vector<std::tuple<std::string, std::string, common::Response>> ours;
+  std::deque<common::Response> rest;
+  for (auto& response : responses) {
+    if (!Owns(response)) {
+      rest.push_back(std::move(response));
+      continue;
+    }
+    const auto& name = response.tensor_names()[0];
+    if (response.response_type() != common::Response::ALLREDUCE) {
+      const auto error = set_->coordinator.Error(name);
+      if (!error.empty()) {
+        response.set_error_message(error);
+      }
+      rest.push_back(std::move(response));
+      continue;
+    }
+    // Horovod knows the devices of those that voted.
+    response.set_devices(std::vector<int32_t>(response.devices().size(), CPU_DEVICE_ID));
+    const auto* together = plan_.GroupOf(name);
+    const std::string first = together == nullptr ? "" : together->names.front();
+    ours.emplace_back(first, std::string(name), std::move(response));
+  }
+  std::sort(ours.begin(), ours.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
+  for (size_t n = 0; n < ours.size();) {
+    const auto& leader = std::get<0>(ours[n]);
+    std::vector<common::Response> message;
+    for (; n < ours.size() && std::get<0>(ours[n]) == leader; ++n) {
+      message.push_back(std::move(std::get<2>(ours[n])));
+    }
+    Pack(list, plan_.LimitBytes(controller), std::move(message));
+  }
+  responses.swap(rest);
+}
+
+bool Partial::Owns(const common::Response& response) const {
+  return channels_.used() && !response.tensor_names().empty() && Find(current_, response.tensor_names()[0]) != nullptr;
+}
+
+void Partial::BeforeExecute(common::ProcessSet& process_set, const common::Response& response) {
+  if (!Owns(response)) {
+    return;
+  }
+  for (const auto& name : response.tensor_names()) {
+    set_->coordinator.Sent(response, name);
+    const auto channel = Find(current_, name);
+    if (channel != nullptr) {
+      channel->Begin(process_set.tensor_queue, *timeline_);
+    }
+  }
+  set_->joined.Leave(process_set);
+}
+
+void Partial::AfterExecute(const Executed& executed) {
+  set_->joined.Return(executed.process_set);
+  if (!channels_.used()) {
+    return;
+  }
+  if (executed.response.response_type() == common::Response::BARRIER) {
+    holdups_.Ended(current_, BARRIER_TENSOR_NAME);
+  }
+  for (const auto& name : executed.response.tensor_names()) {
+    holdups_.Ended(current_, name);
+  }
+}
+
+}  // namespace paceline
+}  // namespace horovod

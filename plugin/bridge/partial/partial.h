@@ -1,0 +1,100 @@
+// All partial collectives of one library.
+
+#ifndef PACELINE_BRIDGE_PARTIAL_PARTIAL_H
+#define PACELINE_BRIDGE_PARTIAL_PARTIAL_H
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/by_name.h"
+#include "bridge/exchange.h"
+#include "bridge/joined.h"
+#include "bridge/message_plan.h"
+#include "bridge/partial/coordinator.h"
+#include "bridge/partial/rounds.h"
+#include "core/partial/holdups.h"
+#include "horovod/common/timeline.h"
+
+namespace horovod {
+namespace paceline {
+
+// The exchange "partial". A name whose calls were partial stays so in this world: its rounds go on whoever makes the
+// calls, and a plain allreduce of that name is refused.
+class Partial : public Exchange {
+ public:
+  explicit Partial(const MessagePlan& plan);
+
+  // Any thread: null if no call of this name was partial.
+  std::shared_ptr<PartialChannel> Find(int32_t process_set_id, const std::string& name) const {
+    return channels_.Find(process_set_id, name);
+  }
+  // Any thread: what all names of a process set have counted.
+  std::vector<::paceline::core::RoundState::Counters> Counters(int32_t process_set_id) const;
+  // Any thread: what the next call under this name goes on from. False if this cannot be (see PartialChannel::Restore).
+  bool Restore(int32_t process_set_id, const std::string& name, PartialState state);
+  // Any thread: the next call of this name flushes, and contributes nothing.
+  void FlushNext(int32_t process_set_id, const std::string& name);
+
+  const char* word() const override { return "partial"; }
+  std::string Title(const std::string& name) const override { return "Partial allreduce of " + name; }
+  std::shared_ptr<const ExchangeSettings> Parse(const std::vector<double>& settings,
+                                                std::string& expected) const override;
+  common::Status Call(ExchangeCall call) override;
+  bool Has(int32_t process_set_id, const std::string& name) const override;
+
+  void BeginWorld() override;
+  bool Enqueue(AllreduceCall& call, common::Status& status) override;
+  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
+  // Drops what is stale, and tells the coordinator when something else holds this rank up.
+  void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;
+  bool TakeControlRequest(const common::Request& request) override;
+  bool OverrideReady(const common::Request& request, int count, bool ready) override;
+  void AddReadyNames(std::vector<std::string>& names) override;
+  bool OwnsReadiness(const std::string& name) override;
+  // Messages of partial tensors have no others in them; those of a group travel in messages of their own.
+  void Fuse(common::Controller& controller, std::deque<common::Response>& responses,
+            common::ResponseList& list) override;
+  bool Cacheable(const common::Response& response) override { return !Owns(response); }
+  void BeforeExecute(common::ProcessSet& process_set, const common::Response& response) override;
+  void AfterExecute(const Executed& executed) override;
+
+ private:
+  // What the background thread keeps about a process set.
+  struct Set {
+    Set(const std::shared_ptr<common::Controller>& of, const PartialCoordinator::Find& find)
+        : controller(of), coordinator(of->GetSize(), find) {}
+
+    std::weak_ptr<common::Controller> controller;
+    PartialCoordinator coordinator;
+    bool followed = false;  // what this rank hands in, by `holdups_`: from the first partial call in any set on
+    bool used = false;      // this rank has made calls in it
+    bool absent = false;    // what the coordinator was told last
+    Joined joined;
+  };
+
+  bool Owns(const common::Response& response) const;
+  void Began(const std::string& name, bool partial, int64_t now_ns);
+  void TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
+
+  ByName<PartialChannel> channels_;
+  // What was said before about the next call of a name: that it flushes; and for a first one what it goes on from.
+  ByName<const bool> flush_next_;
+  ByName<const PartialState> restored_;
+
+  // Background thread only.
+  const MessagePlan& plan_;
+  std::map<int32_t, Set> sets_;
+  ::paceline::core::Holdups holdups_;
+  Set* set_ = nullptr;  // of the present cycle
+  common::Timeline* timeline_ = nullptr;
+  int32_t current_ = 0;
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_PARTIAL_PARTIAL_H

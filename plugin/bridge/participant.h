@@ -1,0 +1,132 @@
+// The seam between Horovod and what is ours: what takes part in Horovod's work, and when it is asked.
+//
+// A kind of work of ours is a folder beside this file and one line in participants.cc. hooks.h says where in Horovod's
+// source each hook is; it asks the participants in the order of that list. None of them names another: what one needs
+// of another it is given there, as an interface from this folder.
+
+#ifndef PACELINE_BRIDGE_PARTICIPANT_H
+#define PACELINE_BRIDGE_PARTICIPANT_H
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/reducing.h"
+#include "horovod/common/common.h"
+#include "horovod/common/controller.h"
+#include "horovod/common/global_state.h"
+#include "horovod/common/message.h"
+#include "horovod/common/process_set.h"
+
+namespace horovod {
+namespace paceline {
+
+using Clock = std::chrono::steady_clock;
+
+inline int64_t Nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+// One allreduce call of a framework. All vectors have one element per tensor, and at least one. A tensor may be read
+// when its events have happened.
+struct AllreduceCall {
+  common::ProcessSet& process_set;
+  const std::vector<std::shared_ptr<common::Tensor>>&tensors, &outputs;
+  const std::vector<common::ReadyEventList>& ready;
+  const std::vector<std::string>& names;
+  int device;
+  std::vector<common::StatusCallback>& callbacks;
+  Reducing reducing;
+};
+
+// One message that was performed (for GPU operations: queued). Times are those of Clock.
+struct Executed {
+  common::ProcessSet& process_set;
+  const common::Response& response;
+  const std::vector<common::TensorTableEntry>& entries;
+  const common::Status& status;
+  int64_t start_ns, end_ns;
+};
+
+// Where fusion buffers are kept, and for what.
+struct MessageInBuffer {
+  const common::Response& response;
+  const std::vector<common::TensorTableEntry>& entries;
+  common::Controller& controller;
+  int stream;  // what Horovod tells buffers of one device and framework apart by
+};
+
+// A hook that a participant leaves out does nothing. One that has nothing to do returns at once: `make idle`.
+class Participant {
+ public:
+  Participant() = default;
+  Participant(const Participant&) = delete;
+  Participant& operator=(const Participant&) = delete;
+  Participant(Participant&&) = delete;
+  Participant& operator=(Participant&&) = delete;
+  virtual ~Participant() = default;
+
+  // --- Any thread of a framework, also several at once.
+
+  // init(), before the background thread of a new world starts: whatever was begun in the one before has ended.
+  virtual void BeginWorld() {}
+
+  // A process set gets this id, which may have been another's. Horovod's lock of its table of process sets is held.
+  virtual void NewProcessSet(int32_t /*process_set_id*/) {}
+
+  // A call, before Horovod makes entries of it. True: it is taken over, and `status` is the answer to it; those behind
+  // are not asked. Where all say false, Arrived follows and Horovod goes on.
+  virtual bool Enqueue(AllreduceCall& /*call*/, common::Status& /*status*/) { return false; }
+
+  // Tensors were handed in that will travel under these names; also those of calls that were taken over.
+  virtual void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& /*tensors*/,
+                       const std::vector<std::string>& /*names*/, int32_t /*process_set_id*/) {}
+
+  // --- Horovod's background thread alone.
+
+  // A coordination round of this process set, which this rank is in, is about to begin. All that follows, up to the
+  // next call, is about this set. It may have been another one that had this id before.
+  virtual void Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
+                     int32_t /*process_set_id*/) {}
+
+  // This cycle's messages, just taken from the queue. Those that are removed are not offered in this cycle.
+  virtual void Popped(common::ProcessSet& /*process_set*/, std::deque<common::Request>& /*messages*/) {}
+
+  // On the coordinator, before a request is counted. True: it was a message to this participant and is no request.
+  virtual bool TakeControlRequest(const common::Request& /*request*/) { return false; }
+
+  // On the coordinator, after a request was counted, `count` of its name so far. The verdict to go on with; `ready` is
+  // Horovod's own, or that of those before.
+  virtual bool OverrideReady(const common::Request& /*request*/, int /*count*/, bool ready) { return ready; }
+
+  // On the coordinator, after all requests of this round were counted: adds names that are ready by other rules.
+  virtual void AddReadyNames(std::vector<std::string>& /*names*/) {}
+
+  // On the coordinator where ranks have joined, before Horovod compares its counts with fewer ranks: whether this name
+  // is ready by other rules only.
+  virtual bool OwnsReadiness(const std::string& /*name*/) { return false; }
+
+  // Responses of one tensor each, about to be merged by Horovod. Those that are moved to `list` are left out of that.
+  virtual void Fuse(common::Controller& /*controller*/, std::deque<common::Response>& /*responses*/,
+                    common::ResponseList& /*list*/) {}
+
+  // Whether a response may enter the response cache. The same on every rank.
+  virtual bool Cacheable(const common::Response& /*response*/) { return true; }
+
+  // A response is about to look up its tensors' entries. Those that lack may be made now.
+  virtual void BeforeExecute(common::ProcessSet& /*process_set*/, const common::Response& /*response*/) {}
+
+  // The size of the buffer of a message of several tensors; `bytes` is Horovod's choice, or that of those before.
+  virtual int64_t BufferBytes(int64_t bytes, const MessageInBuffer& /*message*/) { return bytes; }
+
+  // A message was performed; its callbacks come next.
+  virtual void AfterExecute(const Executed& /*executed*/) {}
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_PARTICIPANT_H

@@ -1,0 +1,60 @@
+// The pipelined exchange of one library: which calls have an answer, by process set and name.
+
+#ifndef PACELINE_BRIDGE_PIPELINED_PIPELINED_H
+#define PACELINE_BRIDGE_PIPELINED_PIPELINED_H
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/by_name.h"
+#include "bridge/exchange.h"
+#include "bridge/pipelined/channel.h"
+
+namespace horovod {
+namespace paceline {
+
+// What a name is registered with: two numbers.
+struct PipelinedSettings : ExchangeSettings {
+  int32_t k = 2;           // the iteration dependency
+  int64_t sync_calls = 0;  // so many calls of the name are plain allreduces first, in each world
+};
+
+// The exchange "pipelined". Methods without a note are called in any thread.
+class Pipelined : public Exchange {
+ public:
+  // The channel of a name that is registered with these settings.
+  std::shared_ptr<Channel> Of(int32_t process_set_id, const std::string& name, const PipelinedSettings& settings);
+  // Null if there was no call of this name, and nothing put there.
+  std::shared_ptr<Channel> Find(int32_t process_set_id, const std::string& name) const {
+    return channels_.Find(process_set_id, name);
+  }
+  // Waits, for so long in all, until nothing travels under any name; whether that is so.
+  bool Settle(double limit_s) const;
+  // As if no call of this name had been made.
+  void Drop(int32_t process_set_id, const std::string& name) { channels_.Take(process_set_id, name); }
+
+  const char* word() const override { return "pipelined"; }
+  std::string Title(const std::string& name) const override { return "Pipelined exchange of " + name; }
+  std::shared_ptr<const ExchangeSettings> Parse(const std::vector<double>& settings,
+                                                std::string& expected) const override;
+  bool Takes(int32_t process_set_id, const std::string& name, const ExchangeSettings& settings) override;
+  common::Status Call(ExchangeCall call) override;
+  bool Has(int32_t process_set_id, const std::string& name) const override {
+    return Find(process_set_id, name) != nullptr;
+  }
+  void Unregistered(int32_t process_set_id, const std::string& name) override { Drop(process_set_id, name); }
+
+  // What was in flight is gone.
+  void BeginWorld() override { channels_.Reset(); }
+  void NewProcessSet(int32_t process_set_id) override { channels_.EraseSet(process_set_id); }
+
+ private:
+  ByName<Channel> channels_;
+};
+
+}  // namespace paceline
+}  // namespace horovod
+
+#endif  // PACELINE_BRIDGE_PIPELINED_PIPELINED_H

@@ -1,0 +1,47 @@
+// The C entry points of recording, which plugin/native/library.py calls through ctypes.
+
+#include <cstdint>
+
+#include "bridge/participants.h"
+#include "bridge/record/recording.h"
+
+namespace {
+
+paceline::core::Recorder& TheRecorder() { return horovod::paceline::Get<horovod::paceline::Recording>().recorder(); }
+
+// The snapshot that the last horovod_paceline_record_take made; one caller at a time.
+paceline::core::Snapshot& Taken() {
+  static auto* taken = new paceline::core::Snapshot;
+  return *taken;
+}
+
+}  // namespace
+
+extern "C" {
+
+void horovod_paceline_record_start(int64_t keep_steps) {
+  TheRecorder().Start(keep_steps < 1 ? 1 : static_cast<size_t>(keep_steps),
+                      horovod::paceline::Nanoseconds(horovod::paceline::Clock::now()));
+}
+
+void horovod_paceline_record_stop() { TheRecorder().Stop(); }
+
+// Takes a snapshot and returns its number of 8-byte words and, in *names_bytes, the length of its names.
+int64_t horovod_paceline_record_take(int64_t* names_bytes) {
+  Taken() = TheRecorder().TakeSnapshot();
+  *names_bytes = static_cast<int64_t>(Taken().names.size());
+  return static_cast<int64_t>(Taken().words.size());
+}
+
+const int64_t* horovod_paceline_record_words() { return Taken().words.data(); }
+const char* horovod_paceline_record_names() { return Taken().names.data(); }
+
+// out[0..3]: coordination rounds, messages, tensors, bytes since the library was loaded.
+void horovod_paceline_counters(int64_t* out) {
+  const auto counters = TheRecorder().counters();
+  out[0] = counters.coordination_rounds;
+  out[1] = counters.messages;
+  out[2] = counters.tensors;
+  out[3] = counters.bytes;
+}
+}

@@ -1,0 +1,122 @@
+#include "core/partial/round_coordinator.h"
+
+#include <algorithm>
+
+namespace paceline::core {
+
+void RoundCoordinator::Begin(const std::string& name, QuorumRule rule) {
+  counts_.try_emplace(name, name, static_cast<int32_t>(unanswered_.size()), rule);
+}
+
+RoundCoordinator::Count& RoundCoordinator::Open(const std::string& name) {
+  auto& count = counts_.at(name);
+  if (!count.open) {
+    count.open = true;
+    open_.push_back(&count);
+  }
+  return count;
+}
+
+void RoundCoordinator::Vote(const std::string& name, int32_t rank) {
+  auto& count = Open(name);
+  ++count.requests;
+  unanswered_[static_cast<size_t>(rank)] += count.votes.Vote(rank) ? 1 : 0;
+}
+
+void RoundCoordinator::Flush(const std::string& name, int32_t rank) {
+  auto& count = Open(name);
+  ++count.requests;
+  count.votes.Flush(rank);
+}
+
+void RoundCoordinator::Arrived(const std::string& name, int32_t rank, int64_t round) {
+  Open(name).votes.Arrived(rank, round);
+}
+
+void RoundCoordinator::Misfit(const std::string& name) { ++Open(name).misfits; }
+
+bool RoundCoordinator::Complete(const Count& count) {
+  return count.votes.ready() || (count.misfits > 0 && count.requests > 0);
+}
+
+bool RoundCoordinator::Holds(const MergeGroup& group) const {
+  return std::any_of(group.names.begin(), group.names.end(), [&](const auto& other) {
+    const auto found = counts_.find(other);
+    return found != counts_.end() && found->second.ready_ns == 0;
+  });
+}
+
+void RoundCoordinator::Settle(int64_t now_ns) {
+  for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
+    attendance_.blocked[rank] = unanswered_[rank] > 0;
+  }
+  open_.erase(std::remove_if(open_.begin(), open_.end(),
+                             [](Count* count) {
+                               count->open = !count->votes.idle() || count->misfits > 0;
+                               return !count->open;
+                             }),
+              open_.end());
+  for (auto* count : open_) {
+    count->votes.Settle(attendance_);
+    if (count->ready_ns == 0 && Complete(*count)) {
+      count->ready_ns = now_ns;
+    }
+  }
+}
+
+std::vector<std::string> RoundCoordinator::Ready(const GroupOf& group_of, int64_t now_ns) {
+  Settle(now_ns);
+  std::vector<std::string> ready;
+  std::unordered_map<const MergeGroup*, bool> held;
+  waiting_ = false;
+  for (auto* count : open_) {
+    if (count->announced || count->ready_ns == 0) {
+      continue;
+    }
+    const auto* together = group_of(count->name);
+    if (together != nullptr && now_ns - count->ready_ns < together->patience_ns) {
+      const auto [known, is_new] = held.try_emplace(together, false);
+      if (is_new) {
+        known->second = Holds(*together);
+      }
+      if (known->second) {
+        waiting_ = true;
+        continue;
+      }
+    }
+    ready.push_back(count->name);
+    count->announced = true;
+  }
+  return ready;
+}
+
+void RoundCoordinator::Answered(const Count& count) {
+  for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
+    unanswered_[rank] -= count.votes.rank(static_cast<int32_t>(rank)).voted ? 1 : 0;
+  }
+}
+
+void RoundCoordinator::Sent(const std::string& name) {
+  const auto found = counts_.find(name);
+  if (found == counts_.end()) {
+    return;
+  }
+  auto& count = found->second;
+  Answered(count);
+  count.votes.Executed();
+  count.announced = false;
+  count.ready_ns = 0;
+  count.requests = 0;
+}
+
+void RoundCoordinator::Failed(const std::string& name) {
+  const auto found = counts_.find(name);
+  if (found == counts_.end()) {
+    return;
+  }
+  Answered(found->second);
+  open_.erase(std::remove(open_.begin(), open_.end(), &found->second), open_.end());
+  counts_.erase(found);
+}
+
+}  // namespace paceline::core

@@ -1,0 +1,175 @@
+"""What an exchange needs of a framework: how tensors travel, and where numbers and decisions live.
+
+Exchanges are written once, over an Adapter. In frameworks that compile a step, Python runs only while the step is
+traced: what an exchange counts lives in cells, what it decides goes through `cond` and `where`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+# Whose a gradient is: a parameter's name (PyTorch), or a variable's index in the optimizer's or tape's list.
+Key = str | int
+# Waits and gives one result per tensor, in the same order.
+Work = Callable[[], list[Any]]
+# The same, or None: there are no results in this update, which is to leave these parameters as they are.
+Answer = Callable[[], list[Any] | None]
+# What an optimizer updates, by index in its list; made only where something is done with it.
+Weights = Callable[[], Mapping[int, Any]]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that travel as one operation. `name`: of the operation; `members`: whose they are, in order."""
+
+    name: str
+    members: tuple[Key, ...]
+
+
+class Cell(Protocol):
+    """Holds a number or a vector: a Python value where steps run eagerly, a variable where they may be compiled."""
+
+    def read(self) -> Any:
+        """What it holds, here: a tensor in a graph."""
+        ...
+
+    def assign(self, value: Any) -> None:
+        """Hold another value, from here on; in a graph in every execution."""
+        ...
+
+    def value(self) -> Any:
+        """What it holds now: a Python number or a NumPy array (bfloat16 as float32), also while a graph is made."""
+        ...
+
+    def set(self, value: Any) -> None:
+        """Hold another value now, also while a graph is made."""
+        ...
+
+
+class Adapter(Protocol):
+    """One optimizer or tape in one framework."""
+
+    library: ctypes.CDLL  # Horovod's
+    process_set: Any
+    compiled: bool  # whether steps may be compiled, so that Python does not see each of them
+
+    @property
+    def label(self) -> str:
+        """What errors and meetings call the optimizer or tape, the same on all ranks."""
+        ...
+
+    # How tensors travel.
+
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
+        """Start to reduce `tensors` under the bucket's name, and return at once.
+
+        Dense tensors of one type and device, which may be overwritten; or one that `waits_here`. All ranks start the
+        same names with the same shapes.
+        """
+        ...
+
+    def full_names(self, bucket: Bucket) -> list[str]:
+        """What Horovod calls the operations that `start` makes, one per member."""
+        ...
+
+    def waits_here(self, tensors: Sequence[Any]) -> bool:
+        """Whether results of these wait in Python: sparse gradients are gathered, which the library keeps no place for.
+
+        Tensors or, from a saved state, what `plain` makes of them.
+        """
+        ...
+
+    def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
+        """function(tensors), where operations keep their names."""
+        ...
+
+    def means(self, weights: Mapping[int, Any]) -> dict[int, Any]:
+        """The means of weights over all ranks, which wait for each other; in tensors of the weights' types or wider."""
+        ...
+
+    def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
+        """Those of `weights` that ranks share, where gradients of `members` travel."""
+        ...
+
+    # Numbers and decisions.
+
+    def cell(self, value: Any) -> Cell:
+        """A cell that holds this number, truth value or list of numbers."""
+        ...
+
+    def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """What one of the two returns that is called; both return the same structure of tensors, or nothing."""
+        ...
+
+    def where(self, predicate: Any, one: Any, other: Any) -> Any:
+        """One of two numbers, or element by element of two tensors."""
+        ...
+
+    def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
+        """A context: what is assigned within happens when `results` are there."""
+        ...
+
+    def fraction(self, number: Any) -> Any:
+        """A number, what a cell of one has read, or a variable of one, as one with a fraction."""
+        ...
+
+    def cast(self, number: Any, like: Any) -> Any:
+        """A number as one that can be multiplied with `like`."""
+        ...
+
+    def shifted(self, numbers: Any, newest: Any) -> Any:
+        """What a cell of a list has read, without the oldest and with another one behind."""
+        ...
+
+    # Tensors and weights.
+
+    def like(self, tensor: Any) -> tuple[tuple[int, ...], str]:
+        """Shape, and type as NumPy calls it."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A tensor of zeros in host memory."""
+        ...
+
+    def zeros_like(self, tensor: Any) -> Any:
+        """Zeros of a tensor's shape, type and layout."""
+        ...
+
+    def travelling(self, tensor: Any) -> Array:
+        """A result as it travels: compressed."""
+        ...
+
+    def plain(self, result: Any) -> Any:
+        """A result as states hold it: an array, or a dict of arrays (paceline.exchange.in_flight_state)."""
+        ...
+
+    def from_plain(self, value: Any) -> Any:
+        """The result that `plain` was given, for those that wait here."""
+        ...
+
+    def value(self, weight: Any) -> Any:
+        """The tensor in a weight, through which no gradient flows."""
+        ...
+
+    def copy(self, tensor: Any) -> Any:
+        """A tensor of the same values that stays as it is."""
+        ...
+
+    def assign(self, weight: Any, value: Any) -> None:
+        """Give a weight other values; a tensor, or an array of a saved state."""
+        ...
+
+    def cell_of(self, weight: Any) -> Cell:
+        """A cell of a weight's values now, of its type and on its device."""
+        ...
+
+    def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
+        """A context in which learning rates are what `rate` makes of them, where the optimizer does not ask itself."""
+        ...

@@ -1,0 +1,222 @@
+"""What becomes of gradients between the backward pass and the update.
+
+The framework's side (PyTorch: optimizer/reduction.py; Keras and tapes: the shims keras3_*.py) decides *when* gradients
+travel and puts the results back; an `Exchange` decides *what* an exchange means. One update goes
+
+    begin(buckets)              where Python sees all gradients of an update at once, also while a graph is made
+    start(bucket, tensors)      for every bucket, in any order; or reduce(...) for all of them
+    complete()                  whether the answers are gradients
+    rescaled(scale)             if the loss was scaled
+    update(weights, step)       the optimizer's step, or nothing
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+from paceline.errors import UsageError, UserError
+from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
+from paceline.exchange.agreement import AGREED, agreement
+from paceline.exchange.around_updates import AroundUpdates
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.registry import described
+from paceline.pipelined.in_flight import InFlight
+
+# One update that a drain takes out: results by whose they are, and the factor that the loss was scaled by, or 1.
+Update = tuple[dict[Key, Any], float]
+# A factor that a loss is multiplied with: a number, or a variable that holds it.
+Scale = Any
+
+
+class Exchange(ABC):
+    """How gradients of one optimizer or tape are combined over the ranks."""
+
+    def __init__(self, settings: ExchangeSettings, adapter: Adapter) -> None:
+        self.settings = settings
+        self.adapter = adapter
+        self.around = AroundUpdates()
+        # A saved state to go on from, once it is known which gradients travel.
+        self.loading: dict[str, Any] | None = None
+        self._scale: Scale = None
+        self._met = False
+        self._drains = 0
+
+    # --- one update -----------------------------------------------------------------------------------------------
+
+    def begin(self, buckets: Sequence[Bucket]) -> None:
+        """Before gradients of `buckets`, all of an update, are started.
+
+        Raises UserError if they are others than those of which something is in flight, or if ranks have different
+        exchanges; waits for the ranks, the first time.
+        """
+        if self.loading is not None:
+            state, self.loading = self.loading, None
+            self.load(state, buckets)
+        fresh = not self._met
+        if fresh:
+            ranks = self.adapter.process_set.size()
+            self.meet("exchange", list(agreement(self.settings, ranks)), AGREED)
+            self._met = True
+        wanted = {bucket.name: bucket for bucket in buckets}
+        known = dict(self.known)
+        if known and wanted != known and self._bound:
+            count, before = (sum(len(one.members) for one in many.values()) for many in (wanted, known))
+            raise UserError(
+                f"{self.adapter.label}: {count} variables have gradients, {before} had them in the updates before, of "
+                "which something is in flight.",
+                "Give every update gradients of the same variables in the same groups, or drain() on all ranks first.",
+            )
+        self._expect(wanted, fresh)
+
+    @abstractmethod
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
+        """Start to exchange `tensors` and return at once; calling the answer waits. See Adapter.start."""
+
+    def reduce(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """All of an update: the tensors of each bucket go in, the answers come out; also in a graph."""
+        results = waited(self.start, buckets, tensors)
+        with self.adapter.after([one for many in results for one in many]):
+            self.complete()
+            if self._scale is None:
+                return results
+            factor = self.rescaled(self._scale)
+            return [[one * self.adapter.cast(factor, one) for one in many] for many in results]
+
+    def complete(self) -> Any:
+        """All gradients of an update were started and answered. Whether the answers are gradients: make an update."""
+        return True
+
+    def scaled_by(self, scale: Scale) -> None:
+        """The loss is scaled by what `scale` holds, in all updates from here on that `reduce` makes."""
+        self._scale = scale
+
+    def rescaled(self, scale: Scale) -> Any:
+        """By what to multiply the answers so that they are scaled by `scale`, the factor of this update."""
+        return 1.0
+
+    @property
+    def answered(self) -> Any:
+        """Whether the last update had answers; in a graph a tensor."""
+        return True
+
+    def update(self, weights: Weights, step: Callable[[], Any], otherwise: Callable[[], Any] = lambda: None) -> Any:
+        """Call `step`, which updates `weights`, if the last update had answers, else `otherwise`."""
+        late = self._filled_here > 0
+        result = self.adapter.cond(self.answered, lambda: self.around.update(weights, step, late), otherwise)
+        self.around.look_ahead(weights, self._filled_here)
+        return result
+
+    # --- what is in flight ----------------------------------------------------------------------------------------
+
+    @property
+    def filled(self) -> int:
+        """How many updates are in flight between steps."""
+        return 0
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether other gradients may take their turn: nothing was reduced yet, or all was drained."""
+        return True
+
+    def drain(self) -> list[Update]:
+        """Take out what is in flight, oldest update first; all ranks must, after the same update. Not in a graph."""
+        return []
+
+    def drained(self, weights: Weights, updates: int) -> None:
+        """So many updates were made with what `drain` took out."""
+        self.around.drained(weights, updates)
+        self.around.look_ahead(weights, 0)
+
+    def discard(self, answers: Mapping[str, list[Any]]) -> bool:
+        """All ranks do so, and what they started counts as if they had not; `answers` to it by bucket name, if any.
+
+        After `complete`, with no answers: those it told of are dropped. Returns whether replicas may have parted.
+        """
+        return False
+
+    def real_weights(self) -> AbstractContextManager[None]:
+        """A context in which weights are what the updates made of them. Not in a graph."""
+        return self.around.real_weights()
+
+    def state(self) -> dict[str, Any] | None:
+        """What a run that goes on from here needs (in_flight_state.py); None if that is nothing.
+
+        Waits for what travels, changes nothing, asks no other rank.
+        """
+        return None
+
+    def differs(self, state: dict[str, Any]) -> bool:
+        """Whether `state`, what `state()` returned, is this rank's alone, so that no other rank can go on with it."""
+        return self.settings.states_differ
+
+    def check(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for gradients in flight of another exchange: they would be lost."""
+        if state["in_flight"] and state["k"] != self.settings.tag:
+            raise ValueError(f"expected {self.settings.expected}, found {described(state['k'])}")
+
+    def load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights = dict) -> None:
+        """Go on where `state` was taken, `buckets` being those that travel from now on.
+
+        Raises UsageError for a state of another exchange, or of gradients that are not those of whole buckets.
+        """
+        try:
+            self.check(state)
+            self._load(state, buckets, weights)
+        except ValueError as error:
+            if isinstance(error, UserError):
+                raise
+            raise UsageError(
+                f"{self.adapter.label}: the saved state cannot be continued: {error}.",
+                "Use the exchange that it was saved with, or drain() before saving.",
+            ) from error
+
+    def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:  # noqa: B027
+        """As `load`, of a state that `check` accepts: nothing is in flight."""
+
+    def forget(self) -> None:
+        """Drop what is in flight and all that was agreed: the ranks failed or changed."""
+        self._met, self._drains = False, 0
+        self.around.forget()
+
+    def meet(self, what: str, values: list[int], meaning: str) -> None:
+        """Wait for all ranks to come here with the same values. Raises UserError within a minute if they do not."""
+        self.in_flight.meet(f"paceline.{what}.{self.adapter.label}", values, meaning)
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        """What the library has of this process set."""
+        return InFlight(self.adapter.library, self.adapter.process_set.process_set_id)
+
+    # --- for subclasses -------------------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> Mapping[str, Bucket]:
+        """The buckets that something may be in flight of, by name."""
+        return {}
+
+    @property
+    def _bound(self) -> bool:
+        """Whether updates must have gradients of the same variables as before."""
+        return False
+
+    @property
+    def _filled_here(self) -> Any:
+        """As `filled`, also within a graph: a tensor there."""
+        return 0
+
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:  # noqa: B027
+        """From here on these travel, no others. `fresh`: for the first time in this world of ranks."""
+
+
+def waited(
+    start: Callable[[Bucket, Sequence[Any]], Callable[[], Any]],
+    buckets: Sequence[Bucket],
+    tensors: Sequence[Sequence[Any]],
+) -> list[list[Any]]:
+    """The results of all buckets: each is started before one is waited for."""
+    works = [start(bucket, many) for bucket, many in zip(buckets, tensors, strict=True)]
+    return [work() for work in works]

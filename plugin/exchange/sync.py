@@ -1,0 +1,17 @@
+"""The synchronous exchange: the result is the reduction of this very step's gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.exchange.adapter import Bucket, Work
+from paceline.exchange.base import Exchange
+
+
+class SyncExchange(Exchange):
+    """Reduces over the ranks with Horovod, after each gradient or group of gradients appears."""
+
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
+        """See Exchange.start."""
+        return self.adapter.start(bucket, tensors)

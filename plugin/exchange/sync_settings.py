@@ -1,0 +1,40 @@
+"""The synchronous exchange, Horovod's own: gradients of all ranks are used in the step they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.exchange.declaration import Declaration, ExchangeSettings
+
+
+@dataclass(frozen=True)
+class Sync(ExchangeSettings):
+    """Gradients are used in the step they belong to, those of all ranks: what Horovod does without Paceline."""
+
+    @property
+    def tag(self) -> int:
+        """See ExchangeSettings.tag: K is 1."""
+        return 1
+
+    @property
+    def synchronous(self) -> bool:
+        """See ExchangeSettings.synchronous."""
+        return True
+
+
+def _make(settings: Sync, adapter: Any) -> Any:
+    from paceline.exchange.sync import SyncExchange
+
+    return SyncExchange(settings, adapter)
+
+
+DECLARATION = Declaration(
+    names={"sync": {}},
+    settings=Sync,
+    example="hvd.Sync()",
+    short="sync (in their step)",
+    text="updates use gradients of their own step, of all ranks",
+    page="docs/pytorch.md",
+    make=_make,
+)

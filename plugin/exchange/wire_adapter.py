@@ -1,0 +1,100 @@
+"""What adapters for Keras and TensorFlow's tapes share: how tensors travel, through the shims keras3_*.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from paceline.exchange.adapter import Array, Bucket, Key, Work
+from paceline.exchange.own_names import own_name
+from paceline.local.averaging import VariableMeans
+from paceline.native.library import loaded
+
+# What Horovod puts before a name, for a single tensor and for one of a group.
+_PREFIXES = {"tensorflow": ("", ""), "torch": ("allreduce.", "grouped_allreduce.")}
+
+
+class WireAdapter:
+    """The part of an Adapter that goes through `wire`, one of keras3_tensorflow and keras3_torch."""
+
+    def __init__(self, wire: Any, library_name: str, settings: Any, word: str) -> None:
+        """`settings` are those of the optimizer or tape (keras3_settings); `word`: Declaration.word."""
+        self.library = loaded(library_name)
+        self.process_set = settings.process_set
+        # What was compiled with this exchange in it, for eager execution; the wire fills and reads it.
+        self.functions: dict[Any, Any] = {}
+        self._wire = wire
+        self._library_name = library_name
+        name = own_name(self.library, self.process_set.process_set_id, f"{settings.name}.{word}")
+        # An exchange must not keep alive what it is made for.
+        self._settings = dataclasses.replace(settings, name=name, groups=None, exchange=None)
+
+    @property
+    def label(self) -> str:
+        """See Adapter.label: a name that no other exchange of this process has."""
+        return str(self._settings.name)
+
+    def buckets(self, indices: Sequence[int], groups: Sequence[Sequence[int]]) -> list[Bucket]:
+        """The buckets of variables with these indices; `groups` has the positions that travel together."""
+        members = [tuple(indices[position] for position in group) for group in groups]
+        return [Bucket(self._settings.bucket(many), many) for many in members]
+
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
+        """See Adapter.start."""
+        work: Work = self._wire.start(tensors, self._settings, bucket.name)
+        return work
+
+    def full_names(self, bucket: Bucket) -> list[str]:
+        """See Adapter.full_names."""
+        single, grouped = _PREFIXES[self._library_name]
+        count = len(bucket.members)
+        if count == 1:
+            return [f"{single}{bucket.name}"]
+        return [f"{grouped}{bucket.name}_{number + 1}of{count}" for number in range(count)]
+
+    def waits_here(self, tensors: Sequence[Any]) -> bool:
+        """See Adapter.waits_here: sparse gradients are made dense before they travel."""
+        return False
+
+    @cached_property
+    def _means(self) -> VariableMeans:
+        settings = dataclasses.replace(
+            self._settings,
+            name=f"{self._settings.name}_average",
+            op=self._settings.average,
+            compression=self._wire.hvd.Compression.none,
+            gradient_predivide_factor=1.0,
+        )
+        return VariableMeans(self._wire, settings)
+
+    def means(self, weights: Mapping[int, Any]) -> dict[int, Any]:
+        """See Adapter.means."""
+        return self._means(weights)
+
+    def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
+        """See Adapter.shared: those of layers that stay on their rank do not travel."""
+        return {index: weight for index, weight in weights.items() if index in members}
+
+    def travelling(self, tensor: Any) -> Array:
+        """See Adapter.travelling."""
+        return np.asarray(tensor)
+
+    def plain(self, result: Any) -> Any:
+        """See Adapter.plain: results in the library are arrays."""
+        return result
+
+    def from_plain(self, value: Any) -> Any:
+        """See Adapter.from_plain."""
+        return value
+
+    def value(self, weight: Any) -> Any:
+        """See Adapter.value."""
+        return self._wire.value(weight)
+
+    def assign(self, weight: Any, value: Any) -> None:
+        """See Adapter.assign."""
+        weight.assign(value)

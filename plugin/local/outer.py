@@ -1,0 +1,99 @@
+"""Averages of models with an outer optimizer: SGD with momentum on what they change (see paceline.local.settings)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.exchange.adapter import Adapter, Cell, Key, Weights
+from paceline.local.averaging import ModelAveraging
+from paceline.local.settings import Local
+
+
+class OuterUpdates(ModelAveraging):
+    """After every H updates, and after a drain, models become what the outer optimizer makes of their mean."""
+
+    key = "local"
+
+    def __init__(
+        self,
+        settings: Local,
+        adapter: Adapter,
+        meet: Callable[[str, list[int], str], None],
+        members: Callable[[], set[Key]],
+    ) -> None:
+        """See ModelAveraging."""
+        super().__init__(settings.every, adapter, meet, members, "the local exchange")
+        self._settings = settings
+        self._begun = adapter.cell(False)  # whether `_anchors` hold what all ranks began with
+        self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
+        self._velocities: dict[int, Cell] = {}  # v
+
+    def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
+        """See AroundUpdates.update."""
+        if self._settings.outer:
+            known = self._meet_weights(weights())
+            self._adapter.cond(self._begun.read(), lambda: None, lambda: self._begin(known))
+        return super().update(weights, step, late)
+
+    def drained(self, weights: Weights, updates: int) -> None:
+        """See AroundUpdates.drained: an average, if there were updates since the last one."""
+        if int(self._count.value()):
+            self._count.set(0)
+            self.average(weights)
+
+    def settle(self, index: int, weight: Any, mean: Any) -> None:
+        """See ModelAveraging.settle."""
+        if not self._settings.outer or index not in self._anchors:  # one that came after the last update
+            super().settle(index, weight, mean)
+            return
+        settings, anchor, velocity = self._settings, self._anchors[index], self._velocities[index]
+        change = anchor.read() - mean
+        velocity.assign(settings.outer_momentum * velocity.read() + change)
+        step = change + settings.outer_momentum * velocity.read() if settings.nesterov else velocity.read()
+        anchor.assign(anchor.read() - settings.outer_lr * step)
+        self._adapter.assign(weight, anchor.read())
+
+    def state(self) -> dict[str, Any] | None:
+        """See AroundUpdates.state."""
+        count, begun = int(self._count.value()), bool(self._begun.value())
+        if not count and not begun:
+            return None
+        return {
+            "updates": count,
+            "begun": begun,
+            "anchors": {index: cell.value() for index, cell in self._anchors.items()},
+            "velocities": {index: cell.value() for index, cell in self._velocities.items()},
+        }
+
+    def load(self, state: dict[str, Any] | None, weights: Weights) -> None:
+        """See AroundUpdates.load."""
+        self.forget()
+        if state is None:
+            return
+        everything = weights()
+        self._meet_weights({index: everything[index] for index in state["anchors"]})
+        self._count.set(state["updates"])
+        self._begun.set(state["begun"])
+        for index in state["anchors"]:
+            self._anchors[index].set(state["anchors"][index])
+            self._velocities[index].set(state["velocities"][index])
+
+    def forget(self) -> None:
+        """See AroundUpdates.forget: the outer optimizer begins anew."""
+        super().forget()
+        self._begun.set(False)
+
+    def _begin(self, weights: Mapping[int, Any]) -> None:
+        for index, weight in weights.items():
+            self._anchors[index].assign(self._adapter.value(weight))
+            self._velocities[index].assign(self._adapter.value(weight) * 0)
+        self._begun.assign(True)
+
+    def _meet_weights(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
+        for index, weight in weights.items():
+            if index not in self._anchors:
+                # One that comes later begins with what it is now; in a graph the first execution follows at once.
+                self._anchors[index], self._velocities[index] = (self._adapter.cell_of(weight) for _ in range(2))
+                self._velocities[index].set(0)
+        return weights

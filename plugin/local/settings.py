@@ -1,0 +1,110 @@
+"""What the local exchange is given (local SGD): how many updates ranks make alone, and what becomes of their averages.
+
+Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019: every rank updates its own model with its own
+gradients, and after H updates all models become their mean; 1/H of the messages. Douillard et al., "DiLoCo:
+Distributed Low-Communication Training of Language Models", arXiv 2311.08105: what H updates have changed, averaged
+over the ranks, is the gradient of an outer optimizer, SGD with (Nesterov) momentum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline import option
+from paceline.errors import UserError
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
+
+LOCAL_TAG = -1
+
+
+def _rate(text: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if not 0 < value < float("inf"):
+        raise ValueError("must be above 0")
+    return value
+
+
+@dataclass(frozen=True)
+class Local(ExchangeSettings):
+    """Updates with this rank's own gradients; models are averaged now and then.
+
+    `every`: H, the updates of a rank between two averages. With x what all ranks had after the last average, m the mean
+    of their models now and d = x - m, models become x - outer_lr * v, where v = outer_momentum * v + d; with
+    `nesterov` x - outer_lr * (d + outer_momentum * v). Without outer momentum and with outer_lr 1 that is m.
+    Raises UserError for other values than H >= 1, 0 <= outer_momentum < 1, outer_lr > 0.
+    """
+
+    every: int = setting(
+        8, option="local_every", parse=option.positive, kind="whole number", unit="updates",
+        meaning="of the local exchange: average the models of all ranks after so many updates", agreed="every",
+    )  # fmt: skip
+    outer_momentum: float = setting(
+        0.0, option="local_outer_momentum", parse=option.share, kind="number",
+        meaning="of the local exchange: momentum of what averages change, such as 0.9; 0: off",
+        agreed="outer_momentum (in millionths)", number=lambda one, ranks: round(one.outer_momentum * 1e6),
+    )  # fmt: skip
+    outer_lr: float = setting(
+        1.0, option="local_outer_lr", parse=_rate, kind="number",
+        meaning="of the local exchange: how much of what averages change is applied, such as 0.7",
+        agreed="outer_lr (in millionths)", number=lambda one, ranks: round(one.outer_lr * 1e6),
+    )  # fmt: skip
+    nesterov: bool = setting(
+        False, option="local_nesterov", parse=option.boolean, kind="yes or no",
+        meaning="of the local exchange: Nesterov's form of the outer momentum", agreed="nesterov",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for name, right, rule in (
+            ("every", isinstance(self.every, int) and self.every >= 1, "a whole number, 1 or more"),
+            ("outer_momentum", 0 <= self.outer_momentum < 1, "a number from 0 to below 1"),
+            ("outer_lr", 0 < self.outer_lr < float("inf"), "a number above 0"),
+        ):
+            if not right:
+                raise UserError(f"Local({name}={getattr(self, name)!r}) cannot be used.", f"Use {rule}.")
+
+    @property
+    def tag(self) -> int:
+        """See ExchangeSettings.tag."""
+        return LOCAL_TAG
+
+    @property
+    def states_differ(self) -> bool:
+        """See ExchangeSettings.states_differ: so do the models."""
+        return True
+
+    @property
+    def needs_optimizer(self) -> tuple[str, str] | None:
+        """See ExchangeSettings.needs_optimizer: always."""
+        return (
+            'A tape was given exchange="local"; it does not know when the model is updated.',
+            "Use a plain tf.GradientTape and call hvd.average_variables(model.trainable_variables) on all ranks after "
+            "so many updates; or use hvd.DistributedOptimizer.",
+        )
+
+    @property
+    def outer(self) -> bool:
+        """Whether there is more to do than to take the mean."""
+        return self.outer_momentum > 0 or self.outer_lr != 1
+
+
+def _make(settings: Local, adapter: Any) -> Any:
+    from paceline.local.exchange import LocalExchange
+
+    return LocalExchange(settings, adapter)
+
+
+DECLARATION = Declaration(
+    names={"local": {}},
+    settings=Local,
+    example="hvd.Local(every=8, ...)",
+    short="local (on their own rank alone, models being averaged after some updates)",
+    text="updates use this rank's own gradients, and models are averaged after every so many",
+    page="docs/local.md",
+    make=_make,
+    in_flight=lambda tag: "updates of a local exchange since its last average" if tag == LOCAL_TAG else "",
+)

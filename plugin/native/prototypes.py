@@ -1,0 +1,90 @@
+"""The C entry points of Paceline in Horovod's library (plugin/bridge: api.cc, c_api.cc, exchanges.cc): their types."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# By Horovod's number of a type (common.h: DataType).
+DTYPES = (
+    "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool",
+)  # fmt: skip
+# How long a text that says what went wrong may be.
+ERROR_BYTES = 4096
+_MOST_DIMS = 16
+
+
+class TensorDescription(Structure):
+    """A tensor's type and shape, as bridge/description.h has it."""
+
+    _fields_ = (("_dtype", c_int32), ("_count", c_int32), ("_dims", c_int64 * _MOST_DIMS))
+
+    @classmethod
+    def of(cls, array: np.ndarray[Any, Any]) -> TensorDescription:
+        """Of an array. Raises ValueError for a type that Horovod has not, or too many dimensions."""
+        if array.ndim > _MOST_DIMS:
+            raise ValueError(f"expected at most {_MOST_DIMS} dimensions, found {array.ndim}")
+        return cls(DTYPES.index(array.dtype.name), array.ndim, (c_int64 * _MOST_DIMS)(*array.shape))
+
+    @property
+    def dtype(self) -> str:
+        """As NumPy calls it."""
+        return DTYPES[self._dtype]
+
+    @property
+    def shape(self) -> list[int]:
+        """The dimensions."""
+        return list(self._dims[: self._count])
+
+
+_ERROR = (c_char_p, c_int64)
+# An operation: process set and name.
+_OPERATION = (c_int32, c_char_p)
+
+# Without the prefix: what is returned, and the arguments.
+_PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "interface": (c_int32, ()),
+    "agree_min_max": (c_int32, (*_OPERATION, c_int32, c_void_p, c_void_p, c_void_p, c_double, *_ERROR)),
+    "register": (c_int32, (*_OPERATION, c_char_p, c_void_p, c_int32, *_ERROR)),
+    "unregister": (None, _OPERATION),
+    "record_start": (None, (c_int64,)),
+    "record_stop": (None, ()),
+    "record_take": (c_int64, (c_void_p,)),
+    "record_words": (POINTER(c_int64), ()),
+    "record_names": (c_void_p, ()),
+    "counters": (None, (c_void_p,)),
+    "fusion_want": (None, (c_double,)),
+    "fusion_sets": (c_int32, (c_void_p, c_int32)),
+    "fusion_ask": (c_int64, (c_int32, c_int32, c_void_p, c_int64)),
+    "fusion_take": (c_int64, (c_int32, c_int32, c_void_p)),
+    "fusion_values": (POINTER(c_double), ()),
+    "fusion_names": (c_void_p, ()),
+    "pipelined_settle": (c_int32, (*_OPERATION, c_double, *_ERROR)),
+    "pipelined_settle_all": (c_int32, (c_double,)),
+    "pipelined_result": (c_int64, (*_OPERATION, c_int32, c_void_p, c_int64)),
+    "pipelined_describe": (c_int32, (*_OPERATION, c_int32, POINTER(TensorDescription))),
+    "pipelined_drop": (None, _OPERATION),
+    "pipelined_clear": (None, _OPERATION),
+    "pipelined_put": (c_int32, (*_OPERATION, POINTER(TensorDescription), c_void_p)),
+    "pipelined_sync_next": (c_int32, (*_OPERATION, c_int64)),
+    "partial_counters": (c_int32, (c_int32, c_void_p, c_int32)),
+    "partial_describe": (c_int32, (*_OPERATION, POINTER(TensorDescription))),
+    "partial_save": (c_int32, (*_OPERATION, c_void_p, c_void_p, c_void_p, c_int64)),
+    "partial_restore": (c_int32, (*_OPERATION, POINTER(TensorDescription), c_void_p, c_void_p, c_void_p, c_int64)),
+    "partial_flush_next": (None, _OPERATION),
+}
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Tell ctypes the types of `library`'s entry points, once; returns it. A Horovod without them is left alone."""
+    if not hasattr(library, "_paceline_declared"):
+        library._paceline_declared = True  # type: ignore[attr-defined]
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(library, f"horovod_paceline_{name}", None)
+            if function is not None:
+                function.restype, function.argtypes = result, arguments
+    return library

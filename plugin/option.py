@@ -1,0 +1,116 @@
+"""How an option of Paceline is declared, and what turns its text into a value."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PREFIX = "PACELINE_"
+
+
+def as_text(value: Any) -> str:
+    """A value as it would be written in a variable or on the command line; "none" where there is none."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. `parse` turns text into the value and raises ValueError with the rule that the text breaks."""
+
+    name: str
+    parse: Callable[[str], Any]
+    kind: str
+    unit: str
+    default: Any
+    meaning: str
+    scope: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable: PACELINE_ and the name in capitals."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """The command line flag: the name with dashes."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def default_text(self) -> str:
+        """The default as documents show it; one that is worked out on the machine at hand is described."""
+        if callable(self.default):
+            return (self.default.__doc__ or "").strip().rstrip(".")
+        return as_text(self.default)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag takes no value and has an opposite, --no-...."""
+        return self.parse is boolean
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Every spelling of the flag: a switch has an opposite."""
+        return (self.flag, "--no-" + self.flag.removeprefix("--")) if self.is_switch else (self.flag,)
+
+
+def boolean(text: str) -> bool:
+    """Yes or no."""
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return words[text.strip().lower()]
+    except KeyError:
+        raise ValueError("must be 1 or 0 (also true/false, yes/no, on/off)") from None
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 up."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+    if value < 1:
+        raise ValueError("must be at least 1")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number from 0 up."""
+    return 0 if text.strip() == "0" else positive(text)
+
+
+def share(text: str) -> float:
+    """A number from 0 to below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if not 0 <= value < 1:
+        raise ValueError("must be at least 0 and below 1")
+    return value
+
+
+def text(given: str) -> str:
+    """Any, but not empty."""
+    if not given.strip():
+        raise ValueError("must not be empty")
+    return given.strip()
+
+
+def path(text: str) -> Path:
+    """A path; ~ is the user's folder."""
+    if not text.strip():
+        raise ValueError("must be a path")
+    return Path(text).expanduser()
+
+
+def nearest(word: str, known: list[str], otherwise: str | None = None) -> str:
+    """A sentence that names the known word nearest to `word`; if none is near, `otherwise` or a list of them all."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {close[0]}?"
+    return otherwise or f"Known: {', '.join(sorted(known))}."

@@ -1,0 +1,209 @@
+"""The partial exchange: rounds that do not wait for late ranks (see paceline.partial.settings)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UsageError
+from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
+from paceline.exchange.base import Exchange, Scale, Update
+from paceline.exchange.channel_owners import ChannelOwner
+from paceline.exchange.in_flight_state import grouped
+from paceline.local.averaging import ModelAveraging
+from paceline.partial.settings import Partial
+from paceline.partial.state import PartialBuffers, SavedRounds
+
+
+class PartialExchange(Exchange):
+    """Hands gradients in for the next round of their name; the answers are what this rank has not had yet.
+
+    The first round of a name waits for all ranks. `drain` brings out what is in send buffers: the last update.
+    """
+
+    settings: Partial
+
+    def __init__(self, settings: Partial, adapter: Adapter) -> None:
+        super().__init__(settings, adapter)
+        self.around: ModelAveraging = ModelAveraging(
+            settings.sync_every, adapter, self.meet, lambda: self._members, "sync_every"
+        )
+        self._buffers = PartialBuffers(adapter.library, adapter.process_set.process_set_id)
+        self._known: dict[str, Bucket] = {}
+        self._likes: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # shapes and types, by bucket name
+        self._members: set[Key] = set()  # whose gradients travel
+        self._loaded: dict[str, Any] | None = None  # a state to go on from, with which no call was made yet
+        self._settled = False  # drained, and nothing was handed in since
+        self._drained: dict[str, int] = {}  # rounds of each name when it was drained
+
+    # --- one update -----------------------------------------------------------------------------------------------
+
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
+        """See Exchange.start. Raises UsageError for sparse gradients."""
+        if self.adapter.waits_here(tensors):
+            raise UsageError(
+                f"The gradient of {bucket.name!r} is sparse; a partial exchange adds late gradients up.",
+                "Give DistributedOptimizer sparse_as_dense=True.",
+            )
+        if self._known.get(bucket.name) != bucket:
+            self._own(bucket)
+        self._likes[bucket.name] = [self.adapter.like(tensor) for tensor in tensors]
+        self._settled = False
+        return self.adapter.start(bucket, tensors)
+
+    def _own(self, bucket: Bucket) -> None:
+        self._owner.claim(self.adapter.full_names(bucket), bucket.name)
+        self._known[bucket.name] = bucket
+        self._members.update(bucket.members)
+
+    def scaled_by(self, scale: Scale) -> None:
+        """Refuses loss scaling: gradients that come late were scaled by what it was then."""
+        raise UsageError(
+            f"{self.adapter.label} scales its loss, with an exchange that does not wait for late gradients.",
+            'Use bfloat16 (of Keras mixed_bfloat16), which needs no loss scaling, or exchange="sync".',
+        )
+
+    def rescaled(self, scale: Scale) -> Any:
+        """As `scaled_by`."""
+        self.scaled_by(scale)
+
+    # --- what is in flight ----------------------------------------------------------------------------------------
+
+    @property
+    def at_rest(self) -> bool:
+        """See Exchange.at_rest."""
+        return self._settled or not self._known
+
+    def drain(self) -> list[Update]:
+        """One update: all that was contributed and that this rank has not been answered with. Waits for all ranks.
+
+        Raises UserError, within a minute, if models are averaged and ranks have made unequally many updates.
+        """
+        if not self._called() or (self._settled and not self.adapter.compiled):
+            return []
+        self.around.meet_before_drain()  # else they would wait for ever
+        return self._flushed()
+
+    def _flushed(self) -> list[Update]:
+        buckets = self._called()
+        for one in buckets:
+            for name in self.adapter.full_names(one):
+                self.in_flight.flush_next(name)
+
+        def flush(tensors: list[Any]) -> list[Any]:
+            given: Iterator[Any] = iter(tensors)
+            # All of them before waiting for one.
+            works = [self.adapter.start(one, [next(given) for _ in one.members]) for one in buckets]
+            return [result for work in works for result in work()]
+
+        zeros = [self.adapter.zeros(*like) for one in buckets for like in self._likes[one.name]]
+        found = [np.asarray(result) for result in self.adapter.in_graph(flush, zeros)]
+        self._loaded, self._settled = None, True
+        if self.adapter.compiled:  # steps go on with the same buckets, and Python does not see it
+            self._drained = {
+                name: self._buffers.save(name).rounds for one in buckets for name in self.adapter.full_names(one)
+            }
+        else:
+            self._let_go()
+        return [(dict(zip((key for one in buckets for key in one.members), found, strict=True)), 1.0)]
+
+    def discard(self, answers: Mapping[str, list[Any]]) -> bool:
+        """See Exchange.discard. Late gradients of earlier updates go as well: they were added up with this one's.
+
+        A rank that had been given their results keeps them, one that had not will never have them.
+        """
+        if self._called():
+            self._flushed()
+        return True
+
+    def state(self) -> dict[str, Any] | None:
+        """This rank's send buffers, and the results it has not been given; None after `drain`. Asks no other rank.
+
+        To go on from, every rank saves its own where all have made the same calls, between two barriers.
+        """
+        if self._loaded is not None:
+            return self._loaded
+        names = {
+            name: key
+            for one in self._called()
+            for key, name in zip(one.members, self.adapter.full_names(one), strict=True)
+        }
+        saved = {name: self._buffers.save(name) for name in names}
+        if self._drained == {name: one.rounds for name, one in saved.items()}:
+            return None
+        rounds = {key: saved[name].plain() for name, key in names.items()}
+        return {"k": self.settings.tag, **self._whose(), "in_flight": [(rounds, 1.0)]}
+
+    def _whose(self) -> dict[str, int]:
+        process_set = self.adapter.process_set
+        return {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
+
+    def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:
+        """All ranks must, each with its own.
+
+        Raises UserError if the states of the ranks do not fit together or are not their own.
+        """
+        if not state["in_flight"]:
+            return
+        (rounds,) = grouped(state["in_flight"], buckets)
+        saved: dict[str, SavedRounds] = {}
+        for bucket, many in rounds.items():
+            self._own(bucket)
+            for name, one in zip(self.adapter.full_names(bucket), many, strict=True):
+                saved[name] = SavedRounds.of(one)
+            self._likes[bucket.name] = [(one["send"].shape, one["send"].dtype.name) for one in many]
+        whose = {"rank": state["rank"], "ranks": state["ranks"]}
+        self._buffers.restore(saved, foreign=whose != self._whose())
+        self._loaded, self._drained, self._settled = state, {}, False
+
+    def forget(self) -> None:
+        """See Exchange.forget. Steps that were compiled go on with the same buckets."""
+        super().forget()
+        self._loaded, self._drained = None, {}
+        if not self.adapter.compiled:
+            self._let_go()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> Mapping[str, Bucket]:
+        """See Exchange.known."""
+        return self._known
+
+    @property
+    def _bound(self) -> bool:
+        return not self._settled
+
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
+        if fresh or dict(buckets) != self._known:
+            self._known, self._members = {}, set()
+            for bucket in buckets.values():
+                self._own(bucket)
+        self._settled = False
+
+    def _called(self) -> list[Bucket]:
+        """The buckets that calls were made of in this world of ranks, or that were loaded."""
+        if self._loaded is not None:
+            return list(self._known.values())
+        names = self.adapter.full_names
+        return [
+            one
+            for one in self._known.values()
+            if one.name in self._likes and all(map(self._buffers.called, names(one)))
+        ]
+
+    @cached_property
+    def _owner(self) -> ChannelOwner:
+        # The one place where operations become partial ones. Rounds go on under a name whoever makes the calls; so only
+        # `drain` leaves it to another optimizer, and nothing is dropped with it.
+        registration = self.settings.registration(int(self.adapter.process_set.size()))
+        return ChannelOwner(self.in_flight, registration, lambda name, limit_s: True)
+
+    def _let_go(self) -> None:
+        if self._known:  # else nothing was claimed; and without a world nobody says how many ranks there are
+            self._owner.release()
+        self._known.clear()
+        self._likes.clear()

@@ -1,0 +1,258 @@
+"""The pipelined exchange: results of K - 1 updates ago (see paceline.pipelined.settings)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline.exchange.adapter import Adapter, Answer, Bucket, Weights
+from paceline.exchange.base import Exchange, Scale, Update
+from paceline.exchange.channel_owners import ChannelOwner
+from paceline.exchange.in_flight_state import grouped
+from paceline.exchange.registry import described
+from paceline.native.exchanges import PIPELINED
+from paceline.pipelined.channels import Channel, LibraryChannel, WaitingChannel
+from paceline.pipelined.compensation import Compensation
+from paceline.pipelined.settings import Pipelined
+
+
+class PipelinedExchange(Exchange):
+    """Hands gradients in now and answers with those of K - 1 updates ago.
+
+    The first `warmup_steps` updates are synchronous. The K - 1 updates after them, and after every `drain`, have no
+    answer: what `start` gives them are zeros, and the update is to be left out. Three cells say where this stands:
+
+        warm    synchronous updates still to come
+        filled  updates in flight: from 0, an update each, up to K - 1
+        scales  the factors that the loss was scaled by in the K - 1 last updates, oldest first
+
+    Where Python sees every update (PyTorch), a bucket may come later than others, or come back after it was frozen: it
+    is so many results *behind* those that are `filled`, and has no answer (None) until it has K - 1 of its own.
+    """
+
+    settings: Pipelined
+
+    def __init__(self, settings: Pipelined, adapter: Adapter) -> None:
+        super().__init__(settings, adapter)
+        if settings.compensates:
+            self.around = Compensation(settings, adapter)
+        self._full = settings.delay
+        self._warm = adapter.cell(settings.warmup_steps)
+        self._filled = adapter.cell(0)
+        self._scales = adapter.cell([1.0] * self._full)
+        self._answered = adapter.cell(True)
+        self._channels: dict[str, Channel] = {}
+        self._behind: dict[str, int] = {}
+        self._started: set[str] = set()  # of the update that is being made
+        self._drained = False  # and nothing was handed in since
+        # The one place where operations become pipelined ones.
+        self._owner = ChannelOwner(self.in_flight, (PIPELINED, settings.k, 0))
+
+    # --- one update -----------------------------------------------------------------------------------------------
+
+    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
+        """See Exchange.start."""
+        if bucket.name not in self._channels and self._warm.value() > 0:
+            return self.adapter.start(bucket, tensors)
+        channel = self._channel(bucket, self.adapter.waits_here(tensors))
+        self._drained = False
+        self._started.add(bucket.name)
+        work = channel.start(tensors)
+        if bucket.name not in self._behind:
+            return work
+
+        # Instead of zeros, which would move momentum. A whole update without answers is left out by the caller.
+        def answer() -> list[Any] | None:
+            found = work()
+            full = [name for name in self._started if self._held(name) == self._full]
+            return found if bucket.name in full or not full else None
+
+        return answer
+
+    def complete(self) -> Any:
+        """See Exchange.complete."""
+        where = self.adapter.where
+        if not self.adapter.compiled and self._warm.read() <= 0:
+            self._level()
+        warm, filled = self._warm.read(), self._filled.read()
+        self._answered.assign(where(warm > 0, True, filled == self._full))
+        if self._behind and filled == self._full:
+            for name in list(self._behind):
+                self._fall_behind(name, self._behind[name] - 1)
+        self._filled.assign(where(warm > 0, filled, where(filled < self._full, filled + 1, filled)))
+        self._warm.assign(where(warm > 0, warm - 1, warm))
+        self._started.clear()
+        return self.answered
+
+    def _level(self) -> None:
+        """Drop what was not handed in, and count from the bucket that is least behind."""
+        # A frozen parameter must not get its gradient from before when it is unfrozen.
+        for name in [name for name in self._channels if name not in self._started]:
+            self._channels.pop(name).clear()
+            self._behind.pop(name, None)
+        filled = self._filled.read()
+        least = min((self._behind.get(name, 0) for name in self._started), default=filled)
+        if least:
+            self._filled.assign(filled - least)
+            for name in list(self._behind):
+                self._fall_behind(name, self._behind[name] - least)
+
+    def _fall_behind(self, name: str, updates: int) -> None:
+        self._behind[name] = updates
+        if not updates:
+            del self._behind[name]
+
+    def _held(self, name: str) -> int:
+        """How many results a bucket has in flight."""
+        return self.filled - self._behind.get(name, 0)
+
+    def rescaled(self, scale: Scale) -> Any:
+        """See Exchange.rescaled: what is in flight may have been scaled by another factor. After `complete`."""
+        where = self.adapter.where
+        now, scales = self.adapter.fraction(scale), self._scales.read()
+        factor = where(self._filled.read() > 0, now / scales[0], 1.0)
+        with self.adapter.after([factor]):
+            self._scales.assign(self.adapter.shifted(scales, now))
+        return where(self.answered, factor, 1.0)
+
+    @property
+    def answered(self) -> Any:
+        """See Exchange.answered."""
+        return self._answered.read()
+
+    # --- what is in flight ----------------------------------------------------------------------------------------
+
+    @property
+    def filled(self) -> int:
+        """See Exchange.filled."""
+        return int(self._filled.value())
+
+    @property
+    def at_rest(self) -> bool:
+        """See Exchange.at_rest."""
+        return not self.filled and (self._drained or not self._channels)
+
+    def drain(self) -> list[Update]:
+        """Wait for the updates in flight and take them out. All ranks must do so after the same update.
+
+        Raises UserError if they do not within a minute, RuntimeError with the reason if what travels does not arrive.
+        """
+        self.meet("drain", [self._drains, self.filled], "drains before and updates in flight")
+        self._drains += 1
+        taken = self._taken()
+        for channel in self._channels.values():
+            channel.clear()
+        self._begin_filling()
+        self._drained = True
+        return taken
+
+    def discard(self, answers: Mapping[str, list[Any]]) -> bool:
+        """See Exchange.discard: takes the newest results out of what is in flight, and puts the answers back."""
+        for name in self._started:
+            held = self._held(name)
+            self._channels[name].undo(answers[name] if held == self._full else None, held)
+        self._started.clear()
+        return False
+
+    def state(self) -> dict[str, Any] | None:
+        """See Exchange.state; the same on all ranks."""
+        around, warm = self.around.state(), int(self._warm.value())
+        if not self.filled and warm == self.settings.warmup_steps and around is None:
+            return None
+        plain = self.adapter.plain
+        in_flight = [({key: plain(one) for key, one in results.items()}, scale) for results, scale in self._taken()]
+        state = {"k": self.settings.tag, "warm": warm, "in_flight": in_flight}
+        return state if around is None else {**state, self.around.key: around}
+
+    def check(self, state: dict[str, Any]) -> None:
+        """See Exchange.check; a state with nothing in flight counts in updates of its own K, too."""
+        if state["k"] != self.settings.tag:
+            raise ValueError(f"expected {self.settings.expected}, found {described(state['k'])}")
+
+    def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:
+        self.forget()
+        updates = grouped(state["in_flight"], buckets)
+        for results in updates:
+            for bucket, values in results.items():
+                self._channel(bucket, self.adapter.waits_here(values)).put(values)
+        for name in self._channels:
+            self._fall_behind(name, len(updates) - sum(name in {one.name for one in results} for results in updates))
+        self._begin_warm_up(state["warm"])
+        self._filled.set(len(updates))
+        scales = [float(scale) for _, scale in state["in_flight"]]
+        self._scales.set([1.0] * (self._full - len(updates)) + scales)
+        self.around.load(state.get(self.around.key), weights)
+
+    def forget(self) -> None:
+        """See Exchange.forget. Steps that were compiled go on with the same buckets, without Python between."""
+        super().forget()
+        if self.adapter.compiled:
+            self._owner.empty()
+        else:
+            self._owner.release()
+            self._channels.clear()
+        self._begin_filling()
+        self._drained = False
+        self._begin_warm_up(self.settings.warmup_steps)
+
+    def _begin_warm_up(self, updates: int) -> None:
+        self._warm.set(updates)
+        for channel in self._channels.values() if self.settings.warmup_steps else ():
+            channel.sync_next(updates)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> Mapping[str, Bucket]:
+        """See Exchange.known."""
+        return {name: channel.bucket for name, channel in self._channels.items()}
+
+    @property
+    def _bound(self) -> bool:
+        return self.filled > 0
+
+    @property
+    def _filled_here(self) -> Any:
+        return self._filled.read()
+
+    def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
+        for name in [name for name in self._channels if name not in buckets]:
+            self._channels.pop(name).clear()
+        for bucket in buckets.values():
+            channel = self._channel(bucket)
+            if fresh:
+                channel.claim()
+        if fresh:
+            self._begin_warm_up(int(self._warm.value()))
+        self._drained = False
+
+    def _channel(self, bucket: Bucket, waits: bool = False) -> Channel:
+        known = self._channels.get(bucket.name)
+        if known is not None and known.bucket == bucket:
+            return known
+        made: Channel
+        if waits:
+            made = WaitingChannel(bucket, self.settings.k, self.adapter)
+        else:
+            made = LibraryChannel(bucket, self.adapter, self.in_flight, self._owner)
+        if self._warm.value() > 0:  # where gradients are expected before they are handed in
+            made.sync_next(int(self._warm.value()))
+        self._channels[bucket.name] = made
+        self._fall_behind(bucket.name, self.filled)
+        return made
+
+    def _taken(self) -> list[Update]:
+        filled = self.filled
+        scales = list(self._scales.value())[self._full - filled :]
+        updates: list[Update] = [({}, float(scale)) for scale in scales]
+        for name, channel in self._channels.items():
+            held = self._held(name)
+            for age, results in enumerate(channel.taken(held), filled - held):
+                updates[age][0].update(zip(channel.bucket.members, results, strict=True))
+        return updates
+
+    def _begin_filling(self) -> None:
+        self._behind.clear()
+        self._started.clear()
+        self._filled.set(0)
+        self._scales.set([1.0] * self._full)

@@ -1,0 +1,135 @@
+"""What a pipelined exchange has in flight in one of Horovod's libraries, and where ranks meet."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.native import exchanges
+from paceline.native.library import world
+from paceline.native.prototypes import ERROR_BYTES, TensorDescription
+
+# How long a rank waits for the others to do the same (drain, first exchange).
+MEET_LIMIT_S = 60.0
+# How long results in flight may take where somebody waits for all of them (drain, state_dict).
+SETTLE_LIMIT_S = 300.0
+
+
+class InFlight:
+    """Results in flight in `library`, by the full name of an operation. Nothing here talks to other ranks."""
+
+    def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
+        self._library = library
+        self._set = process_set_id
+
+    def settle(self, name: str, limit_s: float = SETTLE_LIMIT_S) -> int:
+        """Wait until nothing of `name` travels; how many results are in flight. Raises RuntimeError with the reason."""
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        settle = self._library.horovod_paceline_pipelined_settle
+        count = int(settle(self._set, name.encode(), limit_s, error, ERROR_BYTES))
+        if count < 0:
+            raise RuntimeError(error.value.decode(errors="replace"))
+        return count
+
+    def result(self, name: str, index: int, address: int, capacity_bytes: int) -> None:
+        """Copy a result, the oldest being 0, to `address`. Raises IndexError if there is none of that size."""
+        size = self._library.horovod_paceline_pipelined_result(self._set, name.encode(), index, address, capacity_bytes)
+        if size != capacity_bytes:
+            raise IndexError(f"{name} has no result {index} of {capacity_bytes} bytes in flight, found {size}")
+
+    def array(self, name: str, index: int) -> np.ndarray[Any, Any]:
+        """A copy of a result, the oldest being 0. Raises IndexError if there is none."""
+        found = TensorDescription()
+        if self._library.horovod_paceline_pipelined_describe(self._set, name.encode(), index, found) != 0:
+            raise IndexError(f"{name} has no result {index} in flight")
+        result = np.empty(found.shape, found.dtype)
+        self.result(name, index, result.ctypes.data, result.nbytes)
+        return result
+
+    def put_array(self, name: str, result: np.ndarray[Any, Any]) -> None:
+        """Add a result to a registered name, as if it had just been combined.
+
+        Raises ValueError if K - 1 are in flight already.
+        """
+        whole = np.require(result, requirements="C")
+        put = self._library.horovod_paceline_pipelined_put
+        if put(self._set, name.encode(), TensorDescription.of(whole), whole.ctypes.data) != 0:
+            raise ValueError(f"{name} has as many results in flight as it can have")
+
+    def register(self, name: str, exchange: str, *settings: float) -> None:
+        """See paceline.native.exchanges."""
+        exchanges.register(self._library, self._set, name, exchange, *settings)
+
+    def unregister(self, name: str) -> None:
+        """See paceline.native.exchanges."""
+        exchanges.unregister(self._library, self._set, name)
+
+    def flush_next(self, name: str) -> None:
+        """See paceline.native.exchanges."""
+        exchanges.flush_next(self._library, self._set, name)
+
+    def sync_next(self, name: str, calls: int) -> None:
+        """The next `calls` calls of a registered name, and no others, are synchronous."""
+        if self._library.horovod_paceline_pipelined_sync_next(self._set, name.encode(), calls) != 0:
+            raise ValueError(f"{name} is not registered")
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The library and the process set, by number."""
+        return int(self._library._handle), self._set
+
+    @property
+    def world(self) -> object:
+        """See attach.world."""
+        return world(self._library)
+
+    @property
+    def rank(self) -> int:
+        """This process's, among all."""
+        return int(self._library.horovod_rank())
+
+    def release(self, name: str, limit_s: float) -> bool:
+        """Drop all of `name` when nothing of it travels any more, or after so long; with a limit of 0 only if so.
+
+        Whether it was dropped.
+        """
+        try:
+            self.settle(name, limit_s)
+        except RuntimeError:
+            if limit_s == 0:
+                return False
+        self.drop(name)
+        return True
+
+    def drop(self, name: str) -> None:
+        """Forget all of `name`, as if no call had been made; what travels arrives nowhere."""
+        self._library.horovod_paceline_pipelined_drop(self._set, name.encode())
+
+    def meet(self, name: str, values: list[int], meaning: str) -> None:
+        """Wait for all ranks to call this with the same `values`, which are `meaning`.
+
+        Raises UserError with the reason: some do not within MEET_LIMIT_S, or have other values.
+        """
+        count = len(values)
+        own, least, most = ((ctypes.c_int64 * count)(*values) for _ in range(3))
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        met = self._library.horovod_paceline_agree_min_max(
+            self._set, name.encode(), count, own, least, most, MEET_LIMIT_S, error, ERROR_BYTES
+        )
+        remedy = "Give all ranks the same exchange, and call drain() or discard() on all of them after the same update."
+        if met != 0:
+            reason = error.value.decode(errors="replace")
+            raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
+        if list(least) != list(most):
+            raise UserError(
+                f"The ranks differ at {name}: {meaning} are from {list(least)} to {list(most)}; "
+                f"rank {self.rank} has {values}.",
+                remedy,
+            )
+
+    def clear(self, name: str) -> None:
+        """Nothing of `name` is in flight any more; only after `settle`."""
+        self._library.horovod_paceline_pipelined_clear(self._set, name.encode())
