@@ -74,6 +74,9 @@ class PipelinedExchange(Exchange):
         where = self.adapter.where
         if not self.adapter.compiled and self._warm.read() <= 0:
             self._level()
+            if not self._started:  # an update without a single gradient puts nothing in flight
+                self._answered.assign(False)
+                return False
         warm, filled = self._warm.read(), self._filled.read()
         self._answered.assign(where(warm > 0, True, filled == self._full))
         if self._behind and filled == self._full:
