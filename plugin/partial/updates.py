@@ -15,7 +15,7 @@ from paceline.native.library import loaded
 from paceline.partial.settings import UPDATES, Partial
 from paceline.partial.state import PARTIAL_K, PartialBuffers, SavedRounds
 from paceline.pipelined.settings import InFlight, described
-from paceline.pipelined.updates_in_flight import Reduce, Results, full_names, own_settings, watch_worlds
+from paceline.pipelined.updates_in_flight import Reduce, Results, full_names, label, own_settings, watch_worlds
 
 # zeros(shape, name of a type) of the framework; flush(reduce, tensors) calls reduce(tensors), compiled where names need
 # that.
@@ -82,7 +82,7 @@ class PartialUpdates:
         """Before gradients are reduced, or that is put into a graph. Raises UserError if ranks differ."""
         if not self._met:
             numbers = list(agreement(self.partial, self._settings.process_set.size()))
-            self._meeting.meet(f"paceline.exchange.{self._settings.name}", numbers, AGREED)
+            self._meeting.meet(f"paceline.exchange.{label(self._settings, PARTIAL)}", numbers, AGREED)
             self._met = True
         if self.loading is not None:
             state, self.loading = self.loading, None

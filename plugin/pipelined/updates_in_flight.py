@@ -50,9 +50,14 @@ def new_world(library: ctypes.CDLL) -> None:
 
 def own_settings(settings: Any, library: ctypes.CDLL, exchange: str) -> Any:
     """`settings` under a name that no other exchange of this process has, and nobody without one: it has its word."""
-    name = own_name(library, settings.process_set.process_set_id, f"{settings.name}.{exchange}")
+    name = own_name(library, settings.process_set.process_set_id, settings.name) + f".{exchange}"
     # A pipeline must not keep alive what it is made for.
     return dataclasses.replace(settings, name=name, groups=None, exchange=None)
+
+
+def label(settings: Any, exchange: str) -> str:
+    """What ranks compare under, the same on all of them whatever their exchange: the own name without its word."""
+    return str(settings.name).removesuffix(f".{exchange}")
 
 
 def full_names(
@@ -248,4 +253,4 @@ class UpdatesInFlight(ABC):
         return updates
 
     def _meet(self, what: str, values: list[int], meaning: str) -> None:
-        self._in_flight.meet(f"paceline.{what}.{self._settings.name}", values, meaning)
+        self._in_flight.meet(f"paceline.{what}.{label(self._settings, PIPELINED)}", values, meaning)

@@ -100,12 +100,14 @@ def DistributedOptimizer(
     asked = resolve(exchange)
     word = PARTIAL if isinstance(asked, Partial) else PIPELINED if asked.k > 1 else ""
     shared = alone or not (names.made or word)
-    scope = "" if shared else scope_of(names, process_set.process_set_id, word)
+    scope = "" if shared else scope_of(names, process_set.process_set_id)
+    # No operation without an exchange has such names. What ranks compare is in `scope`: their exchanges may differ.
+    own_scope = f"{scope}{word}." if word else scope
     reduction = Reduction(
         optimizer,
         names,
         form_groups(groups, [parameter for _, parameter in names.items()]),
-        None if alone else _exchange(asked, op, compression, gradient_predivide_factor, process_set, scope),
+        None if alone else _exchange(asked, op, compression, gradient_predivide_factor, process_set, own_scope),
         Layouts(process_set, scope),
         passes,
         sparse_as_dense,
