@@ -116,12 +116,14 @@ lint-layers:
 
 lint-cpp:
 	$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
+	$(PY) .ci/check-includes
 
 lint-tidy:
 	@cmake -S integration_tests/unit/cpp -B build/lint -DDOCTEST_DIR=$(abspath $(VENV))/doctest/usr/include \
 	    -DBINDING_INCLUDES="$$($(PY) -c 'import pybind11, sysconfig; \
-	        print(pybind11.get_include() + ";" + sysconfig.get_path("include"))')" >/dev/null
-	$(VENV)/bin/clang-tidy --quiet -p build/lint $(filter %.cc,$(CORE))
+	        print(pybind11.get_include() + ";" + sysconfig.get_path("include"))')" \
+	    -DHOROVOD_INCLUDES="$$($(PY) .ci/horovod-headers build/lint-horovod)" >/dev/null
+	$(VENV)/bin/clang-tidy --quiet -p build/lint $(filter %.cc,$(CORE) $(BRIDGE))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paceline.fusion.bridge import Bridge, Call, PlanState
+from paceline.fusion.bridge import Bridge, ControlOp, PlanState
 from paceline.fusion.control import choose
 from paceline.fusion.driver import EXPECTED, encode
 from paceline.fusion.report import FusionReport, report
@@ -74,11 +74,11 @@ class ByHand:
             [-1.0] * len(EXPECTED),
             [group_of.get(tensor.name, -1) for tensor in state.tensors],
         )
-        assert self.bridge.ask(self.process_set, Call.PLAN, values) > 0
+        assert self.bridge.ask(self.process_set, ControlOp.PLAN, values) > 0
         return self._version
 
     def follow(self, groups: list[list[str]], patience_s: float = 5.0) -> None:
-        """Call it on every rank of the process set: the first sends the plan, and each waits until it follows it.
+        """ControlOp it on every rank of the process set: the first sends the plan, and each waits until it follows it.
 
         Not to be mixed with `send`.
         """

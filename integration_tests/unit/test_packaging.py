@@ -62,7 +62,8 @@ def test_wheel_has_every_package_and_its_data(wheel: Path) -> None:
     data = declared("package_data")
     for name, folder in packages().items():
         patterns = ["*.py", *data.get(name, [])]
-        wanted = {f"{name.replace('.', '/')}/{path.name}" for pattern in patterns for path in folder.glob(pattern)}
+        place = name.replace(".", "/")
+        wanted = {f"{place}/{path.relative_to(folder)}" for pattern in patterns for path in folder.glob(pattern)}
         assert wanted and wanted <= present, f"{name} lacks {sorted(wanted - present)}"
     # What the host build needs from an installed Paceline.
     for pattern in (r"core/.*\.cc", r"core/.*\.h", r"bridge/.*\.cc", r"bridge/.*\.h", r"host/.*\.cmake", r"py\.typed"):

@@ -8,6 +8,7 @@ without, its names are let go: at once where nothing travels, else when another 
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 from paceline.errors import UsageError
 from paceline.pipelined.in_flight import SETTLE_LIMIT_S, InFlight
 
+# How long a rank that gives up waits in all for what travels.
+RELEASE_LIMIT_S = 20.0
+_SHORTEST_S = 0.001
 # release(full name, limit in seconds): drop what the library has; False if it still travelled then and was kept.
 Release = Callable[[str, float], bool]
 # Library and process set.
@@ -80,9 +84,13 @@ class ChannelOwner:
             self._empty(name, SETTLE_LIMIT_S)
 
     def release(self) -> None:
-        """Drop all that is in flight under the names, waiting for what travels; they are free then."""
+        """Drop all that is in flight under the names, waiting for what travels; they are free then.
+
+        The wait for all of them has one limit: what ranks with another exchange never hand in, never arrives.
+        """
+        end = time.monotonic() + RELEASE_LIMIT_S
         for name in self._names:
-            self._release(name, SETTLE_LIMIT_S)
+            self._release(name, max(end - time.monotonic(), _SHORTEST_S))
             _owners.pop((*self._place, name), None)
         self._names.clear()
 

@@ -29,14 +29,17 @@ class WireAdapter:
         self.functions: dict[Any, Any] = {}
         self._wire = wire
         self._library_name = library_name
-        name = own_name(self.library, self.process_set.process_set_id, f"{settings.name}.{word}")
+        self._label = own_name(self.library, self.process_set.process_set_id, settings.name)
+        # No operation without an exchange has such names. The label has no word in it: ranks compare what they have
+        # under it, and their exchanges may differ.
+        name = f"{self._label}.{word}"
         # An exchange must not keep alive what it is made for.
         self._settings = dataclasses.replace(settings, name=name, groups=None, exchange=None)
 
     @property
     def label(self) -> str:
         """See Adapter.label: a name that no other exchange of this process has."""
-        return str(self._settings.name)
+        return self._label
 
     def buckets(self, indices: Sequence[int], groups: Sequence[Sequence[int]]) -> list[Bucket]:
         """The buckets of variables with these indices; `groups` has the positions that travel together."""

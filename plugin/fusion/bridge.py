@@ -17,8 +17,8 @@ _MOST_MESSAGES = 256
 _MOST_SETS = 1024
 
 
-class Call(IntEnum):
-    """Kinds of calls (bridge/fusion/calls.h)."""
+class ControlOp(IntEnum):
+    """Kinds of control operations (bridge/fusion/control_op.h)."""
 
     SETTINGS = 0
     MEASURE = 1
@@ -119,10 +119,10 @@ class Bridge:
         count = self.library.horovod_paceline_fusion_sets(ids, _MOST_SETS)
         return list(ids[: min(count, _MOST_SETS)])
 
-    def ask(self, process_set: int, call: Call, values: Sequence[float] = ()) -> int:
-        """Make a call to all ranks of the process set; returns its number, negative if there is no such set."""
+    def ask(self, process_set: int, kind: ControlOp, values: Sequence[float] = ()) -> int:
+        """Ask for a control operation of the process set; returns its number, negative if there is no such set."""
         array = (ctypes.c_double * max(len(values), 1))(*values)
-        return int(self.library.horovod_paceline_fusion_ask(process_set, call, array, len(values)))
+        return int(self.library.horovod_paceline_fusion_ask(process_set, kind, array, len(values)))
 
     def status(self, process_set: int) -> Status | None:
         """Where merging stands, or None if there is no such process set (any more)."""
@@ -157,7 +157,7 @@ class Bridge:
         return PlanState(version, active, expected, group_of, _tensors(values, names))
 
     def measurement(self, process_set: int, number: int) -> Measurement | str | None:
-        """The answer to the call MEASURE with this number: None while it is under way, text if it failed."""
+        """The answer to the operation MEASURE with this number: None while it is under way, text if it failed."""
         taken = self._take(process_set, _What.MEASUREMENT)
         if taken is None or int(taken[0][0]) < number:
             return None

@@ -11,8 +11,8 @@
 | watching | the answer | a new plan, if it pays: offering; otherwise active |
 | refused | nothing: Horovod's own merging stays | agreeing, when the ranks ask for another policy |
 
-Whatever the state, ranks that no longer agree lead back to agreeing. Calls and plans are carried out by the library, at
-the same place in the sequence of operations on all ranks (bridge/fusion/calls.h).
+Whatever the state, ranks that no longer agree lead back to agreeing. Control operations are carried out by the library, at
+the same place in the sequence of operations on all ranks (bridge/fusion/control_op.h).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from enum import Enum
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion import costs
-from paceline.fusion.bridge import Bridge, Call, Measurement, Status
+from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Status
 from paceline.fusion.gradient import Gradient
 from paceline.fusion.planning import Plan, make_plan
 from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy
@@ -158,12 +158,12 @@ class Driver:
         plan = self._bridge.plan(self._set)
         total_bytes = sum(tensor.bytes for tensor in plan.tensors) if plan else 0
         most_bytes = min(total_bytes, status.threshold_bytes)
-        self._bridge.ask(self._set, Call.SWEEP, sweep_sizes(most_bytes))
+        self._bridge.ask(self._set, ControlOp.SWEEP, sweep_sizes(most_bytes))
         self._go(State.SWEEPING, status.steps + self._limits.warmup_steps + 1)
 
     def _sweeping(self, status: Status) -> None:
         if status.steps >= self._until:
-            self._go(State.MEASURING, self._bridge.ask(self._set, Call.MEASURE))
+            self._go(State.MEASURING, self._bridge.ask(self._set, ControlOp.MEASURE))
 
     def _measuring(self, status: Status) -> None:
         measured = self._bridge.measurement(self._set, self._until)
@@ -211,7 +211,7 @@ class Driver:
         if self._lost(status):
             return
         if self._limits.watch_steps and status.steps >= self._until:
-            self._go(State.WATCHING, self._bridge.ask(self._set, Call.MEASURE))
+            self._go(State.WATCHING, self._bridge.ask(self._set, ControlOp.MEASURE))
 
     def _watching(self, status: Status) -> None:
         if self._lost(status):
@@ -276,7 +276,7 @@ class Driver:
         self._version = max(self._version, status.version) + 1
         self._bridge.ask(
             self._set,
-            Call.PLAN,
+            ControlOp.PLAN,
             encode(self._version, True, patience_s, [expected[name] for name in EXPECTED], group_of),
         )
         self._plan = plan

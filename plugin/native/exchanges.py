@@ -30,7 +30,10 @@ def register(library: ctypes.CDLL, process_set_id: int, name: str, exchange: str
 
 
 def unregister(library: ctypes.CDLL, process_set_id: int, name: str) -> None:
-    """Make `name` a plain allreduce again; what is in flight under it in a pipelined exchange is dropped."""
+    """Make `name` a plain allreduce again; what is in flight under it in a pipelined exchange is dropped.
+
+    While something travels under the name, Horovod takes no other operation of it: settle first.
+    """
     library.horovod_paceline_unregister(process_set_id, name.encode())
 
 

@@ -34,11 +34,15 @@ class TorchAdapter(TorchTensors):
         gradient_predivide_factor: float,
         process_set: Any,
         scope: str,
+        word: str,
     ) -> None:
-        """`scope`: what stands before all names, so that no other optimizer has them."""
+        """`scope`: what stands before all names, so that no other optimizer has them. `word`: Declaration.word, behind
+        it, so that no operation without an exchange has them; "" for the synchronous one.
+        """
         self.library = loaded("torch")
         self.process_set = process_set
-        self.scope = scope
+        self.scope = f"{scope}{word}." if word else scope
+        self._compared = scope  # what ranks compare has no word in it: their exchanges may differ
         self._optimizer = optimizer
         self._names = names
         self._op = op
@@ -53,7 +57,7 @@ class TorchAdapter(TorchTensors):
     @property
     def label(self) -> str:
         """See Adapter.label: the optimizer's first parameter."""
-        return self.scope + self._names[self._optimizer.param_groups[0]["params"][0]]
+        return self._compared + self._names[self._optimizer.param_groups[0]["params"][0]]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor]) -> Work:
         """See Adapter.start."""

@@ -98,10 +98,10 @@ def DistributedOptimizer(
         )
     shared = alone or (asked.synchronous and not names.made)
     word = "" if asked.synchronous else declaration_of(asked).word
-    scope = "" if shared else scope_of(names, process_set.process_set_id, word)
+    scope = "" if shared else scope_of(names, process_set.process_set_id)
     if alone:
         asked = Sync()
-    adapter = TorchAdapter(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope)
+    adapter = TorchAdapter(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word)
     made = declaration_of(asked).make(asked, adapter)
     reduction = Reduction(
         optimizer,

@@ -71,14 +71,11 @@ class ParameterNames:
             self._names[parameter] = name
 
 
-def scope_of(names: ParameterNames, process_set_id: int, exchange: str = "") -> str:
-    """What stands before the names of one more optimizer: nothing for the first one of these names.
-
-    `exchange`: its word, if it is not synchronous; then its names are those of no operation without an exchange.
-    """
+def scope_of(names: ParameterNames, process_set_id: int) -> str:
+    """What stands before the names of one more optimizer: nothing for the first one of these names."""
 
     def scope(number: int) -> str:
-        return (f"optimizer{number}." if number else "") + (f"{exchange}." if exchange else "")
+        return f"optimizer{number}." if number else ""
 
     def scoped(number: int) -> list[str]:
         return [scope(number) + name for name, _ in names.items()]

@@ -14,13 +14,13 @@ from integration_tests.unit.fusion.test_driver import LIMITS, PAIRS, STATUS, Fak
 from paceline import config
 from paceline.errors import UserError
 from paceline.fusion import CostModel, control, driver
-from paceline.fusion.bridge import Call, Measurement
+from paceline.fusion.bridge import ControlOp, Measurement
 from paceline.fusion.control import Control
 from paceline.fusion.driver import DISAGREEMENT_LOOKS, State
 from paceline.fusion.resolve import resolve
 
 RUN = Control._run
-FIRST_PLAN = [Call.SWEEP, Call.MEASURE, Call.PLAN]
+FIRST_PLAN = [ControlOp.SWEEP, ControlOp.MEASURE, ControlOp.PLAN]
 
 
 def test_disagreement_that_lasts_is_told_once_with_what_each_rank_asks_for() -> None:
@@ -57,7 +57,7 @@ def test_disagreement_leads_back_to_agreeing(state: State) -> None:
     assert run.driver.reason == ""
     assert run.look(2) is State.WARMING
     assert run.look(1) is State.SWEEPING
-    assert run.calls() == [*calls, Call.SWEEP]
+    assert run.calls() == [*calls, ControlOp.SWEEP]
 
 
 def test_versions_grow_whatever_was_there_before() -> None:
@@ -90,10 +90,10 @@ def test_plan_is_made_anew_where_that_pays() -> None:
     assert run.look(99) is State.ACTIVE
     assert run.look(1) is State.WATCHING
     assert run.look(50) is State.WATCHING
-    assert run.calls() == [*FIRST_PLAN, Call.MEASURE]
+    assert run.calls() == [*FIRST_PLAN, ControlOp.MEASURE]
     run.bridge.answer = measured(start_up_s=14e-3)
     assert run.look() is State.OFFERING
-    assert run.calls() == [*FIRST_PLAN, Call.MEASURE, Call.PLAN]
+    assert run.calls() == [*FIRST_PLAN, ControlOp.MEASURE, ControlOp.PLAN]
     assert run.bridge.asked[-1][2][0] == 2
     assert run.group_of() == [0, -1, 0, 0, 0]
     assert "fusion=optimal: planned anew, 4 gradients in 1 message" in run.lines[1]
@@ -121,7 +121,7 @@ def test_drift_that_does_not_pay_changes_nothing(answer: Measurement | str, pays
     run = Run().to(State.WATCHING)
     run.bridge.answer = answer
     assert run.look() is (State.OFFERING if pays else State.ACTIVE)
-    assert run.calls() == [*FIRST_PLAN, Call.MEASURE, *([Call.PLAN] if pays else [])]
+    assert run.calls() == [*FIRST_PLAN, ControlOp.MEASURE, *([ControlOp.PLAN] if pays else [])]
     assert len(run.lines) == 1 + pays
     if not pays:
         assert run.look(99) is State.ACTIVE
@@ -143,7 +143,7 @@ def test_policy_that_fails_at_planning_anew_keeps_the_last_plan() -> None:
     run = Run(fickle).to(State.WATCHING)
     run.bridge.answer = measured(start_up_s=14e-3)
     assert run.look() is State.ACTIVE
-    assert (run.calls(), run.driver.reason) == ([*FIRST_PLAN, Call.MEASURE], "")
+    assert (run.calls(), run.driver.reason) == ([*FIRST_PLAN, ControlOp.MEASURE], "")
     assert run.lines[1].startswith("fusion=fickle: The fusion policy fickle omits the tensor a and 2 more")
     assert run.lines[1].endswith(" The last plan stays.")
     assert run.look(100) is State.WATCHING
@@ -233,7 +233,8 @@ def test_thread_looks_often_until_the_plan_is_followed(library: ctypes.CDLL, mon
 
     def sleep(pause_s: float) -> None:
         pauses.append(pause_s)
-        bridge.sets[0] = replace(STATUS, steps=30 * len(pauses), version=Call.PLAN in [one[1] for one in bridge.asked])
+        planned = ControlOp.PLAN in [one[1] for one in bridge.asked]
+        bridge.sets[0] = replace(STATUS, steps=30 * len(pauses), version=planned)
         if len(pauses) == 8:
             raise EOFError
 

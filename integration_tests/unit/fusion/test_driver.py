@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paceline.fusion import CostModel, Gradient, driver, plan_file
-from paceline.fusion.bridge import Bridge, Call, Measurement, PlanState, Status, Tensor
+from paceline.fusion.bridge import Bridge, ControlOp, Measurement, PlanState, Status, Tensor
 from paceline.fusion.driver import EXPECTED, Driver, Limits, State
 from paceline.fusion.resolve import resolve
 
@@ -47,9 +47,9 @@ class FakeBridge(Bridge):
         self.digests: list[int | None] = []
         self.answer: Measurement | str | None = None
         self.tensors: list[Tensor] | None = TENSORS
-        self.asked: list[tuple[int, Call, list[float]]] = []
+        self.asked: list[tuple[int, ControlOp, list[float]]] = []
         self.wanted: list[int] = []
-        self._numbers = {Call.MEASURE: -1}
+        self._numbers = {ControlOp.MEASURE: -1}
         self._number = 6
 
     def want(self, policy: int) -> None:
@@ -58,10 +58,10 @@ class FakeBridge(Bridge):
     def process_sets(self) -> list[int]:
         return list(self.sets)
 
-    def ask(self, process_set: int, call: Call, values: Sequence[float] = ()) -> int:
-        self.asked.append((process_set, call, list(values)))
+    def ask(self, process_set: int, kind: ControlOp, values: Sequence[float] = ()) -> int:
+        self.asked.append((process_set, kind, list(values)))
         self._number += 1
-        self._numbers[call] = self._number
+        self._numbers[kind] = self._number
         return self._number
 
     def status(self, process_set: int) -> Status | None:
@@ -74,7 +74,7 @@ class FakeBridge(Bridge):
         return None if self.tensors is None else PlanState(0, False, [], [], self.tensors)
 
     def measurement(self, process_set: int, number: int) -> Measurement | str | None:
-        assert number == self._numbers[Call.MEASURE]
+        assert number == self._numbers[ControlOp.MEASURE]
         return self.answer
 
 
@@ -109,7 +109,7 @@ class Run:
                 return self
         raise AssertionError(f"{state} was not reached")
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[ControlOp]:
         return [call for _, call, _ in self.bridge.asked]
 
     def group_of(self) -> list[int]:
@@ -124,15 +124,15 @@ def test_way_to_a_plan() -> None:
     assert run.look(2) is State.WARMING
     assert run.bridge.asked == []
     assert run.look(1) is State.SWEEPING
-    assert run.calls() == [Call.SWEEP]
+    assert run.calls() == [ControlOp.SWEEP]
     assert run.look(10) is State.SWEEPING
     assert run.look(1) is State.MEASURING
-    assert run.bridge.asked[1:] == [(0, Call.MEASURE, [])]
+    assert run.bridge.asked[1:] == [(0, ControlOp.MEASURE, [])]
     assert run.look(7) is State.MEASURING
     assert run.lines == []
     run.bridge.answer = measured()
     assert run.look() is State.OFFERING
-    assert run.calls() == [Call.SWEEP, Call.MEASURE, Call.PLAN]
+    assert run.calls() == [ControlOp.SWEEP, ControlOp.MEASURE, ControlOp.PLAN]
     assert run.look(3) is State.OFFERING
     assert run.look(version=1) is State.ACTIVE
     assert run.driver.reason == ""
@@ -144,7 +144,7 @@ def test_way_to_a_plan() -> None:
 
 def test_plan_travels_in_the_layout_of_the_core() -> None:
     process_set, call, values = Run().to(State.OFFERING).bridge.asked[-1]
-    assert (process_set, call) == (0, Call.PLAN)
+    assert (process_set, call) == (0, ControlOp.PLAN)
     # Each pair: one millisecond of coordination, 4 of start-up and 2 of bytes; so b and a end at 10.1 + 7. Horovod
     # begins with d at 0, c at 8, b and a at 16, and needs 5, 5, and 1 + 2 * 5.
     step_s, exposed_s, stock_step_s = 37e-3, 7e-3, 30e-3 + 27e-3 - 10.1e-3
@@ -184,7 +184,7 @@ def test_sweep_has_several_sizes_up_to_all_gradients_or_the_threshold(
     run = Run(threshold_bytes=threshold_bytes)
     run.bridge.tensors = tensors
     run.to(State.SWEEPING)
-    assert run.bridge.asked == [(0, Call.SWEEP, sizes)]
+    assert run.bridge.asked == [(0, ControlOp.SWEEP, sizes)]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_measurement_that_cannot_be_used_is_repeated(answer: Measurement | str) 
     assert run.look(1) is State.MEASURING
     run.bridge.answer = measured(steps=2)
     assert run.look() is State.OFFERING
-    assert run.calls() == [Call.SWEEP, Call.MEASURE, Call.MEASURE, Call.PLAN]
+    assert run.calls() == [ControlOp.SWEEP, ControlOp.MEASURE, ControlOp.MEASURE, ControlOp.PLAN]
     assert len(run.lines) == 1
 
 
@@ -243,7 +243,7 @@ def test_refusal_keeps_the_reason_and_tells_it(policy: Any, answer: Measurement,
     assert line == f"fusion={resolve(policy).name}: {run.driver.reason} Horovod's own merging is used."
     run.bridge.answer = measured()
     assert run.look(1000) is State.REFUSED
-    assert run.calls() == [Call.SWEEP, Call.MEASURE]
+    assert run.calls() == [ControlOp.SWEEP, ControlOp.MEASURE]
     assert len(run.lines) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from integration_tests.unit.fusion.test_driver import Run, measured
-from paceline.fusion.bridge import Call
+from paceline.fusion.bridge import ControlOp
 from paceline.fusion.driver import DISAGREEMENT_LOOKS, MOST_FITS, OFFER_STEPS, State
 
 ALIKE = measured(samples=[(4096.0, 1.0)] * 2)
@@ -28,7 +28,7 @@ def test_plan_that_never_comes_into_force_is_given_up() -> None:
     assert run.look(OFFER_STEPS - 1) is State.OFFERING
     assert run.look(1) is State.AGREEING
     run.to(State.ACTIVE)
-    assert run.calls().count(Call.PLAN) == 2
+    assert run.calls().count(ControlOp.PLAN) == 2
 
 
 def test_costs_that_cannot_be_fitted_are_measured_again() -> None:
@@ -39,13 +39,13 @@ def test_costs_that_cannot_be_fitted_are_measured_again() -> None:
         assert run.look(100) is State.MEASURING
     run.bridge.answer = measured()
     assert run.look() is State.OFFERING
-    assert run.calls().count(Call.SWEEP) == MOST_FITS
+    assert run.calls().count(ControlOp.SWEEP) == MOST_FITS
     assert len(run.lines) == 1
 
 
 def test_costs_that_can_never_be_fitted_are_a_refusal() -> None:
     run = Run().to(State.REFUSED, ALIKE)
-    assert run.calls().count(Call.MEASURE) == MOST_FITS
+    assert run.calls().count(ControlOp.MEASURE) == MOST_FITS
     assert "No cost can be fitted" in run.driver.reason
 
 

@@ -63,9 +63,9 @@ def test_all_edits_fit_the_published_source(pristine: Path, tmp_path: Path) -> N
     tree.prepare(source)
     controller = (source / "horovod/common/controller.cc").read_text()
     operations = (source / "horovod/common/operations.cc").read_text()
-    for call in ("Popped(", "Ready(", "Fuse(", "Cacheable("):
+    for call in ("Popped(", "OverrideReady(", "ExtraReadyNames(", "OwnsReadiness(", "Fuse(", "Cacheable("):
         assert controller.count(f"::horovod::paceline::{call}") == 1, call
-    for call in ("Enqueue(", "Entries(", "Performed(", "Operations(", "Cycle("):
+    for call in ("Enqueue(", "BeforeExecute(", "BufferBytes(", "AfterExecute(", "Cycle("):
         assert operations.count(f"::horovod::paceline::{call}") == 1, call
     assert (source / "paceline/bridge/hooks.cc").exists()
     assert (source / "horovod/_paceline/__init__.py").exists()

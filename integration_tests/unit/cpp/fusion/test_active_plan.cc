@@ -1,6 +1,9 @@
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/fusion/active_plan.h"
+#include "core/fusion/message_packing.h"
 #include "doctest/doctest.h"
 
 using paceline::core::ActivePlan;
