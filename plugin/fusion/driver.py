@@ -11,8 +11,8 @@
 | watching | the answer | a new plan, if it pays: offering; otherwise active |
 | refused | nothing: Horovod's own merging stays | agreeing, when the ranks ask for another policy |
 
-Whatever the state, ranks that no longer agree lead back to agreeing. Control operations are carried out by the library, at
-the same place in the sequence of operations on all ranks (bridge/fusion/control_op.h).
+Whatever the state, ranks that no longer agree lead back to agreeing. Control operations are carried out by the library,
+at the same place in the sequence of operations on all ranks (bridge/fusion/control_op.h).
 """
 
 from __future__ import annotations
