@@ -1,4 +1,5 @@
 #include <memory>
+#include <ostream>  // doctest shows pointers with it
 #include <string>
 #include <thread>
 #include <vector>
