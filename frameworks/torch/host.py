@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.attach import loaded, world
 from paceline.host.load import load
 
 horovod_torch: Any = load("torch")
-
-
-def session() -> object:
-    """An object that is another one whenever the ranks begin anew."""
-    return world(loaded("torch"))

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.attach import loaded, world
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange import Answer, Exchange
 from paceline.torch.groups import Group
 from paceline.torch.hooks import GradientHooks
 from paceline.torch.host import horovod_torch as horovod
-from paceline.torch.host import session
 from paceline.torch.layouts import DENSE, Layouts
 from paceline.torch.names import ParameterNames
 from paceline.torch.passes import Passes
@@ -59,7 +59,8 @@ class Reduction:
         self._started: dict[Group, Answer] = {}
         self._units: dict[str, Group] = {}  # what last travelled under a name
         self._travelled: dict[Tensor, Group] = {}  # what a parameter last travelled with
-        self._session = session()
+        self._library = loaded("torch")
+        self._world = world(self._library)
         self._handles: object = None  # Horovod's table of what travels, when the last of it was started
         self._hooks: dict[Tensor, GradientHooks] = {}
         # One thread per device runs hooks.
@@ -104,7 +105,7 @@ class Reduction:
 
     def forget(self) -> None:
         """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
-        self._session = session()
+        self._world = world(self._library)
         self._started.clear()
         if self._exchange is not None:
             self._exchange.forget()
@@ -365,7 +366,7 @@ class Reduction:
             self.restart()
 
     def _forget_if_ranks_changed(self) -> None:
-        if self._session is not session():
+        if self._world is not world(self._library):
             self.forget()
         elif self._started and self._handles is not horovod.mpi_ops._handle_map:
             self.forget()
