@@ -14,10 +14,10 @@ from torch import Tensor
 
 from paceline.exchange.adapter import Answer, Bucket, Weights
 from paceline.exchange.base import Exchange
+from paceline.native.library import loaded, world
 from paceline.torch.errors import UsageError
 from paceline.torch.fusion.groups import Group
 from paceline.torch.host import horovod_torch as horovod
-from paceline.torch.host import session
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.hooks import GradientHooks
 from paceline.torch.optimizer.layouts import DENSE, Layouts
@@ -57,7 +57,8 @@ class Reduction:
         self._counts: dict[Tensor, int] = {}
         self._started: dict[Group, Answer] = {}
         self._travelled: dict[Tensor, Group] = {}  # what a parameter last travelled with
-        self._session = session()
+        self._library = loaded("torch")
+        self._world = world(self._library)
         self._handles: object = None  # Horovod's table of what travels, when the last of it was started
         self._hooks: dict[Tensor, GradientHooks] = {}
         # One thread per device runs hooks.
@@ -87,7 +88,7 @@ class Reduction:
 
     def forget(self) -> None:
         """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
-        self._session = session()
+        self._world = world(self._library)
         self._started.clear()
         if self._exchange is not None:
             self._exchange.forget()
@@ -344,7 +345,7 @@ class Reduction:
             self.restart()
 
     def _forget_if_ranks_changed(self) -> None:
-        if self._session is not session():
+        if self._world is not world(self._library):
             self.forget()
         elif self._started and self._handles is not horovod.mpi_ops._handle_map:
             self.forget()

@@ -1,6 +1,6 @@
 """Messages larger than Horovod's limit: their buffer is large enough at every moment, and the limit is never touched.
 
-The bodies are also what `make addresses` runs under AddressSanitizer.
+The first bodies are also what `make addresses` runs under AddressSanitizer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.support.merging import ByHand, Messages
+from integration_tests.support.merging import ByHand, Messages, ask_for, step_until
 from integration_tests.support.ranks import run_ranks
 
 MIB = 1 << 20
@@ -108,3 +108,31 @@ def init_again_after_a_large_plan(rank: int, size: int) -> None:
 @pytest.mark.parametrize("env", [{}, {"HOROVOD_CYCLE_TIME": "2"}], ids=["defaults", "cycle-time"])
 def test_large_messages_of_one_world_do_not_change_the_next(env: dict[str, Any]) -> None:
     run_ranks(init_again_after_a_large_plan, 2, env=env, timeout_s=60, fresh=True)
+
+
+def _small_model(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    from paceline.fusion.report import report
+
+    hvd.init()
+
+    def step_of(step: int) -> None:
+        handles = [
+            hvd.allreduce_async(torch.full((7,), float(rank + step)), name=f"small.{n}", op=hvd.Sum) for n in range(4)
+        ]
+        for handle in handles:
+            assert hvd.synchronize(handle).tolist() == [size * (size - 1) / 2 + size * step] * 7
+
+    ask_for("torch", "optimal")
+    step_until("torch", step_of)
+    for step in range(20):
+        step_of(step)
+    assert report("torch").state == "active"
+
+
+# What is sent to learn the costs is larger than all gradients together, and than these limits.
+@pytest.mark.parametrize("limit_bytes", [0, 1024])
+def test_small_model_gets_a_plan_whatever_the_limit_is(limit_bytes: int) -> None:
+    run_ranks(_small_model, 3, env={"HOROVOD_FUSION_THRESHOLD": str(limit_bytes)}, timeout_s=60, fresh=True)
