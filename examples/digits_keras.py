@@ -30,7 +30,7 @@ from sklearn.model_selection import train_test_split
 import paceline.keras as hvd
 from paceline.config import EXCHANGES
 from paceline.examples import pace, replicas_keras
-from paceline.exchange.agreement import resolve
+from paceline.registry.agreement import resolve
 
 BATCH = 32
 

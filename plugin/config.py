@@ -1,4 +1,4 @@
-"""Every option of Paceline, declared once: those of exchanges with their exchange (paceline.exchange.registry).
+"""Every option of Paceline, declared once: those of exchanges with their exchange (paceline.registry.exchanges).
 
 The command line's flags, the `PACELINE_*` variables, the help texts, the table in docs/options.md and the checks all
 derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so there is one place that parses them:
@@ -14,11 +14,11 @@ from typing import Any
 
 from paceline import option as of
 from paceline.errors import UserError
-from paceline.exchange.registry import NAMES, one_of_names, options_of_exchanges, summary
 from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
+from paceline.registry.exchanges import NAMES, one_of_names, options_of_exchanges, summary
 
 EXCHANGES = NAMES
 DEFAULT = "default"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.exchange.agreement import resolve
 from paceline.exchange.worlds import new_world
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
+from paceline.registry.agreement import resolve
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.exchange.registry import SETTINGS
+from paceline.exchange.averaging import averager
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.keras import callbacks as callbacks
@@ -23,9 +23,9 @@ from paceline.keras.operations import reducescatter as reducescatter
 from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
-from paceline.local.averaging import averager
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
+from paceline.registry.exchanges import SETTINGS
 
 globals().update(SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_module, wire, settings)

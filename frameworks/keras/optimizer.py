@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.exchange.agreement import resolve
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import lists_exchanges
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
 from paceline.keras.exchange.making import exchange_of
+from paceline.registry.agreement import resolve
+from paceline.registry.exchanges import lists_exchanges
 
 
 @lists_exchanges

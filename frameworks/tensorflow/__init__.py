@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.exchange.registry import SETTINGS
+from paceline.exchange.averaging import averager
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
-from paceline.local.averaging import averager
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
+from paceline.registry.exchanges import SETTINGS
 from paceline.tensorflow.host import horovod_tensorflow, settings, wire
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.tensorflow.partial.operations import PartialResult as PartialResult

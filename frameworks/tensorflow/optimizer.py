@@ -6,10 +6,10 @@ import inspect
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.exchange.agreement import resolve
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import lists_exchanges
 from paceline.fusion.adapters import fuse
+from paceline.registry.agreement import resolve
+from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.host import horovod_tensorflow, keras3
 
 # Under PACELINE_EXCHANGE ours stands in its place (paceline.native.library).

@@ -8,8 +8,8 @@ from typing import Any
 import horovod.tensorflow
 
 import paceline.tensorflow
-from paceline.exchange.agreement import resolve
 from paceline.host.shims import keras3
+from paceline.registry.agreement import resolve
 
 
 def install() -> None:

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.exchange.registry import SETTINGS
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
+from paceline.registry.exchanges import SETTINGS
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.host import horovod_torch
 from paceline.torch.optimizer.amp import combine_before_unscaling
 from paceline.torch.optimizer.distributed import DistributedOptimizer as DistributedOptimizer
+from paceline.torch.optimizer.state import broadcast_optimizer_state as broadcast_optimizer_state
+from paceline.torch.optimizer.state import broadcast_state as broadcast_state
+from paceline.torch.optimizer.state import register_elastic_handlers
 from paceline.torch.optimizer.wrapper import WrappedOptimizer as WrappedOptimizer
 from paceline.torch.partial.operations import PartialResult as PartialResult
 from paceline.torch.partial.operations import flush_partial as flush_partial
 from paceline.torch.partial.operations import partial_allreduce as partial_allreduce
 from paceline.torch.partial.operations import partial_allreduce_async as partial_allreduce_async
 from paceline.torch.state.broadcasts import broadcast_parameters as broadcast_parameters
-from paceline.torch.state.elastic import broadcast_optimizer_state as broadcast_optimizer_state
-from paceline.torch.state.elastic import broadcast_state as broadcast_state
-from paceline.torch.state.elastic import register_elastic_handlers
 
 # hvd.Pipelined and so on; and Horovod's module of this name in front of the folder here.
 globals().update(SETTINGS, optimizer=horovod_torch.optimizer)

@@ -20,11 +20,11 @@ from typing import Any
 
 from paceline.errors import UsageError, UserError
 from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
-from paceline.exchange.agreement import AGREED, agreement
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import described
-from paceline.pipelined.in_flight import InFlight
+from paceline.native.in_flight import InFlight
+from paceline.registry.agreement import AGREED, agreement
+from paceline.registry.exchanges import described
 
 # One update that a drain takes out: results by whose they are, and the factor that the loss was scaled by, or 1.
 Update = tuple[dict[Key, Any], float]

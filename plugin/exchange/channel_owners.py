@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.pipelined.in_flight import SETTLE_LIMIT_S, InFlight
+from paceline.native.in_flight import SETTLE_LIMIT_S, InFlight
 
 # How long a rank that gives up waits in all for what travels.
 RELEASE_LIMIT_S = 20.0

@@ -1,6 +1,6 @@
 """How an exchange is declared: once, in its own room. Options, checks, agreement and texts follow from it.
 
-`paceline.exchange.registry` lists the declarations.
+`paceline.registry.exchanges` lists the declarations.
 """
 
 from __future__ import annotations

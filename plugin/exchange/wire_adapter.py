@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from paceline.exchange.adapter import Array, Bucket, Key, Work
+from paceline.exchange.averaging import VariableMeans
 from paceline.exchange.own_names import own_name
-from paceline.local.averaging import VariableMeans
 from paceline.native.library import loaded
 
 # What Horovod puts before a name, for a single tensor and for one of a group.

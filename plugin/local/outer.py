@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.exchange.adapter import Adapter, Cell, Key, Weights
-from paceline.local.averaging import ModelAveraging
+from paceline.exchange.averaging import ModelAveraging
 from paceline.local.settings import Local
 
 

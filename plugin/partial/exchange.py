@@ -10,10 +10,10 @@ import numpy as np
 
 from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
+from paceline.exchange.averaging import ModelAveraging
 from paceline.exchange.base import Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
-from paceline.local.averaging import ModelAveraging
 from paceline.partial.settings import Partial
 from paceline.partial.state import PartialBuffers, SavedRounds
 

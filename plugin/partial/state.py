@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from paceline.native.in_flight import SETTLE_LIMIT_S, InFlight
 from paceline.native.prototypes import TensorDescription
-from paceline.pipelined.in_flight import SETTLE_LIMIT_S, InFlight
 
 _NUMBERS = 4
 _BUSY = 1

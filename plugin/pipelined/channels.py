@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from paceline.exchange.adapter import Adapter, Bucket, Work
 from paceline.exchange.channel_owners import ChannelOwner
-from paceline.pipelined.in_flight import InFlight
+from paceline.native.in_flight import InFlight
 
 
 class Channel(Protocol):

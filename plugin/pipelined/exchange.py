@@ -9,11 +9,11 @@ from paceline.exchange.adapter import Adapter, Answer, Bucket, Weights
 from paceline.exchange.base import Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
-from paceline.exchange.registry import described
 from paceline.native.exchanges import PIPELINED
 from paceline.pipelined.channels import Channel, LibraryChannel, WaitingChannel
 from paceline.pipelined.compensation import Compensation
 from paceline.pipelined.settings import Pipelined
+from paceline.registry.exchanges import described
 
 
 class PipelinedExchange(Exchange):

@@ -8,8 +8,8 @@ from typing import Any
 from paceline.exchange import worlds
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import declaration_of
 from paceline.keras.backend import keras
+from paceline.registry.exchanges import declaration_of
 
 
 def exchange_of(chosen: ExchangeSettings) -> Callable[[Any], Exchange] | None:

@@ -18,7 +18,7 @@ from paceline.errors import UserError
 from paceline.exchange import worlds
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import declaration_of
+from paceline.registry.exchanges import declaration_of
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.host import horovod_tensorflow, wire
 

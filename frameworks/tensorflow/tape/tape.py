@@ -13,11 +13,11 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.errors import UserError
-from paceline.exchange.agreement import resolve
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import lists_exchanges
 from paceline.fusion.adapters import fuse
+from paceline.registry.agreement import resolve
+from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for

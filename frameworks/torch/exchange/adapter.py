@@ -13,7 +13,7 @@ from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.native.library import loaded
 from paceline.torch.exchange.tensors import TorchTensors, array_of
 from paceline.torch.host import horovod_torch as horovod
-from paceline.torch.optimizer.names import ParameterNames
+from paceline.torch.names import ParameterNames
 from paceline.torch.state.saved import from_plain, plain_of
 from paceline.torch.state.travelling import to_reduce
 

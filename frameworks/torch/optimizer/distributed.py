@@ -11,18 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.exchange.agreement import resolve
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import declaration_of, lists_exchanges
 from paceline.exchange.sync_settings import Sync
 from paceline.fusion.adapters import fuse
+from paceline.registry.agreement import resolve
+from paceline.registry.exchanges import declaration_of, lists_exchanges
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange.adapter import TorchAdapter
 from paceline.torch.fusion.groups import form_groups
 from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.names import ParameterNames, scope_of
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.layouts import Layouts
-from paceline.torch.optimizer.names import ParameterNames, scope_of
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.exchange.agreement import agreement, differing
 from paceline.exchange.declaration import ExchangeSettings
+from paceline.registry.agreement import agreement, differing
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 

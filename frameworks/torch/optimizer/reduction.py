@@ -18,10 +18,10 @@ from paceline.native.library import loaded, world
 from paceline.torch.errors import UsageError
 from paceline.torch.fusion.groups import Group
 from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.hooks import GradientHooks
 from paceline.torch.optimizer.layouts import DENSE, Layouts
-from paceline.torch.optimizer.names import ParameterNames
 from paceline.torch.optimizer.storage import lent
 from paceline.torch.state.travelling import TRAVELS_AS
 

@@ -56,8 +56,8 @@ def test_settings_are_the_same_for_as_long_as_a_name_is_registered(rank: int, si
 
     from paceline.errors import UsageError
     from paceline.native.exchanges import PARTIAL, PIPELINED, register, unregister
+    from paceline.native.in_flight import InFlight
     from paceline.native.library import loaded
-    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     library, name = loaded("torch"), "allreduce.settings"
@@ -107,8 +107,8 @@ def test_first_calls_may_be_synchronous(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
     from paceline.native.exchanges import PIPELINED, register, unregister
+    from paceline.native.in_flight import InFlight
     from paceline.native.library import loaded
-    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     library, name = loaded("torch"), "allreduce.warm"
@@ -130,8 +130,8 @@ def test_tensors_of_a_group_belong_together(rank: int, size: int) -> None:
     import torch
 
     from paceline.native.exchanges import PIPELINED, register, unregister
+    from paceline.native.in_flight import InFlight
     from paceline.native.library import loaded
-    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     library = loaded("torch")

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
-from paceline.exchange.agreement import agreement
 from paceline.pipelined.settings import Pipelined
+from paceline.registry.agreement import agreement
 
 __all__ = ["on_ranks"]
 
@@ -292,7 +292,7 @@ def _refused(rank: int, size: int) -> None:
     import keras
 
     import paceline.keras as hvd
-    import paceline.pipelined.in_flight
+    import paceline.native.in_flight
     from paceline.errors import UserError
 
     hvd.init()
@@ -321,7 +321,7 @@ def _refused(rank: int, size: int) -> None:
         other.build(variables)
         other.load_in_flight(optimizer.in_flight())
     # A drain on one rank only.
-    paceline.pipelined.in_flight.MEET_LIMIT_S = 2.0
+    paceline.native.in_flight.MEET_LIMIT_S = 2.0
     if rank == 0:
         with pytest.raises(UserError, match=r"Rank 0 waited(.|\n)*not all ranks came within 2 s"):
             optimizer.drain()

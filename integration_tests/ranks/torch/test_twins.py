@@ -90,8 +90,8 @@ def test_state_of_one_optimizer_goes_on_in_another_of_the_same_names(rank: int, 
 def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> None:
     """Its last gradients were in flight; others of its parameters' names, with other shapes, come after it."""
     import paceline.torch as hvd
+    from paceline.native.in_flight import InFlight
     from paceline.native.library import loaded
-    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
@@ -118,8 +118,8 @@ def test_names_that_another_owner_takes_over(rank: int, size: int) -> None:
     import paceline.torch as hvd
     from paceline.exchange.channel_owners import ChannelOwner
     from paceline.native.exchanges import PIPELINED
+    from paceline.native.in_flight import InFlight
     from paceline.native.library import loaded
-    from paceline.pipelined.in_flight import InFlight
 
     hvd.init()
     in_flight = InFlight(loaded("torch"), 0)

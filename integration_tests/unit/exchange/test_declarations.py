@@ -6,12 +6,12 @@ import pytest
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.exchange.agreement import FIELDS, agreement, differing, resolve
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import DECLARATIONS, NAMES, SETTINGS, declaration_of, described, lists_exchanges
 from paceline.exchange.sync_settings import Sync
 from paceline.partial.settings import Partial
 from paceline.pipelined.settings import Pipelined
+from paceline.registry.agreement import FIELDS, agreement, differing, resolve
+from paceline.registry.exchanges import DECLARATIONS, NAMES, SETTINGS, declaration_of, described, lists_exchanges
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,9 +9,9 @@ import pytest
 
 from paceline.config import read
 from paceline.errors import UserError
-from paceline.exchange.agreement import resolve
 from paceline.pipelined.settings import Pipelined
 from paceline.pipelined.staleness import moved, rate_factor, retention, trend
+from paceline.registry.agreement import resolve
 
 
 def test_rate_grows_from_a_taus_part_to_its_own_value() -> None:

@@ -10,7 +10,7 @@ import torch
 from paceline.errors import UserError
 from paceline.torch.errors import UsageError
 from paceline.torch.fusion.groups import form_groups
-from paceline.torch.optimizer.names import ParameterNames
+from paceline.torch.names import ParameterNames
 
 
 def _parameters(*lengths: int) -> list[torch.nn.Parameter]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from paceline.config import read
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.registry import DECLARATIONS, NAMES, declaration_of, named
 from paceline.exchange.sync_settings import Sync
 from paceline.option import nearest
+from paceline.registry.exchanges import DECLARATIONS, NAMES, declaration_of, named
 
 
 def resolve(exchange: str | ExchangeSettings | None) -> ExchangeSettings:

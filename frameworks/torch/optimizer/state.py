@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
-from paceline.exchange.registry import described
+from paceline.registry.exchanges import described
 from paceline.torch.errors import UsageError
 from paceline.torch.host import horovod_torch as horovod
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
