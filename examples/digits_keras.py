@@ -28,9 +28,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import paceline.keras as hvd
+from paceline.arguments import exchange_asked
 from paceline.config import EXCHANGES
 from paceline.examples import pace, replicas_keras
-from paceline.registry.agreement import resolve
 
 BATCH = 32
 
@@ -129,7 +129,7 @@ def main() -> None:
     )
     training = pace.of(arguments, hvd.rank(), hvd.size())
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Computing(training, arguments.compute_ms)]  # (4)
-    if resolve(arguments.exchange).ranks_meet:  # (*) here ranks wait for each other
+    if exchange_asked(arguments.exchange).ranks_meet:  # (*) here ranks wait for each other
         callbacks.append(hvd.callbacks.MetricAverageCallback())  # (4)
     # (*) Updates whose gradients are still on their way at the end; none if the exchange is synchronous.
     callbacks.append(hvd.callbacks.DrainCallback())

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 from paceline import config
+from paceline.arguments import exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
-from paceline.registry.agreement import resolve
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
@@ -45,7 +45,7 @@ def before_init(library: ctypes.CDLL) -> None:
     if not library.horovod_is_initialized():
         begin_world(library)
         new_world(library)
-    if not resolve(None).synchronous:
+    if not exchange_asked(None).synchronous:
         _exchange_in_unmodified_scripts(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(settings.record_steps)

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from paceline.arguments import exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wrapping
 from paceline.keras.exchange.making import exchange_of
-from paceline.registry.agreement import resolve
 from paceline.registry.exchanges import lists_exchanges
 
 
@@ -86,7 +86,7 @@ def DistributedOptimizer(
             average_aggregated_gradients=average_aggregated_gradients,
             groups=groups if groups is not None else (num_groups or None),
             scale_local_gradients=scale_local_gradients,
-            exchange=exchange_of(resolve(exchange)),
+            exchange=exchange_of(exchange_asked(exchange)),
         ),
     )
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from paceline.arguments import exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
-from paceline.registry.agreement import resolve
 from paceline.registry.exchanges import lists_exchanges
+from paceline.registry.making import maker
+from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.host import horovod_tensorflow, keras3
 
 # Under PACELINE_EXCHANGE ours stands in its place (paceline.native.library).
@@ -31,7 +33,7 @@ def DistributedOptimizer(
     Raises UserError for an exchange that is not synchronous with another optimizer.
     """
     fuse("tensorflow", fusion)
-    chosen = resolve(exchange)
+    chosen = exchange_asked(exchange)
     if not keras3.is_optimizer(optimizer):
         if not chosen.synchronous:
             raise UserError(
@@ -41,11 +43,9 @@ def DistributedOptimizer(
         return _horovods(optimizer, *args, **kwargs)
     import horovod.tensorflow.keras
 
-    from paceline.keras.exchange.making import exchange_of
-
     given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)
-    before, keras3.exchange = keras3.exchange, exchange_of(chosen)
+    before, keras3.exchange = keras3.exchange, maker(chosen, TensorFlowAdapter)
     try:
         return horovod.tensorflow.keras.DistributedOptimizer(**given)
     finally:

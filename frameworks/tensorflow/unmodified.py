@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import horovod.tensorflow
 
 import paceline.tensorflow
+from paceline.arguments import exchange_asked
 from paceline.host.shims import keras3
-from paceline.registry.agreement import resolve
+from paceline.registry.making import maker
+from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 
 
 def install() -> None:
@@ -21,5 +22,5 @@ def install() -> None:
 
 
 def _of_keras(settings: Any) -> Any:
-    make = importlib.import_module("paceline.keras.exchange.making").exchange_of(resolve(None))
+    make = maker(exchange_asked(None), TensorFlowAdapter)
     return make and make(settings)

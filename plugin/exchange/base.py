@@ -16,15 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.errors import UsageError, UserError
 from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.native.in_flight import InFlight
-from paceline.registry.agreement import AGREED, agreement
-from paceline.registry.exchanges import described
 
 # One update that a drain takes out: results by whose they are, and the factor that the loss was scaled by, or 1.
 Update = tuple[dict[Key, Any], float]
@@ -32,12 +30,26 @@ Update = tuple[dict[Key, Any], float]
 Scale = Any
 
 
+class AllExchanges(Protocol):
+    """What an exchange must know of all there are (paceline.registry.agreement)."""
+
+    # What the numbers of `agreement` are.
+    AGREED: str
+
+    def agreement(self, exchange: ExchangeSettings, ranks: int) -> tuple[int, ...]:
+        """What must be the same on all ranks, in whole numbers."""
+
+    def described(self, tag: int) -> str:
+        """What a saved state with this tag has in flight."""
+
+
 class Exchange(ABC):
     """How gradients of one optimizer or tape are combined over the ranks."""
 
-    def __init__(self, settings: ExchangeSettings, adapter: Adapter) -> None:
+    def __init__(self, settings: ExchangeSettings, adapter: Adapter, among: AllExchanges) -> None:
         self.settings = settings
         self.adapter = adapter
+        self.among = among
         self.around = AroundUpdates()
         # A saved state to go on from, once it is known which gradients travel.
         self.loading: dict[str, Any] | None = None
@@ -59,7 +71,7 @@ class Exchange(ABC):
         fresh = not self._met
         if fresh:
             ranks = self.adapter.process_set.size()
-            self.meet("exchange", list(agreement(self.settings, ranks)), AGREED)
+            self.meet("exchange", list(self.among.agreement(self.settings, ranks)), self.among.AGREED)
             self._met = True
         wanted = {bucket.name: bucket for bucket in buckets}
         known = dict(self.known)
@@ -156,7 +168,7 @@ class Exchange(ABC):
     def check(self, state: dict[str, Any]) -> None:
         """Raises ValueError for gradients in flight of another exchange: they would be lost."""
         if state["in_flight"] and state["k"] != self.settings.tag:
-            raise ValueError(f"expected {self.settings.expected}, found {described(state['k'])}")
+            raise ValueError(f"expected {self.settings.expected}, found {self.among.described(state['k'])}")
 
     def load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights = dict) -> None:
         """Go on where `state` was taken, `buckets` being those that travel from now on.

@@ -82,7 +82,7 @@ class Declaration:
 
     `settings`: the class that users may give instead, for which `example` is one call. `short`: the names and what
     they mean in a few words, for the option; `text`: what becomes of gradients, a sentence for docstrings. `page`: in
-    docs/. `make(settings, adapter)` makes the exchange of one optimizer or tape (paceline.exchange.base).
+    docs/. `implementation`: its class (paceline.exchange.base) as "module:name": who reads options need not load it.
     `in_flight(tag)`: what a saved state with this tag has in flight; "" for tags of other exchanges.
     """
 
@@ -92,7 +92,7 @@ class Declaration:
     short: str
     text: str
     page: str
-    make: Callable[[Any, Any], Any]
+    implementation: str
     in_flight: Callable[[int], str] = lambda tag: ""
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.exchange.declaration import Declaration, ExchangeSettings
 
@@ -23,12 +22,6 @@ class Sync(ExchangeSettings):
         return True
 
 
-def _make(settings: Sync, adapter: Any) -> Any:
-    from paceline.exchange.sync import SyncExchange
-
-    return SyncExchange(settings, adapter)
-
-
 DECLARATION = Declaration(
     names={"sync": {}},
     settings=Sync,
@@ -36,5 +29,5 @@ DECLARATION = Declaration(
     short="sync (in their step)",
     text="updates use gradients of their own step, of all ranks",
     page="docs/pytorch.md",
-    make=_make,
+    implementation="paceline.exchange.sync:SyncExchange",
 )

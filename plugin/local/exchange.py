@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
-from paceline.exchange.base import Exchange, Scale, Update
+from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
 from paceline.local.outer import OuterUpdates
 from paceline.local.settings import Local
 
@@ -17,8 +17,8 @@ class LocalExchange(Exchange):
 
     settings: Local
 
-    def __init__(self, settings: Local, adapter: Adapter) -> None:
-        super().__init__(settings, adapter)
+    def __init__(self, settings: Local, adapter: Adapter, among: AllExchanges) -> None:
+        super().__init__(settings, adapter, among)
         self._members: set[Key] = set()  # whose gradients would travel
         self.around: OuterUpdates = OuterUpdates(settings, adapter, self.meet, lambda: self._members)
 

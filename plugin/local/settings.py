@@ -9,7 +9,6 @@ over the ranks, is the gradient of an outer optimizer, SGD with (Nesterov) momen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from paceline import option
 from paceline.errors import UserError
@@ -92,12 +91,6 @@ class Local(ExchangeSettings):
         return self.outer_momentum > 0 or self.outer_lr != 1
 
 
-def _make(settings: Local, adapter: Any) -> Any:
-    from paceline.local.exchange import LocalExchange
-
-    return LocalExchange(settings, adapter)
-
-
 DECLARATION = Declaration(
     names={"local": {}},
     settings=Local,
@@ -105,6 +98,6 @@ DECLARATION = Declaration(
     short="local (on their own rank alone, models being averaged after some updates)",
     text="updates use this rank's own gradients, and models are averaged after every so many",
     page="docs/local.md",
-    make=_make,
+    implementation="paceline.local.exchange:LocalExchange",
     in_flight=lambda tag: "updates of a local exchange since its last average" if tag == LOCAL_TAG else "",
 )

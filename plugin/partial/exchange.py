@@ -11,7 +11,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
 from paceline.exchange.averaging import ModelAveraging
-from paceline.exchange.base import Exchange, Scale, Update
+from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
 from paceline.partial.settings import Partial
@@ -26,8 +26,8 @@ class PartialExchange(Exchange):
 
     settings: Partial
 
-    def __init__(self, settings: Partial, adapter: Adapter) -> None:
-        super().__init__(settings, adapter)
+    def __init__(self, settings: Partial, adapter: Adapter, among: AllExchanges) -> None:
+        super().__init__(settings, adapter, among)
         self.around: ModelAveraging = ModelAveraging(
             settings.sync_every, adapter, self.meet, lambda: self._members, "sync_every"
         )

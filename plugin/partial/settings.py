@@ -8,7 +8,6 @@ the rounds that it missed, and its contribution goes with the next round. Nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from paceline import option
 from paceline.errors import UserError
@@ -120,12 +119,6 @@ class Partial(ExchangeSettings):
         return (PARTIAL, quorum, self.seed, self.max_lag, int(self.missed == LATEST), int(counted))
 
 
-def _make(settings: Partial, adapter: Any) -> Any:
-    from paceline.partial.exchange import PartialExchange
-
-    return PartialExchange(settings, adapter)
-
-
 DECLARATION = Declaration(
     names={MAJORITY: {"quorum": MAJORITY}, SOLO: {"quorum": SOLO}},
     settings=Partial,
@@ -133,6 +126,6 @@ DECLARATION = Declaration(
     short="majority or solo (in their step without waiting for late ranks, once half or one of the ranks have come)",
     text="updates do not wait for ranks that are late",
     page="docs/partial.md",
-    make=_make,
+    implementation="paceline.partial.exchange:PartialExchange",
     in_flight=lambda tag: "send buffers of a partial exchange" if tag == PARTIAL_K else "",
 )

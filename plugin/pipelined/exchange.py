@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.exchange.adapter import Adapter, Answer, Bucket, Weights
-from paceline.exchange.base import Exchange, Scale, Update
+from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
 from paceline.native.exchanges import PIPELINED
 from paceline.pipelined.channels import Channel, LibraryChannel, WaitingChannel
 from paceline.pipelined.compensation import Compensation
 from paceline.pipelined.settings import Pipelined
-from paceline.registry.exchanges import described
 
 
 class PipelinedExchange(Exchange):
@@ -32,8 +31,8 @@ class PipelinedExchange(Exchange):
 
     settings: Pipelined
 
-    def __init__(self, settings: Pipelined, adapter: Adapter) -> None:
-        super().__init__(settings, adapter)
+    def __init__(self, settings: Pipelined, adapter: Adapter, among: AllExchanges) -> None:
+        super().__init__(settings, adapter, among)
         if settings.compensates:
             self.around = Compensation(settings, adapter)
         self._full = settings.delay
@@ -170,7 +169,7 @@ class PipelinedExchange(Exchange):
     def check(self, state: dict[str, Any]) -> None:
         """See Exchange.check; a state with nothing in flight counts in updates of its own K, too."""
         if state["k"] != self.settings.tag:
-            raise ValueError(f"expected {self.settings.expected}, found {described(state['k'])}")
+            raise ValueError(f"expected {self.settings.expected}, found {self.among.described(state['k'])}")
 
     def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:
         self.forget()

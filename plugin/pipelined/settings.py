@@ -9,7 +9,6 @@ weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from paceline import option
 from paceline.errors import UserError
@@ -107,12 +106,6 @@ class Pipelined(ExchangeSettings):
         return self.delay > 0 and (self.anneal_steps > 0 or self.correction > 0)
 
 
-def _make(settings: Pipelined, adapter: Any) -> Any:
-    from paceline.pipelined.exchange import PipelinedExchange
-
-    return PipelinedExchange(settings, adapter)
-
-
 DECLARATION = Declaration(
     names={"pipelined": {}},
     settings=Pipelined,
@@ -120,6 +113,6 @@ DECLARATION = Declaration(
     short="pipelined (one step later, while the next ones are computed)",
     text="updates use gradients of k - 1 steps ago, which travel while later ones are computed",
     page="docs/pipelined.md",
-    make=_make,
+    implementation="paceline.pipelined.exchange:PipelinedExchange",
     in_flight=lambda tag: f"those of k={tag}" if tag > 1 else "",
 )

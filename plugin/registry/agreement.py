@@ -1,36 +1,15 @@
-"""What a wrapper's argument `exchange` means, and what ranks must agree on: both follow from the declarations."""
+"""What ranks must agree on of their exchanges: it follows from the declarations.
+
+This module is what an exchange knows of all others (paceline.exchange.base.AllExchanges).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.config import read
-from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.sync_settings import Sync
-from paceline.option import nearest
-from paceline.registry.exchanges import DECLARATIONS, NAMES, declaration_of, named
-
-
-def resolve(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
-    """The exchange that is asked for; settings that mean the synchronous one become it. None: what the variables say.
-
-    Raises UserError for what is no exchange.
-    """
-    if exchange is None:
-        values = read()
-        exchange = named(values.exchange).of_options(values.exchange, values)
-    elif isinstance(exchange, str) and exchange in NAMES:
-        one = named(exchange)
-        exchange = one.settings(**one.names[exchange])
-    if not isinstance(exchange, ExchangeSettings):
-        examples = " or ".join(one.example for one in DECLARATIONS)
-        raise UserError(
-            f"exchange={exchange!r} is not known.",
-            f"Use one of {', '.join(NAMES)}, {examples}. {nearest(str(exchange), list(NAMES))}",
-        )
-    return Sync() if exchange.synchronous else exchange
-
+from paceline.registry.exchanges import DECLARATIONS, declaration_of
+from paceline.registry.exchanges import described as described
 
 # The numbers of `agreement`.
 FIELDS = (

@@ -15,10 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.errors import UserError
-from paceline.exchange import worlds
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.registry.exchanges import declaration_of
+from paceline.registry.making import make_watched
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.host import horovod_tensorflow, wire
 
@@ -99,9 +98,7 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
             _kept.remove(found)
             found = None
         if found is None:
-            declaration = declaration_of(chosen)
-            made: Exchange = declaration.make(chosen, TensorFlowAdapter(settings, declaration.word))
-            worlds.watch(made)
+            made = make_watched(chosen, TensorFlowAdapter, settings)
             found = _Kept(key, made, sources)
             made.loading = _taken_to_load(key, found)
             _kept.append(found)

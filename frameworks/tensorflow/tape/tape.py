@@ -12,11 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from paceline.arguments import exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
-from paceline.registry.agreement import resolve
 from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.host import horovod_tensorflow as hvd
 from paceline.tensorflow.host import settings, wire
@@ -142,7 +142,7 @@ def DistributedGradientTape(
     fuse("tensorflow", fusion)
     if isinstance(gradtape, _Distributed):
         raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
-    chosen = resolve(exchange)
+    chosen = exchange_asked(exchange)
     check(chosen)
     choices = settings.Settings(
         name=name,

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from paceline.exchange.adapter import Array, Cell
 from paceline.exchange.eager import EagerNumbers
-
-# Whose values another type holds, where NumPy has none of it.
-HELD_IN = {torch.bfloat16: torch.float32}
-
-
-def array_of(tensor: Tensor) -> Array:
-    """A copy of a dense tensor as an array; bfloat16 as float32."""
-    return np.array(tensor.detach().cpu().to(HELD_IN.get(tensor.dtype, tensor.dtype)).numpy())
+from paceline.torch.state.saved import array_of
 
 
 class TensorCell:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.arguments import exchange_asked
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.fusion.adapters import fuse
-from paceline.registry.agreement import resolve
 from paceline.registry.exchanges import declaration_of, lists_exchanges
+from paceline.registry.making import make
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange.adapter import TorchAdapter
 from paceline.torch.fusion.groups import form_groups
@@ -90,7 +91,7 @@ def DistributedOptimizer(
     elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
     accumulation = GradientAccumulation(backward_passes_per_step)
-    asked = resolve(exchange)
+    asked = exchange_asked(exchange)
     if asked.results_wait and compression not in (horovod.Compression.none, horovod.Compression.fp16):
         raise UsageError(
             "A compression of your own was given together with an exchange whose results wait in Horovod's library.",
@@ -102,7 +103,7 @@ def DistributedOptimizer(
     if alone:
         asked = Sync()
     adapter = TorchAdapter(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word)
-    made = declaration_of(asked).make(asked, adapter)
+    made = make(asked, adapter)
     reduction = Reduction(
         optimizer,
         names,

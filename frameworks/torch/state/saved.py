@@ -9,8 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.torch.exchange.tensors import array_of
+from paceline.exchange.adapter import Array
 from paceline.torch.state.structures import within
+
+# Whose values another type holds, where NumPy has none of it.
+HELD_IN = {torch.bfloat16: torch.float32}
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A copy of a dense tensor as an array; bfloat16 as float32."""
+    return np.array(tensor.detach().cpu().to(HELD_IN.get(tensor.dtype, tensor.dtype)).numpy())
 
 
 def plain_of(value: Any) -> Any:

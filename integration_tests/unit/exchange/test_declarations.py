@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from paceline import config
+from paceline.arguments import exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.partial.settings import Partial
 from paceline.pipelined.settings import Pipelined
-from paceline.registry.agreement import FIELDS, agreement, differing, resolve
+from paceline.registry.agreement import FIELDS, agreement, differing
 from paceline.registry.exchanges import DECLARATIONS, NAMES, SETTINGS, declaration_of, described, lists_exchanges
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_stands_for_settings_of_its_own_exchange(name: str) -> None:
-    chosen = resolve(name)
+    chosen = exchange_asked(name)
     assert name in declaration_of(chosen).names
     assert type(chosen) is declaration_of(chosen).settings
     assert SETTINGS[type(chosen).__name__] is type(chosen)
@@ -25,11 +26,11 @@ def test_every_name_stands_for_settings_of_its_own_exchange(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_variables_ask_for_what_the_name_asks_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("PACELINE_EXCHANGE", name)
-    assert resolve(None) == resolve(name)
+    assert exchange_asked(None) == exchange_asked(name)
 
 
 def test_one_is_the_synchronous_exchange() -> None:
-    assert resolve(Pipelined(k=1)) == resolve("sync") == Sync()
+    assert exchange_asked(Pipelined(k=1)) == exchange_asked("sync") == Sync()
     assert declaration_of(Pipelined(k=1)) is declaration_of(Sync())
     assert agreement(Pipelined(k=1, warmup_steps=3), 4) == agreement(Sync(), 4)
 
@@ -84,6 +85,6 @@ def test_docstrings_list_all_exchanges() -> None:
 @pytest.mark.parametrize("wrong", ["pipelind", 2, {"k": 2}])
 def test_what_is_no_exchange_is_refused_with_all_that_are(wrong: object) -> None:
     with pytest.raises(UserError) as caught:
-        resolve(wrong)  # type: ignore[arg-type]
+        exchange_asked(wrong)  # type: ignore[arg-type]
     assert repr(wrong) in caught.value.problem
     assert all(name in caught.value.remedy for name in (*NAMES, "hvd.Pipelined", "hvd.Partial"))

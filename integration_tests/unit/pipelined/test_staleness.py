@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from paceline.arguments import exchange_asked
 from paceline.config import read
 from paceline.errors import UserError
 from paceline.pipelined.settings import Pipelined
 from paceline.pipelined.staleness import moved, rate_factor, retention, trend
-from paceline.registry.agreement import resolve
 
 
 def test_rate_grows_from_a_taus_part_to_its_own_value() -> None:
@@ -73,5 +73,5 @@ def test_variables_ask_for_help(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"EXCHANGE": "pipelined", "PIPELINE_K": "3", "PIPELINE_ANNEAL_STEPS": "50", "PIPELINE_CORRECTION": "0.1"}
     for name, value in chosen.items():
         monkeypatch.setenv(f"PACELINE_{name}", value)
-    assert resolve(None) == Pipelined(k=3, anneal_steps=50, correction=0.1)
-    assert resolve("pipelined") == Pipelined()
+    assert exchange_asked(None) == Pipelined(k=3, anneal_steps=50, correction=0.1)
+    assert exchange_asked("pipelined") == Pipelined()

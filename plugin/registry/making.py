@@ -1,0 +1,32 @@
+"""From settings to the exchange of one optimizer or tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import Any
+
+from paceline.exchange import worlds
+from paceline.exchange.adapter import Adapter
+from paceline.exchange.base import Exchange
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.registry import agreement
+from paceline.registry.exchanges import declaration_of
+
+
+def make(chosen: ExchangeSettings, adapter: Adapter) -> Exchange:
+    """The exchange that `chosen` asks for."""
+    made: Exchange = resolve_name(declaration_of(chosen).implementation)(chosen, adapter, agreement)
+    return made
+
+
+def make_watched(chosen: ExchangeSettings, adapter: Callable[[Any, str], Adapter], settings: Any) -> Exchange:
+    """The same over `adapter(settings, Declaration.word)`; it forgets whenever the ranks begin anew."""
+    made = make(chosen, adapter(settings, declaration_of(chosen).word))
+    worlds.watch(made)
+    return made
+
+
+def maker(chosen: ExchangeSettings, adapter: Callable[[Any, str], Adapter]) -> Callable[[Any], Exchange] | None:
+    """What `Settings.exchange` is for an optimizer of Keras: makes its exchange. None: Horovod's own."""
+    return None if chosen.synchronous else lambda settings: make_watched(chosen, adapter, settings)
