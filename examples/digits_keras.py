@@ -15,33 +15,15 @@ a processor.
 
 from __future__ import annotations
 
-import argparse
-import json
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 from keras import layers
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 import paceline.keras as hvd
 from paceline.arguments import exchange_asked
-from paceline.config import EXCHANGES
-from paceline.examples import pace, replicas_keras
-
-BATCH = 32
-
-
-def data(rank: int, size: int) -> tuple[np.ndarray, ...]:
-    """This rank's share of the training images, and all test images: images (n, 8, 8, 1) in 0..1, labels (n,)."""
-    digits = load_digits()
-    images = digits.images[..., None].astype("float32") / 16
-    train_x, test_x, train_y, test_y = train_test_split(images, digits.target, test_size=0.2, random_state=1)
-    equal = len(train_x) // size * size  # every rank makes the same number of steps
-    return train_x[:equal][rank::size], train_y[:equal][rank::size], test_x, test_y  # (2)
+from paceline.examples import digits, pace, replicas_keras
 
 
 def net() -> keras.Model:
@@ -84,11 +66,7 @@ class Progress(keras.callbacks.Callback):
 
     def show(self, step: int, logs: dict[str, Any]) -> None:
         """One line."""
-        print(
-            f"epoch {self.epoch}/{self.params['epochs']} step {step}/{self.steps} "
-            f"loss {logs['loss']:.4f} accuracy {self.accuracy:.4f}",
-            flush=True,
-        )
+        print(digits.line(self.epoch, self.params["epochs"], step, self.steps, logs["loss"], self.accuracy), flush=True)
 
 
 class Computing(keras.callbacks.Callback):
@@ -105,22 +83,12 @@ class Computing(keras.callbacks.Callback):
 
 def main() -> None:
     """Train, test, and write the result as JSON where --result asks for it."""
-    parser = argparse.ArgumentParser(description="Handwritten digits with Keras on all ranks.")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
-    parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
-    parser.add_argument("--evaluate-every", type=int, default=1, help="epochs between tests")
-    pace.add_arguments(parser)
-    parser.add_argument(
-        "--result",
-        type=Path,
-        help="write accuracy, equality of the replicas and how gradients were merged to this JSON file",
-    )
-    arguments = parser.parse_args()
+    arguments = digits.arguments("Handwritten digits with Keras on all ranks.")
 
     hvd.init()  # (1)
     keras.utils.set_random_seed(1000 * arguments.seed + 1 + hvd.rank())
-    train_x, train_y, test_x, test_y = data(hvd.rank(), hvd.size())
+    train_x, train_y, test_x, test_y = digits.data(hvd.rank(), hvd.size())  # (2)
+    train_x, test_x = train_x[..., None], test_x[..., None]  # one channel
     model = net()
     model.compile(
         hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size()), exchange=arguments.exchange),  # (3)
@@ -134,11 +102,11 @@ def main() -> None:
     # (*) Updates whose gradients are still on their way at the end; none if the exchange is synchronous.
     callbacks.append(hvd.callbacks.DrainCallback())
     if hvd.rank() == 0:
-        callbacks.append(Progress(steps=-(-len(train_x) // BATCH)))
+        callbacks.append(Progress(steps=-(-len(train_x) // digits.BATCH)))
     model.fit(
         train_x,
         train_y,
-        batch_size=BATCH,
+        batch_size=digits.BATCH,
         epochs=arguments.epochs,
         validation_data=(test_x, test_y),
         validation_freq=arguments.evaluate_every,
@@ -150,22 +118,18 @@ def main() -> None:
     apart = replicas_keras.average(model) if hvd.exchange_stats().rounds else 0.0  # (*)
 
     loss, accuracy = map(float, model.evaluate(test_x, test_y, verbose=0))
-    backend = keras.backend.backend()
-    merging = hvd.fusion_report()
-    result = {
-        "framework": f"Keras {keras.__version__} ({backend})",
-        "loss": loss,
-        "accuracy": accuracy,
-        "equal": replicas_keras.equal(model),
-        "apart": apart,  # before they were averaged
-        "steps_per_s": float(np.min(hvd.allgather(np.array([steps_per_s]), name="steps_per_s"))),
-        "stats": asdict(hvd.exchange_stats()),  # rank 0's
-        "fusion": {"policy": merging.policy, "state": merging.state, "reason": merging.reason},
-    }
+    equal = replicas_keras.equal(model)
+    slowest = float(np.min(hvd.allgather(np.array([steps_per_s]), name="steps_per_s")))
     if hvd.rank() == 0:
-        print("RESULT " + json.dumps(result), flush=True)  # for compare_exchanges.py
-        if arguments.result:
-            arguments.result.write_text(json.dumps(result))
+        digits.conclude(
+            *(hvd, arguments.result),
+            framework=f"Keras {keras.__version__} ({keras.backend.backend()})",
+            loss=loss,
+            accuracy=accuracy,
+            equal=equal,
+            apart=apart,  # before they were averaged
+            steps_per_s=slowest,
+        )
     hvd.shutdown()
 
 

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import paceline.torch as hvd
 from paceline.config import EXCHANGES
-from paceline.examples import digits_torch, replicas_torch
+from paceline.examples import digits, digits_torch, replicas_torch
 
 
 class HorovodStrategy(ParallelStrategy):
@@ -126,7 +126,7 @@ def main() -> None:
     model = Digits(rate=1e-3 * hvd.size())
     quiet = dict.fromkeys(("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "logger"), False)
     trainer = pl.Trainer(strategy=strategy, devices=1, max_epochs=arguments.epochs, **quiet)
-    trainer.fit(model, DataLoader(TensorDataset(train_x, train_y), digits_torch.BATCH, shuffle=True))
+    trainer.fit(model, DataLoader(TensorDataset(train_x, train_y), digits.BATCH, shuffle=True))
     if hvd.exchange_stats().rounds:
         replicas_torch.average(model)  # ranks that do not wait for each other drift apart (docs/partial.md)
     (logged,) = trainer.test(model, DataLoader(TensorDataset(test_x, test_y), len(test_x)), verbose=False)

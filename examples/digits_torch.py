@@ -15,31 +15,17 @@ two processors.
 
 from __future__ import annotations
 
-import argparse
-import json
-from dataclasses import asdict
-from pathlib import Path
-
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import nn
 
 import paceline.torch as hvd
-from paceline.config import EXCHANGES
-from paceline.examples import pace, replicas_torch
-
-BATCH = 32
+from paceline.examples import digits, pace, replicas_torch
 
 
 def data(rank: int, size: int) -> tuple[torch.Tensor, ...]:
-    """This rank's share of the training images, and all test images: images (n, 1, 8, 8) in 0..1, labels (n,)."""
-    digits = load_digits()
-    images = digits.images[:, None].astype("float32") / 16
-    train_x, test_x, train_y, test_y = train_test_split(images, digits.target, test_size=0.2, random_state=1)
-    equal = len(train_x) // size * size  # every rank makes the same number of steps
-    share = [torch.from_numpy(part[:equal][rank::size]) for part in (train_x, train_y)]  # (2)
-    return *share, torch.from_numpy(test_x), torch.from_numpy(test_y)
+    """This rank's share of the training images, and all test images: images (n, 1, 8, 8), labels (n,)."""
+    train_x, train_y, test_x, test_y = map(torch.from_numpy, digits.data(rank, size))  # (2)
+    return train_x[:, None], train_y, test_x[:, None], test_y
 
 
 def net() -> nn.Sequential:
@@ -52,18 +38,7 @@ def net() -> nn.Sequential:
 
 def main() -> None:
     """Train, test, and write the result as JSON where --result asks for it."""
-    parser = argparse.ArgumentParser(description="Handwritten digits with PyTorch on all ranks.")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
-    parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
-    parser.add_argument("--evaluate-every", type=int, default=1, help="epochs between tests, where all ranks meet")
-    pace.add_arguments(parser)
-    parser.add_argument(
-        "--result",
-        type=Path,
-        help="write accuracy, equality of the replicas and how gradients were merged to this JSON file",
-    )
-    arguments = parser.parse_args()
+    arguments = digits.arguments("Handwritten digits with PyTorch on all ranks.")
 
     hvd.init()  # (1)
     torch.manual_seed(1000 * arguments.seed + 1 + hvd.rank())
@@ -84,15 +59,14 @@ def main() -> None:
 
     def show(epoch: int, step: int) -> None:
         if hvd.rank() == 0:
-            place = f"epoch {epoch}/{arguments.epochs} step {step}/{steps}"
-            print(f"{place} loss {loss.item():.4f} accuracy {accuracy:.4f}", flush=True)
+            print(digits.line(epoch, arguments.epochs, step, steps, loss.item(), accuracy), flush=True)
             if step == steps and hvd.exchange_stats().rounds:
                 print(hvd.exchange_stats(), flush=True)
 
-    steps, accuracy, apart = -(-len(train_x) // BATCH), 0.0, 0.0
+    steps, accuracy, apart = -(-len(train_x) // digits.BATCH), 0.0, 0.0
     training = pace.of(arguments, hvd.rank(), hvd.size())
     for epoch in range(1, arguments.epochs + 1):
-        for step, batch in enumerate(torch.randperm(len(train_x)).split(BATCH), 1):
+        for step, batch in enumerate(torch.randperm(len(train_x)).split(digits.BATCH), 1):
             training.compute(arguments.compute_ms)
             optimizer.zero_grad()
             loss = loss_of(model(train_x[batch]), train_y[batch])
@@ -111,21 +85,12 @@ def main() -> None:
     test_loss, accuracy = test()
     show(arguments.epochs, steps)
 
-    merging = hvd.fusion_report()
-    result = {
-        "framework": f"PyTorch {torch.__version__}",
-        "loss": test_loss,
-        "accuracy": accuracy,
-        "equal": replicas_torch.equal(model),
-        "apart": apart,  # before they were averaged
-        "steps_per_s": hvd.allreduce(steps_per_s, op=hvd.Min, name="steps_per_s").item(),  # the slowest rank's
-        "stats": asdict(hvd.exchange_stats()),  # rank 0's
-        "fusion": {"policy": merging.policy, "state": merging.state, "reason": merging.reason},
-    }
+    equal = replicas_torch.equal(model)
+    slowest = hvd.allreduce(steps_per_s, op=hvd.Min, name="steps_per_s").item()
     if hvd.rank() == 0:
-        print("RESULT " + json.dumps(result), flush=True)  # for compare_exchanges.py
-        if arguments.result:
-            arguments.result.write_text(json.dumps(result))
+        framework = f"PyTorch {torch.__version__}"
+        found = {"loss": test_loss, "accuracy": accuracy, "equal": equal, "apart": apart}  # before they were averaged
+        digits.conclude(hvd, arguments.result, framework=framework, steps_per_s=slowest, **found)
     hvd.shutdown()
 
 

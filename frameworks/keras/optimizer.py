@@ -93,18 +93,10 @@ def DistributedOptimizer(
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
     """As DistributedOptimizer, but gradients of `local_layers` (a layer or several, built) stay on their rank."""
-    layers = [] if local_layers is None else local_layers
-    layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
-    for layer in layers:
-        if not isinstance(layer, keras.layers.Layer):
-            raise UserError(
-                f"local_layers has {type(layer).__name__}, which is no layer.",
-                "Give layers of Keras, such as model.layers[0].",
-            )
+    weights = shim.local_weights(keras, local_layers)
     wrapped = DistributedOptimizer(optimizer, *args, **kwargs)
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            wrapped.register_local_var(variable)
+    for weight in weights:
+        wrapped.register_local_var(weight)
     return wrapped
 
 

@@ -10,8 +10,7 @@
 #include "bridge/reserved_names.h"
 #include "horovod/common/operations.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -38,7 +37,7 @@ MinMax AgreeMinMax(const std::string& name, int32_t process_set_id, const std::v
   std::vector<std::shared_ptr<common::OpContext>> contexts = {CpuContext()};
   std::vector<std::shared_ptr<common::Tensor>> tensors = {tensor}, outputs = {tensor};
   std::vector<common::ReadyEventList> ready(1);
-  std::vector<std::string> names = {kAgreementNames + name};
+  std::vector<std::string> names = {std::string(kAgreementNames) + name};
   std::vector<common::StatusCallback> callbacks = {[waiting, tensor](const common::Status& status) {
     std::lock_guard<std::mutex> lock(waiting->mutex);
     waiting->performed = true;
@@ -68,5 +67,4 @@ MinMax AgreeMinMax(const std::string& name, int32_t process_set_id, const std::v
   return agreed;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -9,8 +9,7 @@
 
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 struct MinMax {
   common::Status status;
@@ -20,7 +19,6 @@ struct MinMax {
 // All ranks of the process set call this under one name, with equally many numbers (below 2^53 in amount).
 MinMax AgreeMinMax(const std::string& name, int32_t process_set_id, const std::vector<int64_t>& values, double limit_s);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_AGREE_H

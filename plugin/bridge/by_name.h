@@ -14,8 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Things of one kind by process set and name. Any thread. What was found lives on with whoever holds it.
 template <typename T>
@@ -33,11 +32,7 @@ class ByName {
     }
     std::lock_guard<std::mutex> lock(mutex_);
     const auto set = sets_.find(process_set_id);
-    if (set == sets_.end()) {
-      return nullptr;
-    }
-    const auto found = set->second.find(name);
-    return found == set->second.end() ? nullptr : found->second;
+    return set == sets_.end() ? nullptr : In(set->second, name);
   }
 
   // What there is, or what `make()` returns; if that is null, there is nothing then either. Whoever looks the name up
@@ -47,9 +42,8 @@ class ByName {
     std::lock_guard<std::mutex> lock(mutex_);
     used_.store(true, std::memory_order_relaxed);
     auto& names = sets_[process_set_id];
-    const auto found = names.find(name);
-    if (found != names.end()) {
-      return found->second;
+    if (Found known = In(names, name)) {
+      return known;
     }
     Found made = make();
     if (made != nullptr) {
@@ -75,12 +69,8 @@ class ByName {
     if (set == sets_.end()) {
       return nullptr;
     }
-    const auto found = set->second.find(name);
-    if (found == set->second.end()) {
-      return nullptr;
-    }
-    Found taken = std::move(found->second);
-    set->second.erase(found);
+    Found taken = In(set->second, name);
+    set->second.erase(name);
     return taken;
   }
 
@@ -133,14 +123,20 @@ class ByName {
   }
 
  private:
+  using Names = std::unordered_map<std::string, Found>;
+
+  static Found In(const Names& names, const std::string& name) {
+    const auto found = names.find(name);
+    return found == names.end() ? nullptr : found->second;
+  }
+
   // Whether there may be anything. Relaxed: whoever may look a name up has synchronised with the call that put it in,
   // or is not the one that has to find it.
   std::atomic<bool> used_{false};
   mutable std::mutex mutex_;  // protects the map
-  std::map<int32_t, std::unordered_map<std::string, Found>> sets_;
+  std::map<int32_t, Names> sets_;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_BY_NAME_H

@@ -2,8 +2,7 @@
 
 #include <utility>
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -14,7 +13,7 @@ class CpuMemory : public common::PersistentBuffer {
   const void* AccessData(std::shared_ptr<common::OpContext>) const override { return bytes_.get(); }
 
  private:
-  std::unique_ptr<uint8_t[]> bytes_;
+  std::unique_ptr<uint8_t[]> bytes_;  // NOLINT(modernize-avoid-c-arrays): containers would initialise it
 };
 
 class Context : public common::OpContext {
@@ -58,5 +57,4 @@ std::shared_ptr<common::OpContext> CpuContext() {
   return *context;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -10,14 +10,14 @@
 
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Zeros at first.
 class CpuTensor : public common::Tensor {
  public:
   CpuTensor(common::DataType dtype, common::TensorShape shape);
   CpuTensor(common::DataType dtype, int64_t elements);
+  // NOLINTNEXTLINE(clang-diagnostic-ignored-qualifiers): as Horovod declares it
   const common::DataType dtype() const override { return dtype_; }
   const common::TensorShape shape() const override { return shape_; }
   const void* data() const override { return bytes_.data(); }
@@ -36,7 +36,6 @@ class CpuTensor : public common::Tensor {
 // Allocates in memory of the CPU, without any framework.
 std::shared_ptr<common::OpContext> CpuContext();
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_CPU_TENSOR_H

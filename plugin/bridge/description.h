@@ -3,12 +3,12 @@
 #ifndef PACELINE_BRIDGE_DESCRIPTION_H
 #define PACELINE_BRIDGE_DESCRIPTION_H
 
+#include <array>
 #include <cstdint>
 
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // plugin/native/prototypes.py has the same.
 struct TensorDescription {
@@ -16,7 +16,7 @@ struct TensorDescription {
 
   int32_t dtype;  // Horovod's number of it
   int32_t count;  // of dimensions
-  int64_t dims[kMostDims];
+  std::array<int64_t, kMostDims> dims;
 };
 
 // False if the shape has too many dimensions.
@@ -40,7 +40,6 @@ inline common::TensorShape ShapeOf(const TensorDescription& description) {
   return shape;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_DESCRIPTION_H

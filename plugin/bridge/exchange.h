@@ -9,8 +9,7 @@
 
 #include "bridge/participant.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // What an exchange has made of the numbers of a registration.
 struct ExchangeSettings {
@@ -55,7 +54,6 @@ class Exchange : public Participant {
   virtual void Unregistered(int32_t /*process_set_id*/, const std::string& /*name*/) {}
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_EXCHANGE_H

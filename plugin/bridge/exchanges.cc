@@ -8,8 +8,7 @@
 #include "bridge/ready.h"
 #include "horovod/common/operations.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -105,7 +104,7 @@ common::Status Exchanges::CallOne(AllreduceCall& call, size_t n, const Registrat
   if (call.device != CPU_DEVICE_ID) {
     return OnGpu(title, call.device);
   }
-  const auto ready = WaitReady(call.ready[n], title);
+  auto ready = WaitReady(call.ready[n], title);
   if (!ready.ok()) {
     return ready;
   }
@@ -161,8 +160,7 @@ bool Exchanges::Enqueue(AllreduceCall& call, common::Status& status) {
   return true;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 extern "C" {
 

@@ -13,8 +13,7 @@
 #include "bridge/by_name.h"
 #include "bridge/exchange.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // An operation, a name in a process set, belongs to at most one exchange: from its registration on, before it is called
 // first, until it is unregistered. Registrations are those of a process, and each rank makes its own. They outlast
@@ -53,7 +52,6 @@ class Exchanges : public Participant {
   ByName<const Registration> registrations_;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_EXCHANGES_H

@@ -7,8 +7,7 @@
 #include "bridge/reserved_names.h"
 #include "horovod/common/operations.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -122,5 +121,4 @@ void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, i
   }
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

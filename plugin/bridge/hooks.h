@@ -14,8 +14,7 @@
 
 #include "bridge/participant.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // enqueue: an allreduce call of any framework, before entries are made. True: `status` is its answer. All vectors have
 // one element per tensor.
@@ -64,7 +63,6 @@ void AfterExecute(common::ProcessSet& process_set, const common::Response& respo
 // cycle
 void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_HOOKS_H

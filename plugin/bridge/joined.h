@@ -5,8 +5,7 @@
 
 #include "horovod/common/process_set.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Horovod gives a joined rank zeros for every tensor. Between Leave() and Return() it takes the rank's own entries from
 // the table. Background thread only.
@@ -27,7 +26,6 @@ class Joined {
   bool left_ = false;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_JOINED_H

@@ -9,8 +9,7 @@
 #include "core/fusion/active_plan.h"
 #include "horovod/common/controller.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Of the process set whose coordination round is running. Background thread.
 class MessagePlan {
@@ -29,7 +28,6 @@ class MessagePlan {
   virtual int64_t LimitBytes(common::Controller& controller) const = 0;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_MESSAGE_PLAN_H

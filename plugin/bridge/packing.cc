@@ -6,8 +6,7 @@
 
 #include "core/fusion/message_packing.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -42,5 +41,4 @@ void Pack(common::ResponseList& list, int64_t limit_bytes, std::vector<common::R
   }
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -21,8 +21,7 @@
 #include "horovod/common/message.h"
 #include "horovod/common/process_set.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 using Clock = std::chrono::steady_clock;
 
@@ -126,7 +125,6 @@ class Participant {
   virtual void AfterExecute(const Executed& /*executed*/) {}
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTICIPANT_H

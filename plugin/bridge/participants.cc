@@ -9,8 +9,7 @@
 #include "bridge/pipelined/pipelined.h"
 #include "bridge/record/recording.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -45,5 +44,4 @@ void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, co
   }
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -11,8 +11,7 @@
 
 #include "bridge/participant.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // In the order in which hooks ask them. Never destroyed: Horovod's background thread may outlive static destructors.
 const std::vector<Participant*>& Participants();
@@ -32,7 +31,6 @@ T& Get() {
 void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
                  int32_t process_set_id);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTICIPANTS_H

@@ -2,8 +2,7 @@
 
 #include "bridge/participants.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 void Initializing() {
   for (auto* participant : Participants()) {
@@ -17,5 +16,4 @@ void NewProcessSet(int32_t process_set_id) {
   }
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -7,8 +7,7 @@
 #include <functional>
 #include <string>
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // A new world is being initialised in this process.
 void Initializing();
@@ -22,7 +21,6 @@ std::string AutomaticName(const std::string& kind, int32_t process_set_id);
 // A process set is registered under this id, which may have been another's before.
 void NewProcessSet(int32_t process_set_id);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PATCHES_H

@@ -5,8 +5,7 @@
 #include "core/waiting.h"
 #include "horovod/common/operations.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -27,5 +26,4 @@ common::Status WaitReady(const common::ReadyEventList& events, const std::string
       "ranks have called.");
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

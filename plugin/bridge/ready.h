@@ -7,8 +7,7 @@
 
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Waits until the tensor of these events can be read. Horovod without operations on GPUs copies such gradients to host
 // memory while it hands them in, and says by an event when a copy is done; its own collectives wait for it before they
@@ -16,7 +15,6 @@ namespace paceline {
 // limit passes.
 common::Status WaitReady(const common::ReadyEventList& events, const std::string& what);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_READY_H

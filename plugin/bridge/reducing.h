@@ -7,8 +7,7 @@
 
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 struct Reducing {
   common::ReduceOp op = common::ReduceOp::SUM;
@@ -21,7 +20,6 @@ inline uint8_t* BytesOf(common::Tensor& tensor) {
   return static_cast<uint8_t*>(const_cast<void*>(tensor.data()));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_REDUCING_H

@@ -3,36 +3,33 @@
 #ifndef PACELINE_BRIDGE_RESERVED_NAMES_H
 #define PACELINE_BRIDGE_RESERVED_NAMES_H
 
-#include <cstddef>
 #include <string>
+#include <string_view>
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // The control character DEL, which JSON, Horovod's timeline among it, takes as it is.
-inline constexpr char kReserved[] =
+inline constexpr std::string_view kReserved =
     "\x7f"
     "paceline.";
 // Control operations (fusion/control_op.h).
-inline constexpr char kControlNames[] =
+inline constexpr std::string_view kControlNames =
     "\x7f"
     "paceline.control.";
 // Messages to the coordinator, which it takes out before they are counted (partial/notes.h).
-inline constexpr char kNoteNames[] =
+inline constexpr std::string_view kNoteNames =
     "\x7f"
     "paceline.note.";
 // What ranks agree on in the thread of a caller (agree.h).
-inline constexpr char kAgreementNames[] =
+inline constexpr std::string_view kAgreementNames =
     "\x7f"
     "paceline.agree.";
 
 // Whether `name` begins with one of these.
-template <std::size_t N>
-bool Begins(const std::string& name, const char (&prefix)[N]) {
-  return name.compare(0, N - 1, prefix) == 0;
+inline bool Begins(const std::string& name, std::string_view prefix) {
+  return name.compare(0, prefix.size(), prefix) == 0;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_RESERVED_NAMES_H

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from paceline.errors import UsageError, UserError
 from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
@@ -45,6 +45,9 @@ class AllExchanges(Protocol):
 
 class Exchange(ABC):
     """How gradients of one optimizer or tape are combined over the ranks."""
+
+    # Why their loss may not be scaled, as errors say it of the exchange; "" where it may.
+    unscaled: ClassVar[str] = ""
 
     def __init__(self, settings: ExchangeSettings, adapter: Adapter, among: AllExchanges) -> None:
         self.settings = settings
@@ -103,11 +106,24 @@ class Exchange(ABC):
         return True
 
     def scaled_by(self, scale: Scale) -> None:
-        """The loss is scaled by what `scale` holds, in all updates from here on that `reduce` makes."""
+        """The loss is scaled by what `scale` holds, in all updates from here on that `reduce` makes.
+
+        Raises UsageError if it may not be.
+        """
+        if self.unscaled:
+            raise UsageError(
+                f"{self.adapter.label} scales its loss, with an exchange that {self.unscaled}.",
+                'Use bfloat16 (of Keras mixed_bfloat16), which needs no loss scaling, or exchange="sync".',
+            )
         self._scale = scale
 
     def rescaled(self, scale: Scale) -> Any:
-        """By what to multiply the answers so that they are scaled by `scale`, the factor of this update."""
+        """By what to multiply the answers so that they are scaled by `scale`, the factor of this update.
+
+        Raises UsageError as `scaled_by`.
+        """
+        if self.unscaled:
+            self.scaled_by(scale)
         return 1.0
 
     @property

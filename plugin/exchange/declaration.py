@@ -8,37 +8,38 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from paceline.errors import UserError
 from paceline.option import Option
+
+
+def whole(value: Any, low: int, high: float = float("inf")) -> bool:
+    """Whether `value` is a whole number from `low` to `high`."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 class ExchangeSettings:
     """What a user chooses of one exchange; subclasses are frozen dataclasses whose fields are made by `setting`."""
 
-    @property
-    def tag(self) -> int:
-        """What a saved state has under "k", which says whose it is."""
-        raise NotImplementedError
+    # What a saved state has under "k", which says whose it is.
+    tag: ClassVar[Any]
+    # Whether an update waits for all ranks, in this step or a later one, so that none runs ahead.
+    ranks_meet: ClassVar[bool] = True
+    # Whether what is saved of this exchange differs from rank to rank: every rank saves and loads its own.
+    states_differ: ClassVar[bool] = False
+    # Whether results wait in Horovod's library, as they travelled: in types that NumPy has.
+    results_wait: ClassVar[bool] = False
+
+    def _require(self, *rules: tuple[str, bool, str]) -> None:
+        """Raise UserError for the first field that is not as it must be: its name, whether it is, and the remedy."""
+        for name, right, remedy in rules:
+            if not right:
+                raise UserError(f"{type(self).__name__}({name}={getattr(self, name)!r}) cannot be used.", remedy)
 
     @property
     def synchronous(self) -> bool:
         """Whether gradients are used in the step they belong to, those of all ranks: as with plain Horovod."""
-        return False
-
-    @property
-    def ranks_meet(self) -> bool:
-        """Whether an update waits for all ranks, in this step or a later one, so that none runs ahead."""
-        return True
-
-    @property
-    def states_differ(self) -> bool:
-        """Whether what is saved of this exchange differs from rank to rank: every rank saves and loads its own."""
-        return False
-
-    @property
-    def results_wait(self) -> bool:
-        """Whether results wait in Horovod's library, as they travelled: in types that NumPy has."""
         return False
 
     @property
@@ -78,27 +79,41 @@ def setting(default: Any, **words: Any) -> Any:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One exchange. `names`: what users may call it, and the fields that each name stands for.
+    """One exchange.
 
-    `settings`: the class that users may give instead, for which `example` is one call. `short`: the names and what
-    they mean in a few words, for the option; `text`: what becomes of gradients, a sentence for docstrings. `page`: in
-    docs/. `implementation`: its class (paceline.exchange.base) as "module:name": who reads options need not load it.
-    `in_flight(tag)`: what a saved state with this tag has in flight; "" for tags of other exchanges.
+    `settings`: the class that users may give; `word`: its name in small letters. `short`: the names and what they mean
+    in a few words, for the option; `text`: what becomes of gradients, a sentence for docstrings. `in_flight(tag)`: what
+    a saved state with this tag has in flight; "" for tags of other exchanges. Unless given follow from the word:
+    `names`, what users may call it and the fields that each name stands for; `page`, in docs/; `implementation`, its
+    class (paceline.exchange.base) as "module:name": who reads options need not load it.
     """
 
-    names: Mapping[str, Mapping[str, Any]]
     settings: type[ExchangeSettings]
-    example: str
     short: str
     text: str
-    page: str
-    implementation: str
     in_flight: Callable[[int], str] = lambda tag: ""
+    names: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    page: str = ""
+    implementation: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("names", {self.word: {}}),
+            ("page", f"docs/{self.word}.md"),
+            ("implementation", f"paceline.{self.word}.exchange:{self.settings.__name__}Exchange"),
+        ):
+            object.__setattr__(self, name, getattr(self, name) or value)
 
     @property
     def word(self) -> str:
         """What stands in the names of its operations, so that none of another exchange has the same."""
         return self.settings.__name__.lower()
+
+    @property
+    def example(self) -> str:
+        """One call of the class."""
+        first = [f"{name}={default!r}, ..." for name, default, _ in self.fields()][:1]
+        return f"hvd.{self.settings.__name__}({', '.join(first)})"
 
     def fields(self) -> list[tuple[str, Any, Setting]]:
         """Name, default and declaration of every setting."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from paceline.exchange.declaration import Declaration, ExchangeSettings
 
@@ -11,10 +12,7 @@ from paceline.exchange.declaration import Declaration, ExchangeSettings
 class Sync(ExchangeSettings):
     """Gradients are used in the step they belong to, those of all ranks: what Horovod does without Paceline."""
 
-    @property
-    def tag(self) -> int:
-        """See ExchangeSettings.tag: K is 1."""
-        return 1
+    tag: ClassVar[int] = 1  # K
 
     @property
     def synchronous(self) -> bool:
@@ -23,9 +21,7 @@ class Sync(ExchangeSettings):
 
 
 DECLARATION = Declaration(
-    names={"sync": {}},
     settings=Sync,
-    example="hvd.Sync()",
     short="sync (in their step)",
     text="updates use gradients of their own step, of all ranks",
     page="docs/pytorch.md",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
-from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
+from paceline.exchange.base import AllExchanges, Exchange, Update
 from paceline.local.outer import OuterUpdates
 from paceline.local.settings import Local
 
@@ -16,6 +15,8 @@ class LocalExchange(Exchange):
     """Answers with the gradients that were handed in; all that travels is the models, in `around`."""
 
     settings: Local
+    # A rank whose gradients overflow would make fewer updates than the others.
+    unscaled = "needs equally many updates of all ranks"
 
     def __init__(self, settings: Local, adapter: Adapter, among: AllExchanges) -> None:
         super().__init__(settings, adapter, among)
@@ -29,17 +30,6 @@ class LocalExchange(Exchange):
 
     def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
         self._members.update(member for bucket in buckets.values() for member in bucket.members)
-
-    def scaled_by(self, scale: Scale) -> None:
-        """Refuses loss scaling: a rank whose gradients overflow would make fewer updates than the others."""
-        raise UsageError(
-            f"{self.adapter.label} scales its loss, with an exchange that needs equally many updates of all ranks.",
-            'Use bfloat16 (of Keras mixed_bfloat16), which needs no loss scaling, or exchange="sync".',
-        )
-
-    def rescaled(self, scale: Scale) -> Any:
-        """As `scaled_by`."""
-        self.scaled_by(scale)
 
     def drain(self) -> list[Update]:
         """Nothing is in flight; models are averaged afterwards.

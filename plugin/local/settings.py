@@ -9,10 +9,10 @@ over the ranks, is the gradient of an outer optimizer, SGD with (Nesterov) momen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from paceline import option
-from paceline.errors import UserError
-from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, whole
 
 LOCAL_TAG = -1
 
@@ -38,6 +38,9 @@ class Local(ExchangeSettings):
     Raises UserError for other values than H >= 1, 0 <= outer_momentum < 1, outer_lr > 0.
     """
 
+    tag: ClassVar[int] = LOCAL_TAG
+    states_differ: ClassVar[bool] = True  # so do the models
+
     every: int = setting(
         8, option="local_every", parse=option.positive, kind="whole number", unit="updates",
         meaning="of the local exchange: average the models of all ranks after so many updates", agreed="every",
@@ -58,23 +61,11 @@ class Local(ExchangeSettings):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name, right, rule in (
-            ("every", isinstance(self.every, int) and self.every >= 1, "a whole number, 1 or more"),
-            ("outer_momentum", 0 <= self.outer_momentum < 1, "a number from 0 to below 1"),
-            ("outer_lr", 0 < self.outer_lr < float("inf"), "a number above 0"),
-        ):
-            if not right:
-                raise UserError(f"Local({name}={getattr(self, name)!r}) cannot be used.", f"Use {rule}.")
-
-    @property
-    def tag(self) -> int:
-        """See ExchangeSettings.tag."""
-        return LOCAL_TAG
-
-    @property
-    def states_differ(self) -> bool:
-        """See ExchangeSettings.states_differ: so do the models."""
-        return True
+        self._require(
+            ("every", whole(self.every, 1), "Use a whole number, 1 or more."),
+            ("outer_momentum", 0 <= self.outer_momentum < 1, "Use a number from 0 to below 1."),
+            ("outer_lr", 0 < self.outer_lr < float("inf"), "Use a number above 0."),
+        )
 
     @property
     def needs_optimizer(self) -> tuple[str, str] | None:
@@ -92,12 +83,8 @@ class Local(ExchangeSettings):
 
 
 DECLARATION = Declaration(
-    names={"local": {}},
     settings=Local,
-    example="hvd.Local(every=8, ...)",
     short="local (on their own rank alone, models being averaged after some updates)",
     text="updates use this rank's own gradients, and models are averaged after every so many",
-    page="docs/local.md",
-    implementation="paceline.local.exchange:LocalExchange",
     in_flight=lambda tag: "updates of a local exchange since its last average" if tag == LOCAL_TAG else "",
 )

@@ -11,7 +11,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
 from paceline.exchange.averaging import ModelAveraging
-from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
+from paceline.exchange.base import AllExchanges, Exchange, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
 from paceline.partial.settings import Partial
@@ -25,6 +25,8 @@ class PartialExchange(Exchange):
     """
 
     settings: Partial
+    # Gradients that come late were scaled by what the factor was then.
+    unscaled = "does not wait for late gradients"
 
     def __init__(self, settings: Partial, adapter: Adapter, among: AllExchanges) -> None:
         super().__init__(settings, adapter, among)
@@ -58,17 +60,6 @@ class PartialExchange(Exchange):
         self._owner.claim(self.adapter.full_names(bucket), bucket.name)
         self._known[bucket.name] = bucket
         self._members.update(bucket.members)
-
-    def scaled_by(self, scale: Scale) -> None:
-        """Refuses loss scaling: gradients that come late were scaled by what it was then."""
-        raise UsageError(
-            f"{self.adapter.label} scales its loss, with an exchange that does not wait for late gradients.",
-            'Use bfloat16 (of Keras mixed_bfloat16), which needs no loss scaling, or exchange="sync".',
-        )
-
-    def rescaled(self, scale: Scale) -> Any:
-        """As `scaled_by`."""
-        self.scaled_by(scale)
 
     # --- what is in flight ----------------------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ the rounds that it missed, and its contribution goes with the next round. Nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from paceline import option
 from paceline.errors import UserError
-from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, whole
 from paceline.native.exchanges import PARTIAL
 
 SOLO, MAJORITY, RANDOM = "solo", "majority", "random"
@@ -34,6 +35,10 @@ class Partial(ExchangeSettings):
     Raises UserError for other values.
     """
 
+    tag: ClassVar[int] = PARTIAL_K
+    ranks_meet: ClassVar[bool] = False
+    states_differ: ClassVar[bool] = True  # send buffers are a rank's own
+
     quorum: int | str = setting(
         MAJORITY, agreed="quorum", number=lambda one, ranks: one.count(ranks), otherwise=lambda ranks: ranks
     )
@@ -51,35 +56,18 @@ class Partial(ExchangeSettings):
     seed: int = setting(0, agreed="seed")
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.quorum, int) and not isinstance(self.quorum, bool)
-        if not (whole and int(self.quorum) >= 1) and self.quorum not in QUORA:
-            raise UserError(
-                f"Partial(quorum={self.quorum!r}) cannot be used.",
+        self._require(
+            (
+                "quorum",
+                whole(self.quorum, 1) or self.quorum in QUORA,
                 "Use a number of ranks from 1 up, or one of these. " + option.nearest(str(self.quorum), list(QUORA)),
-            )
-        if self.missed not in (SUM, LATEST):
-            raise UserError(f"Partial(missed={self.missed!r}) cannot be used.", "Use 'sum' or 'latest'.")
-        for name in ("max_lag", "sync_every", "seed"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not 0 <= value <= MOST_LAG:
-                raise UserError(
-                    f"Partial({name}={value!r}) cannot be used.", f"Use a whole number from 0 to {MOST_LAG}."
-                )
-
-    @property
-    def tag(self) -> int:
-        """See ExchangeSettings.tag."""
-        return PARTIAL_K
-
-    @property
-    def ranks_meet(self) -> bool:
-        """See ExchangeSettings.ranks_meet."""
-        return False
-
-    @property
-    def states_differ(self) -> bool:
-        """See ExchangeSettings.states_differ: send buffers are a rank's own."""
-        return True
+            ),
+            ("missed", self.missed in (SUM, LATEST), f"Use {SUM!r} or {LATEST!r}."),
+            *(
+                (name, whole(getattr(self, name), 0, MOST_LAG), f"Use a whole number from 0 to {MOST_LAG}.")
+                for name in ("max_lag", "sync_every", "seed")
+            ),
+        )
 
     @property
     def needs_optimizer(self) -> tuple[str, str] | None:
@@ -122,10 +110,7 @@ class Partial(ExchangeSettings):
 DECLARATION = Declaration(
     names={MAJORITY: {"quorum": MAJORITY}, SOLO: {"quorum": SOLO}},
     settings=Partial,
-    example="hvd.Partial(quorum, ...)",
     short="majority or solo (in their step without waiting for late ranks, once half or one of the ranks have come)",
     text="updates do not wait for ranks that are late",
-    page="docs/partial.md",
-    implementation="paceline.partial.exchange:PartialExchange",
     in_flight=lambda tag: "send buffers of a partial exchange" if tag == PARTIAL_K else "",
 )

@@ -9,10 +9,10 @@ weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from paceline import option
-from paceline.errors import UserError
-from paceline.exchange.declaration import Declaration, ExchangeSettings, setting
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, whole
 
 MOST_K = 64  # bridge/pipelined/pipelined.cc: kMostK
 
@@ -28,6 +28,8 @@ class Pipelined(ExchangeSettings):
     for example) is left of an old change of the weights after K - 1 updates, 0: no correction.
     Raises UserError for other values.
     """
+
+    results_wait: ClassVar[bool] = True
 
     k: int = setting(
         2, option="pipeline_k", parse=option.positive, kind="whole number",
@@ -51,19 +53,13 @@ class Pipelined(ExchangeSettings):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, int) or not 1 <= self.k <= MOST_K:
-            raise UserError(
-                f"Pipelined(k={self.k!r}) cannot be used.", f"Use a whole number from 1 to {MOST_K}; 2 is usual."
-            )
-        for name in ("warmup_steps", "anneal_steps"):
-            count = getattr(self, name)
-            if not isinstance(count, int) or count < 0:
-                raise UserError(f"Pipelined({name}={count!r}) cannot be used.", "Use a whole number, 0 or more.")
-        if not isinstance(self.correction, (int, float)) or not 0 <= self.correction < 1:
-            raise UserError(
-                f"Pipelined(correction={self.correction!r}) cannot be used.",
-                "Use a number above 0 and below 1, such as 0.1, or 0 for no correction.",
-            )
+        right = isinstance(self.correction, (int, float)) and 0 <= self.correction < 1
+        self._require(
+            ("k", whole(self.k, 1, MOST_K), f"Use a whole number from 1 to {MOST_K}; 2 is usual."),
+            ("warmup_steps", whole(self.warmup_steps, 0), "Use a whole number, 0 or more."),
+            ("anneal_steps", whole(self.anneal_steps, 0), "Use a whole number, 0 or more."),
+            ("correction", right, "Use a number above 0 and below 1, such as 0.1, or 0 for no correction."),
+        )
 
     @property
     def tag(self) -> int:
@@ -74,11 +70,6 @@ class Pipelined(ExchangeSettings):
     def synchronous(self) -> bool:
         """See ExchangeSettings.synchronous."""
         return self.k == 1
-
-    @property
-    def results_wait(self) -> bool:
-        """See ExchangeSettings.results_wait."""
-        return True
 
     @property
     def expected(self) -> str:
@@ -107,12 +98,8 @@ class Pipelined(ExchangeSettings):
 
 
 DECLARATION = Declaration(
-    names={"pipelined": {}},
     settings=Pipelined,
-    example="hvd.Pipelined(k=2, ...)",
     short="pipelined (one step later, while the next ones are computed)",
     text="updates use gradients of k - 1 steps ago, which travel while later ones are computed",
-    page="docs/pipelined.md",
-    implementation="paceline.pipelined.exchange:PipelinedExchange",
     in_flight=lambda tag: f"those of k={tag}" if tag > 1 else "",
 )

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from paceline.native.exchanges import flush_next
 from paceline.native.library import loaded
-from paceline.partial.calls import DENSE, begin, check
-from paceline.partial.settings import MAJORITY, SUM, Partial
+from paceline.partial.calls import DENSE, begin, calls, check
+from paceline.partial.settings import Partial
 from paceline.tensorflow.host import horovod_tensorflow as horovod
 
 # What an answer consists of: the result, and an int32 scalar.
@@ -41,68 +41,9 @@ class PartialResult:
         return self._answer.result() if isinstance(self._answer, Future) else self._answer
 
 
-def partial_allreduce_async(
-    tensor: Any,
-    name: str,
-    quorum: int | str = MAJORITY,
-    op: Any = horovod.Average,
-    missed: str = SUM,
-    max_lag: int = 0,
-    seed: int = 0,
-    process_set: Any = horovod.global_process_set,
-) -> PartialResult:
-    """Hand in `tensor` under `name` for the next round, and return at once; a thread waits for the answer.
-
-    `tensor`: a dense tensor, a variable, or what tf.convert_to_tensor takes. `quorum`, `missed`, `max_lag`, `seed`: see
-    hvd.Partial; the same in all calls of a name, on all ranks. `op`: hvd.Average, which divides by the number of all
-    ranks whoever has contributed, or hvd.Sum. Each name is called equally often by all ranks; the first round of a name
-    waits for all of them. One call of a name at a time. Gradients do not flow through it.
-
-    Raises UsageError (a ValueError) for other operations and types, UserError for a quorum that cannot be reached.
-    """
-    return _hand_in(tensor, name, Partial(quorum, missed, max_lag, 0, seed), op, process_set)
-
-
-def partial_allreduce(
-    tensor: Any,
-    name: str,
-    quorum: int | str = MAJORITY,
-    op: Any = horovod.Average,
-    missed: str = SUM,
-    max_lag: int = 0,
-    seed: int = 0,
-    process_set: Any = horovod.global_process_set,
-) -> Answer:
-    """As partial_allreduce_async, and wait: the result and the number of fresh contributions in it, an int32 scalar.
-
-    A rank that is late does not wait: it gets what it missed, and its tensor goes with the next round. Also within
-    tf.function: the call is made in every execution, whether its result is used or not, under exactly this name; calls
-    of one name in one graph come one after the other.
-    """
-    partial = Partial(quorum, missed, max_lag, 0, seed)
-    return _hand_in(tensor, name, partial, op, process_set, waits=True).wait()
-
-
-def flush_partial(
-    tensor: Any,
-    name: str,
-    op: Any = horovod.Average,
-    process_set: Any = horovod.global_process_set,
-    **choices: Any,
-) -> PartialResult:
-    """Bring out what the ranks have in their send buffers under `name`; all ranks call it after their last call.
-
-    `tensor` gives shape and dtype, its values mean nothing; all else as in the calls before (`choices`: quorum, missed,
-    max_lag, seed). The result is everything that this rank has not been answered with: with missed="sum" all ranks have
-    then got the same in all. A rank that flushes makes no calls until all do, and no round waits for it. Flush all
-    names before you wait for one.
-    """
-    return _hand_in(tensor, name, Partial(**choices), op, process_set, flushes=True)
-
-
 @tf.autograph.experimental.do_not_convert
 def _hand_in(
-    tensor: Any, name: str, partial: Partial, op: Any, process_set: Any, flushes: bool = False, waits: bool = False
+    tensor: Any, name: str, partial: Partial, op: Any, process_set: Any, flush: bool, waits: bool
 ) -> PartialResult:
     sparse = isinstance(tensor, (tf.IndexedSlices, tf.SparseTensor))
     tensor = tensor if sparse else tf.convert_to_tensor(tensor)
@@ -118,12 +59,12 @@ def _hand_in(
 
     def run() -> Answer:
         # In a graph whenever it is executed, and before the operation.
-        before = [tf.py_function(flush, [], [])] if flushes else []
+        before = [tf.py_function(bring_out, [], [])] if flush else []
         with tf.control_dependencies(before):
             result, fresh = operation(flat)
         return tf.ensure_shape(tf.reshape(result, tf.shape(tensor)), tensor.shape), fresh
 
-    def flush() -> None:
+    def bring_out() -> None:
         flush_next(loaded("tensorflow"), process_set.process_set_id, node)
 
     return PartialResult(run() if waits or not tf.executing_eagerly() else _in_thread(run, name))
@@ -184,3 +125,6 @@ def _in_thread(run: Callable[[], Answer], name: str) -> Future[Answer]:
 
     threading.Thread(target=work, name=name, daemon=True).start()
     return future
+
+
+partial_allreduce_async, partial_allreduce, flush_partial = calls(horovod, _hand_in)

@@ -19,7 +19,7 @@ from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
 from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.host import horovod_tensorflow as hvd
-from paceline.tensorflow.host import settings, wire
+from paceline.tensorflow.host import keras3, settings, wire
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for
 from paceline.tensorflow.tape.updates import expect_update
 
@@ -145,15 +145,8 @@ def DistributedGradientTape(
     chosen = exchange_asked(exchange)
     check(chosen)
     choices = settings.Settings(
-        name=name,
-        op=op,
-        average=hvd.Average,
-        process_set=process_set,
-        compression=compression,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
+        *(name, op, hvd.Average, process_set, compression, device_dense, device_sparse),
+        *(sparse_as_dense, gradient_predivide_factor),
         groups=groups if groups is not None else (num_groups or None),
         scale_local_gradients=scale_local_gradients,
     )
@@ -173,16 +166,8 @@ def _class_for(wrapped: type[Any]) -> type[Any]:
 
 def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
     """As DistributedGradientTape, but gradients of `local_layers` (a Keras layer or several) stay on their rank."""
-    layers = [] if local_layers is None else local_layers
-    layers = [layers] if isinstance(layers, tf.keras.layers.Layer) else list(layers)
-    for layer in layers:
-        if not isinstance(layer, tf.keras.layers.Layer):
-            raise UserError(
-                f"local_layers has {type(layer).__name__}, which is no layer.",
-                "Give layers of tf.keras, such as model.layers[0].",
-            )
+    weights = keras3.local_weights(tf.keras, local_layers)
     tape = DistributedGradientTape(gradtape, *args, **kwargs)
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            tape.register_local_source(variable)
+    for weight in weights:
+        tape.register_local_source(weight)
     return tape

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from paceline.native.exchanges import flush_next, unregister
 from paceline.native.library import loaded
-from paceline.partial.calls import DENSE, begin, check
-from paceline.partial.settings import MAJORITY, SUM, Partial
+from paceline.partial.calls import DENSE, begin, calls, check
+from paceline.partial.settings import Partial
 from paceline.torch.host import horovod_torch as horovod
 
 
@@ -34,54 +34,8 @@ class PartialResult:
         return flat[:-1].reshape(self._like.shape), round(flat[-1].item())
 
 
-def partial_allreduce_async(
-    tensor: Tensor,
-    name: str,
-    quorum: int | str = MAJORITY,
-    op: int = horovod.Average,
-    missed: str = SUM,
-    max_lag: int = 0,
-    seed: int = 0,
-    process_set: Any = horovod.global_process_set,
-) -> PartialResult:
-    """Hand in `tensor` under `name` for the next round, and return at once.
-
-    `quorum`, `missed`, `max_lag`, `seed`: see hvd.Partial; the same in all calls of a name, on all ranks. `op`:
-    hvd.Average, which divides by the number of all ranks whoever has contributed, or hvd.Sum. Each name is called
-    equally often by all ranks; the first round of a name waits for all of them. One call of a name at a time.
-
-    Raises UsageError (a ValueError) for other operations and types, UserError for a quorum that cannot be reached.
-    """
-    return _hand_in(tensor, name, Partial(quorum, missed, max_lag, 0, seed), op, process_set)
-
-
-def partial_allreduce(tensor: Tensor, name: str, **choices: Any) -> tuple[Tensor, int]:
-    """As partial_allreduce_async, and wait: the result and the number of fresh contributions in it.
-
-    A rank that is late does not wait: it gets what it missed, and its tensor goes with the next round.
-    """
-    return partial_allreduce_async(tensor, name, **choices).wait()
-
-
-def flush_partial(
-    tensor: Tensor,
-    name: str,
-    op: int = horovod.Average,
-    process_set: Any = horovod.global_process_set,
-    **choices: Any,
-) -> PartialResult:
-    """Bring out what the ranks have in their send buffers under `name`; all ranks call it after their last call.
-
-    `tensor` gives shape and dtype, its values mean nothing; all else as in the calls before (`choices`: quorum, missed,
-    max_lag, seed). The result is everything that this rank has not been answered with: with missed="sum" all ranks have
-    then got the same in all. A rank that flushes makes no calls until all do, and no round waits for it. Flush all
-    names before you wait for one.
-    """
-    return _hand_in(tensor, name, Partial(**choices), op, process_set, flush=True)
-
-
 def _hand_in(
-    tensor: Tensor, name: str, partial: Partial, op: int, process_set: Any, flush: bool = False
+    tensor: Tensor, name: str, partial: Partial, op: int, process_set: Any, flush: bool, waits: bool
 ) -> PartialResult:
     dtype = str(tensor.dtype).removeprefix("torch.")
     layout = DENSE if tensor.layout == torch.strided else str(tensor.layout)
@@ -98,3 +52,6 @@ def _hand_in(
         # A plain allreduce of this name is a mistake and refused, not a round whose last element is a count.
         unregister(library, number, operation)
     return PartialResult(handle, tensor)
+
+
+partial_allreduce_async, partial_allreduce, flush_partial = calls(horovod, _hand_in)

@@ -6,8 +6,7 @@
 #include "bridge/patches.h"
 #include "horovod/common/logging.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -41,8 +40,7 @@ bool Connect(const std::function<void()>& part) {
   }
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 extern "C" {
 

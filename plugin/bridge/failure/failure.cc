@@ -20,8 +20,7 @@
 #include "gloo/transport/tcp/address.h"
 #include "horovod/common/logging.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -235,5 +234,4 @@ void CheckSameRanks(const std::shared_ptr<gloo::Context>& context, const std::ve
   }
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -14,8 +14,7 @@
 #include "gloo/context.h"
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // A world has failed when a rank died or its background thread met an error that it cannot go on after. Nobody can be
 // waited for or agreed with from then on: all connections are closed, which wakes whoever waits at one, here and, since
@@ -55,7 +54,6 @@ common::Status Ended(const common::Status& otherwise);
 void CheckSameNumber(const std::shared_ptr<gloo::Context>& context, int sets);
 void CheckSameRanks(const std::shared_ptr<gloo::Context>& context, const std::vector<int>& ranks);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_FAILURE_FAILURE_H

@@ -4,8 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 std::string NameOf(const ControlOp& op) {
   std::ostringstream name;
@@ -14,7 +13,7 @@ std::string NameOf(const ControlOp& op) {
 }
 
 ControlOp ControlOpOf(const std::string& name) {
-  std::istringstream text(name.substr(sizeof(kControlNames) - 1));
+  std::istringstream text(name.substr(kControlNames.size()));
   ControlOp op;
   int32_t kind = 0;
   char dot = 0;
@@ -54,5 +53,4 @@ common::TensorTableEntry EntryFor(const std::string& name, const std::shared_ptr
   return entry;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

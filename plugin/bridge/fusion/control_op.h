@@ -20,8 +20,7 @@
 #include "horovod/common/common.h"
 #include "horovod/common/message.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 enum class ControlKind : int32_t {
   kSettings = 0,  // which policy does each rank ask for? One value per rank.
@@ -49,7 +48,6 @@ common::Request RequestFor(const ControlOp& op, int64_t elements);
 common::TensorTableEntry EntryFor(const std::string& name, const std::shared_ptr<CpuTensor>& buffer,
                                   int32_t process_set_id);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_FUSION_CONTROL_OP_H

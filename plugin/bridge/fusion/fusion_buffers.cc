@@ -4,8 +4,7 @@
 
 #include "core/fusion/message_packing.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -29,5 +28,4 @@ int64_t FusionBuffers::BufferBytes(int64_t bytes, const MessageInBuffer& message
   return given_bytes;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -10,8 +10,7 @@
 
 #include "bridge/participant.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Horovod copies a message into its buffer without looking at the buffer's size. Its own messages are within its limit,
 // HOROVOD_FUSION_THRESHOLD, which it gives its buffers; messages of a plan may be larger. So a buffer grows with the
@@ -25,7 +24,6 @@ class FusionBuffers : public Participant {
   std::map<std::tuple<int, common::Framework, int>, int64_t> given_bytes_;  // by device, framework and stream
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_FUSION_FUSION_BUFFERS_H

@@ -7,8 +7,7 @@
 
 #include "bridge/packing.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -391,5 +390,4 @@ Answer Merger::answer(ControlKind kind) const {
   return found == answers_.end() ? Answer{} : found->second;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -22,8 +22,7 @@
 #include "core/fusion/merge_plan.h"
 #include "core/fusion/monitor.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Everything this rank knows about a control operation that it asked for and that has been answered.
 struct Answer {
@@ -148,7 +147,6 @@ class Merger {
   std::unordered_map<int32_t, Answer> answers_;  // by kind
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_FUSION_MERGER_H

@@ -1,7 +1,6 @@
 #include "bridge/fusion/merging.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 void Merging::BeginWorld() {
   mergers_.Reset();
@@ -49,7 +48,7 @@ void Merging::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proce
       }
     }
   }
-  current_ = merger;
+  current_ = std::move(merger);
   current_->Cycle(state, process_set, wanted_);
   if (current_->watching()) {
     watched_ = true;
@@ -66,5 +65,4 @@ bool Merging::Cacheable(const common::Response& response) {
   return response.tensor_names().empty() || !IsControlOp(response.tensor_names()[0]);
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

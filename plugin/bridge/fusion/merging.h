@@ -17,8 +17,7 @@
 #include "bridge/message_plan.h"
 #include "bridge/participant.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 class Merging : public Participant, public MessagePlan {
  public:
@@ -68,7 +67,6 @@ class Merging : public Participant, public MessagePlan {
   ByName<Merger> mergers_;            // one in each set, under no name
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_FUSION_MERGING_H

@@ -3,12 +3,10 @@
 #include "bridge/participants.h"
 #include "bridge/patches.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 std::string AutomaticName(const std::string& kind, int32_t process_set_id) {
   return Get<Naming>().names().Next(kind, process_set_id);
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

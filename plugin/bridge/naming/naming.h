@@ -6,8 +6,7 @@
 #include "bridge/participant.h"
 #include "core/automatic_names.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // The hooks say when all ranks of a set have met.
 class Naming : public Participant {
@@ -32,7 +31,6 @@ class Naming : public Participant {
   int32_t process_set_id_ = 0;  // whose coordination round is running; the background thread's
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_NAMING_NAMING_H

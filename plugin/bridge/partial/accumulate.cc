@@ -6,15 +6,14 @@
 #include "gloo/math.h"
 #include "gloo/types.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
 using common::DataType;
 
 // gloo::sum counts by int.
-constexpr size_t kMostAtOnce = size_t{1} << 30;
+constexpr size_t kMostAtOnce = size_t{1} << 30U;
 
 // Calls `act` with a null pointer to the C++ type; whether there is one.
 template <typename Act>
@@ -79,5 +78,4 @@ double Element(DataType dtype, const uint8_t* data, size_t index) {
   return value;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -8,8 +8,7 @@
 
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Whether tensors of this type can be added up: numbers, booleans not.
 bool CanAdd(common::DataType dtype);
@@ -21,7 +20,6 @@ void Add(common::DataType dtype, uint8_t* total, const uint8_t* more, size_t byt
 void SetElement(common::DataType dtype, uint8_t* data, size_t index, double value);
 double Element(common::DataType dtype, const uint8_t* data, size_t index);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTIAL_ACCUMULATE_H

@@ -1,7 +1,6 @@
 #include "bridge/partial/coordinator.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 void PartialCoordinator::Take(const std::string& name, const common::Request& request, int64_t round) {
   const int32_t rank = request.request_rank();
@@ -78,5 +77,4 @@ std::string PartialCoordinator::Error(const std::string& name) const {
   return channel->Misfit(found.tensor_type(), FoundShape(found), " on rank " + std::to_string(found.request_rank()));
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -15,8 +15,7 @@
 #include "bridge/partial/rounds.h"
 #include "core/partial/round_coordinator.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // Background thread only. Other ranks have none: they keep one that nobody tells anything.
 class PartialCoordinator {
@@ -50,7 +49,6 @@ class PartialCoordinator {
   std::unordered_map<std::string, common::Request> misfits_;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTIAL_COORDINATOR_H

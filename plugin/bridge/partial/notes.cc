@@ -1,12 +1,11 @@
 #include "bridge/partial/notes.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
 constexpr int32_t kNews = 8;
-constexpr int64_t kRounds = int64_t{1} << 27;
+constexpr int64_t kRounds = 0x8000000;  // times kNews fits into an int32
 
 }  // namespace
 
@@ -26,13 +25,13 @@ common::TensorShape FoundShape(const common::Request& misfit) {
   return shape;
 }
 
-std::string NotedName(const std::string& name) { return name.substr(sizeof(kNoteNames) - 1); }
+std::string NotedName(const std::string& name) { return name.substr(kNoteNames.size()); }
 
 common::Request NoteAbout(const std::string& name, PartialNews news, int64_t round, int32_t rank) {
   common::Request request;
   request.set_request_type(common::Request::ALLREDUCE);
   request.set_request_rank(rank);
-  request.set_tensor_name(kNoteNames + name);
+  request.set_tensor_name(std::string(kNoteNames) + name);
   request.set_device(CPU_DEVICE_ID);
   request.set_group_id(NULL_GROUP_ID);
   request.set_root_rank(NewsAndRound(news, 0));
@@ -40,5 +39,4 @@ common::Request NoteAbout(const std::string& name, PartialNews news, int64_t rou
   return request;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -10,8 +10,7 @@
 #include "horovod/common/common.h"
 #include "horovod/common/message.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // About its part in a name (kMisfit: a call had another shape or type than those of the rounds before; it was refused,
 // and all ranks are to be told), or about itself, without a name: that something holds it up (kAbsent) or no longer
@@ -42,7 +41,6 @@ common::Request NoteAbout(const std::string& name, PartialNews news, int64_t rou
 // Of either.
 PartialNews NewsOf(const common::Request& request);
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTIAL_NOTES_H

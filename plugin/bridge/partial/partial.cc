@@ -8,15 +8,14 @@
 #include "bridge/participants.h"
 #include "bridge/reserved_names.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
 // A full operation that takes longer than this holds its rank up: no partial round waits for that rank meanwhile.
 constexpr int64_t kPatience_ns = 50'000'000;
 // Of the numbers of a registration.
-constexpr double kMostNumber = 1LL << 31;
+constexpr double kMostNumber = 0x1p31;
 
 // As in Horovod's table; responses to barriers have none.
 std::string OutstandingName(const common::Request& request) {
@@ -311,5 +310,4 @@ void Partial::AfterExecute(const Executed& executed) {
   }
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -19,8 +19,7 @@
 #include "core/partial/holdups.h"
 #include "horovod/common/timeline.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // The exchange "partial". A name whose calls were partial stays so in this world: its rounds go on whoever makes the
 // calls, and a plain allreduce of that name is refused.
@@ -94,7 +93,6 @@ class Partial : public Exchange {
   int32_t current_ = 0;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTIAL_PARTIAL_H

@@ -8,8 +8,7 @@
 
 #include "bridge/partial/accumulate.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -33,10 +32,10 @@ bool PartialSettings::Same(const PartialSettings& other) const {
          counted == other.counted;
 }
 
-PartialChannel::PartialChannel(std::string name, const PartialSettings& settings, int32_t process_set_id,
+PartialChannel::PartialChannel(std::string name, PartialSettings settings, int32_t process_set_id,
                                const std::shared_ptr<common::Controller>& controller)
     : name_(std::move(name)),
-      settings_(settings),
+      settings_(std::move(settings)),
       process_set_id_(process_set_id),
       controller_(controller),
       rank_(controller->GetRank()),
@@ -176,7 +175,7 @@ common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request
     entry.output = travelling_;
     queued_ = true;
   }
-  const auto status = queue.AddToTensorQueue(entry, request);
+  auto status = queue.AddToTensorQueue(entry, request);
   if (!status.ok()) {  // only for a first call: later the name is known to be partial
     std::lock_guard<std::mutex> lock(mutex_);
     queued_ = false;
@@ -389,5 +388,4 @@ RoundState::Counters PartialChannel::counters() const {
   return state_.counters();
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

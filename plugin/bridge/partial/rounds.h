@@ -21,8 +21,7 @@
 #include "horovod/common/tensor_queue.h"
 #include "horovod/common/timeline.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // What a name is registered with: five numbers.
 struct PartialSettings : ExchangeSettings {
@@ -56,7 +55,7 @@ struct PartialState {
 // One name on one rank: the send buffer, the results that no call was answered with, and the call that waits.
 class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
  public:
-  PartialChannel(std::string name, const PartialSettings& settings, int32_t process_set_id,
+  PartialChannel(std::string name, PartialSettings settings, int32_t process_set_id,
                  const std::shared_ptr<common::Controller>& controller);
 
   // As Exchange::Call; a first call is not answered here. `flush`: the tensor's values mean nothing, and the answer is
@@ -140,7 +139,6 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   common::Status failed_ = common::Status::OK();
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTIAL_ROUNDS_H

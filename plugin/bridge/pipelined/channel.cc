@@ -7,8 +7,7 @@
 
 #include "horovod/common/operations.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -83,7 +82,7 @@ common::Status Channel::Call(const Reducing& reducing, const std::shared_ptr<com
     if (pipeline_.waiting()) {
       return common::DUPLICATE_NAME_ERROR;
     }
-    const auto fits = Fits(*tensor);
+    auto fits = Fits(*tensor);
     if (!fits.ok()) {
       return fits;
     }
@@ -186,5 +185,4 @@ bool Channel::Put(std::shared_ptr<CpuTensor> result) {
   return slot >= 0;
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -16,8 +16,7 @@
 #include "core/pipelined/slots.h"
 #include "horovod/common/common.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // What one rank has in flight under one name.
 class Channel : public std::enable_shared_from_this<Channel> {
@@ -75,7 +74,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
   common::Status failed_;  // what went wrong under this name: from there on every call is answered with it
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PIPELINED_CHANNEL_H

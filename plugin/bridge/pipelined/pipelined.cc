@@ -5,14 +5,13 @@
 #include <cmath>
 #include <utility>
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
 // K beyond this is a fault: so many gradients of every parameter would be kept.
 constexpr int32_t kMostK = 64;
-constexpr double kMostSyncCalls = 1LL << 53;
+constexpr double kMostSyncCalls = 0x1p53;
 
 }  // namespace
 
@@ -57,5 +56,4 @@ common::Status Pipelined::Call(ExchangeCall call) {
   return channel->Call(call.reducing, call.tensor, call.output, std::move(call.callback));
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

@@ -12,8 +12,7 @@
 #include "bridge/exchange.h"
 #include "bridge/pipelined/channel.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 // What a name is registered with: two numbers.
 struct PipelinedSettings : ExchangeSettings {
@@ -54,7 +53,6 @@ class Pipelined : public Exchange {
   ByName<Channel> channels_;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PIPELINED_PIPELINED_H

@@ -3,8 +3,7 @@
 #include "bridge/participants.h"
 #include "bridge/reserved_names.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 namespace {
 
@@ -68,5 +67,4 @@ void Recording::AfterExecute(const Executed& executed) {
   recorder_.Performed(KindOf(type), names, bytes, executed.start_ns, executed.end_ns);
 }
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline

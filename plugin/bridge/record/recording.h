@@ -10,8 +10,7 @@
 #include "bridge/participant.h"
 #include "core/record/recorder.h"
 
-namespace horovod {
-namespace paceline {
+namespace horovod::paceline {
 
 class Recording : public Participant {
  public:
@@ -26,7 +25,6 @@ class Recording : public Participant {
   ::paceline::core::Recorder recorder_;
 };
 
-}  // namespace paceline
-}  // namespace horovod
+}  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_RECORD_RECORDING_H

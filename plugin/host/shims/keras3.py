@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from paceline.errors import UsageError
+from paceline.errors import UsageError, UserError
 
 
 def used_as(module: Any) -> bool:
@@ -36,6 +36,19 @@ def install(tensorflow: Any) -> None:
 
 # Set by Paceline: makes `Settings.exchange` for scripts that know nothing of it. None: synchronous.
 exchange: Any = None
+
+
+def local_weights(keras: Any, local_layers: Any) -> list[Any]:
+    """The weights of `local_layers` (a layer or several, built, or None), whose gradients are to stay on their rank."""
+    layers = [] if local_layers is None else local_layers
+    layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
+    for layer in layers:
+        if not isinstance(layer, keras.layers.Layer):
+            raise UserError(
+                f"local_layers has {type(layer).__name__}, which is no layer.",
+                "Give layers of Keras, such as model.layers[0].",
+            )
+    return [weight for layer in layers for weight in layer.trainable_weights]
 
 
 def is_optimizer(optimizer: Any) -> bool:

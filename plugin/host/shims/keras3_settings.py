@@ -84,6 +84,20 @@ class Settings:
         return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0])
 
 
+class Reduction:
+    """Averages (or sums, by the settings) the gradients of one optimizer over its process set.
+
+    The `Reducer` of a backend says how: called with gradients (none is None) of the variables with these keys and
+    indices in the optimizer's list, it returns what to update with.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.exchange = settings.exchange(settings) if settings.exchange is not None else None
+        self._settings = settings
+        # Whether sparse gradients become dense ones.
+        self._dense = settings.sparse_as_dense or self.exchange is not None
+
+
 def exchanged(exchange: Any, grads: Sequence[Any], buckets: Any, groups: Sequence[Sequence[int]]) -> list[Any]:
     """The answers of Paceline's exchange to dense `grads`, which travel in `buckets`, those at positions `groups`."""
     result = list(grads)

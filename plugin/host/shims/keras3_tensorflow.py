@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from paceline.errors import UsageError
 
-from .keras3_settings import Settings, exchanged, split
+from .keras3_settings import Reduction, Settings, exchanged, split
 
 # An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.
 _SCOPE = "horovod/"
@@ -134,20 +134,19 @@ def _reduce(
     return result
 
 
-class Reducer:
-    """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
+class Reducer(Reduction):
+    """See Reduction: in a graph."""
 
     def __init__(self, settings: Settings) -> None:
-        self.exchange = settings.exchange(settings) if settings.exchange is not None else None
-        self._settings = settings
+        super().__init__(settings)
         self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have an operation of each variable
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
-        """`grads` (none is None) of the variables with these keys and indices in the optimizer's list."""
+        """See Reduction."""
         settings, exchange = self._settings, self.exchange
-        dense = settings.sparse_as_dense or exchange is not None
         grads = [
-            tf.convert_to_tensor(grad) if dense or not isinstance(grad, tf.IndexedSlices) else grad for grad in grads
+            grad if isinstance(grad, tf.IndexedSlices) and not self._dense else tf.convert_to_tensor(grad)
+            for grad in grads
         ]
         if not grads or not takes_part(settings.process_set):
             return grads

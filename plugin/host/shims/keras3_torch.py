@@ -9,7 +9,7 @@ import horovod.torch as hvd
 import numpy as np
 import torch
 
-from .keras3_settings import Settings, exchanged, split
+from .keras3_settings import Reduction, Settings, exchanged, split
 
 # What Horovod cannot carry on CPUs travels as float32.
 _CARRIED_AS_FLOAT32 = (torch.bfloat16,)
@@ -80,24 +80,17 @@ def _reduce(
     return result
 
 
-class Reducer:
-    """Averages (or sums, by the settings) the gradients of one optimizer over its process set."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.exchange = settings.exchange(settings) if settings.exchange is not None else None
-        self._settings = settings
-        self._groups = settings.groups
+class Reducer(Reduction):
+    """See Reduction: eagerly."""
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
-        """`grads` (none is None) of the variables with these keys and indices in the optimizer's list."""
-        settings = self._settings
-        dense = settings.sparse_as_dense or self.exchange is not None
-        tensors = [grad.to_dense() if dense and grad.is_sparse else grad for grad in grads]
-        if not tensors or not takes_part(settings.process_set):
+        """See Reduction."""
+        tensors = [grad.to_dense() if self._dense and grad.is_sparse else grad for grad in grads]
+        if not tensors or not takes_part(self._settings.process_set):
             return tensors
-        groups = split(self._groups, keys, key_of)
+        groups = split(self._settings.groups, keys, key_of)
         if self.exchange is None:
-            return _reduce(tensors, settings, indices, groups)
+            return _reduce(tensors, self._settings, indices, groups)
         buckets = self.exchange.adapter.buckets(indices, groups)
         self.exchange.begin(buckets)
         return exchanged(self.exchange, tensors, buckets, groups)
