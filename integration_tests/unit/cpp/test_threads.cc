@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/automatic_names.h"
+#include "core/naming/automatic_names.h"
 #include "core/record/recorder.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #define PACELINE_BRIDGE_NAMING_NAMING_H
 
 #include "bridge/participant.h"
-#include "core/automatic_names.h"
+#include "core/naming/automatic_names.h"
 
 namespace horovod::paceline {
 

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "core/automatic_names.h"
+#include "core/naming/automatic_names.h"
 
 using paceline::core::AutomaticNames;
 

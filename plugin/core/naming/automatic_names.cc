@@ -1,4 +1,4 @@
-#include "core/automatic_names.h"
+#include "core/naming/automatic_names.h"
 
 namespace paceline::core {
 

@@ -1,7 +1,7 @@
 // Names for operations that their caller did not name, equal on all ranks.
 
-#ifndef PACELINE_CORE_AUTOMATIC_NAMES_H
-#define PACELINE_CORE_AUTOMATIC_NAMES_H
+#ifndef PACELINE_CORE_NAMING_AUTOMATIC_NAMES_H
+#define PACELINE_CORE_NAMING_AUTOMATIC_NAMES_H
 
 #include <cstdint>
 #include <mutex>
@@ -39,4 +39,4 @@ class AutomaticNames {
 
 }  // namespace paceline::core
 
-#endif  // PACELINE_CORE_AUTOMATIC_NAMES_H
+#endif  // PACELINE_CORE_NAMING_AUTOMATIC_NAMES_H
