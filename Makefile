@@ -32,7 +32,7 @@ PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
 BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc plugin/bridge/*/*.h)
-HOST := $(CORE) $(BRIDGE) $(wildcard plugin/host/*.py plugin/host/patches/*.py plugin/host/*.cmake)
+HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patches/*.py plugin/horovod/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
 .PHONY: help demo test test-more unit test-cpp soak races addresses patches idle upstream lint lint-style lint-types \
@@ -56,13 +56,13 @@ help:
 	@echo "make clean     remove $(VENV), build/ and caches in this folder (the cache of built Horovod wheels stays)"
 	@echo "Variables: VENV, PYTHON, CXX, PIP_INSTALL_ARGS; see docs/developing.md."
 
-demo: $(STAMPS)/host
+demo: $(STAMPS)/horovod
 	$(VENV)/bin/paceline demo $(DEMO_ARGS)
 
-test: cluster-tools $(STAMPS)/host $(STAMPS)/doctest
+test: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
 	$(PYTEST) $(TESTS:%=integration_tests/%)
 
-test-more: cluster-tools $(STAMPS)/host $(STAMPS)/doctest
+test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
 	$(PYTEST) --more -m more $(TESTS:%=integration_tests/%)
 
 # Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
@@ -71,25 +71,25 @@ ifneq ($(filter cluster,$(TESTS)),)
 	@.ci/bring-tools cluster || echo "The tests in integration_tests/cluster will be skipped: they need these tools and root." >&2
 endif
 
-unit: $(STAMPS)/host $(STAMPS)/doctest
+unit: $(STAMPS)/horovod $(STAMPS)/doctest
 	$(PYTEST) integration_tests/unit
 
 test-cpp: $(STAMPS)/install $(STAMPS)/doctest
 	$(PYTEST) integration_tests/unit/cpp
 
-soak: $(STAMPS)/host
+soak: $(STAMPS)/horovod
 	$(PYTEST) --soak -m soak integration_tests
 
-races: $(STAMPS)/host
+races: $(STAMPS)/horovod
 	$(PY) -m integration_tests.races
 
-addresses: $(STAMPS)/host
+addresses: $(STAMPS)/horovod
 	$(PY) -m integration_tests.addresses
 
-patches: $(STAMPS)/host
+patches: $(STAMPS)/horovod
 	$(PY) -m integration_tests.patches
 
-idle: $(STAMPS)/host
+idle: $(STAMPS)/horovod
 	$(PY) -m integration_tests.idle
 
 # Asked before anything is set up for it.
@@ -97,7 +97,7 @@ ifneq ($(filter upstream,$(MAKECMDGOALS)),)
 $(if $(DIR),,$(error make upstream DIR=...: DIR must name the folder test/ of a checkout of Horovod at tag v0.28.1))
 endif
 
-upstream: $(STAMPS)/host
+upstream: $(STAMPS)/horovod
 	$(PY) -m integration_tests.upstream --tests $(DIR) $(UPSTREAM_ARGS)
 
 # All of them run, so that one call tells everything.
@@ -150,9 +150,9 @@ $(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CORE)
 	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test,trainers]'
 	@touch $@
 
-$(STAMPS)/host: $(STAMPS)/install $(HOST)
+$(STAMPS)/horovod: $(STAMPS)/install $(HOROVOD)
 	@echo "Installing Horovod with Paceline's hooks; building it takes some minutes, once for each state of the sources."
-	@$(VENV)/bin/paceline host install
+	@$(VENV)/bin/paceline horovod install
 	@touch $@
 
 # Linters look at the sources alone, so that `make lint` does not wait for the frameworks.

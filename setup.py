@@ -30,7 +30,7 @@ setup(
         # The host build compiles these into Horovod's libraries, so an installed Paceline carries them.
         "paceline.core": ["**/*.h", "**/*.cc", "*.pyi"],
         "paceline.bridge": ["**/*.h", "**/*.cc"],
-        "paceline.host": ["*.cmake"],
+        "paceline.horovod": ["*.cmake"],
     },
     ext_modules=[
         Pybind11Extension(

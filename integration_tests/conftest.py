@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
-    config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/host/patches/table.py)")
+    config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 

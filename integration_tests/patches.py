@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline import config
-from paceline.host import build
-from paceline.host.patches.table import PATCHES
+from paceline.horovod import build
+from paceline.horovod.patches.table import PATCHES
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST_TIMEOUT_S = 1800

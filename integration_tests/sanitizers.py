@@ -15,7 +15,7 @@ from integration_tests.patches import overlay
 from integration_tests.support.merging import variables
 from integration_tests.support.ranks import ROOT
 from paceline import config
-from paceline.host import build
+from paceline.horovod import build
 
 # Ranks use this framework only; the other one would double the time of the build.
 TORCH_ALONE = {"HOROVOD_WITHOUT_TENSORFLOW": "1", "HOROVOD_WITH_TENSORFLOW": "0"}

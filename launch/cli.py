@@ -20,7 +20,10 @@ from paceline.launch import console, interrupts
 
 # Name -> where the command is defined, and its line in `paceline --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "host": ("paceline.launch.host:host_command", "Build, install and check the Horovod that Paceline runs in."),
+    "horovod": (
+        "paceline.launch.horovod:horovod_command",
+        "Build, install and check Horovod with Paceline's hooks.",
+    ),
     "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
     "record": (
         "paceline.launch.record.command:record_command",

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from paceline.errors import UserError
-from paceline.host.load import require
+from paceline.horovod.load import require
 from paceline.launch import console, flags
 from paceline.launch import ranks as launched
 from paceline.launch.record import command as record
@@ -41,11 +41,11 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Framework:
-    """One framework of the demo: the packages it needs, the host's name for it, its script and variables."""
+    """One framework of the demo: the packages it needs, Horovod's library, its script and variables."""
 
     name: str
     packages: tuple[str, ...]
-    host: str
+    library: str
     script: str
     environment: tuple[tuple[str, str], ...] = ()
 
@@ -127,7 +127,7 @@ def present() -> list[Framework]:
     if not found:
         raise UserError(
             f"No framework is installed for {sys.executable}.",
-            "Run `pip install 'paceline[torch]'` or `'paceline[tensorflow]'`, then `paceline host install`.",
+            "Run `pip install 'paceline[torch]'` or `'paceline[tensorflow]'`, then `paceline horovod install`.",
         )
     return found
 
@@ -250,7 +250,7 @@ def demo_command(ranks: int, epochs: int, output: Path) -> int:
     """
     frameworks = present()
     for framework in frameworks:
-        require(framework.host)
+        require(framework.library)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -128,7 +128,7 @@ def options_command() -> None:
         table.add_row("\n".join((option.variable, *option.flags)), value + unit, origin, option.meaning)
     console.out().print(table)
     console.out().print(
-        "The variables work with every launcher; the flags belong to `paceline run` and `paceline host` and win over "
-        "the variables.",
+        "The variables work with every launcher; the flags belong to `paceline run` and `paceline horovod` and win "
+        "over the variables.",
         soft_wrap=True,
     )

@@ -24,7 +24,8 @@ def horovodrun() -> list[str]:
     """
     if importlib.util.find_spec("horovod") is None:
         raise UserError(
-            f"Horovod is not installed for {sys.executable}.", "Run `paceline host install`: it builds and installs it."
+            f"Horovod is not installed for {sys.executable}.",
+            "Run `paceline horovod install`.",
         )
     script = Path(sys.executable).with_name("horovodrun")
     return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "horovod.runner.launch"]

@@ -34,7 +34,7 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-# Scopes: "run" options act in the ranks and are flags of `paceline run`; "host" options act when Horovod is built.
+# Scopes: "run" options act in the ranks and are flags of `paceline run`; "horovod" options act when Horovod is built.
 OPTIONS: tuple[Option, ...] = (
     Option(
         "record", of.path, "path", "", None,
@@ -45,7 +45,7 @@ OPTIONS: tuple[Option, ...] = (
         "keep the trace of this many most recent steps", "run",
     ),
     Option(
-        "check_host", of.boolean, "yes or no", "", True,
+        "check_horovod", of.boolean, "yes or no", "", True,
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", "run",
     ),
     Option(
@@ -76,11 +76,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "cache_dir", of.path, "path", "", _cache_home,
-        "where Horovod's archive and the wheels built from it are kept", "host",
+        "where Horovod's archive and the wheels built from it are kept", "horovod",
     ),
     Option(
         "build_jobs", of.positive, "whole number", "processes", _processors,
-        "how many compilers run at once while Horovod is built", "host",
+        "how many compilers run at once while Horovod is built", "horovod",
     ),
 )  # fmt: skip
 
@@ -157,7 +157,7 @@ def markdown_table() -> str:
     lines = ["| variable | flag | value | default | meaning |", "| --- | --- | --- | --- | --- |"]
     for option in OPTIONS:
         value = f"{option.kind} ({option.unit})" if option.unit else option.kind
-        command = "paceline run" if option.scope == "run" else "paceline host"
+        command = "paceline run" if option.scope == "run" else "paceline horovod"
         flag = ", ".join(f"`{flag}`" for flag in option.flags)
         lines.append(
             f"| `{option.variable}` | {flag} of `{command}` | {value} | {option.default_text} | {option.meaning} |"

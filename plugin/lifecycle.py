@@ -1,6 +1,6 @@
 """What Paceline does in a process when a world of Horovod begins and ends.
 
-`paceline.host.shims.glue` calls `before_init` and `before_shutdown`.
+`paceline.horovod.shims.glue` calls `before_init` and `before_shutdown`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def before_init(library: ctypes.CDLL) -> None:
     settings = config.read()
     found = library.horovod_paceline_interface()
     if found != INTERFACE:
-        from paceline.host.check import REMEDY
+        from paceline.horovod.check import REMEDY
 
         raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
     declare(library)

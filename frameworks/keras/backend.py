@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.host.load import load
+from paceline.horovod.load import load
 
 BACKENDS = ("tensorflow", "torch")
 
@@ -49,7 +49,7 @@ def _keras() -> Any:
 
 
 def _shim(name: str) -> Any:
-    return importlib.import_module(f"paceline.host.shims.{name}")
+    return importlib.import_module(f"paceline.horovod.shims.{name}")
 
 
 keras: Any = _keras()

@@ -14,7 +14,7 @@ from paceline.fusion.adapters import reporter
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
-from paceline.tensorflow.host import horovod_tensorflow, settings, wire
+from paceline.tensorflow.horovod import horovod_tensorflow, settings, wire
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.tensorflow.partial.operations import PartialResult as PartialResult
 from paceline.tensorflow.partial.operations import flush_partial as flush_partial

@@ -12,7 +12,7 @@ from paceline.fusion.adapters import fuse
 from paceline.registry.exchanges import lists_exchanges
 from paceline.registry.making import maker
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
-from paceline.tensorflow.host import horovod_tensorflow, keras3
+from paceline.tensorflow.horovod import horovod_tensorflow, keras3
 
 # Under PACELINE_EXCHANGE ours stands in its place (paceline.native.library).
 _horovods = horovod_tensorflow.DistributedOptimizer

@@ -8,7 +8,7 @@ import horovod.tensorflow
 
 import paceline.tensorflow
 from paceline.arguments import exchange_asked
-from paceline.host.shims import keras3
+from paceline.horovod.shims import keras3
 from paceline.registry.making import maker
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 

@@ -14,7 +14,7 @@ from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
 from paceline.torch.errors import UsageError as UsageError
-from paceline.torch.host import horovod_torch
+from paceline.torch.horovod import horovod_torch
 from paceline.torch.optimizer.amp import combine_before_unscaling
 from paceline.torch.optimizer.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.optimizer.state import broadcast_optimizer_state as broadcast_optimizer_state

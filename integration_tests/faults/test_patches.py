@@ -1,6 +1,6 @@
-"""One regression test for each patch of Horovod (plugin/host/patches/table.py); all fail on a host without it.
+"""One regression test for each patch of Horovod (plugin/horovod/patches/table.py); all fail on a Horovod without it.
 
-`make patches` shows that: it builds such a host and runs these tests expecting failures.
+`make patches` shows that: it builds such a Horovod and runs these tests expecting failures.
 """
 
 from __future__ import annotations

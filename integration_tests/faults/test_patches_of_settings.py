@@ -1,4 +1,4 @@
-"""Regression tests of the patches of Horovod's settings (plugin/host/patches/table.py)."""
+"""Regression tests of the patches of Horovod's settings (plugin/horovod/patches/table.py)."""
 
 from __future__ import annotations
 

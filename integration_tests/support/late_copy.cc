@@ -1,4 +1,4 @@
-// A tensor in host memory that is filled some time after it was handed in, with an event that tells when: what
+// A tensor in CPU memory that is filled some time after it was handed in, with an event that tells when: what
 // Horovod's face for PyTorch hands in for a tensor on a GPU where HOROVOD_GPU_OPERATIONS was not set.
 
 #include <algorithm>

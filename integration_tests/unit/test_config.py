@@ -14,17 +14,17 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 
 def test_nothing_set_gives_the_defaults_and_says_so() -> None:
     settings = config.read({"HOME": "/nowhere", "HOROVOD_RANK": "1"})
-    assert (settings.record, settings.record_steps, settings.check_host) == (None, 1000, True)
+    assert (settings.record, settings.record_steps, settings.check_horovod) == (None, 1000, True)
     assert settings.origin("record_steps") == "default"
     assert settings.given() == []
 
 
 def test_flag_wins_over_variable_and_variable_over_default() -> None:
-    environ = {"PACELINE_RECORD_STEPS": "20", "PACELINE_CHECK_HOST": "off"}
+    environ = {"PACELINE_RECORD_STEPS": "20", "PACELINE_CHECK_HOROVOD": "off"}
     settings = config.read(environ, {"record_steps": "30"})
     assert (settings.record_steps, settings.origin("record_steps")) == (30, "--record-steps")
-    assert (settings.check_host, settings.origin("check_host")) == (False, "PACELINE_CHECK_HOST")
-    assert settings.given() == ["record_steps", "check_host"]
+    assert (settings.check_horovod, settings.origin("check_horovod")) == (False, "PACELINE_CHECK_HOROVOD")
+    assert settings.given() == ["record_steps", "check_horovod"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_unknown_variable_is_refused_with_the_nearest(name: str, nearest: str) -
         ("PACELINE_RECORD_STEPS", "-3"),
         ("PACELINE_RECORD_STEPS", "1.5"),
         ("PACELINE_RECORD_STEPS", ""),
-        ("PACELINE_CHECK_HOST", "maybe"),
+        ("PACELINE_CHECK_HOROVOD", "maybe"),
         ("PACELINE_RECORD", "  "),
         ("PACELINE_BUILD_JOBS", "2x"),
     ],
@@ -82,7 +82,7 @@ def test_every_default_survives_its_own_text(option: config.Option) -> None:
 def test_declarations_are_complete_and_unique() -> None:
     flags = [flag for option in config.OPTIONS for flag in option.flags]
     assert len(set(flags)) == len(flags)
-    assert {option.scope for option in config.OPTIONS} == {"run", "host"}
+    assert {option.scope for option in config.OPTIONS} == {"run", "horovod"}
     assert all(option.meaning and option.kind and option.default_text for option in config.OPTIONS)
 
 

@@ -65,7 +65,7 @@ def test_wheel_has_every_package_and_its_data(wheel: Path) -> None:
         place = name.replace(".", "/")
         wanted = {f"{place}/{path.relative_to(folder)}" for pattern in patterns for path in folder.glob(pattern)}
         assert wanted and wanted <= present, f"{name} lacks {sorted(wanted - present)}"
-    # What the host build needs from an installed Paceline.
+    # What building Horovod needs from an installed Paceline.
     for pattern in (r"core/.*\.cc", r"core/.*\.h", r"bridge/.*\.cc", r"bridge/.*\.h", r"host/.*\.cmake", r"py\.typed"):
         assert any(re.fullmatch(f"paceline/{pattern}", path) for path in present), f"nothing like {pattern}"
     assert any(re.fullmatch(r"paceline/core/_core\..*\.so", path) for path in present)
@@ -124,13 +124,13 @@ def test_installed_wheel_works_without_frameworks(environment: Path) -> None:
 
     done = _run(environment / "bin/paceline", "--help", cwd=environment)
     assert done.returncode == 0, done.stdout
-    for command in ("host", "run", "record", "demo"):
+    for command in ("horovod", "run", "record", "demo"):
         assert re.search(rf"^\s+{command}\s", done.stdout, re.MULTILINE), done.stdout
 
 
 @pytest.mark.timeout(BUILD_TIMEOUT_S + COMMAND_TIMEOUT_S)
-def test_host_check_says_what_to_do_where_there_is_no_horovod(environment: Path) -> None:
-    done = _run(environment / "bin/paceline", "host", "check", cwd=environment)
+def test_horovod_check_says_what_to_do_where_there_is_no_horovod(environment: Path) -> None:
+    done = _run(environment / "bin/paceline", "horovod", "check", cwd=environment)
     assert done.returncode != 0, done.stdout
     assert "Traceback" not in done.stdout
-    assert "paceline host install" in done.stdout
+    assert "paceline horovod install" in done.stdout

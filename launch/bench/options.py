@@ -34,7 +34,7 @@ _BALANCED = (
         " (forward, backward, update). Above 200 Mbit/s one machine's processor may set the pace. [default: 1.0]",
     ),
 )
-NEEDS = {"torch": "pip install 'paceline[torch]'", "horovod": "paceline host install"}
+NEEDS = {"torch": "pip install 'paceline[torch]'", "horovod": "paceline horovod install"}
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def partial_command(
     micro: latencies of one allreduce when rank r comes r times the skew late, beside the model; also with the paper's
     majority, a random initiator. training: steps per second and accuracy of a training whose ranks differ in speed.
     """
-    from paceline.host.load import require
+    from paceline.horovod.load import require
     from paceline.launch.benchmarks.skew import SIZES_BYTES
 
     request = PartialRequest(

@@ -48,7 +48,7 @@ def collect(path: Path) -> trace.Trace:
         raise UserError(
             f"No rank wrote a trace for {path}.",
             "The script must call hvd.init() and end by itself, in a Horovod that was built by Paceline: "
-            "`paceline host check` tells; ranks on other hosts need a file system that all hosts share.",
+            "`paceline horovod check` tells; ranks on other hosts need a file system that all hosts share.",
         )
     try:
         merged = trace.merge(usable.values())

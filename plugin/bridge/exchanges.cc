@@ -31,10 +31,10 @@ common::Status NotIncluded(const std::string& title) {
 }
 
 common::Status OnGpu(const std::string& title, int device) {
-  return common::Status::InvalidArgument(title + ": expected a tensor in host memory, found one on GPU " +
+  return common::Status::InvalidArgument(title + ": expected a tensor in CPU memory, found one on GPU " +
                                          std::to_string(device) +
                                          ". Use exchange=\"sync\", or a Horovod that was "
-                                         "built without HOROVOD_GPU_OPERATIONS, which copies it to host memory.");
+                                         "built without HOROVOD_GPU_OPERATIONS, which copies it to CPU memory.");
 }
 
 common::Status DifferentInGroup(const std::string& one, const std::string& other) {

@@ -1,6 +1,6 @@
 // The one interface between Horovod's source and Paceline: what each hook point calls.
 //
-// plugin/host/hooks.py lists where in Horovod's files these calls are inserted. Each asks the participants in turn;
+// plugin/horovod/hooks.py lists where in Horovod's files these calls are inserted. Each asks the participants in turn;
 // participant.h says what a hook means and which thread calls it.
 
 #ifndef PACELINE_BRIDGE_HOOKS_H

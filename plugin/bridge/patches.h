@@ -1,4 +1,4 @@
-// What the patches of Horovod's faults call (plugin/host/patches/table.py says which fault each one ends).
+// What the patches of Horovod's faults call (plugin/horovod/patches/table.py says which fault each one ends).
 
 #ifndef PACELINE_BRIDGE_PATCHES_H
 #define PACELINE_BRIDGE_PATCHES_H

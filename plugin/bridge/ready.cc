@@ -20,7 +20,7 @@ common::Status WaitReady(const common::ReadyEventList& events, const std::string
     return common::Status::OK();
   }
   return common::Status::InvalidArgument(
-      what + ": rank " + std::to_string(common::horovod_rank()) + " expected its copy from the GPU to host memory to " +
+      what + ": rank " + std::to_string(common::horovod_rank()) + " expected its copy from the GPU to CPU memory to " +
       "be done within " + std::to_string(kLimit.count()) +
       " s, found it under way. Look for what keeps that GPU busy, such as a collective of another library that not all "
       "ranks have called.");

@@ -1,4 +1,4 @@
-// Tensors in host memory that are still being filled.
+// Tensors in CPU memory that are still being filled.
 
 #ifndef PACELINE_BRIDGE_READY_H
 #define PACELINE_BRIDGE_READY_H

@@ -135,7 +135,7 @@ class Adapter(Protocol):
         ...
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """A tensor of zeros in host memory."""
+        """A tensor of zeros in CPU memory."""
         ...
 
     def zeros_like(self, tensor: Any) -> Any:

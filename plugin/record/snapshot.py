@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import paceline
-from paceline.host.release import BUILT_VERSION
+from paceline.horovod.release import BUILT_VERSION
 from paceline.native.library import library_name
 from paceline.native.prototypes import DTYPES
 from paceline.record.trace import Arrival, Collective, RankTrace, Step, Tensor, Totals

@@ -14,7 +14,7 @@ from paceline.native.exchanges import flush_next
 from paceline.native.library import loaded
 from paceline.partial.calls import DENSE, begin, calls, check
 from paceline.partial.settings import Partial
-from paceline.tensorflow.host import horovod_tensorflow as horovod
+from paceline.tensorflow.horovod import horovod_tensorflow as horovod
 
 # What an answer consists of: the result, and an int32 scalar.
 Answer = tuple[Any, Any]

@@ -19,7 +19,7 @@ from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry.making import make_watched
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
-from paceline.tensorflow.host import horovod_tensorflow, wire
+from paceline.tensorflow.horovod import horovod_tensorflow, wire
 
 TAPE_NAME = "DistributedGradientTape"
 

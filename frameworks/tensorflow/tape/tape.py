@@ -18,8 +18,8 @@ from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
 from paceline.registry.exchanges import lists_exchanges
-from paceline.tensorflow.host import horovod_tensorflow as hvd
-from paceline.tensorflow.host import keras3, settings, wire
+from paceline.tensorflow.horovod import horovod_tensorflow as hvd
+from paceline.tensorflow.horovod import keras3, settings, wire
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for
 from paceline.tensorflow.tape.updates import expect_update
 

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from paceline.exchange.base import Exchange
-from paceline.tensorflow.host import wire
+from paceline.tensorflow.horovod import wire
 
 
 class _Waiting:

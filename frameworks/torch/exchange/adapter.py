@@ -12,7 +12,7 @@ from torch import Tensor
 from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.native.library import loaded
 from paceline.torch.exchange.tensors import TorchTensors
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.state.saved import array_of, from_plain, plain_of
 from paceline.torch.state.travelling import to_reduce

@@ -20,7 +20,7 @@ from paceline.registry.making import make
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange.adapter import TorchAdapter
 from paceline.torch.fusion.groups import form_groups
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames, scope_of
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.layouts import Layouts
@@ -159,7 +159,7 @@ def _adasum(
     if not (horovod.mpi_enabled() or horovod.nccl_built()):
         raise UsageError(
             "op=hvd.Adasum needs MPI or NCCL; this job runs on Gloo, which has no Adasum.",
-            "Use op=hvd.Average, or install with HOROVOD_WITH_MPI=1 paceline host install and run over MPI.",
+            "Use op=hvd.Average, or install with HOROVOD_WITH_MPI=1 paceline horovod install and run over MPI.",
         )
     adasum = horovod.optimizer.DistributedOptimizer(
         optimizer, names.items(), compression=compression, backward_passes_per_step=passes, op=horovod.Adasum

@@ -16,7 +16,7 @@ from torch import Tensor
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry.agreement import agreement, differing
 from paceline.torch.errors import UsageError
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 
 DENSE = 0
 

@@ -17,7 +17,7 @@ from paceline.exchange.base import Exchange
 from paceline.native.library import loaded, world
 from paceline.torch.errors import UsageError
 from paceline.torch.fusion.groups import Group
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.hooks import GradientHooks
@@ -326,7 +326,7 @@ class Reduction:
         if result is None:
             parameter.grad = None
             return
-        # What was in flight comes from host memory, wherever the parameter is.
+        # What was in flight comes from CPU memory, wherever the parameter is.
         # Unknown only where a run goes on and brings out what was in flight before its first step.
         known = self._layouts.known(parameter)
         dims = self._layouts.sparse_dims(parameter) if known else result.sparse_dim() if result.is_sparse else DENSE

@@ -9,7 +9,7 @@ from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler
 
 from paceline.registry.exchanges import described
 from paceline.torch.errors import UsageError
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
 from paceline.torch.state.broadcasts import agree_on, broadcast_module, broadcast_parameters, broadcast_structure
 from paceline.torch.state.saved import tensors

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paceline.exchange.base import Exchange
 from paceline.torch.errors import UsageError
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.state.saved import plain_of, tensors

@@ -11,7 +11,7 @@ from paceline.native.exchanges import flush_next, unregister
 from paceline.native.library import loaded
 from paceline.partial.calls import DENSE, begin, calls, check
 from paceline.partial.settings import Partial
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 
 
 class PartialResult:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paceline.torch.errors import UsageError
-from paceline.torch.host import horovod_torch as horovod
+from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.state.structures import within
 from paceline.torch.state.travelling import put_back, to_copy
 

@@ -51,8 +51,8 @@ def record(folder: Path, *words: str, flags: tuple[str, ...] = ()) -> subprocess
 
 
 def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path: Path) -> None:
-    told = '"steps=$PACELINE_RECORD_STEPS check=$PACELINE_CHECK_HOST cycle=$HOROVOD_CYCLE_TIME $1"'
-    words = ["--record-steps", "3", "-np", "1", "--cycle-time-ms", "7", "--no-check-host"]
+    told = '"steps=$PACELINE_RECORD_STEPS check=$PACELINE_CHECK_HOROVOD cycle=$HOROVOD_CYCLE_TIME $1"'
+    words = ["--record-steps", "3", "-np", "1", "--cycle-time-ms", "7", "--no-check-horovod"]
     done = subprocess.run(
         [
             sys.executable,
@@ -73,7 +73,7 @@ def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path:
         cwd=tmp_path,
     )
     assert "[0]<stdout>:steps=3 check=no cycle=7.0 --record" in done.stdout.splitlines()
-    assert "record_steps=3 (--record-steps), check_host=no (--no-check-host)" in done.stderr
+    assert "record_steps=3 (--record-steps), check_horovod=no (--no-check-horovod)" in done.stderr
     assert done.returncode == 1, "horovodrun ends with 1 whatever its ranks end with"
 
 

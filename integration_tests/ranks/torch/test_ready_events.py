@@ -1,4 +1,4 @@
-"""Gradients on GPUs of a Horovod without GPU operations: nothing is read before it has been copied to host memory.
+"""Gradients on GPUs of a Horovod without GPU operations: nothing is read before it has been copied to CPU memory.
 
 No GPU is needed: support/late_copy.cc hands in what Horovod's face for PyTorch hands in for such gradients.
 """
@@ -25,7 +25,7 @@ def late_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import horovod.torch
 
     from paceline import config
-    from paceline.host import archive
+    from paceline.horovod import archive
 
     if horovod.torch.cuda_built() or horovod.torch.rocm_built():
         pytest.skip("the test double has no event of a GPU, which this Horovod would ask for")

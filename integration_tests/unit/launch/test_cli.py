@@ -75,11 +75,11 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
     ("words", "problem", "remedy"),
     [
         (["optoins"], "paceline has no command optoins", "Did you mean options?"),
-        (["host", "instal"], "paceline host has no command instal", "Did you mean install?"),
+        (["horovod", "instal"], "paceline horovod has no command instal", "Did you mean install?"),
         (["demo", "--epoch", "3"], "paceline demo has no option --epoch", "Did you mean --epochs?"),
         (["demo", "--epochs", "none"], "'none' is not a valid", "paceline demo --help"),
         (["demo", "--epochs", "0"], "0 is not in the range", "paceline demo --help"),
-        (["host", "build", "--build-jobs", "many"], "--build-jobs='many'", "PACELINE_BUILD_JOBS"),
+        (["horovod", "build", "--build-jobs", "many"], "--build-jobs='many'", "PACELINE_BUILD_JOBS"),
         (["run", "--recrd", "x", "-np", "2", "true"], "option --recrd", "Did you mean --record?"),
         (["run", "-np", "2", "--fusion-treshold-mb", "1", "true"], "--fusion-treshold-mb", "--fusion-threshold-mb?"),
         (["run", "-np", "2", "--qqqqqqqq", "true"], "option --qqqqqqqq", "horovodrun --help"),
@@ -99,7 +99,7 @@ def test_wrong_words_are_refused_with_a_remedy(words: list[str], problem: str, r
 
 
 @pytest.mark.parametrize(
-    "words", [["options"], ["run", "-np", "1", "true"], ["host", "clean"], ["demo"]], ids=lambda words: words[0]
+    "words", [["options"], ["run", "-np", "1", "true"], ["horovod", "clean"], ["demo"]], ids=lambda words: words[0]
 )
 def test_unknown_variable_is_refused_by_every_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_RECORD_STEP", "5")
@@ -130,11 +130,11 @@ def test_options_lists_all_with_value_and_origin(monkeypatch: pytest.MonkeyPatch
     assert "77 steps" in result.output
 
 
-def test_host_clean_empties_the_cache(tmp_path: Path) -> None:
+def test_horovod_clean_empties_the_cache(tmp_path: Path) -> None:
     (tmp_path / "wheels" / "key").mkdir(parents=True)
-    assert invoke("host", "clean", "--cache-dir", str(tmp_path)).exit_code == 0
+    assert invoke("horovod", "clean", "--cache-dir", str(tmp_path)).exit_code == 0
     assert list(tmp_path.iterdir()) == []
-    assert "empty already" in invoke("host", "clean", "--cache-dir", str(tmp_path)).stderr
+    assert "empty already" in invoke("horovod", "clean", "--cache-dir", str(tmp_path)).stderr
 
 
 def test_version() -> None:
@@ -166,4 +166,4 @@ def test_run_names_horovod_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) 
     run.horovodrun_flags.cache_clear()
     found = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "horovod" else found(name, *rest))
-    refused(invoke("run", "-np", "2", "true"), "Horovod is not installed", "paceline host install")
+    refused(invoke("run", "-np", "2", "true"), "Horovod is not installed", "paceline horovod install")

@@ -1,5 +1,5 @@
-// How a world fails: at once, on every rank, with the reason. plugin/host/patches/failure.py says where Horovod calls
-// this.
+// How a world fails: at once, on every rank, with the reason. plugin/horovod/patches/failure.py says where Horovod
+// calls this.
 
 #ifndef PACELINE_BRIDGE_FAILURE_FAILURE_H
 #define PACELINE_BRIDGE_FAILURE_FAILURE_H

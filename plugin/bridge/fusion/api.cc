@@ -103,7 +103,7 @@ void Take(const Merger& merger, What what, Taken& taken) {
 
 extern "C" {
 
-// The policy that this process wants; 0 for the host's own merging. May be called at any time, before init(), too.
+// The policy that this process wants; 0 for Horovod's own merging. May be called at any time, before init(), too.
 void horovod_paceline_fusion_want(double policy) { TheMerging().Want(policy); }
 
 // The ids of process sets that this rank is in: at most `capacity` are written; returns how many there are.

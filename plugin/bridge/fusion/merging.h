@@ -26,7 +26,7 @@ class Merging : public Participant, public MessagePlan {
 
   explicit Merging(WaitsElsewhere waits_elsewhere) : waits_elsewhere_(std::move(waits_elsewhere)) {}
 
-  // Any thread: the policy that this process wants, as a number that says whether two are the same; 0: the host's own
+  // Any thread: the policy that this process wants, as a number that says whether two are the same; 0: Horovod's own
   // merging. Holds in all worlds.
   void Want(double policy) { wanted_ = policy; }
   // Any thread: the merger of this process set, or null.

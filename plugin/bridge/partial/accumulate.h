@@ -1,4 +1,4 @@
-// Adding up tensors in host memory, outside of any collective.
+// Adding up tensors in CPU memory, outside of any collective.
 
 #ifndef PACELINE_BRIDGE_PARTIAL_ACCUMULATE_H
 #define PACELINE_BRIDGE_PARTIAL_ACCUMULATE_H

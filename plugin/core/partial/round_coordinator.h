@@ -29,11 +29,11 @@ class RoundCoordinator {
   // A name that is not known. As in Votes: 0 <= rule.count <= size.
   void Begin(const std::string& name, QuorumRule rule);
 
-  // Messages about a known name, as in Votes. Votes and flushes stand in the host's table of requests.
+  // Messages about a known name, as in Votes. Votes and flushes stand in Horovod's table of requests.
   void Vote(const std::string& name, int32_t rank);
   void Flush(const std::string& name, int32_t rank);
   void Arrived(const std::string& name, int32_t rank, int64_t round);
-  // A rank handed in a tensor that does not fit: all ranks are to be told. The host finds out when it compares that
+  // A rank handed in a tensor that does not fit: all ranks are to be told. Horovod finds out when it compares that
   // with another request, so this takes one.
   void Misfit(const std::string& name);
   // Whether calls of this rank are to be expected.
@@ -59,7 +59,7 @@ class RoundCoordinator {
     bool open = false;       // in open_
     bool announced = false;  // Ready() has named it in this round
     int64_t ready_ns = 0;    // since when; 0: it is not
-    int32_t requests = 0;    // of this round, in the host's table
+    int32_t requests = 0;    // of this round, in Horovod's table
     int32_t misfits = 0;
   };
 

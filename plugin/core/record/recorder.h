@@ -32,7 +32,7 @@ enum class CollectiveKind : int32_t {
 struct TensorInfo {
   std::string name;
   int64_t bytes = 0;
-  int32_t dtype = 0;  // the host's number of the data type
+  int32_t dtype = 0;  // Horovod's number of the data type
   int32_t process_set = 0;
 };
 

@@ -8,10 +8,10 @@ import pytest
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.host import archive, edits, tree
-from paceline.host.edits import Edit
-from paceline.host.hooks import HOOKS
-from paceline.host.patches.table import PATCHES
+from paceline.horovod import archive, edits, tree
+from paceline.horovod.edits import Edit
+from paceline.horovod.hooks import HOOKS
+from paceline.horovod.patches.table import PATCHES
 
 SOURCE = """\
 int first() {
@@ -50,7 +50,7 @@ def test_an_anchor_that_does_not_match_once_is_an_error_that_names_it(edit: Edit
         edits.apply(SOURCE, edit)
     assert "a.cc" in error.value.problem
     assert f"{times} times" in error.value.problem
-    assert "paceline host clean" in error.value.remedy
+    assert "paceline horovod clean" in error.value.remedy
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.host.release import ARCHIVE_NAME, ARCHIVE_SHA256, HOROVOD_VERSION
+from paceline.horovod.release import ARCHIVE_NAME, ARCHIVE_SHA256, HOROVOD_VERSION
 
 DOWNLOAD_TIMEOUT_S = 600
 

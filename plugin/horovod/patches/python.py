@@ -1,11 +1,11 @@
 """Edits of Horovod's Python files for Keras 3.
 
-Each hands over to `paceline.host.shims.keras3`, which does nothing where Keras 3 is not in use.
+Each hands over to `paceline.horovod.shims.keras3`, which does nothing where Keras 3 is not in use.
 """
 
 from __future__ import annotations
 
-from paceline.host.edits import Edit
+from paceline.horovod.edits import Edit
 
 _SHIM = "from horovod._paceline import keras3"
 

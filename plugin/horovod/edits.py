@@ -45,7 +45,7 @@ def _mismatch(edit: Edit, line: str, found: int) -> UserError:
     return UserError(
         f"Horovod's {edit.file} has the line {line!r} {found} times where exactly 1 was expected.",
         "This Paceline fits the published source of Horovod 0.28.1 only. Remove the archive from the cache "
-        "(`paceline host clean`) and build again; if it happens again, report it with this message.",
+        "(`paceline horovod clean`) and build again; if it happens again, report it with this message.",
     )
 
 

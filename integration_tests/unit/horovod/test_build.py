@@ -11,9 +11,9 @@ import pytest
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.host import archive, build, check, key
-from paceline.host.load import HostMissing, load
-from paceline.host.release import ARCHIVE_NAME, BUILT_VERSION
+from paceline.horovod import archive, build, check, key
+from paceline.horovod.load import HorovodMissing, load
+from paceline.horovod.release import ARCHIVE_NAME, BUILT_VERSION
 
 
 @pytest.fixture
@@ -89,21 +89,21 @@ def test_the_installed_host_is_the_expected_one() -> None:
 
 def test_a_host_built_for_another_framework_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "installed_frameworks", lambda: {"torch": "9.9.9", "tensorflow": "1.0"})
-    with pytest.raises(HostMissing) as error:
+    with pytest.raises(HorovodMissing) as error:
         load("torch")
     assert "built for torch: found" in error.value.problem
     assert "9.9.9" in error.value.problem
     assert "tensorflow" not in error.value.problem
-    assert "paceline host install" in error.value.remedy
+    assert "paceline horovod install" in error.value.remedy
 
 
 def test_the_check_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "installed_frameworks", lambda: {"torch": "9.9.9"})
-    monkeypatch.setenv("PACELINE_CHECK_HOST", "0")
+    monkeypatch.setenv("PACELINE_CHECK_HOROVOD", "0")
     assert load("torch").init
 
 
 def test_a_host_with_other_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "changes_digest", lambda _left_out=(): "something newer")
-    with pytest.raises(HostMissing, match="hooks and patches"):
+    with pytest.raises(HorovodMissing, match="hooks and patches"):
         load("torch")

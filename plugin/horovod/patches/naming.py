@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.host.edits import Edit
+from paceline.horovod.edits import Edit
 
 _TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
 _TENSORFLOW_OPS = "horovod/tensorflow/mpi_ops.py"

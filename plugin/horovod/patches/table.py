@@ -1,18 +1,18 @@
 """Faults of Horovod 0.28.1 that Paceline cannot live with, each with its patch.
 
 Each patch has a regression test in integration_tests/faults that fails on a host built without it
-(`paceline host build --leave-out NAME`, `make patches`).
+(`paceline horovod build --leave-out NAME`, `make patches`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.host.edits import Edit
-from paceline.host.patches.failure import DEAD_RANK, PROCESS_SETS
-from paceline.host.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
-from paceline.host.patches.naming import GRAPH_NAMES, TORCH_NAMES
-from paceline.host.patches.python import KERAS3_EDITS
+from paceline.horovod.edits import Edit
+from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
+from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
+from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
+from paceline.horovod.patches.python import KERAS3_EDITS
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Brings the modules of paceline.host.shims where the Horovod that Paceline builds asks for them.
+"""Brings the modules of paceline.horovod.shims where the Horovod that Paceline builds asks for them.
 
-Stands there as horovod/_paceline/__init__.py: `from horovod._paceline import glue` is `paceline.host.shims.glue`. So
+Stands there as horovod/_paceline/__init__.py: `from horovod._paceline import glue` is `paceline.horovod.shims.glue`. So
 what these modules do is the installed Paceline's, and a change of it needs no other Horovod.
 """
 
@@ -20,4 +20,4 @@ def __getattr__(name: str) -> Any:
             f"This Horovod was built by Paceline, and the package paceline is not installed for {sys.executable}.\n"
             "Install it on every host (pip install paceline), or install Horovod as it is published."
         )
-    return importlib.import_module(f"paceline.host.shims.{name}")
+    return importlib.import_module(f"paceline.horovod.shims.{name}")

@@ -11,10 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paceline.host.key import changes_digest, installed_frameworks
-from paceline.host.release import BUILT_VERSION
+from paceline.horovod.key import changes_digest, installed_frameworks
+from paceline.horovod.release import BUILT_VERSION
 
-REMEDY = "Run `paceline host install` (minutes when it must build, seconds when the wheel is in the cache)."
+REMEDY = "Run `paceline horovod install` (minutes when it must build, seconds when the wheel is in the cache)."
 IMPORT_TIMEOUT_S = 180
 
 # What is looked at for every framework.

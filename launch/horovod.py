@@ -1,4 +1,4 @@
-"""`paceline host`: build, install, check and clean up the Horovod that Paceline runs in."""
+"""`paceline horovod`: build, install, check and clean up the Horovod that Paceline runs in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags
 
-NOT_AS_EXPECTED = 1  # exit code of `paceline host check` for a host that will not do
+NOT_AS_EXPECTED = 1  # exit code of `paceline horovod check` for a Horovod that will not do
 LINE_EVERY = 0.1  # without a terminal, progress is told each time this share of a build is done
 
 
@@ -57,13 +57,13 @@ def _build_options(command: click.Command) -> click.Command:
             help="Build with MPI beside Gloo (default: as HOROVOD_WITH_MPI=1 says). Other HOROVOD_* variables of "
             "Horovod's build, such as HOROVOD_GPU_OPERATIONS, pass through.",
         ),
-        *flags.click_options("host"),
+        *flags.click_options("horovod"),
     ]
     return command
 
 
 def _build(force: bool, mpi: bool | None, values: dict[str, Any]) -> Path:
-    from paceline.host.build import build
+    from paceline.horovod.build import build
 
     # Asked to end, we end as after Ctrl-C: with the compilers and the temporary folder gone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -71,13 +71,13 @@ def _build(force: bool, mpi: bool | None, values: dict[str, Any]) -> Path:
         return build(config.read(flags=flags.texts(values)), report=report, force=force, mpi=mpi)
 
 
-@click.group("host", context_settings={"help_option_names": ["-h", "--help"]})
-def host_command() -> None:
+@click.group("horovod", context_settings={"help_option_names": ["-h", "--help"]})
+def horovod_command() -> None:
     """Build, install and check the Horovod that Paceline runs in."""
 
 
 @_build_options
-@host_command.command("build")
+@horovod_command.command("build")
 def build_command(force: bool, mpi: bool | None, **values: Any) -> None:
     """Build Horovod's wheel, or find it in the cache.
 
@@ -87,13 +87,13 @@ def build_command(force: bool, mpi: bool | None, **values: Any) -> None:
 
 
 @_build_options
-@host_command.command("install")
+@horovod_command.command("install")
 def install_command(force: bool, mpi: bool | None, **values: Any) -> None:
     """Build Horovod if need be, and install it.
 
-    Builds as `paceline host build` does; does nothing if that very build is installed.
+    Builds as `paceline horovod build` does; does nothing if that very build is installed.
     """
-    from paceline.host import build, check, install
+    from paceline.horovod import build, check, install
 
     if not force and check.built_from() == build.wanted(mpi):
         console.note("Horovod with these hooks and patches, built from the same inputs, is installed already.")
@@ -103,7 +103,7 @@ def install_command(force: bool, mpi: bool | None, **values: Any) -> None:
     console.note(f"Installed {wheel.name}.")
 
 
-@host_command.command("check")
+@horovod_command.command("check")
 @click.option(
     "--import/--no-import", "imports", default=True, help="Also import Horovod with each framework (seconds)."
 )
@@ -114,7 +114,7 @@ def check_command(imports: bool) -> int:
     """
     from rich.table import Table
 
-    from paceline.host import check
+    from paceline.horovod import check
 
     rows = check.findings()
     if imports and all(row.ok for row in rows):
@@ -131,11 +131,11 @@ def check_command(imports: bool) -> int:
     return NOT_AS_EXPECTED
 
 
-@flags.with_options("host")
-@host_command.command("clean")
+@flags.with_options("horovod")
+@horovod_command.command("clean")
 def clean_command(**values: Any) -> None:
     """Remove archive, wheels and log from the cache."""
-    from paceline.host.build import clean
+    from paceline.horovod.build import clean
 
     removed = clean(config.read(flags=flags.texts(values)))
     console.note("Removed " + ", ".join(map(str, removed)) + "." if removed else "The cache is empty already.")

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.host.load import load
+from paceline.horovod.load import load
 
 horovod_torch: Any = load("torch")

@@ -1,11 +1,11 @@
 """Edits of Horovod's launcher, horovodrun: what it may import, and what it waits for.
 
-Each hands over to a module of `plugin/host/shims`.
+Each hands over to a module of `plugin/horovod/shims`.
 """
 
 from __future__ import annotations
 
-from paceline.host.edits import Edit
+from paceline.horovod.edits import Edit
 
 _CMAKE = "CMakeLists.txt"
 _UTIL = "horovod/common/util.py"

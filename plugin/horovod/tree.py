@@ -10,9 +10,9 @@ import paceline.bridge
 import paceline.core
 from paceline.config import nearest
 from paceline.errors import UserError
-from paceline.host import edits
-from paceline.host.hooks import HOOKS
-from paceline.host.patches.table import GLUE, PATCHES
+from paceline.horovod import edits
+from paceline.horovod.hooks import HOOKS
+from paceline.horovod.patches.table import GLUE, PATCHES
 
 # Where our sources stand in Horovod's tree; the C++ folder is on the include path.
 CPP_FOLDER = "paceline"

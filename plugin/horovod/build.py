@@ -18,9 +18,9 @@ from typing import Any
 
 from paceline.config import Settings
 from paceline.errors import UserError
-from paceline.host import archive, tree
-from paceline.host.key import build_inputs, installed_frameworks, key
-from paceline.host.release import ARCHIVE_NAME, LOCAL_VERSION
+from paceline.horovod import archive, tree
+from paceline.horovod.key import build_inputs, installed_frameworks, key
+from paceline.horovod.release import ARCHIVE_NAME, LOCAL_VERSION
 
 BUILD_TIMEOUT_S = 3600
 _CMAKE_MINIMUM = (3, 19)  # cmake_language(DEFER)
@@ -126,7 +126,7 @@ def _wants_mpi(mpi: bool | None) -> bool:
 
 
 def wanted(mpi: bool | None = None, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """What a build here and now would be made from (`paceline.host.key.build_inputs`)."""
+    """What a build here and now would be made from (`paceline.horovod.key.build_inputs`)."""
     return build_inputs(_wants_mpi(mpi), leave_out)
 
 
@@ -160,7 +160,7 @@ def build(
     report("Fetching Horovod's source archive", 0.0)
     source_archive = archive.fetch(settings.cache_dir)
     log = settings.cache_dir / "logs" / f"{key(inputs)}.log"
-    with tempfile.TemporaryDirectory(prefix="paceline-host-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="paceline-horovod-") as temporary:
         folder = Path(temporary)
         source = archive.unpack(source_archive, folder)
         tree.prepare(source, leave_out)

@@ -15,8 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paceline.host.release import ARCHIVE_SHA256, REVISION
-from paceline.host.tree import all_edits, our_sources
+from paceline.horovod.release import ARCHIVE_SHA256, REVISION
+from paceline.horovod.tree import all_edits, our_sources
 
 # Distributions that bring each framework, in order of preference.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.host.edits import Edit
+from paceline.horovod.edits import Edit
 
 _CALL = "::horovod::paceline::"
 _INCLUDE = '#include "bridge/failure/failure.h"'

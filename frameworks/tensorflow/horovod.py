@@ -1,0 +1,13 @@
+"""Horovod's TensorFlow module and what Paceline added to it, checked; the other modules take them from here."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from paceline.horovod.load import load
+
+horovod_tensorflow: Any = load("tensorflow")
+keras3: Any = importlib.import_module("paceline.horovod.shims.keras3")
+settings: Any = importlib.import_module("paceline.horovod.shims.keras3_settings")
+wire: Any = importlib.import_module("paceline.horovod.shims.keras3_tensorflow")
