@@ -7,7 +7,7 @@ and accuracy on data that no rank trained on: means, standard deviations over th
 of the synchronous exchange, in standard deviations (the root of the mean of both variances). All else is the same:
 steps, batches, learning rate, first weights. The exchanges that --exchanges chooses among: sync; pipelined; corrected,
 which is pipelined with the correction for stale gradients (docs/pipelined.md) and which --correction 0 leaves out;
-majority and solo, which do not wait for late ranks (docs/partial.md).
+majority and solo, which do not wait for late ranks (docs/partial.md); local, which averages models (docs/local.md).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ EXCHANGES = {
     CORRECTED: "pipelined, corrected",
     "majority": "majority",
     "solo": "solo",
+    "local": "local",
 }
 DEFAULT = (SYNC, "pipelined", CORRECTED)
 EXAMPLES = ("digits_torch", "digits_keras", "characters_torch", "characters_keras", "characters_tensorflow")

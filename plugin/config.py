@@ -19,6 +19,7 @@ from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
 from paceline.registry.exchanges import NAMES, one_of_names, options_of_exchanges, summary
+from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 EXCHANGES = NAMES
 DEFAULT = "default"
@@ -49,9 +50,9 @@ OPTIONS: tuple[Option, ...] = (
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", "run",
     ),
     Option(
-        "fusion", of.text, "policy", "", "threshold",
-        "how gradients are merged into messages: threshold (Horovod's own), none, single, mgwfbp, optimal, or a policy "
-        "of your own (docs/fusion.md)", "run",
+        "fusion", of.text, "policy", "", THRESHOLD,
+        f"how gradients are merged into messages: {', '.join(BUILT_IN)} ({THRESHOLD} is Horovod's own), or a policy of "
+        "your own (docs/fusion.md)", "run",
     ),
     Option(
         "fusion_warmup_steps", of.positive, "whole number", "steps", 10,

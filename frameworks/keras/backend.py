@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+import paceline.lifecycle  # noqa: F401  Horovod tells it of init() and shutdown() once it is loaded (shims/glue.py)
 from paceline.errors import UserError
 from paceline.horovod.load import load
 

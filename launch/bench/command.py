@@ -10,6 +10,7 @@ import click
 from paceline.errors import UserError
 from paceline.launch.bench.options import Request, measure, takes_request
 from paceline.launch.bench.partial import partial_command
+from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 if TYPE_CHECKING:
     from paceline.launch.benchmarks.systems import System
@@ -45,7 +46,7 @@ def baseline(request: Request) -> None:
     "--policy",
     "policies",
     multiple=True,
-    default=("none", "single", "mgwfbp", "optimal"),
+    default=[name for name in BUILT_IN if name != THRESHOLD],
     show_default=True,
     help="Policy to measure, may be repeated: anything that PACELINE_FUSION takes. Fewer take less time and memory.",
 )

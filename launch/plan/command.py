@@ -10,6 +10,7 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
+from paceline.registry.policies import BUILT_IN
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,8 +35,7 @@ FITTED = "fitted to"
     metavar="POLICY",
     default="optimal",
     show_default=True,
-    help="Whose plan to show: threshold, none, single, mgwfbp, optimal, one of your own as module:function, or "
-    "file:PLAN.json.",
+    help=f"Whose plan to show: {', '.join(BUILT_IN)}, one of your own as module:function, or file:PLAN.json.",
 )
 @click.option("-o", "--output", type=Path, help="Write that plan; `paceline run --fusion file:PLAN.json` follows it.")
 @click.option("--plot", "picture", type=Path, help="Draw backward pass and messages of all policies (PNG, PDF, SVG).")
@@ -114,7 +114,7 @@ def plan_command(
         from paceline.launch.plan import plot as plan_plot
         from paceline.launch.record import plot
 
-        plans = {name: plan if name == plan.policy else make(resolve(name)) for name in policies.BUILT_IN}
+        plans = {name: plan if name == plan.policy else make(resolve(name)) for name in BUILT_IN}
         plans[plan.policy] = plan
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")

@@ -87,8 +87,8 @@ def _rows(advice: Recommendation) -> Iterator[tuple[str, str, float, bool]]:
 
 def texts(exchanges: Exchanges) -> list[str]:
     """What was taken for computation, and the recommendation."""
-    from paceline.fusion.policies import THRESHOLD
     from paceline.predict.recommendation import PIPELINED
+    from paceline.registry.policies import THRESHOLD
 
     advice = exchanges.advice
     flags = " --exchange pipelined" if advice.exchange == PIPELINED else ""

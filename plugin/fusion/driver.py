@@ -29,8 +29,9 @@ from paceline.fusion import costs
 from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Status
 from paceline.fusion.gradient import Gradient
 from paceline.fusion.planning import Plan, make_plan
-from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy
+from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
+from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 # Steps before anything is measured: memory is allocated and connections are warm after them.
 FIRST_STEPS = 3

@@ -12,7 +12,8 @@ from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient, check, in_order
-from paceline.fusion.policies import BUILT_IN, THRESHOLD, Policy
+from paceline.fusion.policies import Policy
+from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 TIME_LIMIT_S = 10.0
 

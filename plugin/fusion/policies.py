@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 from paceline.errors import UserError
 from paceline.fusion import fingerprint
 from paceline.fusion.gradient import Gradient
+from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 if TYPE_CHECKING:
     from paceline.core._core import CostModel
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
     PolicyFunction = Callable[[Sequence[Gradient], CostModel], Iterable[Iterable[str | int]]]
     F = TypeVar("F", bound=PolicyFunction)
 
-THRESHOLD = "threshold"
-# Name -> what it does, for messages and documents.
-BUILT_IN: dict[str, str] = {
-    THRESHOLD: "Horovod's own merging of what happens to be ready",
-    "none": "every tensor alone",
-    "single": "all tensors in one message",
-    "mgwfbp": "the greedy rule of MG-WFBP",
-    "optimal": "the plan that ends first, by dynamic programming",
-}
 ENTRY_POINTS = "paceline.fusion"
 FILE = "file:"
 PICKLE = "pickle:"

@@ -15,7 +15,6 @@ from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.fusion import plan_file, serialize
 from paceline.fusion.policies import (
-    BUILT_IN,
     ENTRY_POINTS,
     FILE,
     HOW_TO_REGISTER,
@@ -26,6 +25,7 @@ from paceline.fusion.policies import (
     of_function,
     registered,
 )
+from paceline.registry.policies import BUILT_IN
 
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction

@@ -22,8 +22,8 @@ from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient, check
-from paceline.fusion.policies import BUILT_IN, THRESHOLD
 from paceline.pipelined.settings import Pipelined
+from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 SEQUENTIAL = "single"
 LAYER_WISE = "none"

@@ -67,9 +67,9 @@ def DistributedOptimizer(
     - `groups`: a number of groups, or lists of parameters; gradients of one group travel together.
     - `sparse_as_dense`: sparse gradients travel as dense ones and come back sparse.
     - `process_set`: the ranks to combine over; on other ranks the optimizer acts alone.
-    - `fusion`: how gradients are merged into messages: "optimal", "mgwfbp", "single", "none", "threshold" (Horovod's
-      own) or a policy of your own (docs/fusion.md); the same on all ranks. It holds for all operations of this process
-      and goes before PACELINE_FUSION. None: what that variable says.
+    - `fusion`: how gradients are merged into messages: the name of a policy, such as "optimal", or one of your own
+      (docs/fusion.md); the same on all ranks. It holds for all operations of this process and goes before
+      PACELINE_FUSION. None: what that variable says.
     - `exchange`: what becomes of gradients between the backward pass and the update.
       {exchanges}
 

@@ -15,7 +15,8 @@ import pytest
 
 from integration_tests.support.ranks import run_ranks
 from paceline.examples import characters, compare_exchanges
-from paceline.launch import run, runs
+from paceline.launch import ranks as launched
+from paceline.launch import runs
 
 STEPS = 12
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
@@ -78,7 +79,7 @@ print("[0]<stdout>:RESULT " + json.dumps(result))
 def _compare(folder: Path, patch: pytest.MonkeyPatch, *arguments: str) -> int:
     starter = folder / "starter.py"
     starter.write_text(STARTER)
-    patch.setattr(run, "horovodrun", lambda: [sys.executable, str(starter)])
+    patch.setattr(launched, "horovodrun", lambda: [sys.executable, str(starter)])
     patch.setattr(sys, "argv", ["compare_exchanges.py", "--examples", "digits_torch", *arguments])
     return compare_exchanges.main()
 
@@ -123,4 +124,4 @@ def test_exchanges_are_chosen(
     assert row == "| digits_torch | 2 | solo | 2.0000 ± 0.7071 |  | 50.00% ± 0.00% |  |", "nothing to compare with"
     with pytest.raises(SystemExit):
         _compare(tmp_path, monkeypatch, "--exchanges", "sometimes")
-    assert "'sometimes' is none of sync, pipelined, corrected, majority, solo" in capsys.readouterr().err
+    assert "'sometimes' is none of sync, pipelined, corrected, majority, solo, local" in capsys.readouterr().err

@@ -14,8 +14,8 @@ import pytest
 from paceline.errors import UserError
 from paceline.fusion import CostModel, Gradient, costs, plan_file
 from paceline.fusion.planning import Plan, PolicyFailed, make_plan
-from paceline.fusion.policies import BUILT_IN
 from paceline.fusion.resolve import resolve
+from paceline.registry.policies import BUILT_IN
 
 # The counter-example to MG-WFBP's optimality: start-up 4, one second per byte, ready at 1, 4 and 8.
 GRADIENTS = (Gradient("third", 3, 1.0), Gradient("second", 1, 4.0), Gradient("first", 1, 8.0))

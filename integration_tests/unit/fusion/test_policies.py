@@ -21,6 +21,7 @@ from paceline.errors import UserError
 from paceline.fusion import CostModel, Gradient, fingerprint, plan_file, policies, register, serialize
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
+from paceline.registry.policies import BUILT_IN
 
 MODULE = """
 import collections
@@ -92,7 +93,7 @@ def groups_of(policy: Policy) -> list[list[Any]]:
 
 
 def test_built_in_names() -> None:
-    found = [resolve(name) for name in policies.BUILT_IN]
+    found = [resolve(name) for name in BUILT_IN]
     assert [policy.name for policy in found] == ["threshold", "none", "single", "mgwfbp", "optimal"]
     assert [policy.makes_plans for policy in found] == [False, True, True, True, True]
     assert all(policy.function is None for policy in found)
@@ -202,7 +203,7 @@ def test_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytest.M
 
 
 def test_digests_differ_between_policies_and_fit_into_a_double() -> None:
-    wanted: list[Any] = [*policies.BUILT_IN, pairs, alone, up_to(2), up_to(3), Callable42(2), Callable42(3)]
+    wanted: list[Any] = [*BUILT_IN, pairs, alone, up_to(2), up_to(3), Callable42(2), Callable42(3)]
     wanted += [functools.partial(_with_option, at_once=2), functools.partial(_with_option, at_once=3)]
     wanted += [lambda gradients, costs: [[0]], lambda gradients, costs: [[1]]]
     digests = [resolve(one).digest for one in wanted]

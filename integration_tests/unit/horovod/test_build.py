@@ -81,7 +81,7 @@ def test_the_users_build_variables_pass_through(
     assert environment["MAKEFLAGS"] == "-j1"
 
 
-def test_the_installed_host_is_the_expected_one() -> None:
+def test_the_installed_horovod_is_the_expected_one() -> None:
     wrong = [row for row in check.findings() if not row.ok]
     assert not wrong
     assert check.findings()[0].found == BUILT_VERSION

@@ -104,7 +104,7 @@ def test_a_source_that_was_changed_stops_the_build(pristine: Path, tmp_path: Pat
         tree.prepare(source)
 
 
-def test_the_page_about_the_host_names_every_hook_and_patch() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "host.md").read_text()
+def test_the_page_about_horovod_names_every_hook_and_patch() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "horovod.md").read_text()
     for name in [*HOOKS, *(patch.name for patch in PATCHES)]:
         assert name == "include" or f"| {name} |" in page, name

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from integration_tests.unit.fusion.test_from_trace import COORDINATION_S, NAMES, SIZES, recorded
 from paceline.fusion import CostModel, Gradient
 from paceline.fusion.planning import Plan, make_plan
-from paceline.fusion.policies import BUILT_IN
 from paceline.fusion.resolve import resolve
 from paceline.launch import cli
 from paceline.launch.plan import plot as plan_plot
 from paceline.record import trace
+from paceline.registry.policies import BUILT_IN
 
 MINE = """
 def pairs(gradients, costs):

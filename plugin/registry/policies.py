@@ -1,0 +1,13 @@
+"""The fusion policies that are built in; plugin/core/fusion/planner.cc makes their plans."""
+
+from __future__ import annotations
+
+THRESHOLD = "threshold"
+# Name -> what it does, for tables.
+BUILT_IN: dict[str, str] = {
+    THRESHOLD: "Horovod's own merging of what happens to be ready",
+    "none": "every tensor alone",
+    "single": "all tensors in one message",
+    "mgwfbp": "the greedy rule of MG-WFBP",
+    "optimal": "the plan that ends first, by dynamic programming",
+}
