@@ -18,6 +18,7 @@ from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
+from paceline.registry.collectives import COLLECTIVES, HOROVODS, one_of_collectives
 from paceline.registry.exchanges import NAMES, one_of_names, options_of_exchanges, summary
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
@@ -70,6 +71,15 @@ OPTIONS: tuple[Option, ...] = (
         "exchange", one_of_names, "exchange", "", NAMES[0], f"when gradients are used, and whose: {summary()}", "run",
     ),
     *options_of_exchanges(),
+    Option(
+        "collective", one_of_collectives, "collective", "", HOROVODS,
+        "how messages move between ranks, those in CPU memory: "
+        f"{', '.join(f'{name} ({what})' for name, (_, what) in COLLECTIVES.items())} (docs/collectives.md)", "run",
+    ),
+    Option(
+        "collective_block_bytes", of.positive, "whole number", "bytes", 1 << 18,
+        "what our own collectives send at a time; the same on all ranks", "run",
+    ),
     Option(
         "gate_timeout_ms", of.positive, "whole number", "ms", 500,
         "let an incomplete group of gradients go when none has appeared for this long (at least 3 x the longest pause)",

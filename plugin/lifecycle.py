@@ -19,6 +19,7 @@ from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
+from paceline.registry.collectives import COLLECTIVES
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
@@ -45,6 +46,7 @@ def before_init(library: ctypes.CDLL) -> None:
     if not library.horovod_is_initialized():
         begin_world(library)
         new_world(library)
+    library.horovod_paceline_collective(COLLECTIVES[settings.collective][0], settings.collective_block_bytes)
     if not exchange_asked(None).synchronous:
         _exchange_in_unmodified_scripts(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:

@@ -95,6 +95,13 @@ void BeforeExecute(const common::Response& response, common::ProcessSet& process
   }
 }
 
+void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
+                   std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts) {
+  for (auto* participant : Participants()) {
+    participant->AddOperations(state, allreduces, broadcasts);
+  }
+}
+
 int64_t BufferBytes(int64_t own_bytes, const common::Response& response,
                     const std::vector<common::TensorTableEntry>& entries, common::ProcessSet& process_set, int stream) {
   for (auto* participant : Participants()) {

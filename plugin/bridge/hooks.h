@@ -51,6 +51,12 @@ bool Cacheable(const common::Response& response);
 // before_execute
 void BeforeExecute(const common::Response& response, common::ProcessSet& process_set);
 
+// operations
+void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
+                   std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts);
+
+// told: gloo::transport::UnboundBuffer calls its `told`; transport/gloo_transport.h sets it.
+
 // buffer: the size where Horovod's own choice is `own_bytes`.
 int64_t BufferBytes(int64_t own_bytes, const common::Response& response,
                     const std::vector<common::TensorTableEntry>& entries, common::ProcessSet& process_set, int stream);

@@ -19,6 +19,7 @@
 #include "horovod/common/controller.h"
 #include "horovod/common/global_state.h"
 #include "horovod/common/message.h"
+#include "horovod/common/ops/collective_operations.h"
 #include "horovod/common/process_set.h"
 
 namespace horovod::paceline {
@@ -85,6 +86,11 @@ class Participant {
                        const std::vector<std::string>& /*names*/, int32_t /*process_set_id*/) {}
 
   // --- Horovod's background thread alone.
+
+  // Once in a world, before its first cycle: Horovod asks operations in this order which of them does a message.
+  virtual void AddOperations(common::HorovodGlobalState& /*state*/,
+                             std::vector<std::shared_ptr<common::AllreduceOp>>& /*allreduces*/,
+                             std::vector<std::shared_ptr<common::BroadcastOp>>& /*broadcasts*/) {}
 
   // A coordination round of this process set, which this rank is in, is about to begin. All that follows, up to the
   // next call, is about this set. It may have been another one that had this id before.

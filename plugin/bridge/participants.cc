@@ -1,5 +1,6 @@
 #include "bridge/participants.h"
 
+#include "bridge/collectives/collectives.h"
 #include "bridge/exchanges.h"
 #include "bridge/failure/failure.h"
 #include "bridge/fusion/fusion_buffers.h"
@@ -8,10 +9,16 @@
 #include "bridge/partial/partial.h"
 #include "bridge/pipelined/pipelined.h"
 #include "bridge/record/recording.h"
+#include "bridge/transport/gloo_transport.h"
 
 namespace horovod::paceline {
 
 namespace {
+
+std::unique_ptr<Transport> TransportAmong(common::ProcessSet& process_set) {
+  const auto& context = process_set.gloo_context.ctx;
+  return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context);
+}
 
 std::vector<Participant*> Make() {
   // What one needs of another. Merging holds no partial tensors back: their rounds wait for each other on the
@@ -23,10 +30,15 @@ std::vector<Participant*> Make() {
   *partial = new Partial(*merging);
   auto* pipelined = new Pipelined;
   return {
-      new Failure, new Naming,        new Exchanges({pipelined, *partial}),
+      new Failure,
+      new Naming,
+      new Exchanges({pipelined, *partial}),
       pipelined,
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
-      merging,     new FusionBuffers, new Recording,
+      merging,
+      new FusionBuffers,
+      new Recording,
+      new Collectives(TransportAmong),
   };
 }
 

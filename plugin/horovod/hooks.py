@@ -13,6 +13,8 @@ _INCLUDE = '#include "bridge/hooks.h"'
 _CONTROLLER = "horovod/common/controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _TENSOR_QUEUE = "horovod/common/tensor_queue.h"
+_GLOO_BUFFER = "third_party/gloo/gloo/transport/unbound_buffer.h"
+_GLOO_TCP_BUFFER = "third_party/gloo/gloo/transport/tcp/unbound_buffer.cc"
 
 HOOKS: dict[str, tuple[Edit, ...]] = {
     "include": (
@@ -160,6 +162,34 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "before",
             f"{_CALL}Cycle(state, process_set, process_set_id);",
             within="bool RunLoopOnce(HorovodGlobalState& state) {",
+        ),
+    ),
+    # Gloo can wait for one buffer only: transports are told when an operation of theirs has ended.
+    "told": (
+        Edit(_GLOO_BUFFER, "#include <cstdint>", "after", "#include <exception>\n#include <functional>"),
+        Edit(
+            _GLOO_BUFFER,
+            "const size_t size;",
+            "after",
+            "// Called when an operation has completed (with nullptr) or failed, maybe more than once, by whoever saw it.\n"
+            "std::function<void(const std::exception_ptr&)> told;",
+        ),
+        *(
+            Edit(_GLOO_TCP_BUFFER, anchor, "after", f"if (told) {{\n  told({error});\n}}", within=within)
+            for anchor, error, within in (
+                ("recvRank_ = rank;", "nullptr", "void UnboundBuffer::handleRecvCompletion(int rank) {"),
+                ("sendRank_ = rank;", "nullptr", "void UnboundBuffer::handleSendCompletion(int rank) {"),
+                ("ex_ = std::move(ex);", "ex_", "void UnboundBuffer::signalException(std::exception_ptr ex) {"),
+            )
+        ),
+    ),
+    "operations": (
+        Edit(
+            _OPERATIONS,
+            "std::vector<std::shared_ptr<AlltoallOp>> alltoall_ops;",
+            "after",
+            f"{_CALL}AddOperations(state, allreduce_ops, broadcast_ops);",
+            within="OperationManager* CreateOperationManager(HorovodGlobalState& state) {",
         ),
     ),
 }

@@ -20,6 +20,7 @@ PYTHON_FOLDER = "horovod/_paceline"
 # The parts of the core that the bridge includes. Others are for Python only: a change there needs no new Horovod.
 CORE_IN_HOST = (
     "active_plan",
+    "arguments",
     "automatic_names",
     "gate",
     "holdups",
@@ -35,6 +36,8 @@ CORE_IN_HOST = (
     "waiting",
     "watch_socket",
 )
+# And these rooms of it, whole.
+ROOMS_IN_HOST = ("codecs", "collectives")
 
 LEAVABLE = ("hooks", *(patch.name for patch in PATCHES))
 
@@ -49,7 +52,9 @@ def our_sources() -> dict[str, Path]:
     for name, package in (("core", paceline.core), ("bridge", paceline.bridge)):
         folder = _folder(package)
         for path in sorted(folder.rglob("*")):
-            if path.suffix in (".cc", ".h") and (package is paceline.bridge or path.stem in CORE_IN_HOST):
+            if path.suffix in (".cc", ".h") and (
+                package is paceline.bridge or path.stem in CORE_IN_HOST or path.parent.name in ROOMS_IN_HOST
+            ):
                 files[f"{CPP_FOLDER}/{name}/{path.relative_to(folder)}"] = path
     files[f"{PYTHON_FOLDER}/__init__.py"] = Path(__file__).with_name("handover.py")
     return files

@@ -51,6 +51,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "agree_min_max": (c_int32, (*_OPERATION, c_int32, c_void_p, c_void_p, c_void_p, c_double, *_ERROR)),
     "register": (c_int32, (*_OPERATION, c_char_p, c_void_p, c_int32, *_ERROR)),
     "unregister": (None, _OPERATION),
+    "collective": (None, (c_int32, c_int64)),
     "record_start": (None, (c_int64,)),
     "record_stop": (None, ()),
     "record_take": (c_int64, (c_void_p,)),

@@ -1,0 +1,63 @@
+"""Our own collectives give what one process computes, for every type, operation, size and root."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from integration_tests.support.ranks import run_ranks
+
+COLLECTIVES = ("linear", "ring", "direct", "doubling")
+BLOCK_BYTES = 64
+# Of float32: 0, 1, odd, below and above a block, many blocks.
+SIZES = (0, 1, 3, 15, 16, 17, 97, 1001)
+TYPES = ("int32", "int64", "float16", "float32", "float64")
+FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
+
+
+def _given(rank: int, length: int, dtype: str) -> np.ndarray:
+    """Whole numbers that tell whose they are, small enough for sums and products of all ranks in every type."""
+    return ((np.arange(length) + 3 * rank) % 2 + (rank % 2)).astype(dtype)
+
+
+def _body(rank: int, size: int) -> list[bytes]:
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    seen = []
+    for length in SIZES:
+        for dtype in TYPES:
+            for op, fold in FOLDS.items():
+                name = f"{op}.{dtype}.{length}"
+                tensor = torch.from_numpy(_given(rank, length, dtype))
+                found = hvd.allreduce(tensor, op=getattr(hvd, op), name=name).numpy()
+                wanted = _given(0, length, dtype)
+                for other in range(1, size):
+                    wanted = fold(wanted, _given(other, length, dtype))
+                np.testing.assert_array_equal(found, wanted, err_msg=f"{name} on rank {rank}")
+        # Numbers with a fraction: the same bits on all ranks, close to the sum.
+        many = [np.random.default_rng(one).standard_normal(length).astype("float32") for one in range(size)]
+        found = hvd.allreduce(torch.from_numpy(many[rank]), name=f"mean.{length}").numpy()
+        np.testing.assert_allclose(found, np.mean(many, 0), rtol=1e-5, atol=1e-6)
+        seen.append(found.tobytes())
+        for root in range(size):
+            tensor = torch.from_numpy(many[rank].copy())
+            hvd.broadcast_(tensor, root, name=f"broadcast.{length}.{root}")
+            np.testing.assert_array_equal(tensor.numpy(), many[root])
+    # Merged messages, factors, and tensors of two process sets.
+    tensors = [torch.full((length,), float(rank + 1)) for length in SIZES if length]
+    for found in hvd.grouped_allreduce(tensors, op=hvd.Sum, prescale_factor=0.5, name="group"):
+        assert (found == size * (size + 1) / 4).all()
+    hvd.shutdown()
+    return seen
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("size", [2, 3])
+def test_values(collective: str, size: int) -> None:
+    env = {"PACELINE_COLLECTIVE": collective, "PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
+    first, *others = run_ranks(_body, size, env=env, timeout_s=100, fresh=True)
+    assert all(other == first for other in others), "the bits differ between ranks"

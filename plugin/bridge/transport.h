@@ -1,0 +1,59 @@
+// Messages between two ranks of a process set, over connections that Horovod has made.
+
+#ifndef PACELINE_BRIDGE_TRANSPORT_H
+#define PACELINE_BRIDGE_TRANSPORT_H
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace horovod::paceline {
+
+// What became of an operation. `error` is empty if it is done.
+struct Completion {
+  uint64_t operation = 0;
+  std::string error;
+};
+
+// Any number of sends and receives may be in flight. A message of a sender goes to the receive with its tag, whichever
+// of the two is posted first; data moves at once only if that is the receive. One thread at a time.
+//
+// Once an operation has failed, or was given up, connections are closed: peers hear of it, and nothing but errors comes
+// from here on.
+class Transport {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Tags of one transport: below this.
+  static constexpr uint64_t kTags = uint64_t{1} << 56U;
+
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  Transport(Transport&&) = delete;
+  Transport& operator=(Transport&&) = delete;
+  // Waits until nobody touches the memory of operations any more.
+  virtual ~Transport() = default;
+
+  virtual int32_t rank() const = 0;
+  virtual int32_t size() const = 0;
+  // How long a rank waits while nothing moves: Horovod's own limit.
+  virtual std::chrono::milliseconds limit() const = 0;
+
+  // Return at once. `data` stays as it is, or untouched, until the operation has completed. A pair of ranks uses a tag
+  // once in each direction as long as one with it is in flight. Operations of no bytes complete, too.
+  virtual uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) = 0;
+  virtual uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) = 0;
+
+  // The next operation that has completed or failed, each once. False: none did by `until`.
+  virtual bool Wait(Clock::time_point until, Completion& completion) = 0;
+
+  // Closes connections. What is in flight fails.
+  virtual void GiveUp() = 0;
+};
+
+}  // namespace horovod::paceline
+
+#endif  // PACELINE_BRIDGE_TRANSPORT_H

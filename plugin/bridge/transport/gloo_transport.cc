@@ -1,0 +1,91 @@
+#include "bridge/transport/gloo_transport.h"
+
+#include <utility>
+
+#include "gloo/transport/context.h"
+
+namespace horovod::paceline {
+
+namespace {
+
+// Gloo's own collectives have small numbers in the highest byte of a tag (gloo/types.h).
+constexpr uint64_t kOurs = uint64_t{0x70} << 56U;
+// Memory of operations without bytes.
+uint8_t nothing = 0;
+
+std::string Reason(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& failure) {
+    return failure.what();
+  } catch (...) {
+    return "unknown";
+  }
+}
+
+}  // namespace
+
+GlooTransport::~GlooTransport() {
+  if (!in_flight_.empty()) {  // data that comes for a buffer that is gone would stop its connection for good
+    context_->closeConnections();
+  }
+  in_flight_.clear();  // waits for threads that tell of them
+}
+
+GlooTransport::Buffer& GlooTransport::Make(uint64_t operation, void* data, size_t bytes) {
+  auto buffer = context_->createUnboundBuffer(bytes == 0 ? &nothing : data, bytes);
+  buffer->told = [this, operation](const std::exception_ptr& error) { Told(operation, error); };
+  return *(in_flight_[operation] = std::move(buffer));
+}
+
+uint64_t GlooTransport::Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) {
+  const auto operation = ++made_;
+  // Gloo has one kind of buffer; one that is sent from is only read.
+  auto& buffer = Make(operation, const_cast<void*>(data), bytes);
+  try {
+    buffer.send(peer, kOurs | tag, 0, bytes);
+  } catch (const std::exception&) {
+    Told(operation, std::current_exception());
+  }
+  return operation;
+}
+
+uint64_t GlooTransport::Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) {
+  const auto operation = ++made_;
+  auto& buffer = Make(operation, data, bytes);
+  try {
+    buffer.recv(peer, kOurs | tag, 0, bytes);
+  } catch (const std::exception&) {
+    Told(operation, std::current_exception());
+  }
+  return operation;
+}
+
+// With a lock of Gloo's held.
+void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
+  Completion completion{operation, error == nullptr ? "" : Reason(error)};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  told_.push_back(std::move(completion));
+  changed_.notify_one();
+}
+
+bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
+  while (true) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (!changed_.wait_until(lock, until, [this] { return !told_.empty(); })) {
+        return false;
+      }
+      completion = std::move(told_.front());
+      told_.pop_front();
+    }
+    // A failure may be told of more than once.
+    if (in_flight_.erase(completion.operation) > 0) {
+      return true;
+    }
+  }
+}
+
+void GlooTransport::GiveUp() { context_->closeConnections(); }
+
+}  // namespace horovod::paceline
