@@ -22,16 +22,16 @@ struct TruncateKernel {
 
 }  // namespace
 
-void Bf16Codec::EncodeBlock(const float* values, uint8_t* bytes) const {
+void Bf16Codec::EncodeSlice(const float* values, uint8_t* bytes) const {
   if (rounding_ == Rounding::kNearest) {
-    FromFloat(DataType::kBfloat16, values, kCodecBlock, bytes);
+    FromFloat(DataType::kBfloat16, values, kCodecSlice, bytes);
   } else {
-    RunOver<TruncateKernel>(bytes, reinterpret_cast<const uint8_t*>(values), kCodecBlock);
+    RunOver<TruncateKernel>(bytes, reinterpret_cast<const uint8_t*>(values), kCodecSlice);
   }
 }
 
-void Bf16Codec::DecodeBlock(const uint8_t* bytes, float* values) const {
-  ToFloat(DataType::kBfloat16, bytes, kCodecBlock, values);
+void Bf16Codec::DecodeSlice(const uint8_t* bytes, float* values) const {
+  ToFloat(DataType::kBfloat16, bytes, kCodecSlice, values);
 }
 
 }  // namespace paceline::core

@@ -21,9 +21,9 @@ class Bf16Codec final : public FloatCodec {
   const char* name() const override { return rounding_ == Rounding::kNearest ? "bf16" : "trunc16"; }
 
  protected:
-  int64_t BlockBytes(int64_t count) const override { return 2 * count; }
-  void EncodeBlock(const float* values, uint8_t* bytes) const override;
-  void DecodeBlock(const uint8_t* bytes, float* values) const override;
+  int64_t SliceBytes(int64_t count) const override { return 2 * count; }
+  void EncodeSlice(const float* values, uint8_t* bytes) const override;
+  void DecodeSlice(const uint8_t* bytes, float* values) const override;
   bool Pays(DataType type) const override { return type != DataType::kFloat16; }
 
  private:

@@ -18,9 +18,9 @@ namespace paceline::core {
 // The bytes of a codec that is not exact do not depend on the type of the block: what one rank encodes from bfloat16
 // another can decode into, or add to, float32.
 //
-// Encodings can be strung together: the bytes of a block are those of its first n elements, followed by those of the
-// others, for every n that is a multiple of kCodecBlock.
-inline constexpr int64_t kCodecBlock = 256;
+// Each slice of a block, 256 elements counted from its beginning, is encoded by itself: the bytes of a block are those
+// of its first n elements, followed by those of the others, for every n that is a multiple of kCodecSlice.
+inline constexpr int64_t kCodecSlice = 256;
 
 class Codec {
  public:

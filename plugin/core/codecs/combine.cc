@@ -1,10 +1,13 @@
 #include "core/codecs/combine.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <type_traits>
 
+#include "core/codecs/convert.h"
 #include "core/codecs/elements.h"
 #include "core/codecs/vectorised.h"
 
@@ -113,6 +116,22 @@ struct ScaleKernel {
   }
 };
 
+// Converting float16 in pieces is faster than within the loops above, because the processor may have instructions for
+// it (f16c.h). `compute` gets the piece in float32, its beginning and its length.
+constexpr int64_t kPiece = 256;
+
+template <typename Compute>
+void InFloat(uint8_t* block, int64_t count, const Compute& compute) {
+  std::array<float, kPiece> values;
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t some = std::min(kPiece, count - begin);
+    uint8_t* const piece = block + begin * Float16::kBytes;
+    ToFloat(DataType::kFloat16, piece, some, values.data());
+    compute(values.data(), begin, some);
+    FromFloat(DataType::kFloat16, values.data(), some, piece);
+  }
+}
+
 }  // namespace
 
 void Combine(DataType type, ReduceOp op, void* accumulator, const void* incoming, int64_t count) {
@@ -123,15 +142,23 @@ void Combine(DataType type, ReduceOp op, void* accumulator, const void* incoming
   const auto* const source = static_cast<const uint8_t*>(incoming);
   VisitElement(type, [=](auto element) {
     using Element = decltype(element);
-    switch (op) {
-      case ReduceOp::kSum:
-        return RunOver<CombineKernel<Element, ReduceOp::kSum>>(target, source, count);
-      case ReduceOp::kMin:
-        return RunOver<CombineKernel<Element, ReduceOp::kMin>>(target, source, count);
-      case ReduceOp::kMax:
-        return RunOver<CombineKernel<Element, ReduceOp::kMax>>(target, source, count);
-      case ReduceOp::kProduct:
-        return RunOver<CombineKernel<Element, ReduceOp::kProduct>>(target, source, count);
+    if constexpr (std::is_same_v<Element, Float16>) {
+      return InFloat(target, count, [=](float* values, int64_t begin, int64_t some) {
+        std::array<float, kPiece> others;
+        ToFloat(type, source + begin * Element::kBytes, some, others.data());
+        Combine(DataType::kFloat32, op, values, others.data(), some);
+      });
+    } else {
+      switch (op) {
+        case ReduceOp::kSum:
+          return RunOver<CombineKernel<Element, ReduceOp::kSum>>(target, source, count);
+        case ReduceOp::kMin:
+          return RunOver<CombineKernel<Element, ReduceOp::kMin>>(target, source, count);
+        case ReduceOp::kMax:
+          return RunOver<CombineKernel<Element, ReduceOp::kMax>>(target, source, count);
+        case ReduceOp::kProduct:
+          return RunOver<CombineKernel<Element, ReduceOp::kProduct>>(target, source, count);
+      }
     }
   });
 }
@@ -144,7 +171,14 @@ void Scale(DataType type, void* block, int64_t count, double factor) {
     return;
   }
   VisitElement(type, [=](auto element) {
-    RunOver<ScaleKernel<decltype(element)>>(static_cast<uint8_t*>(block), nullptr, count, factor);
+    using Element = decltype(element);
+    auto* const target = static_cast<uint8_t*>(block);
+    if constexpr (std::is_same_v<Element, Float16>) {
+      InFloat(target, count,
+              [=](float* values, int64_t /*begin*/, int64_t some) { Scale(DataType::kFloat32, values, some, factor); });
+    } else {
+      RunOver<ScaleKernel<Element>>(target, nullptr, count, factor);
+    }
   });
 }
 

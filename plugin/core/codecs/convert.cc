@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/codecs/elements.h"
+#include "core/codecs/f16c.h"
 #include "core/codecs/vectorised.h"
 
 namespace paceline::core {
@@ -39,16 +40,22 @@ void VisitFloat(DataType type, const Visit& visit) {
 }  // namespace
 
 void ToFloat(DataType type, const void* block, int64_t count, float* values) {
+  const auto* const source = static_cast<const uint8_t*>(block);
+  const int64_t done = type == DataType::kFloat16 ? WidenWithF16c(source, count, values) : 0;
   VisitFloat(type, [=](auto element) {
-    RunOver<ConvertKernel<Whole<float>, decltype(element)>>(reinterpret_cast<uint8_t*>(values),
-                                                            static_cast<const uint8_t*>(block), count);
+    using Element = decltype(element);
+    RunOver<ConvertKernel<Whole<float>, Element>>(reinterpret_cast<uint8_t*>(values + done),
+                                                  source + done * Element::kBytes, count - done);
   });
 }
 
 void FromFloat(DataType type, const float* values, int64_t count, void* block) {
+  auto* const target = static_cast<uint8_t*>(block);
+  const int64_t done = type == DataType::kFloat16 ? NarrowWithF16c(values, count, target) : 0;
   VisitFloat(type, [=](auto element) {
-    RunOver<ConvertKernel<decltype(element), Whole<float>>>(static_cast<uint8_t*>(block),
-                                                            reinterpret_cast<const uint8_t*>(values), count);
+    using Element = decltype(element);
+    RunOver<ConvertKernel<Element, Whole<float>>>(target + done * Element::kBytes,
+                                                  reinterpret_cast<const uint8_t*>(values + done), count - done);
   });
 }
 

@@ -48,9 +48,9 @@ void ErrorFeedback::Encode(const std::string& name, int64_t elements, int64_t be
   const auto* source = static_cast<const uint8_t*>(block);
   float* kept = residual.data() + begin;
   for (int64_t left = count; left > 0;) {
-    const int64_t some = std::min(left, kCodecBlock);
-    std::array<float, kCodecBlock> wanted;
-    std::array<float, kCodecBlock> sent;
+    const int64_t some = std::min(left, kCodecSlice);
+    std::array<float, kCodecSlice> wanted;
+    std::array<float, kCodecSlice> sent;
     ToFloat(type, source, some, wanted.data());
     Combine(DataType::kFloat32, ReduceOp::kSum, wanted.data(), kept, some);
     codec_.Encode(DataType::kFloat32, wanted.data(), some, bytes);

@@ -14,11 +14,11 @@ bool IsFloat(DataType type) {
          type == DataType::kFloat64;
 }
 
-// Calls `visit` with the first element and the number of elements of each block.
+// Calls `visit` with the first element and the number of elements of each slice.
 template <typename Visit>
-void ForBlocks(int64_t count, const Visit& visit) {
-  for (int64_t begin = 0; begin < count; begin += kCodecBlock) {
-    visit(begin, std::min(kCodecBlock, count - begin));
+void ForSlices(int64_t count, const Visit& visit) {
+  for (int64_t begin = 0; begin < count; begin += kCodecSlice) {
+    visit(begin, std::min(kCodecSlice, count - begin));
   }
 }
 
@@ -37,55 +37,55 @@ std::string FloatCodec::Refusal(DataType type) const {
 
 int64_t FloatCodec::EncodedBytes(DataType type, int64_t count) const {
   Check(type);
-  return count / kCodecBlock * BlockBytes(kCodecBlock) + BlockBytes(count % kCodecBlock);
+  return count / kCodecSlice * SliceBytes(kCodecSlice) + SliceBytes(count % kCodecSlice);
 }
 
 void FloatCodec::Encode(DataType type, const void* block, int64_t count, uint8_t* bytes) const {
   Check(type);
-  ForBlocks(count, [&](int64_t begin, int64_t some) {
+  ForSlices(count, [&](int64_t begin, int64_t some) {
     Values values;
     ToFloat(type, static_cast<const uint8_t*>(block) + begin * BytesOf(type), some, values.data());
-    if (some == kCodecBlock) {
-      EncodeBlock(values.data(), bytes);
+    if (some == kCodecSlice) {
+      EncodeSlice(values.data(), bytes);
     } else {
       std::fill(values.begin() + some, values.end(), 0.F);
       std::array<uint8_t, kMostBytes> whole;
-      EncodeBlock(values.data(), whole.data());
-      std::copy_n(whole.data(), BlockBytes(some), bytes);
+      EncodeSlice(values.data(), whole.data());
+      std::copy_n(whole.data(), SliceBytes(some), bytes);
     }
-    bytes += BlockBytes(some);
+    bytes += SliceBytes(some);
   });
 }
 
 void FloatCodec::DecodeSome(const uint8_t* bytes, int64_t count, Values& values) const {
-  if (count == kCodecBlock) {
-    return DecodeBlock(bytes, values.data());
+  if (count == kCodecSlice) {
+    return DecodeSlice(bytes, values.data());
   }
   std::array<uint8_t, kMostBytes> whole{};
-  std::copy_n(bytes, BlockBytes(count), whole.data());
-  DecodeBlock(whole.data(), values.data());
+  std::copy_n(bytes, SliceBytes(count), whole.data());
+  DecodeSlice(whole.data(), values.data());
 }
 
 void FloatCodec::Decode(DataType type, const uint8_t* bytes, int64_t count, void* block) const {
   Check(type);
-  ForBlocks(count, [&](int64_t begin, int64_t some) {
+  ForSlices(count, [&](int64_t begin, int64_t some) {
     Values values;
     DecodeSome(bytes, some, values);
     FromFloat(type, values.data(), some, static_cast<uint8_t*>(block) + begin * BytesOf(type));
-    bytes += BlockBytes(some);
+    bytes += SliceBytes(some);
   });
 }
 
 void FloatCodec::DecodeCombine(DataType type, ReduceOp op, const uint8_t* bytes, int64_t count, void* block) const {
   Check(type);
-  ForBlocks(count, [&](int64_t begin, int64_t some) {
+  ForSlices(count, [&](int64_t begin, int64_t some) {
     Values values;
     DecodeSome(bytes, some, values);
     void* const target = static_cast<uint8_t*>(block) + begin * BytesOf(type);
     if (type == DataType::kFloat32) {
       Combine(type, op, target, values.data(), some);
     } else if (type == DataType::kFloat64) {
-      std::array<double, kCodecBlock> wide;
+      std::array<double, kCodecSlice> wide;
       FromFloat(type, values.data(), some, wide.data());
       Combine(type, op, target, wide.data(), some);
     } else {
@@ -94,7 +94,7 @@ void FloatCodec::DecodeCombine(DataType type, ReduceOp op, const uint8_t* bytes,
       Combine(DataType::kFloat32, op, sums.data(), values.data(), some);
       FromFloat(type, sums.data(), some, target);
     }
-    bytes += BlockBytes(some);
+    bytes += SliceBytes(some);
   });
 }
 

@@ -20,16 +20,16 @@ class FloatCodec : public Codec {
   void DecodeCombine(DataType type, ReduceOp op, const uint8_t* bytes, int64_t count, void* block) const final;
 
  protected:
-  // No codec makes more of a block.
-  static constexpr int64_t kMostBytes = 4 * kCodecBlock;
-  using Values = std::array<float, kCodecBlock>;
+  // No codec makes more of a slice.
+  static constexpr int64_t kMostBytes = 4 * kCodecSlice;
+  using Values = std::array<float, kCodecSlice>;
 
-  // Of at most kCodecBlock elements; grows with their number.
-  virtual int64_t BlockBytes(int64_t count) const = 0;
-  // Always of kCodecBlock elements. The encoding of fewer is the first BlockBytes of the encoding of these, padded with
+  // Of at most kCodecSlice elements; grows with their number.
+  virtual int64_t SliceBytes(int64_t count) const = 0;
+  // Always of kCodecSlice elements. The encoding of fewer is the first SliceBytes of the encoding of these, padded with
   // zeros.
-  virtual void EncodeBlock(const float* values, uint8_t* bytes) const = 0;
-  virtual void DecodeBlock(const uint8_t* bytes, float* values) const = 0;
+  virtual void EncodeSlice(const float* values, uint8_t* bytes) const = 0;
+  virtual void DecodeSlice(const uint8_t* bytes, float* values) const = 0;
   // Whether values of this floating-point type become smaller, or stay what they are.
   virtual bool Pays(DataType type) const = 0;
 

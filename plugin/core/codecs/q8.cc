@@ -12,7 +12,8 @@ namespace paceline::core {
 namespace {
 
 constexpr int32_t kMostCode = 127, kMostFiniteCode = 126, kNanCode = -128;
-constexpr int64_t kScaleBytes = 4;
+constexpr int64_t kStepBytes = 4;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Of the step that makes `most` of `greatest`.
 float StepFor(float greatest, int32_t most) {
@@ -27,7 +28,7 @@ float StepFor(float greatest, int32_t most) {
 struct GreatestKernel {
   static void Run(const float* values, uint32_t* greatest) {
     uint32_t most = 0;
-    for (int64_t i = 0; i < kCodecBlock; ++i) {
+    for (int64_t i = 0; i < kCodecSlice; ++i) {
       const uint32_t magnitude = BitsOf(values[i]) & half::kMagnitude;
       most = most > magnitude ? most : magnitude;
     }
@@ -40,7 +41,7 @@ constexpr float kToInteger = 0x1.8p23F;
 
 struct EncodeKernel {
   static void Run(const float* __restrict values, float step, uint8_t* __restrict codes) {
-    for (int64_t i = 0; i < kCodecBlock; ++i) {
+    for (int64_t i = 0; i < kCodecSlice; ++i) {
       codes[i] = static_cast<uint8_t>(BitsOf(values[i] / step + kToInteger));
     }
   }
@@ -48,7 +49,7 @@ struct EncodeKernel {
 
 struct DecodeKernel {
   static void Run(const uint8_t* __restrict codes, float step, float* __restrict values) {
-    for (int64_t i = 0; i < kCodecBlock; ++i) {
+    for (int64_t i = 0; i < kCodecSlice; ++i) {
       values[i] = static_cast<float>(static_cast<int8_t>(codes[i])) * step;
     }
   }
@@ -57,29 +58,29 @@ struct DecodeKernel {
 // With values that are not finite: rare, so element by element.
 void EncodeNonFinite(const float* values, uint8_t* bytes) {
   float greatest = 0;
-  for (int64_t i = 0; i < kCodecBlock; ++i) {
+  for (int64_t i = 0; i < kCodecSlice; ++i) {
     greatest = std::isfinite(values[i]) ? std::max(greatest, std::abs(values[i])) : greatest;
   }
   const float step = StepFor(greatest, kMostFiniteCode);
   Store(bytes, 0, -step);
-  for (int64_t i = 0; i < kCodecBlock; ++i) {
+  for (int64_t i = 0; i < kCodecSlice; ++i) {
     int32_t code = kNanCode;
     if (std::isfinite(values[i])) {
       code = static_cast<int32_t>(BitsOf(values[i] / step + kToInteger) - BitsOf(kToInteger));
     } else if (std::isinf(values[i])) {
       code = values[i] > 0 ? kMostCode : -kMostCode;
     }
-    bytes[kScaleBytes + i] = static_cast<uint8_t>(code);
+    bytes[kStepBytes + i] = static_cast<uint8_t>(code);
   }
 }
 
 void DecodeNonFinite(const uint8_t* codes, float step, float* values) {
-  for (int64_t i = 0; i < kCodecBlock; ++i) {
+  for (int64_t i = 0; i < kCodecSlice; ++i) {
     const auto code = static_cast<int8_t>(codes[i]);
     if (code == kNanCode) {
       values[i] = std::numeric_limits<float>::quiet_NaN();
     } else if (std::abs(code) == kMostCode) {
-      values[i] = std::copysign(std::numeric_limits<float>::infinity(), code);
+      values[i] = code > 0 ? kInfinity : -kInfinity;
     } else {
       values[i] = static_cast<float>(code) * step;
     }
@@ -88,7 +89,7 @@ void DecodeNonFinite(const uint8_t* codes, float step, float* values) {
 
 }  // namespace
 
-void Q8Codec::EncodeBlock(const float* values, uint8_t* bytes) const {
+void Q8Codec::EncodeSlice(const float* values, uint8_t* bytes) const {
   uint32_t greatest = 0;
   RunVectorised<GreatestKernel>(values, &greatest);
   if (greatest >= half::kInfinity) {
@@ -96,15 +97,15 @@ void Q8Codec::EncodeBlock(const float* values, uint8_t* bytes) const {
   }
   const float step = StepFor(FloatOf(greatest), kMostCode);
   Store(bytes, 0, step);
-  RunVectorised<EncodeKernel>(values, step, bytes + kScaleBytes);
+  RunVectorised<EncodeKernel>(values, step, bytes + kStepBytes);
 }
 
-void Q8Codec::DecodeBlock(const uint8_t* bytes, float* values) const {
+void Q8Codec::DecodeSlice(const uint8_t* bytes, float* values) const {
   const auto step = Load<float>(bytes, 0);
   if (std::signbit(step)) {
-    return DecodeNonFinite(bytes + kScaleBytes, -step, values);
+    return DecodeNonFinite(bytes + kStepBytes, -step, values);
   }
-  RunVectorised<DecodeKernel>(bytes + kScaleBytes, step, values);
+  RunVectorised<DecodeKernel>(bytes + kStepBytes, step, values);
 }
 
 }  // namespace paceline::core

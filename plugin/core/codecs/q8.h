@@ -27,9 +27,9 @@ class Q8Codec final : public FloatCodec {
   const char* name() const override { return "q8"; }
 
  protected:
-  int64_t BlockBytes(int64_t count) const override { return count > 0 ? 4 + count : 0; }
-  void EncodeBlock(const float* values, uint8_t* bytes) const override;
-  void DecodeBlock(const uint8_t* bytes, float* values) const override;
+  int64_t SliceBytes(int64_t count) const override { return count > 0 ? 4 + count : 0; }
+  void EncodeSlice(const float* values, uint8_t* bytes) const override;
+  void DecodeSlice(const uint8_t* bytes, float* values) const override;
   bool Pays(DataType /*type*/) const override { return true; }
 };
 

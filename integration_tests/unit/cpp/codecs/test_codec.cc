@@ -18,7 +18,7 @@ using paceline::core::CodecNamed;
 using paceline::core::CodecNames;
 using paceline::core::Combine;
 using paceline::core::DataType;
-using paceline::core::kCodecBlock;
+using paceline::core::kCodecSlice;
 using paceline::core::NameOf;
 using paceline::core::ReduceOp;
 
@@ -149,7 +149,7 @@ TEST_CASE("a block may be cut at any multiple of 256") {
     const int64_t count = 1283;
     Block block(type, Some(count));
     const Block whole = Encoded(codec, type, block, count);
-    for (int64_t cut = 0; cut <= count; cut += kCodecBlock) {
+    for (int64_t cut = 0; cut <= count; cut += kCodecSlice) {
       Block parts(codec.EncodedBytes(type, count));
       codec.Encode(type, block.data(), cut, parts.data());
       codec.Encode(type, block.data() + cut * BytesOf(type), count - cut, parts.data() + codec.EncodedBytes(type, cut));

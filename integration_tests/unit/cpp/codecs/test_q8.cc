@@ -11,7 +11,7 @@
 using paceline::core::BitsOf;
 using paceline::core::CodecNamed;
 using paceline::core::DataType;
-using paceline::core::kCodecBlock;
+using paceline::core::kCodecSlice;
 
 namespace {
 
@@ -26,7 +26,7 @@ std::vector<float> RoundTrip(const std::vector<float>& values) {
 
 // Of the block of element i: the greatest finite magnitude by 127, or by 126 beside values that are not finite.
 double Step(const std::vector<float>& values, size_t i) {
-  const size_t begin = i / kCodecBlock * kCodecBlock, end = std::min<size_t>(values.size(), begin + kCodecBlock);
+  const size_t begin = i / kCodecSlice * kCodecSlice, end = std::min<size_t>(values.size(), begin + kCodecSlice);
   double greatest = 0;
   int codes = 127;
   for (size_t k = begin; k < end; ++k) {
