@@ -206,6 +206,13 @@ TEST_CASE("scaling: floats in their own precision, integers through float64 towa
   CHECK(Bits(third) == Bits(3 * (1. / 3)));
 }
 
+TEST_CASE("scaled integers that are out of range become the nearest in range, also where float64 has no such number") {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  std::vector<int64_t> values = {int64_t{1} << 62, -(int64_t{1} << 62), kMost, kLeast, 3};
+  Scale(DataType::kInt64, values.data(), 5, 2);
+  CHECK(values == std::vector<int64_t>{kMost, kLeast, kMost, kLeast, 6});
+}
+
 TEST_CASE("a factor of 1 leaves what float64 cannot hold, and bool is not scaled") {
   int64_t odd = (int64_t{1} << 53) + 1;
   Scale(DataType::kInt64, &odd, 1, 1);

@@ -134,6 +134,18 @@ TEST_CASE("the layout of the bytes") {
   CHECK(std::vector<int>(bytes.begin() + 4, bytes.end()) == std::vector<int>{127, 256 - 127, 128, 126});
 }
 
+TEST_CASE("a step is never subnormal, where all is zero neither") {
+  for (const float value : {0.F, -0.F, 0x1p-149F, 0x1p-121F}) {
+    CAPTURE(value);
+    std::vector<uint8_t> bytes(5);
+    CodecNamed("q8").Encode(DataType::kFloat32, &value, 1, bytes.data());
+    float step = 0;
+    std::copy_n(bytes.data(), 4, reinterpret_cast<uint8_t*>(&step));
+    CHECK(step == kLeastNormal);
+    CHECK(int{bytes[4]} == (value == 0x1p-121F ? 32 : 0));
+  }
+}
+
 TEST_CASE("float16 and float64 are met to within half a step, too") {
   for (const DataType type : {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat64}) {
     Block block(type, Families(1000)[0].second);
