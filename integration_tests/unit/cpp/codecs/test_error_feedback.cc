@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "codecs/values.h"
+#include "core/codecs/codec.h"
+#include "core/codecs/error_feedback.h"
+#include "doctest/doctest.h"
+
+using paceline::core::Codec;
+using paceline::core::CodecNamed;
+using paceline::core::DataType;
+using paceline::core::ErrorFeedback;
+
+namespace {
+
+// Hands in one gradient; returns what the receiver decodes.
+std::vector<float> Send(ErrorFeedback& feedback, const Codec& codec, const std::string& name,
+                        const std::vector<float>& gradient, std::vector<int64_t> cuts = {}) {
+  const auto elements = static_cast<int64_t>(gradient.size());
+  std::vector<float> decoded(gradient.size());
+  cuts.push_back(elements);
+  int64_t begin = 0;
+  for (const int64_t end : cuts) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, end - begin)));
+    feedback.Encode(name, elements, begin, DataType::kFloat32, gradient.data() + begin, end - begin, bytes.data());
+    codec.Decode(DataType::kFloat32, bytes.data(), end - begin, decoded.data() + begin);
+    begin = end;
+  }
+  return decoded;
+}
+
+struct Sums {
+  explicit Sums(size_t elements) : given(elements), sent(elements) {}
+  void Add(const std::vector<float>& gradient, const std::vector<float>& decoded) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      given[i] += gradient[i];
+      sent[i] += decoded[i];
+    }
+  }
+  double Apart() const {
+    double most = 0;
+    for (size_t i = 0; i < given.size(); ++i) {
+      most = std::max(most, std::abs(given[i] - sent[i]));
+    }
+    return most;
+  }
+  std::vector<double> given, sent;
+};
+
+}  // namespace
+
+TEST_CASE("over 1000 rounds what was decoded adds up to what was given, to within one step; without feedback not") {
+  // Steps for magnitudes below 4, which none of these gradients with their residuals exceeds.
+  struct Row {
+    const char* codec;
+    double step;
+  };
+  for (const Row& row : {Row{"bf16", 0x1p-6}, Row{"trunc16", 0x1p-6}, Row{"q8", 4. / 127}}) {
+    CAPTURE(row.codec);
+    const Codec& codec = CodecNamed(row.codec);
+    ErrorFeedback feedback(codec);
+    std::mt19937 random(17);
+    std::uniform_real_distribution<float> noise(-1, 1);
+    Sums with(1283), without(1283);
+    for (int round = 0; round < 1000; ++round) {
+      std::vector<float> gradient(1283);
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = i % 2 == 0 ? noise(random) : 1e-3F * (2 + noise(random));  // small ones, all of one sign
+      }
+      gradient[round % 1283] = 3;  // so that steps are large
+      with.Add(gradient, Send(feedback, codec, "g", gradient));
+      ErrorFeedback none(codec);
+      without.Add(gradient, Send(none, codec, "g", gradient));
+      REQUIRE(with.Apart() <= row.step);
+    }
+    CHECK(without.Apart() > 2 * row.step);
+  }
+}
+
+TEST_CASE("the approximation and the residual are the gradient and the residual before") {
+  for (const char* name : {"bf16", "trunc16", "q8"}) {
+    CAPTURE(name);
+    ErrorFeedback feedback(CodecNamed(name));
+    std::vector<float> before(1000);
+    for (const auto& [family, gradient] : Families(1000)) {
+      CAPTURE(family);
+      const std::vector<float> sent = Send(feedback, CodecNamed(name), "g", gradient);
+      const std::vector<float>& after = feedback.residuals().at("g");
+      for (size_t i = 0; i < sent.size(); ++i) {
+        const float wanted = gradient[i] + before[i], lost = wanted - sent[i];
+        REQUIRE(after[i] == (std::isfinite(lost) ? lost : 0));
+      }
+      before = after;
+    }
+  }
+}
+
+TEST_CASE("residuals belong to a name and to positions, in whatever blocks the gradient is encoded") {
+  const Codec& codec = CodecNamed("bf16");
+  const std::vector<float> first = Families(1000)[0].second, second = Families(1000)[1].second;
+  ErrorFeedback whole(codec), cut(codec);
+  Send(whole, codec, "a", first);
+  Send(cut, codec, "a", first, {1, 300, 777});
+  CHECK(whole.residuals() == cut.residuals());
+  CHECK(Send(whole, codec, "a", second) == Send(cut, codec, "a", second, {256, 999}));
+
+  ErrorFeedback other(codec);
+  CHECK(Send(whole, codec, "b", first) == Send(other, codec, "a", first));
+  CHECK(whole.residuals().size() == 2);
+}
+
+TEST_CASE("a run that goes on with saved residuals sends what it would have sent") {
+  const Codec& codec = CodecNamed("q8");
+  const std::vector<float> first = Families(1000)[0].second, second = Families(1000)[1].second;
+  ErrorFeedback feedback(codec), continued(codec), forgot(codec);
+  Send(feedback, codec, "g", first);
+  for (const auto& [name, residual] : feedback.residuals()) {
+    continued.Put(name, residual);
+  }
+  const std::vector<float> expected = Send(feedback, codec, "g", second);
+  CHECK(Send(continued, codec, "g", second) == expected);
+  CHECK(Send(forgot, codec, "g", second) != expected);
+  feedback.Clear();
+  CHECK(feedback.residuals().empty());
+  CHECK(Send(feedback, codec, "g", first) == Send(forgot, codec, "h", first));
+}
+
+TEST_CASE("NaN and infinities are sent as they are and leave no residual; neither do saved ones") {
+  for (const char* name : {"bf16", "trunc16", "q8"}) {
+    CAPTURE(name);
+    const Codec& codec = CodecNamed(name);
+    ErrorFeedback feedback(codec);
+    const std::vector<float> sent = Send(feedback, codec, "g", {0.3F, kNan, kInf, -kInf, kGreatest});
+    CHECK(std::isfinite(sent[0]));
+    CHECK(std::isnan(sent[1]));
+    CHECK(sent[2] == kInf);
+    CHECK(sent[3] == -kInf);
+    for (const float residual : feedback.residuals().at("g")) {
+      CHECK(std::isfinite(residual));
+    }
+    const std::vector<float> next = Send(feedback, codec, "g", std::vector<float>(5, 0.5F));
+    CHECK(std::all_of(next.begin(), next.end() - 1, [](float value) { return std::isfinite(value); }));
+
+    feedback.Put("g", {kNan, kInf, 0.25F, -kInf, 0});
+    CHECK(feedback.residuals().at("g") == std::vector<float>{0, 0, 0.25F, 0, 0});
+  }
+}
+
+TEST_CASE("a gradient of another size begins anew, and a part beyond the end is refused") {
+  const Codec& codec = CodecNamed("q8");
+  ErrorFeedback feedback(codec), fresh(codec);
+  Send(feedback, codec, "g", Families(1000)[0].second);
+  const std::vector<float> smaller = Families(300)[1].second;
+  CHECK(Send(feedback, codec, "g", smaller) == Send(fresh, codec, "g", smaller));
+  CHECK(feedback.residuals().at("g").size() == 300);
+  uint8_t bytes[16] = {};
+  CHECK_THROWS_WITH_AS(feedback.Encode("g", 300, 299, DataType::kFloat32, smaller.data(), 2, bytes),
+                       "elements 299 to 301 of g, which has 300", std::invalid_argument);
+}
+
+TEST_CASE("other types are corrected in float32, an exact codec has nothing to correct, integers are refused") {
+  const Codec& codec = CodecNamed("q8");
+  for (const DataType type : kFloatTypes) {
+    ErrorFeedback feedback(codec), wide(codec);
+    Block block(type, Families(300)[0].second);
+    const std::vector<float> values = block.Values(type);
+    std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(type, 300)));
+    for (int round = 0; round < 3; ++round) {
+      feedback.Encode("g", 300, 0, type, block.data(), 300, bytes.data());
+      Send(wide, codec, "g", values);
+      CHECK(feedback.residuals() == wide.residuals());
+    }
+  }
+  ErrorFeedback exact(CodecNamed("none")), lossy(codec);
+  int32_t number = 7, back = 0;
+  uint8_t bytes[8] = {};
+  exact.Encode("n", 1, 0, DataType::kInt32, &number, 1, bytes);
+  CodecNamed("none").Decode(DataType::kInt32, bytes, 1, &back);
+  CHECK(back == 7);
+  CHECK(exact.residuals().empty());
+  CHECK_THROWS_AS(lossy.Encode("n", 1, 0, DataType::kInt32, &number, 1, bytes), std::invalid_argument);
+  CHECK(lossy.residuals().empty());
+}

@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "codecs/values.h"
+#include "core/codecs/codec.h"
+#include "core/codecs/half_types.h"
+#include "doctest/doctest.h"
+
+using paceline::core::BitsOf;
+using paceline::core::CodecNamed;
+using paceline::core::DataType;
+using paceline::core::kCodecSlice;
+
+namespace {
+
+std::vector<float> RoundTrip(const std::vector<float>& values) {
+  const auto count = static_cast<int64_t>(values.size());
+  std::vector<uint8_t> bytes(static_cast<size_t>(CodecNamed("q8").EncodedBytes(DataType::kFloat32, count)));
+  std::vector<float> decoded(values.size());
+  CodecNamed("q8").Encode(DataType::kFloat32, values.data(), count, bytes.data());
+  CodecNamed("q8").Decode(DataType::kFloat32, bytes.data(), count, decoded.data());
+  return decoded;
+}
+
+// Of the block of element i: the greatest finite magnitude by 127, or by 126 beside values that are not finite.
+double Step(const std::vector<float>& values, size_t i) {
+  const size_t begin = i / kCodecSlice * kCodecSlice, end = std::min<size_t>(values.size(), begin + kCodecSlice);
+  double greatest = 0;
+  int codes = 127;
+  for (size_t k = begin; k < end; ++k) {
+    greatest = std::isfinite(values[k]) ? std::max(greatest, std::abs(double{values[k]})) : greatest;
+    codes = std::isfinite(values[k]) ? codes : 126;
+  }
+  return std::max(greatest / codes, double{kLeastNormal});
+}
+
+// Finite values are within half a step, and the error of computing in float32; others are what they were.
+void CheckAll(const std::vector<float>& values) {
+  const std::vector<float> decoded = RoundTrip(values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    CAPTURE(i);
+    CAPTURE(values[i]);
+    CAPTURE(decoded[i]);
+    if (std::isfinite(values[i])) {
+      const double rounding = 127 * 0x1p-23;
+      REQUIRE(std::abs(double{decoded[i]} - values[i]) <= Step(values, i) * (0.5 + rounding));
+    } else if (std::isnan(values[i])) {
+      REQUIRE(std::isnan(decoded[i]));
+    } else {
+      REQUIRE(decoded[i] == values[i]);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("q8 errs by at most half a step, whatever the magnitudes") {
+  for (const int64_t count : kCounts) {
+    for (const auto& [family, values] : Families(count)) {
+      CAPTURE(count);
+      CAPTURE(family);
+      CheckAll(values);
+    }
+  }
+}
+
+TEST_CASE("NaN and infinities are what they were, and numbers beside them stay numbers within half a step") {
+  std::mt19937 random(13);
+  for (const int64_t count : kCounts) {
+    for (auto [family, values] : Families(count)) {
+      CAPTURE(count);
+      CAPTURE(family);
+      for (float& value : values) {
+        const float strange[] = {kNan, -kNan, kInf, -kInf};
+        value = random() % 300 == 0 ? strange[random() % 4] : value;
+      }
+      CheckAll(values);
+    }
+  }
+  for (const float strange : {kNan, kInf, -kInf}) {
+    for (const size_t count : {1, 255, 256, 257}) {
+      CheckAll(std::vector<float>(count, strange));
+      for (const size_t at : {size_t{0}, count / 2, count - 1}) {
+        std::vector<float> values(count, 0.25F);
+        values[at] = strange;
+        CheckAll(values);
+      }
+    }
+  }
+}
+
+TEST_CASE("multiples of a step come back exactly, the greatest magnitude among them") {
+  for (const float step : {1.F, 0x1p-126F, 0x1p-20F, 0x1p120F, 3e-5F}) {
+    CAPTURE(step);
+    std::vector<float> values;
+    for (int code = -127; code <= 127; ++code) {
+      values.push_back(static_cast<float>(code) * step);
+    }
+    const std::vector<float> decoded = RoundTrip(values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      REQUIRE(decoded[i] == values[i]);
+    }
+  }
+}
+
+TEST_CASE("half-way between two codes the even one is taken, on both sides of zero") {
+  const std::vector<float> decoded = RoundTrip({127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5});
+  CHECK(decoded == std::vector<float>{127, 0, 2, 2, 0, -2, -2, 126});
+}
+
+TEST_CASE("each 256 elements have a scale of their own") {
+  std::vector<float> values(512, 1e-6F);
+  values[0] = 1e6F;
+  const std::vector<float> decoded = RoundTrip(values);
+  CHECK(decoded[255] == 0);
+  CHECK(decoded[256] == doctest::Approx(1e-6));
+}
+
+TEST_CASE("the layout of the bytes") {
+  const std::vector<float> values = {254, -254, 2, 0};
+  std::vector<uint8_t> bytes(8);
+  CodecNamed("q8").Encode(DataType::kFloat32, values.data(), 4, bytes.data());
+  float step = 0;
+  std::copy_n(bytes.data(), 4, reinterpret_cast<uint8_t*>(&step));
+  CHECK(step == 2);
+  CHECK(std::vector<int>(bytes.begin() + 4, bytes.end()) == std::vector<int>{127, 256 - 127, 1, 0});
+
+  const std::vector<float> strange = {kInf, -kInf, kNan, 126};
+  CodecNamed("q8").Encode(DataType::kFloat32, strange.data(), 4, bytes.data());
+  std::copy_n(bytes.data(), 4, reinterpret_cast<uint8_t*>(&step));
+  CHECK(step == -1);
+  CHECK(std::vector<int>(bytes.begin() + 4, bytes.end()) == std::vector<int>{127, 256 - 127, 128, 126});
+}
+
+TEST_CASE("a step is never subnormal, where all is zero neither") {
+  for (const float value : {0.F, -0.F, 0x1p-149F, 0x1p-121F}) {
+    CAPTURE(value);
+    std::vector<uint8_t> bytes(5);
+    CodecNamed("q8").Encode(DataType::kFloat32, &value, 1, bytes.data());
+    float step = 0;
+    std::copy_n(bytes.data(), 4, reinterpret_cast<uint8_t*>(&step));
+    CHECK(step == kLeastNormal);
+    CHECK(int{bytes[4]} == (value == 0x1p-121F ? 32 : 0));
+  }
+}
+
+TEST_CASE("float16 and float64 are met to within half a step, too") {
+  for (const DataType type : {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat64}) {
+    Block block(type, Families(1000)[0].second);
+    const std::vector<float> given = block.Values(type);
+    std::vector<uint8_t> bytes(static_cast<size_t>(CodecNamed("q8").EncodedBytes(type, 1000)));
+    CodecNamed("q8").Encode(type, block.data(), 1000, bytes.data());
+    CodecNamed("q8").Decode(type, bytes.data(), 1000, block.data());
+    const std::vector<float> decoded = block.Values(type);
+    const double rounding = type == DataType::kFloat16 ? 0x1p-11 : type == DataType::kBfloat16 ? 0x1p-8 : 0x1p-24;
+    for (size_t i = 0; i < given.size(); ++i) {
+      REQUIRE(std::abs(double{decoded[i]} - given[i]) <= Step(given, i) * 0.50002 + std::abs(decoded[i]) * rounding);
+    }
+  }
+}
