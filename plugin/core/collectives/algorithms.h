@@ -1,0 +1,59 @@
+// The collectives that Paceline has of its own, by algorithm: functions that write down what a rank has to do.
+
+#ifndef PACELINE_CORE_COLLECTIVES_ALGORITHMS_H
+#define PACELINE_CORE_COLLECTIVES_ALGORITHMS_H
+
+#include <cstdint>
+#include <string>
+
+#include "core/collectives/schedule.h"
+
+namespace paceline::core {
+
+// n elements in blocks of b among p ranks; shards are p parts of the message, as equal as can be. What does not depend
+// on n, b or the network:
+//
+//   algorithm  elements sent by a rank    start-ups          scratch        order of operands
+//   linear     n; allreduce: 2 n          p - 1; 2 (p - 1)   2 b            along the chain
+//   ring       2 (p-1)/p n                2 (p - 1)          2 b            along the ring, from another rank per shard
+//   direct     2 (p-1)/p n                2                  2 (p-1) b      ranks 0, 1, 2, ... whatever the shard
+//   doubling   log2(p) n                  log2 p (+ 2)       log2(p) n      a tree over ranks 0, 1, 2, ...
+//
+// All ranks are left with the same bits, and have them again in the next run: which operands meet in which order
+// depends on p, and under `ring` on the shard; never on what comes first.
+//
+// All throw std::invalid_argument, saying what was found and what to give, for a rank or root that does not exist,
+// negative sizes, a block or `ahead` below 1, and messages of more than 2^20 blocks.
+
+// Linear Pipelining (Wang et al., 2017). A chain of all ranks ends at `root`; the ranks in it stand in their cyclic
+// order. A reduce goes along it, a broadcast back, an allreduce both: a block begins its way back when the root has it.
+// Each way takes ceil(n/b) + p - 2 steps; both of them overlap.
+CollectiveSchedule LinearBroadcast(Place place, const BlockedMessage& message, int32_t root);
+CollectiveSchedule LinearReduce(Place place, const BlockedMessage& message, int32_t root);
+CollectiveSchedule LinearAllreduce(Place place, const BlockedMessage& message, int32_t root);
+
+// Reduce-scatter and all-gather around the ring of ranks, one shard behind the other; the segments of b elements of a
+// shard travel independently, so that one is received while another is combined and a third sent.
+CollectiveSchedule RingAllreduce(Place place, const BlockedMessage& message);
+
+// Every rank sends shard j to rank j, which combines what all have and sends it back to all.
+CollectiveSchedule DirectAllreduce(Place place, const BlockedMessage& message);
+
+// Ranks at distance 1, 2, 4, ... exchange all that they have. If p is not a power of two, the first ranks begin and end
+// in pairs. The message travels undivided: `message.block` is not used. Not for codecs with loss: what a rank keeps and
+// what it gives away would differ.
+CollectiveSchedule DoublingAllreduce(Place place, const BlockedMessage& message);
+
+enum class AllreduceMethod : int32_t { kLinear, kRing, kDirect, kDoubling };
+constexpr int32_t kAllreduceMethods = 4;
+
+// "linear", "ring", "direct" or "doubling". Throws std::invalid_argument for any other name, with the list of them.
+AllreduceMethod AllreduceMethodOf(const std::string& name);
+const char* NameOf(AllreduceMethod method);
+
+// One of the above; the chain of `linear` ends at the last rank, so that operands meet in the order of ranks.
+CollectiveSchedule Allreduce(AllreduceMethod method, Place place, const BlockedMessage& message);
+
+}  // namespace paceline::core
+
+#endif  // PACELINE_CORE_COLLECTIVES_ALGORITHMS_H

@@ -1,0 +1,69 @@
+// What one rank does in one collective, as data: whom it sends which range, what it receives and adds, and in what
+// order.
+
+#ifndef PACELINE_CORE_COLLECTIVES_SCHEDULE_H
+#define PACELINE_CORE_COLLECTIVES_SCHEDULE_H
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace paceline::core {
+
+// A rank among those that take part, both counted in their process set.
+struct Place {
+  int32_t rank = 0;
+  int32_t ranks = 1;
+};
+
+// Elements and how they are cut. All ranks must give the same.
+struct BlockedMessage {
+  int64_t elements = 0;
+  int64_t block = 1;  // elements that travel at a time, at least 1; may be more than there are
+  // So many sends to a rank are under way at once, and so many receives from it, at least 1. What the latency of the
+  // network hides behind takes ahead * block; what a receive needs beside the result (encoded bytes) is bounded by it.
+  int32_t ahead = 4;
+};
+
+// The work of one rank. It is done on one buffer, the result, of `elements` elements, and on blocks of scratch memory.
+// When the collective begins, the result holds what this rank brings; at its end it holds the result, except that in a
+// reduce all ranks but the root are left with partial results, and with what they brought before it was their turn.
+//
+// An operation may be started when those in `after` are done; all else may happen in any order and at once. No range is
+// written while another operation reads or writes it, and no scratch block filled again before it was combined. Two
+// ranks list what travels between them in the same order, and number it in that order: the n-th message from one to the
+// other has tag n on both sides, and the same count. So nothing is lost if receives are started as soon as they may be,
+// before the sends that they belong to, nor if they are started late.
+struct CollectiveSchedule {
+  struct Operation {
+    enum class Kind : uint8_t {
+      kSend,     // the range of the result goes to `peer`
+      kReceive,  // the range comes from `peer`: into the result, or into `scratch` if that is not negative
+      kCombine,  // the range of the result becomes the reduction of itself and `scratch`
+      kCopy,     // the range is copied into `scratch`
+    };
+
+    Kind kind = Kind::kSend;
+    // Of a combine: the scratch block is the left operand. Matters where a op b is not b op a, to the last bit: minimum
+    // and maximum of NaN and of zeros with different signs.
+    bool scratch_first = false;
+    // Of a send: all ranks are to go on with the same values, this one, too. An executor that encodes them with loss
+    // must put into the range what the receiver will decode. Encoding what was decoded must give the same bytes.
+    bool adopt = false;
+    int32_t peer = -1;     // of sends and receives
+    int32_t tag = -1;      // of sends and receives: unique for this sender and receiver in this collective
+    int32_t scratch = -1;  // number of the block; negative: none. The range is at its beginning.
+    int64_t offset = 0;    // of the range in the result, in elements
+    int64_t count = 0;     // of elements in it, at least 1
+    std::array<int32_t, 3> after = {-1, -1, -1};  // numbers of operations before this one; negative: none
+  };
+
+  // In an order in which they could be done one after the other on each rank; what is first should be started first.
+  std::vector<Operation> operations;
+  int32_t scratch_blocks = 0;
+  int64_t scratch_count = 0;  // elements of each
+};
+
+}  // namespace paceline::core
+
+#endif  // PACELINE_CORE_COLLECTIVES_SCHEDULE_H
