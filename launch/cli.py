@@ -22,6 +22,7 @@ from paceline.launch import console, interrupts
 COMMANDS: dict[str, tuple[str, str]] = {
     "host": ("paceline.launch.host:host_command", "Build, install and check the Horovod that Paceline runs in."),
     "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
+    "rank": ("paceline.launch.rank.command:rank_command", "Run a script as one rank, in a task of Slurm, MPI, ..."),
     "record": (
         "paceline.launch.record.command:record_command",
         "Run an unmodified script and trace its communication.",
