@@ -68,8 +68,8 @@ def _try(host: str, identity: Identity, search: _Search) -> Channel | None:
     except socket.gaierror as error:
         search.seen[host] = f"this name is unknown ({error.strerror})"
     except ConnectionRefusedError:
-        if interfaces.is_loopback(str(address)) and not interfaces.is_loopback(host):
-            search.seen[host] += f", and {host} is this host itself by its /etc/hosts or DNS"
+        if interfaces.is_loopback(str(address)) and not _is_here(host):
+            search.seen[host] += f", for {host} resolves to loopback on this host, {socket.gethostname()}"
     except TimeoutError:
         search.seen[host] = f"{address}:{identity.port} does not answer"
     except OSError as error:
@@ -83,6 +83,12 @@ def _try(host: str, identity: Identity, search: _Search) -> Channel | None:
     if connection is not None:
         connection.close()
     return None
+
+
+def _is_here(host: str) -> bool:
+    """Whether a name rightly leads to loopback: rank 0 may be on this very host, and not have begun to listen."""
+    own = socket.gethostname().partition(".")[0]
+    return host == "localhost" or interfaces.is_loopback(host) or host.partition(".")[0] == own
 
 
 def _introduce(channel: Channel, identity: Identity) -> None:
@@ -117,7 +123,7 @@ def _complain(hosts: tuple[str, ...], identity: Identity, search: _Search, limit
     """Say now and then for whom we wait; give up where waiting is in vain."""
     passed_s = search.passed_s()
     here = f"Rank {identity.rank} on {socket.gethostname()}"
-    hopeless = [what for what in search.seen.values() if "is taken" in what or "is this host itself" in what]
+    hopeless = [what for what in search.seen.values() if "is taken" in what or "resolves to loopback" in what]
     if passed_s > PATIENCE_S and len(hopeless) == len(hosts):
         raise UserError(
             f"{here} cannot reach rank 0. {search.text()}.",
