@@ -74,14 +74,15 @@ def test_ranks_on_two_hosts_meet_over_the_network(cluster: Cluster) -> None:
 def test_a_name_that_leads_to_loopback_on_another_host_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("127.0.0.1 localhost host0\n")
     words = f"--rank 1 --size 2 --rendezvous host0:29411 -- {sys.executable} {SCRIPT}"
+    astray = f"mount --bind {tmp_path}/hosts /etc/hosts && exec {' '.join(PACELINE)} {words}"
     lost = cluster.popen(
-        ["unshare", "--mount", "sh", "-c", f"mount --bind {tmp_path}/hosts /etc/hosts && exec {' '.join(PACELINE)} {words}"],
+        ["unshare", "--mount", "sh", "-c", astray],
         host=1,
         env={**os.environ, **QUIET},
         stdout=-1,
         stderr=-1,
         text=True,
-    )  # fmt: skip
+    )
     ((code, _, errors),) = ends([lost])
     assert code == 2
     assert "host0 resolves to loopback on this host, host1" in errors

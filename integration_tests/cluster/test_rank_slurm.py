@@ -38,9 +38,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 def test_our_table_of_variables_is_what_srun_sets(slurm: Slurm) -> None:
     done = slurm.srun("-n4", "env", "-0")
     assert done.returncode == 0, done.stderr
-    given = [name for name in tasks.slurm(0, 4)]
-    seen = {name for name in given if f"{name}=" in done.stdout}
-    assert seen == set(given)
+    expected = set(tasks.slurm(0, 4))
+    assert {name for name in expected if f"{name}=" in done.stdout} == expected
 
 
 def test_a_job_of_four_tasks_on_two_hosts(slurm: Slurm) -> None:

@@ -73,7 +73,7 @@ def jsrun(rank: int, size: int) -> Variables:
         "JSM_NAMESPACE_SIZE": str(size),
         "JSM_NAMESPACE_LOCAL_RANK": str(rank),
         "LSB_JOBID": "1234",
-        "LSB_MCPU_HOSTS": "batch5.invalid 1 localhost 42",
+        "LSB_MCPU_HOSTS": "127.0.0.9 1 localhost 42",
         "OMPI_COMM_WORLD_RANK": str(rank),
         "OMPI_COMM_WORLD_SIZE": str(size),
         "PMIX_RANK": str(rank),

@@ -38,16 +38,16 @@ class _Member:
 
 def bind(port: int, job: str) -> socket.socket:
     """A socket that listens on `port` of every address. Raises UserError if somebody else has the port."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     end_s = time.monotonic() + PATIENCE_S
     while True:
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("", port))
             listening.listen(1024)
         except OSError as error:
+            listening.close()
             if time.monotonic() > end_s:
-                listening.close()
                 raise UserError(
                     f"Rank 0 on {socket.gethostname()} cannot listen on port {port} ({error.strerror}): another "
                     f"program, perhaps rank 0 of another job, has it. This job: {job}.",
@@ -67,6 +67,7 @@ class Hub:
         self._members: dict[int, _Member] = {}
         self._failures: list[Failure] = []
         self.verdict: Verdict | None = None
+        self._refused: Refused | None = None
         self._started = self._over = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
@@ -91,7 +92,16 @@ class Hub:
 
     def stop(self) -> None:
         """End all connections."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+
+        async def end() -> None:
+            self._server.close()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            self._loop.stop()
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop)
         self._thread.join(HELLO_LIMIT_S)
 
     # --- before the start
@@ -116,10 +126,11 @@ class Hub:
             )
 
     async def _give_up(self, problem: str, remedy: str) -> None:
-        """The job cannot start: everybody is told why."""
-        if not self._over:
+        """The job cannot start: everybody is told why, who comes later too."""
+        if self._refused is None:
             self._over = True
-            await self._tell(Refused(problem, remedy))
+            self._refused = Refused(problem, remedy)
+            await self._tell(self._refused)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first word to its end."""
@@ -155,10 +166,11 @@ class Hub:
             )
             return None
         member = _Member(hello, writer, writer.get_extra_info("sockname")[0])
-        wrong = self._objection(member)
+        wrong = self._refused or self._objection(member)
         if wrong is not None:
             await _send(writer, wrong)
-            await self._give_up(wrong.problem, wrong.remedy)
+            if not wrong.foreign:
+                await self._give_up(wrong.problem, wrong.remedy)
             return None
         self._members[hello.rank] = member
         await _send(writer, Welcome(proof.answer(self._key, hello.nonce, "hub")))
@@ -168,18 +180,23 @@ class Hub:
         """Why this task cannot be one of the job's."""
         hello, other = member.hello, self._members.get(member.hello.rank)
         who = f"Rank {hello.rank} on {hello.host}"
+        if self._started:
+            return Refused(
+                f"All {self._size} ranks of this job are there, and it has begun.",
+                "If this task was started again after a failure, all others must be, too.",
+                foreign=True,
+            )
         if hello.size != self._size:
             return Refused(
                 f"{who} counts {hello.size} ranks, rank 0 on {socket.gethostname()} counts {self._size}.",
                 "Start all tasks in one go, or give all of them the same --size.",
             )
-        if other is not None and not self._over:
+        if other is not None:
             return Refused(
                 f"Rank {hello.rank} is there twice: on {other.hello.host} and on {hello.host}.",
                 "Each task needs a number of its own: see the variables that `paceline rank --dry-run` shows.",
             )
-        elsewhere = hello.machine != interfaces.machine() or hello.host != socket.gethostname()
-        if elsewhere and interfaces.is_loopback(hello.address):
+        if hello.machine != interfaces.machine() and interfaces.is_loopback(hello.address):
             return Refused(
                 f"{who} reached rank 0 on {socket.gethostname()} over loopback ({hello.address}), which no network "
                 "leads to.",
@@ -194,7 +211,15 @@ class Hub:
         self._started = True
         hellos = [member.hello for member in self._members.values()]
         slots = place([Task(one.rank, one.host, one.machine, one.local_rank) for one in hellos])
-        port = self._serve(slots)
+        try:
+            port = self._serve(slots)
+        except OSError as error:
+            self._started = False
+            await self._give_up(
+                f"Horovod's rendezvous server does not start on {socket.gethostname()}: {error}.",
+                "See whether rank 0's host has free ports.",
+            )
+            return
         for rank, member in self._members.items():
             await _send(member.writer, Start(slots[rank], port, self._interface_for(member)))
 

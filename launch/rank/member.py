@@ -57,18 +57,18 @@ def join(identity: Identity, limit_s: float, say: Say) -> tuple[Channel, Start]:
 
 def _try(host: str, identity: Identity, search: _Search) -> Channel | None:
     """The connection to rank 0, if it is on `host`; otherwise `search` learns what is there."""
-    connection = None
+    connection, address = None, ""
     try:
-        address = socket.getaddrinfo(host, identity.port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+        address = str(socket.getaddrinfo(host, identity.port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
         search.seen[host] = f"nobody listens on {address}:{identity.port}"
-        connection = socket.create_connection((str(address), identity.port), CONNECT_LIMIT_S)
+        connection = socket.create_connection((address, identity.port), CONNECT_LIMIT_S)
         channel = Channel(connection)
         _introduce(channel, identity)
         return channel
     except socket.gaierror as error:
         search.seen[host] = f"this name is unknown ({error.strerror})"
     except ConnectionRefusedError:
-        if interfaces.is_loopback(str(address)) and not _is_here(host):
+        if interfaces.is_loopback(address) and not _is_here(host):
             search.seen[host] += f", for {host} resolves to loopback on this host, {socket.gethostname()}"
     except TimeoutError:
         search.seen[host] = f"{address}:{identity.port} does not answer"

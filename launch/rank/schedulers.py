@@ -51,19 +51,20 @@ SCHEDULERS: tuple[Scheduler, ...] = (
         hosts=hostlists.named("MASTER_ADDR"),
         inside=("openmpi", "jsrun", "pmi", "pmix", *_BATCH), proof="TORCHELASTIC_RUN_ID",
     ),
+    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same. It also sets
+    # Open MPI's, so it comes before that.
+    Scheduler(
+        "jsrun", "LSF (jsrun)",
+        rank=("JSM_NAMESPACE_RANK",), size=("JSM_NAMESPACE_SIZE",),
+        local_rank="JSM_NAMESPACE_LOCAL_RANK", local_size="JSM_NAMESPACE_LOCAL_SIZE",
+        job=("LSB_JOBID", "PMIX_NAMESPACE"), hosts=hostlists.lsf, inside=("blaunch",),
+    ),
     # Open MPI, https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html; the others seen under 4.1.
     Scheduler(
         "openmpi", "Open MPI (mpirun)",
         rank=("OMPI_COMM_WORLD_RANK",), size=("OMPI_COMM_WORLD_SIZE",),
         local_rank="OMPI_COMM_WORLD_LOCAL_RANK", local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
         job=("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"), hosts=hostlists.open_mpi, inside=_BATCH,
-    ),
-    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same.
-    Scheduler(
-        "jsrun", "LSF (jsrun)",
-        rank=("JSM_NAMESPACE_RANK",), size=("JSM_NAMESPACE_SIZE",),
-        local_rank="JSM_NAMESPACE_LOCAL_RANK", local_size="JSM_NAMESPACE_LOCAL_SIZE",
-        job=("LSB_JOBID", "JSM_NAMESPACE_ID"), hosts=hostlists.lsf, inside=("blaunch",),
     ),
     # PMI-1: MPICH's Hydra and Intel MPI (src/pm/hydra in MPICH), Cray's aprun, `srun --mpi=pmi2`.
     Scheduler(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import os
 import shlex
 import signal
 import subprocess
@@ -32,8 +33,10 @@ class _Tail:
         self._lock = threading.Lock()
 
     def add(self, line: bytes) -> None:
+        # What a progress bar wrote over is of no interest.
+        text = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
         with self._lock:
-            self._lines.append(line.decode(errors="replace").rstrip("\r\n")[:500])
+            self._lines.append(text[:500])
 
     def lines(self) -> list[str]:
         with self._lock:
@@ -48,7 +51,9 @@ class Command:
         self._signals: collections.deque[int] = collections.deque()
         self._asked: int | None = None
         self._tail = _Tail()
-        self._before = {number: signal.signal(number, self._note) for number in PASSED_ON}
+        # What our caller ignores, as nohup does, stays ignored.
+        heard = [number for number in PASSED_ON if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+        self._before = {number: signal.signal(number, self._note) for number in heard}
         libc = ctypes.CDLL(None)
 
         def die_with_parent() -> None:
@@ -83,14 +88,20 @@ class Command:
             signal.signal(number, handler)
 
     def _pump(self, source: BinaryIO, target: BinaryIO) -> None:
-        for line in source:
-            self._tail.add(line)
+        begun = b""
+        # Not by lines: a progress bar has none for a long time.
+        while chunk := os.read(source.fileno(), 65536):
+            *whole, begun = (begun + chunk).split(b"\n")
+            for line in whole:
+                self._tail.add(line)
             try:
-                target.write(line)
+                target.write(chunk)
                 target.flush()
             except (OSError, ValueError):  # nobody reads us any more: the command learns it from its next write
                 source.close()
                 return
+        if begun:
+            self._tail.add(begun)
 
     def wait(self, ending: Callable[[], bool]) -> Ended:
         """How it ended. When `ending` turns true, it is asked to end, then made to."""

@@ -84,7 +84,7 @@ def test_all_meet_and_get_their_places(port: int) -> None:
     assert said == []
 
 
-def test_rank_0_may_be_late_and_on_the_second_host(port: int) -> None:
+def test_rank_0_may_be_late(port: int) -> None:
     came: list[hub.Hub] = []
 
     def late() -> None:
@@ -176,9 +176,13 @@ def test_nobody_answers(port: int) -> None:
     assert "(limit 1 s)" in said[0]
 
 
-def test_a_host_that_is_unknown(port: int) -> None:
-    error, _ = meet(task(1, 2, port, host="no-such-host.invalid"), limit_s=0.5)
-    assert "no-such-host.invalid: this name is unknown" in error.problem
+def test_a_host_that_is_unknown(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any) -> None:  # no question leaves this machine
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    error, _ = meet(task(1, 2, port, host="n7"), limit_s=0.5)
+    assert "n7: this name is unknown (Name or service not known)" in error.problem
 
 
 def test_a_host_that_resolves_to_loopback(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +213,14 @@ def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
         assert centre.running() == []
     assert isinstance(verdict, Verdict)
     assert "its task was killed or its host died" in verdict.problem
+
+
+def test_a_task_that_comes_again_does_not_end_the_job(port: int) -> None:
+    with hub_of(2, port):
+        *met, _ = meet(task(0, 2, port), task(1, 2, port))
+        error, _ = meet(task(1, 2, port))
+        assert met[0][0].receive(0.5) is None
+    assert "All 2 ranks of this job are there, and it has begun." in error.problem
 
 
 def test_a_task_that_leaves_before_the_start(port: int) -> None:
