@@ -69,6 +69,8 @@ class Hub:
         self.verdict: Verdict | None = None
         self._refused: Refused | None = None
         self._started = self._over = False
+        self._server: asyncio.Server | None = None
+        self._background: set[asyncio.Task[None]] = set()  # the loop itself does not keep them
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
 
@@ -78,7 +80,7 @@ class Hub:
 
         async def begin() -> None:
             self._server = await asyncio.start_server(self._meet, sock=listening, limit=messages.LIMIT_BYTES)
-            self._gathering = asyncio.create_task(self._gather())
+            self._background.add(asyncio.create_task(self._gather()))
 
         asyncio.run_coroutine_threadsafe(begin(), self._loop).result(HELLO_LIMIT_S)
 
@@ -94,7 +96,8 @@ class Hub:
         """End all connections."""
 
         async def end() -> None:
-            self._server.close()
+            if self._server is not None:
+                self._server.close()
             others = asyncio.all_tasks() - {asyncio.current_task()}
             for task in others:
                 task.cancel()
@@ -259,7 +262,7 @@ class Hub:
     def _failed(self, failure: Failure) -> None:
         self._failures.append(failure)
         if len(self._failures) == 1:
-            self._settling = asyncio.create_task(self._settle())
+            self._background.add(asyncio.create_task(self._settle()))
 
     async def _settle(self) -> None:
         end_s = time.monotonic() + SETTLE_S

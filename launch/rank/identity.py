@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
-from paceline.launch.rank.schedulers import NAMES, SCHEDULERS, Scheduler
+from paceline.launch.rank.schedulers import SCHEDULERS, Scheduler
 
 # Where rank 0 listens when no flag says so: below the ports that systems hand out by themselves (32768 and up).
 FIRST_PORT, PORTS = 20000, 10000
@@ -190,6 +190,3 @@ def _where(
             "Say it: --rendezvous HOST:PORT, for all tasks.",
         )
     return tuple(hosts), port
-
-
-__all__ = ["NAMES", "Given", "Identity", "find"]

@@ -57,7 +57,8 @@ def join(identity: Identity, limit_s: float, say: Say) -> tuple[Channel, Start]:
 
 def _try(host: str, identity: Identity, search: _Search) -> Channel | None:
     """The connection to rank 0, if it is on `host`; otherwise `search` learns what is there."""
-    connection, address = None, ""
+    connection: socket.socket | None = None
+    address = ""
     try:
         address = str(socket.getaddrinfo(host, identity.port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
         search.seen[host] = f"nobody listens on {address}:{identity.port}"

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from paceline.errors import UserError
 from paceline.launch import processes
@@ -53,7 +53,7 @@ class Command:
         self._tail = _Tail()
         # What our caller ignores, as nohup does, stays ignored.
         heard = [number for number in PASSED_ON if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-        self._before = {number: signal.signal(number, self._note) for number in heard}
+        self._before: dict[signal.Signals, Any] = {number: signal.signal(number, self._note) for number in heard}
         libc = ctypes.CDLL(None)
 
         def die_with_parent() -> None:
