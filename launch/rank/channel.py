@@ -76,5 +76,9 @@ class Channel:
         return decode(line)
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection, also for a thread that is receiving: without the shutdown it would keep it open."""
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
         self._connection.close()

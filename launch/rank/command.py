@@ -134,7 +134,7 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
     channel, start = member.join(who, wait, console.note)
     interface = start.interface or interfaces.of_address(channel.address)
     environ |= variables.of_slot(start.slot, channel.peer, start.port, interface, environ)
-    listener = _Listener(channel)
+    listener = _Listener(channel, who)
     try:
         ended = Command(command, environ).wait(listener.over.is_set)
     except UserError as error:
@@ -149,11 +149,11 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
 class _Listener:
     """Hears from rank 0, beside the running command, that all must end."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, who: identity.Identity) -> None:
         self.over = threading.Event()
         self.verdict: Verdict | None = None
         self.lost = ""
-        self._channel = channel
+        self._channel, self._who = channel, who
         threading.Thread(target=self._listen, name="rank 0", daemon=True).start()
 
     def _listen(self) -> None:
@@ -161,6 +161,8 @@ class _Listener:
             while self.verdict is None:
                 message = self._channel.receive(TELL_EVERY_S)
                 if isinstance(message, Verdict):
+                    # At once: a launcher that sees the first task end leaves the others a second.
+                    _tell(self._who, message)
                     self.verdict = message
         except (Closed, ValueError) as error:
             self.lost = str(error) or "the connection broke"
@@ -183,13 +185,16 @@ def _report(who: identity.Identity, ended: Ended, channel: Channel, listener: _L
         if listener.lost and ended.asked:
             console.note(f"{here} was ended: it lost rank 0 ({listener.lost}). Rank 0's own output says why.")
         return ended.code
+    return verdict.code
+
+
+def _tell(who: identity.Identity, verdict: Verdict) -> None:
     if verdict.rank == who.rank:
         console.note(verdict.problem)
     elif who.rank == 0:
         _tell_why(verdict)
     else:
-        console.note(f"{verdict.problem} So {here[0].lower()}{here[1:]} was ended.")
-    return verdict.code
+        console.note(f"{verdict.problem} So rank {who.rank} on {socket.gethostname()} is ended.")
 
 
 def _tell_why(verdict: Verdict) -> None:

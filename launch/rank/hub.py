@@ -141,7 +141,8 @@ class Hub:
         try:
             member = await self._join(reader, writer)
             if member is not None:
-                if len(self._members) == self._size:
+                # Two may come at once, and each then counts both.
+                if len(self._members) == self._size and not self._started:
                     await self._begin()
                 await self._listen(member, reader)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError):

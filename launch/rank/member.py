@@ -136,7 +136,8 @@ def _complain(hosts: tuple[str, ...], identity: Identity, search: _Search, limit
             "See whether rank 0's task runs, and whether a firewall lets this port through; --rendezvous HOST:PORT "
             "names another place, --wait SECONDS gives a slow start more time.",
         )
-    if search.told < len(TELL_S) and passed_s > TELL_S[search.told]:
+    next_s = TELL_S[search.told] if search.told < len(TELL_S) else 60.0 * (search.told - len(TELL_S) + 2)
+    if passed_s > next_s:
         search.told += 1
         say(f"{here} waits for rank 0 since {passed_s:.0f} s (limit {limit_s:g} s). {search.text()}.")
 

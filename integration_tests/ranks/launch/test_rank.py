@@ -30,6 +30,17 @@ def free_port() -> int:
     return number
 
 
+def wait_for_listener(port: int) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            assert time.monotonic() < end_s, f"nobody listens on {port}"
+            time.sleep(0.1)
+
+
 class Job:
     """The tasks of one job on this machine; `after_s` says how long a rank's task comes after the others."""
 
@@ -160,6 +171,7 @@ def test_two_jobs_on_one_port_are_both_told() -> None:
     port = free_port()
     first = Job("flags", 2, ["wait", "5", "none"], port=port)
     try:
+        wait_for_listener(port)
         second = Job("slurm", 2, options=["--rendezvous", f"localhost:{port}", "--wait", "30"], after_s={1: 1.0})
         ends = second.ends()
     finally:
