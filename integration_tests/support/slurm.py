@@ -75,7 +75,7 @@ class Slurm:
         self._start(["slurmctld", "-D", "-i"], 0)
         for host, name in enumerate(self._cluster.names):
             (self._folder / f"spool-{name}").mkdir()
-            self._start(["slurmd", "-D", "-N", name], host)
+            self._start(["slurmd", "-D"], host)
         end_s = time.monotonic() + START_LIMIT_S
         while True:
             said = self._cluster.run(["sinfo", "-h", "-o", "%T %D"], env=self.environ, timeout_s=30)

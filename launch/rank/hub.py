@@ -7,6 +7,7 @@ hub is the same for the task of rank 0, which connects to it over loopback.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 import time
@@ -47,10 +48,12 @@ def bind(port: int, job: str) -> socket.socket:
             listening.listen(1024)
         except OSError as error:
             listening.close()
-            if time.monotonic() > end_s:
+            taken = error.errno == errno.EADDRINUSE
+            if not taken or time.monotonic() > end_s:
+                who = ": another program, perhaps rank 0 of another job, has it" if taken else ""
                 raise UserError(
-                    f"Rank 0 on {socket.gethostname()} cannot listen on port {port} ({error.strerror}): another "
-                    f"program, perhaps rank 0 of another job, has it. This job: {job}.",
+                    f"Rank 0 on {socket.gethostname()} cannot listen on port {port} ({error.strerror}){who}. "
+                    f"This job: {job}.",
                     "Give this job a port of its own, the same for all its tasks: --rendezvous HOST:PORT.",
                 ) from None
             time.sleep(0.2)
