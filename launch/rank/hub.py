@@ -82,7 +82,7 @@ class Hub:
         self._thread.start()
 
         async def begin() -> None:
-            self._server = await asyncio.start_server(self._meet, sock=listening, limit=messages.LIMIT_BYTES)
+            self._server = await asyncio.start_server(self._meet, sock=listening, limit=messages.LIMIT_BYTES, backlog=1024)
             self._background.add(asyncio.create_task(self._gather()))
 
         asyncio.run_coroutine_threadsafe(begin(), self._loop).result(HELLO_LIMIT_S)
