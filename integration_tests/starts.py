@@ -44,7 +44,8 @@ def main() -> None:
     for turn in range(arguments.turns):
         taken["paceline rank"].append(under_rank(arguments.ranks))
         taken["horovodrun"].append(under_horovodrun(arguments.ranks))
-        print(f"turn {turn + 1}: " + ", ".join(f"{name} {those[-1]:.2f} s" for name, those in taken.items()), flush=True)
+        latest = ", ".join(f"{name} {those[-1]:.2f} s" for name, those in taken.items())
+        print(f"turn {turn + 1}: {latest}", flush=True)
     for name, those in taken.items():
         print(f"{name}: median {statistics.median(those):.2f} s ({min(those):.2f} to {max(those):.2f})")
 

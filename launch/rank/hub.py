@@ -21,6 +21,7 @@ from paceline.launch.rank.messages import Challenge, Ended, Hello, Message, Refu
 from paceline.launch.rank.placement import Slot, Task, place
 from paceline.launch.rank.verdict import Failure, judge
 
+BACKLOG = 1024  # all tasks of a large job knock in the same moment
 HELLO_LIMIT_S = 10.0  # for a connection to say who it is
 SETTLE_S = 2.0  # after a first failure is heard of, until it is judged which one was first
 # When the tasks that wait are told for whom; then every minute.
@@ -45,7 +46,7 @@ def bind(port: int, job: str) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("", port))
-            listening.listen(1024)
+            listening.listen(BACKLOG)
         except OSError as error:
             listening.close()
             taken = error.errno == errno.EADDRINUSE
@@ -82,7 +83,9 @@ class Hub:
         self._thread.start()
 
         async def begin() -> None:
-            self._server = await asyncio.start_server(self._meet, sock=listening, limit=messages.LIMIT_BYTES, backlog=1024)
+            self._server = await asyncio.start_server(
+                self._meet, sock=listening, limit=messages.LIMIT_BYTES, backlog=BACKLOG
+            )
             self._background.add(asyncio.create_task(self._gather()))
 
         asyncio.run_coroutine_threadsafe(begin(), self._loop).result(HELLO_LIMIT_S)
