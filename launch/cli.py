@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Build, install and check Horovod with Paceline's hooks.",
     ),
     "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
+    "rank": ("paceline.launch.rank.command:rank_command", "Run a script as one rank, in a task of Slurm, MPI, ..."),
     "record": (
         "paceline.launch.record.command:record_command",
         "Run an unmodified script and trace its communication.",

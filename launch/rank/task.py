@@ -1,0 +1,142 @@
+"""The command of one rank: its output passes through and its last lines are kept, signals and its exit code pass on."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, BinaryIO
+
+from paceline.errors import UserError
+from paceline.launch import processes
+from paceline.launch.rank.messages import Ended
+
+KEPT_LINES = 30
+GRACE_S = 5.0  # for a command to end after another rank has failed, before it is made to
+# Schedulers announce the end of a job's time with these, and scripts write checkpoints then.
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+class _Tail:
+    """The last lines of both streams, as they came."""
+
+    def __init__(self) -> None:
+        self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
+        self._lock = threading.Lock()
+
+    def add(self, line: bytes) -> None:
+        # What a progress bar wrote over is of no interest.
+        text = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
+        with self._lock:
+            self._lines.append(text[:500])
+
+    def lines(self) -> list[str]:
+        with self._lock:
+            return list(self._lines)
+
+
+class Command:
+    """A running command, in a session of its own: a signal to us reaches it once, and all of it can be ended."""
+
+    def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Start it. Raises UserError if it cannot be started."""
+        self._signals: collections.deque[int] = collections.deque()
+        self._asked: int | None = None
+        self._tail = _Tail()
+        # What our caller ignores, as nohup does, stays ignored.
+        heard = [number for number in PASSED_ON if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+        self._before: dict[signal.Signals, Any] = {number: signal.signal(number, self._note) for number in heard}
+        libc = ctypes.CDLL(None)
+
+        def die_with_parent() -> None:
+            # The scheduler may kill us so that we cannot end it; a rank must not stay behind on its node.
+            libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+        try:
+            self.process = subprocess.Popen(
+                words,
+                env=dict(environ),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            )
+        except OSError as error:
+            self._restore()
+            raise UserError(
+                f"{shlex.join(words)} cannot be started: {error.strerror or error}.",
+                "See whether this host has it; `paceline rank -- python train.py` is the usual form.",
+            ) from None
+        streams = ((self.process.stdout, sys.stdout.buffer), (self.process.stderr, sys.stderr.buffer))
+        self._pumps = [threading.Thread(target=self._pump, args=pair, daemon=True) for pair in streams]
+        for pump in self._pumps:
+            pump.start()
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self._signals.append(number)
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _pump(self, source: BinaryIO, target: BinaryIO) -> None:
+        begun = b""
+        # Not by lines: a progress bar has none for a long time.
+        while chunk := os.read(source.fileno(), 65536):
+            *whole, begun = (begun + chunk).split(b"\n")
+            for line in whole:
+                self._tail.add(line)
+            try:
+                target.write(chunk)
+                target.flush()
+            except (OSError, ValueError):  # nobody reads us any more: the command learns it from its next write
+                source.close()
+                return
+        if begun:
+            self._tail.add(begun)
+
+    def wait(self, ending: Callable[[], bool]) -> Ended:
+        """How it ended. When `ending` turns true, it is asked to end, then made to."""
+        ended_by_us = False
+        try:
+            while self.process.poll() is None:
+                while self._signals:
+                    number = self._signals.popleft()
+                    self._asked = number
+                    self.process.send_signal(number)
+                if ending():
+                    ended_by_us = True
+                    break
+                try:
+                    self.process.wait(processes.SLICE_S)
+                except subprocess.TimeoutExpired:
+                    pass
+        finally:
+            processes.end(self.process, GRACE_S)
+            for pump in self._pumps:
+                pump.join(GRACE_S)
+            self._restore()
+        code = self.process.returncode
+        return Ended(
+            code if code >= 0 else 128 - code,
+            _how(code),
+            ended_by_us or self._asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+            self._tail.lines() if code else [],
+        )
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
