@@ -27,6 +27,8 @@ setup(
     package_dir=PACKAGES,
     package_data={
         "paceline": ["py.typed"],
+        # Job files to be filled, in any package.
+        "": ["*.template"],
         # The host build compiles these into Horovod's libraries, so an installed Paceline carries them.
         "paceline.core": ["**/*.h", "**/*.cc", "*.pyi"],
         "paceline.bridge": ["**/*.h", "**/*.cc"],

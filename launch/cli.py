@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "paceline.launch.plan.command:plan_command",
         "Predict from a trace how long each way of merging gradients would take.",
     ),
+    "template": (
+        "paceline.launch.templates.command:template_command",
+        "Write a complete job file for Slurm, Kubernetes, LSF, PBS or Docker.",
+    ),
     "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
     "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),
