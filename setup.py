@@ -29,7 +29,7 @@ setup(
         "paceline": ["py.typed"],
         # Job files to be filled, in any package.
         "": ["*.template"],
-        # The host build compiles these into Horovod's libraries, so an installed Paceline carries them.
+        # `paceline horovod install` compiles these into Horovod's libraries, so an installed Paceline carries them.
         "paceline.core": ["**/*.h", "**/*.cc", "*.pyi"],
         "paceline.bridge": ["**/*.h", "**/*.cc"],
         "paceline.horovod": ["*.cmake"],

@@ -1,8 +1,9 @@
-"""A real Slurm on emulated hosts: slurmctld on the first, a slurmd on each, until the block ends."""
+"""A real Slurm on emulated hosts: slurmctld on the first, a slurmd on each, one munged, until the block ends."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -13,18 +14,20 @@ from typing import Any
 
 from paceline.launch.cluster import Cluster
 
-PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo")
-PACKAGES = "slurmctld slurmd slurm-client"
-START_LIMIT_S = 60.0
+PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo", "munged")
+PACKAGES = "slurmctld slurmd slurm-client munge"
+START_LIMIT_S = 90.0
 
-# No accounts and no control groups: everything runs as root, in this machine's own.
+# No accounts and no control groups: everything runs as root, in this machine's own. A job that is put back into the
+# queue may not start before its credential has expired.
 _CONFIGURATION = """
 ClusterName=paceline
 SlurmctldHost={first}
 SlurmUser=root
 SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -57,6 +60,7 @@ class Slurm:
         self._cluster, self._folder = cluster, folder
         self._daemons: list[subprocess.Popen[Any]] = []
         (folder / "state").mkdir()
+        (folder / "munge").mkdir(mode=0o755)
         nodes = [
             f"NodeName={name} NodeAddr={address} CPUs={slots} Boards=1 SocketsPerBoard=1 CoresPerSocket={slots} "
             "ThreadsPerCore=1 State=UNKNOWN"
@@ -72,6 +76,7 @@ class Slurm:
         }
 
     def __enter__(self) -> Slurm:
+        self._start(self._munged(), 0)
         self._start(["slurmctld", "-D", "-i"], 0)
         for host, name in enumerate(self._cluster.names):
             (self._folder / f"spool-{name}").mkdir()
@@ -87,6 +92,15 @@ class Slurm:
                 raise AssertionError(f"Slurm did not start: {said.stdout} {said.stderr}\n{logs}")
             time.sleep(0.2)
 
+    def _munged(self) -> list[str]:
+        """The daemon whose socket all hosts share, because they share the file system."""
+        folder = self._folder / "munge"
+        (folder / "key").write_bytes(os.urandom(1024))
+        (folder / "key").chmod(0o400)
+        files = {"socket": "socket", "key-file": "key", "log-file": "log", "pid-file": "pid", "seed-file": "seed"}
+        # Forced: its folders are below one that anybody may write.
+        return ["munged", "--foreground", "--force", *(f"--{flag}={folder / name}" for flag, name in files.items())]
+
     def _start(self, words: Sequence[str], host: int) -> None:
         self._daemons.append(
             self._cluster.popen(words, host=host, env=self.environ, stdout=-3, stderr=-3, start_new_session=True)
@@ -96,9 +110,20 @@ class Slurm:
         """Run `srun WORDS` on the first host to its end."""
         return self._cluster.run(["srun", *words], env={**self.environ, **environ}, timeout_s=timeout_s)
 
-    def batch(self, *words: str | Path, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run `sbatch WORDS`."""
-        return self._cluster.run(["sbatch", *words], env=self.environ, timeout_s=timeout_s)
+    def batch(self, *words: str | Path, timeout_s: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run `sbatch WORDS`, from which the job has its environment."""
+        return self._cluster.run(["sbatch", *words], env={**self.environ, **environ}, timeout_s=timeout_s)
+
+    def ask(self, *words: str) -> str:
+        """What a command such as squeue, scontrol or scancel prints."""
+        done = self._cluster.run(words, env=self.environ, timeout_s=30)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def state(self, job: str) -> str:
+        """The job's state as `scontrol show job` names it: PENDING, RUNNING, COMPLETED, FAILED, ..."""
+        (state,) = re.findall(r"JobState=(\S+)", self.ask("scontrol", "show", "job", job))
+        return str(state)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

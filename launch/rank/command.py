@@ -21,6 +21,7 @@ from paceline.launch.rank.messages import Ended, Verdict
 from paceline.launch.rank.task import GRACE_S, Command
 
 WAIT_S = 300.0
+STAY_S = 3600.0
 # After our command failed, for rank 0 to say which rank was first.
 VERDICT_LIMIT_S = hub.SETTLE_S + 5.0
 # After a verdict, for the other tasks to end before rank 0 leaves.
@@ -41,6 +42,10 @@ SLICE_S = 0.1
     "--wait", type=click.FloatRange(min=1), default=WAIT_S, show_default=True, metavar="SECONDS",
     help="How long to wait for the other tasks at the start.",
 )  # fmt: skip
+@click.option(
+    "--stay", type=click.FloatRange(min=0), default=STAY_S, show_default=True, metavar="SECONDS",
+    help="How long ranks may run on after rank 0 has ended.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the variables that the command would get, and end.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def rank_command(
@@ -49,6 +54,7 @@ def rank_command(
     size: int | None,
     rendezvous: str,
     wait: float,
+    stay: float,
     dry_run: bool,
     command: tuple[str, ...],
     **values: Any,
@@ -76,7 +82,7 @@ def rank_command(
         run.announce(settings)
         for note in who.notes:
             console.note(note)
-    sys.exit(_serve_and_run(who, wait, command, environ) if who.rank == 0 else _run(who, wait, command, environ))
+    sys.exit(_serve_and_run(who, wait, stay, command, environ) if who.rank == 0 else _run(who, wait, command, environ))
 
 
 def _show(who: identity.Identity, options: dict[str, str]) -> None:
@@ -91,25 +97,30 @@ def _show(who: identity.Identity, options: dict[str, str]) -> None:
     click.echo(f"# agreed with the other tasks at the start: {', '.join(agreed)}")
 
 
-def _serve_and_run(who: identity.Identity, wait: float, command: tuple[str, ...], environ: dict[str, str]) -> int:
+def _serve_and_run(
+    who: identity.Identity, wait: float, stay: float, command: tuple[str, ...], environ: dict[str, str]
+) -> int:
     """Rank 0: gather all tasks beside running our own, and stay until they have ended."""
     server = rendezvous.Rendezvous()
     centre = hub.Hub(who.size, who.job, wait, server.serve)
     centre.start(hub.bind(who.port, who.job))
     try:
         code = _run(who, wait, command, environ)
-        return code or _stay(centre)
+        return code or _stay(centre, stay)
     finally:
         if centre.verdict is not None:
             _see_them_end(centre)
         centre.stop()
 
 
-def _stay(centre: hub.Hub) -> int:
+def _stay(centre: hub.Hub, limit_s: float) -> int:
     """Until all others have ended: they may do so later, and Horovod's last messages go through our server."""
-    begin_s, told = time.monotonic(), 1
+    begin_s, told, given_up = time.monotonic(), 1, False
     while (others := centre.running()) and centre.verdict is None:
         passed_s = time.monotonic() - begin_s
+        if passed_s > limit_s and not given_up:
+            given_up = True
+            centre.give_up_on_the_rest(limit_s)
         if passed_s > told * TELL_EVERY_S:
             told += 1
             console.note(f"Rank 0 has ended and waits since {passed_s:.0f} s for {', '.join(others[:8])}.")

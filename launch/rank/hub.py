@@ -27,6 +27,7 @@ SETTLE_S = 2.0  # after a first failure is heard of, until it is judged which on
 # When the tasks that wait are told for whom; then every minute.
 TELL_S = (5.0, 15.0, 30.0, 60.0)
 PATIENCE_S = 10.0  # for a port that an earlier start of the same job may still hold
+OVERDUE_CODE = 124  # of a job whose ranks run on for too long after rank 0: timeout(1) ends with the same
 
 
 @dataclass
@@ -97,6 +98,17 @@ class Hub:
             for rank, member in sorted(self._members.items())
             if rank and not member.gone.is_set()
         ]
+
+    def give_up_on_the_rest(self, after_s: float) -> None:
+        """Rank 0 has ended well and has waited `after_s` for the others: who still runs has failed, so all are told."""
+
+        def give_up() -> None:
+            for rank, member in sorted(self._members.items()):
+                if rank and not member.gone.is_set():
+                    how = f"still runs {after_s:g} s after rank 0 has ended"
+                    self._failed(Failure(rank, member.hello.host, OVERDUE_CODE, how))
+
+        self._loop.call_soon_threadsafe(give_up)
 
     def stop(self) -> None:
         """End all connections."""

@@ -167,6 +167,14 @@ def test_signals_pass_through_to_the_command() -> None:
     assert (code, output) == (3, "saved\n")
 
 
+def test_a_rank_that_runs_on_after_rank_0_has_a_limit() -> None:
+    script = "import os, time; time.sleep(100 if os.environ['HOROVOD_RANK'] == '1' else 0)"
+    ends = Job("flags", 2, options=["--stay", "1"], command=[sys.executable, "-c", script]).ends()
+    assert [code for code, _, _ in ends] == [124, 124], ends
+    for _, _, errors in ends:
+        assert "still runs 1 s after rank 0 has ended." in " ".join(errors.split())
+
+
 def test_two_jobs_on_one_port_are_both_told() -> None:
     port = free_port()
     first = Job("flags", 2, ["wait", "5", "none"], port=port)

@@ -38,7 +38,7 @@ COMPOSE = Kind(
 IMAGE = Kind(
     "image",
     "Dockerfile",
-    "a Dockerfile that builds Horovod with `paceline host install`",
+    "a Dockerfile that builds Horovod with `paceline horovod install`",
     needs_command=False,
     cannot={
         "image": ("it makes an image", "Name the image when you build it: `docker build -t NAME .`."),

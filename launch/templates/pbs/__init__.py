@@ -14,7 +14,7 @@ PBSDSH = Kind("pbsdsh", "pbsdsh.sh", "pbsdsh, part of every PBS, starts each ran
 MPIRUN = Kind(
     "mpirun",
     "mpirun.sh",
-    "mpirun of Open MPI starts the ranks; Horovod must be built with `paceline host install --mpi`",
+    "mpirun of Open MPI starts the ranks; Horovod must be built with `paceline horovod install --mpi`",
 )
 
 

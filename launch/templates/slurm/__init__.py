@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quantities import clock
 from paceline.launch.templates.quoting import exports, shell
@@ -36,6 +38,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
         "memory_mib": job.memory_mib,
         "partition": given["partition"],
         "account": given["account"],
+        "restarts": given["restarts"],
         "setup": job.setup,
         "exports": exports(job.variables),
         "command": shell(job.command if kind is HOROVODRUN else [*container(job), *told_by_scheduler(job.command)]),
@@ -52,6 +55,10 @@ SCHEDULER = Scheduler(
     options=(
         word_option("partition", "Partition (queue) to wait in."),
         word_option("account", "Account that the time is charged to."),
+        lambda: click.Option(
+            ["--restarts"], type=click.IntRange(1), help="How often a job that failed is put back into the queue"
+            " (default: never)."
+        ),
     ),
     values=_values,
-)
+)  # fmt: skip

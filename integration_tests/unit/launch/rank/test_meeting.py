@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -154,17 +155,18 @@ def test_two_jobs_want_one_port(port: int) -> None:
 
 def test_another_program_on_the_port(port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as server:
-        server.settimeout(20)
 
         def answer() -> None:
-            for _ in range(3):
-                connection, _ = server.accept()
-                connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-                connection.close()
+            with contextlib.suppress(OSError):  # until the server is shut down
+                while True:
+                    connection, _ = server.accept()
+                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+                    connection.close()
 
         thread = threading.Thread(target=answer)
         thread.start()
         error, _ = meet(task(1, 2, port), limit_s=0.5)
+        server.shutdown(socket.SHUT_RDWR)
         thread.join(20)
     assert "another program's" in error.problem and "HTTP/1.0 400" in error.problem
 
@@ -213,6 +215,19 @@ def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
         assert centre.running() == []
     assert isinstance(verdict, Verdict)
     assert "its task was killed or its host died" in verdict.problem
+
+
+def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
+    with hub_of(3, port) as centre:
+        *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
+        for rank in (0, 1):
+            met[rank][0].send(Ended(0, "ended with exit code 0", False, []))
+            met[rank][0].close()
+        centre.give_up_on_the_rest(2.0)
+        verdict = met[2][0].receive(10)
+    assert isinstance(verdict, Verdict)
+    assert (verdict.rank, verdict.code) == (2, hub.OVERDUE_CODE)
+    assert verdict.problem == f"Rank 2 on {socket.gethostname()} still runs 2 s after rank 0 has ended."
 
 
 def test_a_task_that_comes_again_does_not_end_the_job(port: int) -> None:

@@ -75,13 +75,13 @@ def test_hadolint_finds_nothing(words: list[str], tmp_path: Path) -> None:
 def test_image_has_what_was_said(case: Case) -> None:
     lines = case.text().splitlines()
     assert sum(line.startswith("FROM ") for line in lines) == 2
-    assert any(line.startswith("RUN paceline host install") for line in lines)
+    assert any(line.startswith("RUN paceline horovod install") for line in lines)
     assert [line for line in lines if line.startswith("FROM nvidia/cuda")][: case.gpus] == (
         [line for line in lines if line.startswith("FROM ")] if case.gpus else []
     )
     assert ("ENV HOROVOD_GPU_OPERATIONS=NCCL" in lines) == bool(case.gpus)
     assert 'ENV NOTE="50% of \\$HOME \\$\\$ \\"it\'s\\" \\\\"' in lines
-    assert "ENV PACELINE_FUSION=\"optimal\"" in lines
+    assert 'ENV PACELINE_FUSION="optimal"' in lines
     (command,) = (line.removeprefix("CMD ") for line in lines if line.startswith("CMD "))
     (words,) = objects(command)
     assert tuple(words) == COMMAND
@@ -90,7 +90,7 @@ def test_image_has_what_was_said(case: Case) -> None:
 def test_frameworks_and_mpi() -> None:
     text = printed("docker", "--kind", "image", "--framework", "torch", "--framework", "tensorflow", "--mpi")
     assert "pip install --no-cache-dir '/src/paceline[torch,tensorflow]'" in text
-    assert "RUN paceline host install --mpi " in text
+    assert "RUN paceline horovod install --mpi " in text
     assert "useradd --create-home --uid 1000 mpiuser" in text
     assert "CMD" not in text
     plain = printed("docker", "--kind", "image")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -12,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from integration_tests.unit.launch.templates.cases import COMMAND, RANKS_PER_NODE, VARIABLE, Case, needed, printed, table
+from integration_tests.unit.launch.templates.cases import (
+    COMMAND,
+    RANKS_PER_NODE,
+    VARIABLE,
+    Case,
+    needed,
+    printed,
+    table,
+)
 from integration_tests.unit.launch.templates.schemas import kubeflow, mpijob_schema, objects
 from integration_tests.unit.launch.templates.test_scripts import RECORDER
 
@@ -48,7 +57,7 @@ def check_mpirun(case: Case, words: list[str]) -> None:
     assert tuple(words[-len(COMMAND) :]) == COMMAND
     before = words[: -len(COMMAND)]
     assert before[:3] == ["mpirun", "-np", str(case.ranks)]
-    handed_on = [after for word, after in zip(before, before[1:]) if word == "-x"]
+    handed_on = [after for word, after in itertools.pairwise(before) if word == "-x"]
     assert {VARIABLE[0], "PACELINE_FUSION", "PATH", "HOROVOD_CONTROLLER=mpi"} <= set(handed_on)
 
 
@@ -99,7 +108,10 @@ def test_pods_start_every_rank(case: Case, tmp_path: Path) -> None:
         calls.unlink()
         ranks = range(pod * RANKS_PER_NODE, (pod + 1) * RANKS_PER_NODE)
         assert sorted(made, key=lambda words: int(words[3])) == [
-            [*f"paceline rank --rank {rank} --size {case.ranks} --rendezvous digits-0.digits:29400 --".split(), *COMMAND]
+            [
+                *f"paceline rank --rank {rank} --size {case.ranks} --rendezvous digits-0.digits:29400 --".split(),
+                *COMMAND,
+            ]
             for rank in ranks
         ]
 
