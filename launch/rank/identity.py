@@ -81,6 +81,11 @@ def find(environ: Mapping[str, str], given: Given) -> Identity:
     return Identity(rank, size, local_rank if given.rank is None else None, job, hosts, port, source, notes)
 
 
+def is_task(environ: Mapping[str, str]) -> bool:
+    """Whether any scheduler's variables are those of a task, though they may contradict each other."""
+    return any(scheduler.started(environ) for scheduler in SCHEDULERS)
+
+
 def _believed(environ: Mapping[str, str], given: Given) -> tuple[list[_Found], tuple[str, ...]]:
     """What the schedulers say that started this task, the innermost first; they agree. And what was set aside."""
     if given.scheduler:
