@@ -38,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "paceline.launch.templates.command:template_command",
         "Write a complete job file for Slurm, Kubernetes, LSF, PBS or Docker.",
     ),
+    "doctor": (
+        "paceline.launch.doctor.command:doctor_command",
+        "Look for what keeps ranks from starting, and say what to do.",
+    ),
     "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
     "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),

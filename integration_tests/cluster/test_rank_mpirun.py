@@ -69,7 +69,7 @@ def test_our_table_of_variables_is_what_the_launcher_sets(cluster: Cluster, laun
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("launcher", PRESENT)
 def test_tasks_on_one_host(cluster: Cluster, launcher: str) -> None:
-    words = [launcher, "-n", "2", *RANK, "--", sys.executable, SCRIPT]
+    words = [launcher, "-n", "2", *RANK, "--", sys.executable, str(SCRIPT)]
     done = cluster.run(words, env=environment(), timeout_s=120)
     assert done.returncode == 0, done.stderr
     assert ranks(done.stdout) == [(0, 0, 2, 1, "host0"), (1, 1, 2, 1, "host0")]
@@ -81,7 +81,7 @@ def test_tasks_on_two_hosts(cluster: Cluster, launcher: str) -> None:
     flags = LAUNCHERS[launcher][1].split()
     # Hydra tells its tasks neither hosts nor a number of the job.
     options = ["--rendezvous", "host0:29433"] if "hydra" in launcher else []
-    words = [launcher, *flags, *RANK, *options, "--", sys.executable, SCRIPT]
+    words = [launcher, *flags, *RANK, *options, "--", sys.executable, str(SCRIPT)]
     done = cluster.run(words, env=environment(), timeout_s=120)
     assert done.returncode == 0, done.stderr
     assert ranks(done.stdout) == [
@@ -93,9 +93,22 @@ def test_tasks_on_two_hosts(cluster: Cluster, launcher: str) -> None:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.parametrize("launcher", PRESENT[:1])
+def test_the_example_trains_on_two_hosts(cluster: Cluster, launcher: str) -> None:
+    digits = [sys.executable, str(ROOT / "examples" / "digits_torch.py"), "--epochs", "8"]
+    words = [launcher, *LAUNCHERS[launcher][1].split(), *RANK, "--fusion", "optimal", "--", *digits]
+    done = cluster.run(words, env=environment(), timeout_s=180)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout, done.stderr)
+    (result,) = (json.loads(text) for text in re.findall(r"RESULT (\{.*\})", done.stdout))
+    assert result["equal"]
+    assert result["accuracy"] > 0.9
+
+
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("launcher", PRESENT)
 def test_a_failed_rank_is_named_before_the_launcher_ends_the_others(cluster: Cluster, launcher: str) -> None:
-    words = [launcher, "-n", "2", *RANK, "--", sys.executable, SCRIPT, "raise", "1"]
+    words = [launcher, "-n", "2", *RANK, "--", sys.executable, str(SCRIPT), "raise", "1"]
     done = cluster.run(words, env=environment(), timeout_s=120)
     assert done.returncode == 1
     said = " ".join((done.stdout + done.stderr).split())

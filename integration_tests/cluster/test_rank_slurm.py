@@ -43,7 +43,7 @@ def test_our_table_of_variables_is_what_srun_sets(slurm: Slurm) -> None:
 
 
 def test_a_job_of_four_tasks_on_two_hosts(slurm: Slurm) -> None:
-    done = slurm.srun("-n4", "-N2", *PACELINE, "--", sys.executable, SCRIPT, **QUIET)
+    done = slurm.srun("-n4", "-N2", *PACELINE, "--", sys.executable, SCRIPT, environ=QUIET)
     assert done.returncode == 0, done.stderr
     found = [json.loads(text) for text in re.findall(r"REPORT (\{.*\})", done.stdout)]
     found.sort(key=lambda one: one["rank"])
@@ -57,7 +57,7 @@ def test_a_job_of_four_tasks_on_two_hosts(slurm: Slurm) -> None:
 
 def test_the_example_trains(slurm: Slurm) -> None:
     words = (sys.executable, ROOT / "examples" / "digits_torch.py", "--epochs", "2")
-    done = slurm.srun("-n4", *PACELINE, "--fusion", "optimal", "--", *words, **QUIET, timeout_s=150)
+    done = slurm.srun("-n4", *PACELINE, "--fusion", "optimal", "--", *words, environ=QUIET, timeout_s=150)
     assert done.returncode == 0, done.stderr
     (result,) = (json.loads(text) for text in re.findall(r"RESULT (\{.*\})", done.stdout))
     assert result["equal"]
@@ -65,7 +65,7 @@ def test_the_example_trains(slurm: Slurm) -> None:
 
 
 def test_a_failed_rank_ends_the_job_with_its_exit_code(slurm: Slurm) -> None:
-    done = slurm.srun("-n4", *PACELINE, "--", sys.executable, SCRIPT, "exit", "3", "37", **QUIET)
+    done = slurm.srun("-n4", *PACELINE, "--", sys.executable, SCRIPT, "exit", "3", "37", environ=QUIET)
     assert done.returncode == 37
     assert "Rank 3 on host1 ended with exit code 37." in " ".join(done.stderr.split())
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from integration_tests.support import slurm as support
 from integration_tests.support.ranks import ROOT
 from integration_tests.support.slurm import Slurm
-from paceline.launch import cli
+from integration_tests.support.templates import made
 from paceline.launch.cluster import Cluster
 
 DIGITS = (sys.executable, str(ROOT / "examples" / "digits_torch.py"))
@@ -44,13 +43,9 @@ class Submitted:
 
     def __init__(self, slurm: Slurm, folder: Path, *words: str, options: tuple[str, ...] = ()) -> None:
         self._slurm, self._folder = slurm, folder
-        script = folder / "job.sh"
         size = ("--nodes", "2", "--ranks-per-node", "2", "--name", "digits", "--time", "10m")
         setup = ("--setup", f"export PATH={PROGRAMS}:$PATH OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=")
-        made = CliRunner().invoke(
-            cli.main, ["template", "slurm", *size, *setup, "--fusion", "optimal", *options, "-o", str(script), *words]
-        )
-        assert made.exit_code == 0, made.output
+        script = made(folder, "slurm", *size, *setup, "--fusion", "optimal", *options, *words)
         self.submitted_s = time.time()
         done = slurm.batch("--parsable", f"--chdir={folder}", script)
         assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -106,13 +106,15 @@ class Slurm:
             self._cluster.popen(words, host=host, env=self.environ, stdout=-3, stderr=-3, start_new_session=True)
         )
 
-    def srun(self, *words: str | Path, timeout_s: float = 120.0, **environ: str) -> subprocess.CompletedProcess[str]:
+    def srun(
+        self, *words: str | Path, timeout_s: float = 120.0, environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run `srun WORDS` on the first host to its end."""
-        return self._cluster.run(["srun", *words], env={**self.environ, **environ}, timeout_s=timeout_s)
+        return self._cluster.run(["srun", *words], env={**self.environ, **(environ or {})}, timeout_s=timeout_s)
 
-    def batch(self, *words: str | Path, timeout_s: float = 60.0, **environ: str) -> subprocess.CompletedProcess[str]:
+    def batch(self, *words: str | Path, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run `sbatch WORDS`, from which the job has its environment."""
-        return self._cluster.run(["sbatch", *words], env={**self.environ, **environ}, timeout_s=timeout_s)
+        return self._cluster.run(["sbatch", *words], env=self.environ, timeout_s=timeout_s)
 
     def ask(self, *words: str) -> str:
         """What a command such as squeue, scontrol or scancel prints."""

@@ -1,7 +1,7 @@
 """Tasks as schedulers start them: for each scheduler the variables that one of its tasks gets.
 
-Values have the form of the real ones; `integration_tests/cluster/test_rank_slurm.py` and `test_rank_mpirun.py` compare
-with Slurm and MPI launchers where these are installed.
+`integration_tests/cluster/test_rank_slurm.py` and `test_rank_mpirun.py` compare those of Slurm, Open MPI and MPICH with
+what is really set; the others have the form that documents and sources of their launchers describe.
 """
 
 from __future__ import annotations

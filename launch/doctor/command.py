@@ -37,7 +37,7 @@ _SHOWN = {Severity.OK: "[green]ok[/]", Severity.WARNING: "[yellow]warning[/]", S
 def doctor_command(host_list: str, runs: bool, as_json: bool) -> int:
     """Look for what keeps ranks from starting or from working well.
 
-    Everything found that is not as it should be comes with its remedy. Exit code 0: all is well, 1: warnings, 3: errors.
+    What is not as it should be comes with its remedy. Exit code 0: all is well, 1: warnings, 3: errors.
     """
     findings = [finding for check in CHECKS for finding in check()]
     if host_list:
@@ -73,5 +73,5 @@ def _show(findings: list[Finding]) -> None:
         told = escape(finding.found) + (f"\n[yellow]{escape(finding.remedy)}[/]" if finding.remedy else "")
         table.add_row(_SHOWN[finding.severity], escape(finding.what), told)
     console.out().print(table)
-    counts = {name: sum(one.severity is name for one in findings) for name in (Severity.ERROR, Severity.WARNING)}
-    console.out().print(f"{counts[Severity.ERROR]} errors, {counts[Severity.WARNING]} warnings")
+    counts = [f"{name.name.lower()}s: {sum(one.severity is name for one in findings)}" for name in reversed(Severity)]
+    console.out().print(", ".join(counts[:2]))

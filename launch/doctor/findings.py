@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Severity(enum.IntEnum):
-    """How bad a finding is; the worst one's value is doctor's exit code. 2 is left to wrong words on the command line."""
+    """How bad a finding is; the worst one's value is doctor's exit code. 2 means wrong words on the command line."""
 
     OK = 0
     WARNING = 1  # works, or may work, but not as it should

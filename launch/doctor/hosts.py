@@ -87,7 +87,7 @@ def between(host_list: str) -> Iterator[Finding]:
                 yield error(
                     f"ssh {one.host}",
                     str(silent),
-                    f"`ssh -o BatchMode=yes {one.host} python3 -V` must work without a password, as horovodrun needs it; "
+                    f"`ssh -o BatchMode=yes {one.host} python3 -V` must work without a password: horovodrun needs it. "
                     "`paceline rank` needs no ssh.",
                 )
                 continue
@@ -129,9 +129,9 @@ def _connections(one: _Probe, others: dict[str, list[int]]) -> Iterator[Finding]
         return
     failed = [(host, port, why) for host, port, why in tried if why]
     for host, port, why in failed:
-        astray = interfaces.is_loopback(why)
-        remedy = f"/etc/hosts of {one.host} gives {host} a loopback address: write its network address." if astray else ""
-        yield error(f"{one.host} to {host}", f"port {port} cannot be reached: {why}", remedy or FIREWALL)
+        astray = f"/etc/hosts of {one.host} gives {host} a loopback address: write its network address there."
+        remedy = astray if interfaces.is_loopback(why) else FIREWALL
+        yield error(f"{one.host} to {host}", f"port {port} cannot be reached: {why}", remedy)
     if wanted and not failed:
         ports = ", ".join(f"{host}:{port}" for host, port in wanted[:4])
         yield ok(what, f"reach all others ({ports}{', ...' if len(wanted) > 4 else ''})")

@@ -38,7 +38,9 @@ def locked_memory() -> Iterator[Finding]:
     found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft / MIB:g} MiB"
     if soft != resource.RLIM_INFINITY and Path("/sys/class/infiniband").is_dir():
         yield warning(
-            "locked memory", f"{found}, and there is InfiniBand here", "ulimit -l unlimited, also for the scheduler's daemon."
+            "locked memory",
+            f"{found}, and there is InfiniBand here",
+            "ulimit -l unlimited, also for the scheduler's daemon.",
         )
     else:
         yield ok("locked memory", found)

@@ -55,8 +55,7 @@ def contradictions(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]
         yield warning(
             "HOROVOD_AUTOTUNE",
             f"Horovod's search for a threshold is on beside PACELINE_FUSION={policy}, which merges by plan",
-            "Unset HOROVOD_AUTOTUNE: while it changes cycle time and threshold, measurements for the plan are not those "
-            "of the job.",
+            "Unset HOROVOD_AUTOTUNE: it changes cycle time and threshold while the plan's measurements are taken.",
         )
     if environ.get("HOROVOD_CONTROLLER") == "mpi" and "HOROVOD_RANK" not in environ:
         yield warning(

@@ -1,6 +1,7 @@
 """Which variables each scheduler gives to its tasks. One entry per scheduler: a new one is a new entry.
 
-Where the names come from stands beside each; integration_tests/unit/launch/rank has environments as they were seen.
+Where the names come from stands beside each. Those of Slurm 22.05, Open MPI 4.1 and MPICH 4.0 are tried against the
+real ones (integration_tests/cluster); the others are taken from the documents and programs named.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ SCHEDULERS: tuple[Scheduler, ...] = (
         hosts=hostlists.named("MASTER_ADDR"),
         inside=("openmpi", "jsrun", "pmi", "pmix", *_BATCH), proof="TORCHELASTIC_RUN_ID",
     ),
-    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same. It also sets
-    # Open MPI's, so it comes before that.
+    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same. It comes before
+    # Open MPI, of which IBM's MPI is a kin: where both have variables, these are the more exact ones.
     Scheduler(
         "jsrun", "LSF (jsrun)",
         rank=("JSM_NAMESPACE_RANK",), size=("JSM_NAMESPACE_SIZE",),
         local_rank="JSM_NAMESPACE_LOCAL_RANK", local_size="JSM_NAMESPACE_LOCAL_SIZE",
         job=("LSB_JOBID", "PMIX_NAMESPACE"), hosts=hostlists.lsf, inside=("blaunch",),
     ),
-    # Open MPI, https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html; the others seen under 4.1.
+    # Open MPI, https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html; the last line is 4.1's.
     Scheduler(
         "openmpi", "Open MPI (mpirun)",
         rank=("OMPI_COMM_WORLD_RANK",), size=("OMPI_COMM_WORLD_SIZE",),

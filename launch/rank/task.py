@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from paceline.launch import processes
 from paceline.launch.rank.messages import Ended
 
 KEPT_LINES = 30
+LINE_LIMIT_S = 0.1  # for the end of a line that has begun, before it is shown without
 GRACE_S = 5.0  # for a command to end after another rank has failed, before it is made to
 # Schedulers announce the end of a job's time with these, and scripts write checkpoints then.
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
@@ -88,18 +90,27 @@ class Command:
             signal.signal(number, handler)
 
     def _pump(self, source: BinaryIO, target: BinaryIO) -> None:
-        begun = b""
-        # Not by lines: a progress bar has none for a long time.
-        while chunk := os.read(source.fileno(), 65536):
-            *whole, begun = (begun + chunk).split(b"\n")
-            for line in whole:
-                self._tail.add(line)
+        begun, held = b"", b""
+        while True:
+            # Python writes a line and its end apart, and launchers put what they get one behind the other: a line waits
+            # for its end, but not for long, because a progress bar has none.
+            chunk = None
+            if not held or select.select([source], [], [], LINE_LIMIT_S)[0]:
+                chunk = os.read(source.fileno(), 65536)
+                *whole, begun = (begun + chunk).split(b"\n")
+                for line in whole:
+                    self._tail.add(line)
+                held += chunk
+            end = held.rfind(b"\n") + 1 if chunk else len(held)
             try:
-                target.write(chunk)
+                target.write(held[:end])
                 target.flush()
             except (OSError, ValueError):  # nobody reads us any more: the command learns it from its next write
                 source.close()
                 return
+            held = held[end:]
+            if chunk == b"":
+                break
         if begun:
             self._tail.add(begun)
 

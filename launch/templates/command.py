@@ -27,7 +27,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
 DEFAULT_NAME = "paceline"
 
 
-class _Quantity(click.ParamType):
+class _Quantity(click.ParamType[Any]):
     """A text that `parse` turns into a number, refused with the rule that it breaks."""
 
     def __init__(self, name: str, parse: Any) -> None:
@@ -82,7 +82,7 @@ def _command(scheduler: Scheduler) -> click.Command:
     """The subcommand that writes this scheduler's files."""
 
     @click.pass_context
-    def callback(ctx: click.Context, output: Path | None, force: bool, command: tuple[str, ...], **given: Any) -> None:
+    def callback(ctx: click.Context, /, output: Path | None, force: bool, command: tuple[str, ...], **given: Any):
         config.read(flags=flags.texts(given))
         kind = scheduler.kind(given[scheduler.chooser])
         refuse(scheduler, kind, {**given, "command": command})

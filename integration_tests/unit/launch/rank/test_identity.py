@@ -16,7 +16,8 @@ from paceline.launch.rank.identity import Given
 def given(flags: str, rank: int, size: int) -> Given:
     words = flags.format(rank=rank, size=size, port=29400).split()
     values: dict[str, Any] = dict(zip((word[2:] for word in words[::2]), words[1::2]))
-    return Given(**{name: int(value) if name in ("rank", "size") else value for name, value in values.items()})
+    values |= {name: int(values[name]) for name in ("rank", "size") if name in values}
+    return Given(**values)
 
 
 @pytest.mark.parametrize("name", tasks.TASKS)

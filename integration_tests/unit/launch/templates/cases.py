@@ -19,7 +19,7 @@ GPUS = (0, 4)
 RANKS_PER_NODE = 4  # one per GPU where there are GPUs
 # Signs that mean something to shells, YAML, Kubernetes, compose or Docker, and must reach the script as they are.
 COMMAND = ("python", "train.py", "--note", 'it\'s $(HOME) & "$5" `x` \\ #1: {a}', "--", "-x=~*?", "@{name}")
-VARIABLE = ("NOTE", '50% of $HOME $$ "it\'s" \\')
+VARIABLE = ("NOTE", '50% of $HOME $$ "it\'s" \\ 1')
 FOR_EVERY_CLUSTER = (
     "--fusion", "optimal", "--exchange", "pipelined", "--env", "=".join(VARIABLE), "--cores", "3", "--memory", "64G",
     "--name", "digits",

@@ -80,7 +80,7 @@ def test_image_has_what_was_said(case: Case) -> None:
         [line for line in lines if line.startswith("FROM ")] if case.gpus else []
     )
     assert ("ENV HOROVOD_GPU_OPERATIONS=NCCL" in lines) == bool(case.gpus)
-    assert 'ENV NOTE="50% of \\$HOME \\$\\$ \\"it\'s\\" \\\\"' in lines
+    assert 'ENV NOTE="50% of \\$HOME \\$\\$ \\"it\'s\\" \\\\ 1"' in lines
     assert 'ENV PACELINE_FUSION="optimal"' in lines
     (command,) = (line.removeprefix("CMD ") for line in lines if line.startswith("CMD "))
     (words,) = objects(command)

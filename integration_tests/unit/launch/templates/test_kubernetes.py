@@ -23,7 +23,7 @@ from integration_tests.unit.launch.templates.cases import (
     table,
 )
 from integration_tests.unit.launch.templates.schemas import kubeflow, mpijob_schema, objects
-from integration_tests.unit.launch.templates.test_scripts import RECORDER
+from integration_tests.unit.launch.templates.test_scripts import RECORDER, shellcheck
 
 OLDEST, NEWEST = "1.25", "1.37"  # of Kubernetes, as the package has them
 DEFAULT_RESOURCES = {"cpu": "12", "memory": "65536Mi"}
@@ -144,14 +144,10 @@ def test_pod_that_is_asked_to_end_asks_its_ranks(tmp_path: Path) -> None:
 
 @table("kubernetes", kind="job")
 def test_shellcheck_finds_nothing_in_the_pods_script(case: Case, tmp_path: Path) -> None:
-    checker = Path(sys.executable).with_name("shellcheck")
-    if not checker.exists():
-        pytest.skip("the extra `templates` is not installed: no shellcheck")
     *_, job = objects(case.text())
     script = tmp_path / "pod.sh"
     script.write_text("#!/bin/bash\n" + expanded(container(job["spec"]["template"])["args"][0], {}))
-    done = subprocess.run([checker, "--severity=style", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout
+    shellcheck(script)
 
 
 @pytest.fixture(scope="module")
