@@ -52,8 +52,8 @@ SCHEDULERS: tuple[Scheduler, ...] = (
         hosts=hostlists.named("MASTER_ADDR"),
         inside=("openmpi", "jsrun", "pmi", "pmix", *_BATCH), proof="TORCHELASTIC_RUN_ID",
     ),
-    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same. It comes before
-    # Open MPI, of which IBM's MPI is a kin: where both have variables, these are the more exact ones.
+    # jsrun: "jsrun" in IBM's Job Step Manager manual; PyTorch Lightning's LSF environment reads the same. It comes
+    # before Open MPI, of which IBM's MPI is a kin: where both have variables, these are the more exact ones.
     Scheduler(
         "jsrun", "LSF (jsrun)",
         rank=("JSM_NAMESPACE_RANK",), size=("JSM_NAMESPACE_SIZE",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import socket
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -132,3 +133,23 @@ def test_every_check_of_this_machine_gives_findings() -> None:
     assert result.exit_code in (1, 3)
     told = {one["what"] for one in json.loads(result.stdout)}
     assert {"Python", "HOROVOD_CYCLE_TIMES", "HOROVOD_GLOO_IFACE", "open files", "/dev/shm", "scheduler"} <= told
+
+
+class _OtherClock:
+    """A host whose clock is `ahead_s` from ours."""
+
+    host = "n1"
+
+    def __init__(self, ahead_s: float) -> None:
+        self._ahead_s = ahead_s
+
+    def ask(self, what: Any, limit_s: float) -> float:
+        assert what == "time" and limit_s > 0
+        return time.time() + self._ahead_s
+
+
+@pytest.mark.parametrize(("ahead_s", "severity"), [(0.0, Severity.OK), (-90.0, Severity.WARNING)])
+def test_clocks_that_differ(ahead_s: float, severity: Severity) -> None:
+    finding = only(hosts._clock(_OtherClock(ahead_s)))  # type: ignore[arg-type]
+    assert finding.severity is severity
+    assert "chrony" in finding.remedy or not ahead_s
