@@ -14,11 +14,12 @@ import click
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags, run
+from paceline.launch import console, flags
+from paceline.launch.environment import announce, environment
+from paceline.launch.passing import GRACE_S, Command
 from paceline.launch.rank import hub, identity, interfaces, member, rendezvous, schedulers, variables
 from paceline.launch.rank.channel import Channel, Closed
 from paceline.launch.rank.messages import Ended, Verdict
-from paceline.launch.rank.task import GRACE_S, Command
 
 WAIT_S = 300.0
 STAY_S = 3600.0
@@ -77,9 +78,9 @@ def rank_command(
         raise UserError(
             "There is no command for this rank to run.", "Put it last: `srun -n 4 paceline rank -- python train.py`."
         )
-    environ = run.environment(settings, given)
+    environ = environment(settings, given)
     if who.rank == 0:
-        run.announce(settings)
+        announce(settings)
         for note in who.notes:
             console.note(note)
     sys.exit(_serve_and_run(who, wait, stay, command, environ) if who.rank == 0 else _run(who, wait, command, environ))
@@ -147,7 +148,8 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
     environ |= variables.of_slot(start.slot, channel.peer, start.port, interface, environ)
     listener = _Listener(channel, who)
     try:
-        ended = Command(command, environ).wait(listener.over.is_set)
+        end = Command(command, environ).wait(listener.over.is_set)
+        ended = Ended(end.code, end.how, end.asked, end.lines)
     except UserError as error:
         console.show_error(error)
         ended = Ended(console.USER_ERROR, "could not start its command", False, [error.problem])

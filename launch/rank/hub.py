@@ -165,6 +165,8 @@ class Hub:
                 await self._listen(member, reader)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError):
             pass  # a stranger, or a task that is gone: what that means is decided below
+        except asyncio.CancelledError:
+            return  # by `stop`; asyncio before 3.12 complains of a reader that ends by being cancelled
         finally:
             writer.close()
         if member is not None:

@@ -13,7 +13,7 @@ _CONSEQUENCES = ("HorovodInternalError", "has been shut down")
 
 @dataclass(frozen=True)
 class Failure:
-    """A rank that did not end well. `lost`: its task left without a word."""
+    """A rank that did not end well. `host`: "" if unknown. `lost`: its task left without a word."""
 
     rank: int
     host: str
@@ -37,4 +37,5 @@ def judge(failures: Sequence[Failure]) -> Verdict:
     first = min(failures, key=lambda one: (one.asked, one.is_consequence and not one.lost))
     others = sorted(one.rank for one in failures if one is not first)
     after = f" After it failed: rank {', '.join(map(str, others))}." if others else ""
-    return Verdict(first.rank, f"Rank {first.rank} on {first.host} {first.how}.{after}", list(first.lines), first.code)
+    on_host = f" on {first.host}" if first.host else ""
+    return Verdict(first.rank, f"Rank {first.rank}{on_host} {first.how}.{after}", list(first.lines), first.code)

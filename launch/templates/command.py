@@ -82,7 +82,9 @@ def _command(scheduler: Scheduler) -> click.Command:
     """The subcommand that writes this scheduler's files."""
 
     @click.pass_context
-    def callback(ctx: click.Context, /, output: Path | None, force: bool, command: tuple[str, ...], **given: Any) -> None:
+    def callback(
+        ctx: click.Context, /, output: Path | None, force: bool, command: tuple[str, ...], **given: Any
+    ) -> None:
         config.read(flags=flags.texts(given))
         kind = scheduler.kind(given[scheduler.chooser])
         refuse(scheduler, kind, {**given, "command": command})

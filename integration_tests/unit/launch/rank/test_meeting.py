@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -223,6 +224,9 @@ def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
         for rank in (0, 1):
             met[rank][0].send(Ended(0, "ended with exit code 0", False, []))
             met[rank][0].close()
+        end_s = time.monotonic() + 10
+        while len(centre.running()) > 1 and time.monotonic() < end_s:
+            time.sleep(0.01)
         centre.give_up_on_the_rest(2.0)
         verdict = met[2][0].receive(10)
     assert isinstance(verdict, Verdict)

@@ -1,4 +1,4 @@
-"""A rank's command: what it prints comes by lines, and at once where a line has no end."""
+"""A command whose output passes through: it comes by lines, and at once where a line has no end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from paceline.launch.rank import task
+from paceline.launch import passing
 
 
 class _Recorder(io.BytesIO):
@@ -27,13 +27,13 @@ class _Recorder(io.BytesIO):
 def run(script: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[bytes, float]], int]:
     recorder = _Recorder()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(recorder))
-    command = task.Command([sys.executable, "-uc", script], {"PATH": "/usr/bin:/bin"})
+    command = passing.Command([sys.executable, "-uc", script], {"PATH": "/usr/bin:/bin"})
     ended = command.wait(lambda: False)
     return recorder.writes, ended.code
 
 
 def test_a_line_comes_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "LINE_LIMIT_S", 5.0)
+    monkeypatch.setattr(passing, "LINE_LIMIT_S", 5.0)
     script = "import os, time\nfor word in (b'a', b'b', b'c\\nd', b'e\\n'): os.write(1, word); time.sleep(0.2)"
     writes, code = run(script, monkeypatch)
     assert ([data for data, _ in writes], code) == ([b"abc\n", b"de\n"], 0)

@@ -1,4 +1,4 @@
-"""The command of one rank: its output passes through and its last lines are kept, signals and its exit code pass on."""
+"""A command whose output passes through while its last lines are kept, and whose signals and exit code pass on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, BinaryIO
 
 from paceline.errors import UserError
 from paceline.launch import processes
-from paceline.launch.rank.messages import Ended
 
 KEPT_LINES = 30
 LINE_LIMIT_S = 0.1  # for the end of a line that has begun, before it is shown without
@@ -27,10 +27,21 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signa
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended. `asked`: because it was asked to. `lines`: its last ones, where it did not end well."""
+
+    code: int
+    how: str
+    asked: bool
+    lines: list[str]
+
+
 class _Tail:
     """The last lines of both streams, as they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._lock = threading.Lock()
 
@@ -39,6 +50,7 @@ class _Tail:
         text = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
         with self._lock:
             self._lines.append(text[:500])
+        self._on_line(text)
 
     def lines(self) -> list[str]:
         with self._lock:
@@ -48,11 +60,13 @@ class _Tail:
 class Command:
     """A running command, in a session of its own: a signal to us reaches it once, and all of it can be ended."""
 
-    def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start it. Raises UserError if it cannot be started."""
+    def __init__(
+        self, words: Sequence[str], environ: Mapping[str, str], on_line: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """Start it; `on_line` gets every line of both streams. Raises UserError if it cannot be started."""
         self._signals: collections.deque[int] = collections.deque()
         self._asked: int | None = None
-        self._tail = _Tail()
+        self._tail = _Tail(on_line)
         # What our caller ignores, as nohup does, stays ignored.
         heard = [number for number in PASSED_ON if signal.getsignal(number) not in (signal.SIG_IGN, None)]
         self._before: dict[signal.Signals, Any] = {number: signal.signal(number, self._note) for number in heard}
@@ -75,7 +89,7 @@ class Command:
             self._restore()
             raise UserError(
                 f"{shlex.join(words)} cannot be started: {error.strerror or error}.",
-                "See whether this host has it; `paceline rank -- python train.py` is the usual form.",
+                "See whether this host has it; `python train.py` is the usual form.",
             ) from None
         streams = ((self.process.stdout, sys.stdout.buffer), (self.process.stderr, sys.stderr.buffer))
         self._pumps = [threading.Thread(target=self._pump, args=pair, daemon=True) for pair in streams]
