@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Build, install and check Horovod with Paceline's hooks.",
     ),
     "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
+    "rank": ("paceline.launch.rank.command:rank_command", "Run a script as one rank, in a task of Slurm, MPI, ..."),
     "record": (
         "paceline.launch.record.command:record_command",
         "Run an unmodified script and trace its communication.",
@@ -32,6 +33,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": (
         "paceline.launch.plan.command:plan_command",
         "Predict from a trace how long each way of merging gradients would take.",
+    ),
+    "template": (
+        "paceline.launch.templates.command:template_command",
+        "Write a complete job file for Slurm, Kubernetes, LSF, PBS or Docker.",
+    ),
+    "doctor": (
+        "paceline.launch.doctor.command:doctor_command",
+        "Look for what keeps ranks from starting, and say what to do.",
     ),
     "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),

@@ -46,7 +46,7 @@ def call(
                 reader.start()
             code = _wait(process, limit_s)
         finally:
-            _end(process)
+            end(process)
             if reader is not None:
                 reader.join(GRACE_S)
         interrupts.check()
@@ -76,14 +76,14 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
                 ) from None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of `process` behind: ask it to end, then end what is left of its session.
+def end(process: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
+    """Leave nothing of `process` behind, which leads a session: ask it to end, then end what is left of its session.
 
     A second Ctrl-C cuts the time short that it may take.
     """
     if process.poll() is None:
         process.terminate()
-        before, end_s = max(1, interrupts.count()), time.monotonic() + GRACE_S
+        before, end_s = max(1, interrupts.count()), time.monotonic() + grace_s
         while process.poll() is None and interrupts.count() <= before and time.monotonic() < end_s:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(SLICE_S)

@@ -1,21 +1,25 @@
-"""`paceline run`: horovodrun with Paceline's options as flags."""
+"""`paceline run`: horovodrun with Paceline's options as flags, and an account of what failed first."""
 
 from __future__ import annotations
 
 import argparse
+import collections
 import functools
-import os
-import sys
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+import threading
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
-import paceline
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags, interrupts
-from paceline.launch.ranks import horovodrun
+from paceline.launch.environment import announce, environment
+from paceline.launch.passing import KEPT_LINES, Command
+from paceline.launch.rank.verdict import Failure, judge
+from paceline.launch.ranks import MARKED, horovodrun
 
 # Flags of horovodrun that answer a question and start no rank.
 ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
@@ -80,31 +84,6 @@ class HorovodrunCommand(click.Command):
         formatter.write_usage(ctx.command_path, "[OPTIONS] [HOROVODRUN OPTIONS] COMMAND...")
 
 
-def announce(settings: config.Settings) -> None:
-    """One line on standard error: every option that a flag or a variable set, its value and who set it."""
-    given = [f"{name}={config.as_text(getattr(settings, name))} ({settings.origin(name)})" for name in settings.given()]
-    console.note(f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}")
-
-
-def environment(settings: config.Settings, given: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment and the flags as variables; horovodrun forwards all of it to the ranks.
-
-    A fusion policy that only this host may have goes by value. Raises UserError if it cannot be used or sent.
-    """
-    environ = {**os.environ, **flags.environment(given)}
-    if "fusion" in settings.given():
-        from paceline.fusion import policies, resolve
-
-        environ |= flags.environment({"fusion": resolve.for_ranks(settings.fusion)})
-        known = policies.known_names()
-        if ":" not in settings.fusion and settings.fusion not in known:
-            console.note(
-                f"No fusion policy {settings.fusion} is known here. {config.nearest(settings.fusion, known)} "
-                "It will do if the script registers it before hvd.init()."
-            )
-    return environ
-
-
 def check_command(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
     """Raise UserError if there is nothing to run; horovodrun would print its whole environment instead."""
     if not command and not ANSWERS.intersection(horovodrun_arguments):
@@ -113,22 +92,64 @@ def check_command(horovodrun_arguments: Sequence[str], command: Sequence[str]) -
         )
 
 
+class Account:
+    """What horovodrun's output says of ranks that failed: read line by line, told at the end."""
+
+    # horovodrun prints this when a rank's process has ended otherwise than well, in the order in which they do.
+    _ENDED = re.compile(r"Process (\d+) exit with status code (\d+)\.")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, collections.deque[str]] = {}
+        self._codes: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def line(self, text: str) -> None:
+        """One line of output."""
+        mark = MARKED.match(text)
+        with self._lock:
+            if mark:
+                kept = self._lines.setdefault(int(mark["rank"]), collections.deque(maxlen=KEPT_LINES))
+                kept.append(text[mark.end() :])
+            elif ended := self._ENDED.match(text):
+                self._codes.setdefault(int(ended[1]), int(ended[2]))
+
+    def told(self) -> str:
+        """Which rank failed first, with its last lines; "" if none is known to have failed."""
+        with self._lock:
+            failures = [
+                Failure(rank, "", code, f"ended with exit code {code}", lines=tuple(self._lines.get(rank, ())))
+                for rank, code in self._codes.items()
+                if code
+            ]
+        if not failures:
+            return ""
+        first = judge(failures)
+        return "\n".join([first.problem, f"The last lines of rank {first.rank}:", *first.lines])
+
+
 @flags.with_options("run")
 @click.command("run", cls=HorovodrunCommand)
-def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], **values: Any) -> None:
+@click.option("--dry-run", is_flag=True, help="Print the variables and the command of horovodrun, and start nothing.")
+def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], dry_run: bool, **values: Any) -> int:
     """Start a script on several ranks: `paceline run --fusion optimal -np 4 -H a:2,b:2 python train.py`.
 
     This is horovodrun with Paceline's options. They may stand anywhere before the command and become PACELINE_*
     variables of the ranks; all other options go to horovodrun unchanged (`horovodrun --help` lists them). The exit code
-    is horovodrun's.
+    is horovodrun's; when a rank fails, the one that failed first and its last lines come at the end.
     """
     check_command(horovodrun_arguments, command)
     given = flags.texts(values)
     settings = config.read(flags=given)
     environ = environment(settings, given)
     announce(settings)
-    program = horovodrun()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    words = [*horovodrun(), *horovodrun_arguments, *command]
+    if dry_run:
+        told = {name: value for name, value in sorted(environ.items()) if name.startswith(config.PREFIX)}
+        click.echo("\n".join([*(f"{name}={shlex.quote(value)}" for name, value in told.items()), shlex.join(words)]))
+        return 0
     interrupts.check()
-    os.execve(program[0], [*program, *horovodrun_arguments, *command], environ)
+    account = Account()
+    ended = Command(words, environ, account.line).wait(lambda: False)
+    if ended.code and not ended.asked and (told_last := account.told()):
+        console.note(told_last)
+    return ended.code

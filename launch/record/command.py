@@ -11,6 +11,7 @@ import click
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags, run
+from paceline.launch.environment import announce, environment
 from paceline.launch.processes import call
 from paceline.launch.ranks import horovodrun
 from paceline.record import summary as trace_summary
@@ -145,9 +146,9 @@ def record_command(
         raise UserError("--record belongs to `paceline run`.", "For `paceline record`, name the trace with -o FILE.")
     given["record"] = str(output.absolute())
     settings = config.read(flags=given)
-    environ = run.environment(settings, given)
+    environ = environment(settings, given)
     path = prepare(output)
-    run.announce(settings)
+    announce(settings)
     code = call([*horovodrun(), *horovodrun_arguments, *command], environ)
     return report(path, picture, code)
 

@@ -15,6 +15,7 @@ from paceline.errors import UserError
 from paceline.fusion import plan_file
 from paceline.fusion.resolve import resolve
 from paceline.launch import flags, processes, run
+from paceline.launch.environment import environment
 
 OURS = {"--record": 1, "--check-horovod": 0, "--no-check-horovod": 0}
 THEIRS = {"-np": 1, "--num-proc": 1, "-p": 1, "--gloo": 0, "--cycle-time-ms": 1, "--cache-capacity": 1, "--range": 2}
@@ -102,6 +103,30 @@ def _gone(stat: Path) -> bool:
         return True
 
 
+def test_the_account_names_the_rank_that_failed_first() -> None:
+    account = run.Account()
+    for line in (
+        "[1]<stderr>:ValueError: on purpose",
+        "[0]<stderr>:HorovodInternalError: rank 1 died",
+        "[2]<stdout>:all is well",
+        "Process 0 exit with status code 1.",
+        "Process 1 exit with status code 3.",
+        "Process 2 exit with status code 0.",
+    ):
+        account.line(line)
+    assert account.told().splitlines() == [
+        "Rank 1 ended with exit code 3. After it failed: rank 0.",
+        "The last lines of rank 1:",
+        "ValueError: on purpose",
+    ]
+
+
+def test_no_account_where_no_rank_failed() -> None:
+    account = run.Account()
+    account.line("[0]<stdout>:Process 1 exit with status code 3.")  # a rank's own words
+    assert account.told() == ""
+
+
 # What the ranks are told of a fusion policy.
 
 
@@ -110,7 +135,7 @@ def told(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: 
     monkeypatch.delenv("PACELINE_FUSION", raising=False)
     if variable is not None:
         monkeypatch.setenv("PACELINE_FUSION", variable)
-    return run.environment(config.read(flags=given), given).get("PACELINE_FUSION")
+    return environment(config.read(flags=given), given).get("PACELINE_FUSION")
 
 
 def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
