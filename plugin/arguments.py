@@ -16,8 +16,7 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
     Raises UserError for what is no exchange.
     """
     if exchange is None:
-        values = read()
-        exchange = named(values.exchange).of_options(values.exchange, values)
+        exchange = exchange_of_variables()
     elif isinstance(exchange, str) and exchange in NAMES:
         one = named(exchange)
         exchange = one.settings(**one.names[exchange])
@@ -28,3 +27,9 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
             f"Use one of {', '.join(NAMES)}, {examples}. {nearest(str(exchange), list(NAMES))}",
         )
     return Sync() if exchange.synchronous else exchange
+
+
+def exchange_of_variables() -> ExchangeSettings:
+    """The exchange that the variables ask for."""
+    values = read()
+    return named(values.exchange).of_options(values.exchange, values)

@@ -43,7 +43,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "record_steps", of.positive, "whole number", "steps", 1000,
-        "keep the trace of this many most recent steps", "run",
+        "keep the trace of this many most recent steps", "run", ("record", ()),
     ),
     Option(
         "check_horovod", of.boolean, "yes or no", "", True,
@@ -108,6 +108,30 @@ class Settings:
     def given(self) -> list[str]:
         """The names of the options that a flag or a variable set, in the order of declaration."""
         return [option.name for option in OPTIONS if option.name in self._origins]
+
+    def without_effect(self) -> list[str]:
+        """A sentence for each option that was given in vain: it says more about what another one did not ask for."""
+        return [
+            f"{option.variable}={as_text(getattr(self, name))} has no effect: {_belonging(option, self)}."
+            for name in self.given()
+            for option in [_BY_NAME[name]]
+            if option.needs is not None and not self._asks_for(*option.needs)
+        ]
+
+    def _asks_for(self, name: str, values: tuple[str, ...]) -> bool:
+        return getattr(self, name) in values if values else name in self.given()
+
+
+def _belonging(option: Option, settings: Settings) -> str:
+    """What the option needs, and what it found."""
+    assert option.needs is not None
+    other, values = _BY_NAME[option.needs[0]], option.needs[1]
+    if not values:
+        return f"it belongs to {other.variable} ({other.flag}), which was not given"
+    return (
+        f"it belongs to {other.variable}={' or '.join(values)} ({other.flag}), and that is "
+        f"{as_text(getattr(settings, other.name))}"
+    )
 
 
 def parse(option: Option, text: str, given_as: str) -> Any:

@@ -1,24 +1,26 @@
 """What Paceline does in a process when a world of Horovod begins and ends.
 
-`paceline.horovod.shims.glue` calls `before_init` and `before_shutdown`.
+`paceline.horovod.shims.glue` calls `before_init`, `after_init` and `before_shutdown`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import sys
 from pathlib import Path
 
 from paceline import config
-from paceline.arguments import exchange_asked
+from paceline.arguments import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
+from paceline.launchers import alone_by_mistake
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
+from paceline.registry import making
+from paceline.telling import tell
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
@@ -45,27 +47,42 @@ def before_init(library: ctypes.CDLL) -> None:
     if not library.horovod_is_initialized():
         begin_world(library)
         new_world(library)
-    if not exchange_asked(None).synchronous:
-        _exchange_in_unmodified_scripts(library, settings.exchange)
+    if not exchange_of_variables().synchronous:
+        _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(settings.record_steps)
         _recordings[library._handle] = settings.record
 
 
-def _exchange_in_unmodified_scripts(library: ctypes.CDLL, exchange: str) -> None:
-    """PACELINE_EXCHANGE holds for scripts that use Horovod's module, too: its wrapper becomes ours.
-
-    `exchange`: its value. Raises UserError where Keras 2 is in use.
-    """
-    # Adapters are found by the name of their library: nothing here knows them.
-    adapter = f"paceline.{library_name(library)}.unmodified"
+def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
     if library_name(library) == "tensorflow" and os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0"):
         raise UserError(
             f"PACELINE_EXCHANGE={exchange} is set together with TF_USE_LEGACY_KERAS: optimizers of Keras 2 cannot "
             "leave out an update.",
             "Unset PACELINE_EXCHANGE, or use Keras 3.",
         )
-    importlib.import_module(adapter).install()
+
+
+def after_init(library: ctypes.CDLL) -> None:
+    """Say, on one rank, what was asked for and will not happen."""
+    if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
+        tell(mistake)
+    if library.horovod_rank() == 0:
+        for sentence in config.read().without_effect():
+            tell(sentence)
+
+
+def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
+    # A script that failed before it came so far has other news.
+    failed = hasattr(sys, "last_type")
+    if failed or making.given() or library.horovod_size() == 1 or library.horovod_rank() != 0:
+        return
+    if not exchange_of_variables().synchronous:
+        tell(
+            f"PACELINE_EXCHANGE={config.read().exchange} had no effect: no optimizer and no tape was wrapped, and what "
+            "a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or the "
+            "tape with hvd.DistributedGradientTape."
+        )
 
 
 def before_shutdown(library: ctypes.CDLL) -> None:
@@ -76,6 +93,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     """
     if library.horovod_is_initialized():
         library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
+        _say_if_exchange_was_not_used(library)
     record = _recordings.get(library._handle)
     # After shutdown() a rank has no number any more, and everything was written then.
     if record is not None and library.horovod_is_initialized():
