@@ -39,8 +39,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("paceline.launch.bench.command:bench_command", "Measure Paceline and its rivals in turn."),
 }
 
-INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
-
 
 def _present(target: str) -> bool:
     """Whether the command's module can be found; its parent packages are empty and cost nothing to import."""
@@ -81,7 +79,7 @@ class _Paceline(click.Group):
             console.show_error(console.from_click(error))
             code = console.USER_ERROR
         except (click.Abort, KeyboardInterrupt):
-            code = INTERRUPTED
+            code = interrupts.INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,11 @@ from paceline.errors import UserError
 _UNITS = {"s": "seconds", "ms": "milliseconds"}
 
 
-def click_options(scope: str) -> list[click.Option]:
-    """One click option for every declared option of `scope`. Values stay text: config.read parses them."""
+def click_options(scope: str, hidden: Collection[str] = ()) -> list[click.Option]:
+    """One click option for every declared option of `scope`. Values stay text: config.read parses them.
+
+    `hidden`: names of options that help texts leave out, because the command answers them with another.
+    """
     made = []
     for option in config.OPTIONS:
         if option.scope != scope:
@@ -27,15 +30,16 @@ def click_options(scope: str) -> list[click.Option]:
         else:
             unit = _UNITS.get(option.unit, option.unit or option.kind)
             names, kind = [option.flag, option.name], {"metavar": unit.upper(), "type": str}
-        made.append(click.Option(names, default=None, help=help_text, **kind))  # type: ignore[arg-type]
+        hide = option.name in hidden
+        made.append(click.Option(names, default=None, help=help_text, hidden=hide, **kind))  # type: ignore[arg-type]
     return made
 
 
-def with_options(scope: str) -> Any:
-    """Decorator: give a click command the flags of `scope`."""
+def with_options(scope: str, hidden: Collection[str] = ()) -> Any:
+    """Decorator: give a click command the flags of `scope`. See click_options."""
 
     def decorate(command: click.Command) -> click.Command:
-        command.params.extend(click_options(scope))
+        command.params.extend(click_options(scope, hidden))
         return command
 
     return decorate
@@ -128,7 +132,7 @@ def options_command() -> None:
         table.add_row("\n".join((option.variable, *option.flags)), value + unit, origin, option.meaning)
     console.out().print(table)
     console.out().print(
-        "The variables work with every launcher; the flags belong to `paceline run` and `paceline horovod` and win "
-        "over the variables.",
+        "The variables work with horovodrun and, where Horovod was built with it, MPI; the flags belong to `paceline "
+        "run` and `paceline horovod` and win over the variables.",
         soft_wrap=True,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from pathlib import Path
 
 from paceline import config
@@ -17,6 +18,7 @@ from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
+from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 from paceline.registry import making
@@ -26,8 +28,10 @@ from paceline.telling import tell
 SHUTDOWN_LIMIT_S = 60.0
 INTERFACE = 2  # bridge/c_api.cc: horovod_paceline_interface
 
-# Where the trace of a recorded library goes, by the library's handle.
-_recordings: dict[int, Path] = {}
+# The recorded libraries and where their traces go, by the library's handle.
+_recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}
+# Of one who writes; a signal's handler may come in between in the same thread.
+_writing = threading.RLock()
 
 
 def before_init(library: ctypes.CDLL) -> None:
@@ -51,7 +55,8 @@ def before_init(library: ctypes.CDLL) -> None:
         _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(settings.record_steps)
-        _recordings[library._handle] = settings.record
+        _recordings[library._handle] = library, settings.record
+        before_the_end(_write_all)
 
 
 def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
@@ -94,11 +99,25 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     if library.horovod_is_initialized():
         library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
         _say_if_exchange_was_not_used(library)
-    record = _recordings.get(library._handle)
+    if library._handle in _recordings:
+        _write(*_recordings[library._handle])
+
+
+def _write(library: ctypes.CDLL, record: Path) -> None:
     # After shutdown() a rank has no number any more, and everything was written then.
-    if record is not None and library.horovod_is_initialized():
+    if not library.horovod_is_initialized():
+        return
+    with _writing:
         trace = take(library)
         if trace.steps:
             path = part_path(record, trace.rank)
             path.parent.mkdir(parents=True, exist_ok=True)
             write(trace, path)
+
+
+def _write_all() -> None:
+    for library, record in list(_recordings.values()):
+        try:
+            _write(library, record)
+        except UserError as error:  # the end must not wait for it
+            tell(str(error))
