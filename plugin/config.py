@@ -8,6 +8,7 @@ derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,11 @@ DEFAULT = "default"
 
 def _cache_home() -> Path:
     """`paceline` in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user whom the system does not know, as in containers
+        home = Path(tempfile.gettempdir()) / f"paceline-{os.getuid()}"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "paceline"
 
 
 def _processors() -> int:

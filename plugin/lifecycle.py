@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from paceline import config
+from paceline import config, uncaught
 from paceline.arguments import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
@@ -23,6 +23,8 @@ from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 from paceline.registry import making
 from paceline.telling import tell
+
+uncaught.install()
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0

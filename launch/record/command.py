@@ -160,7 +160,7 @@ def record_command(
     path = prepare(output)
     run.announce(settings)
     try:
-        code = call([*horovodrun(), *horovodrun_arguments, *command], environ)
+        code = run.call(horovodrun_arguments, command, environ)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
     return report(path, picture, code)

@@ -54,6 +54,18 @@ def _require_tools(mpi: bool) -> None:
         )
 
 
+def _require_cache(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"The cache folder {folder} cannot be written: {error.strerror}.",
+            "Name another with --cache-dir or PACELINE_CACHE_DIR.",
+        ) from None
+
+
 def _environment(folder: Path, settings: Settings, mpi: bool, frameworks: Mapping[str, str]) -> dict[str, str]:
     """The build's environment; what the user set in HOROVOD_* has the last word."""
     wrapper = folder / "cmake-with-paceline"
@@ -150,6 +162,7 @@ def build(
             f"Neither PyTorch nor TensorFlow is installed for {sys.executable}.",
             "Install one of them first (pip install 'paceline[torch]' or 'paceline[tensorflow]').",
         )
+    _require_cache(settings.cache_dir)
     inputs = wanted(mpi, leave_out)
     shelf = settings.cache_dir / "wheels" / key(inputs)
     found = sorted(shelf.glob("horovod-*.whl"))

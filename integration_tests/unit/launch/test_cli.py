@@ -166,7 +166,7 @@ def test_run_names_horovod_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
     from paceline.launch import run
 
-    run.horovodrun_flags.cache_clear()
+    run.horovodrun_parser.cache_clear()
     found = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "horovod" else found(name, *rest))
     refused(invoke("run", "-np", "2", "true"), "Horovod is not installed", "paceline horovod install")
