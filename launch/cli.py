@@ -66,9 +66,15 @@ class _Paceline(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
         extra.pop("standalone_mode", None)
+        stdout = sys.stdout
         try:
             with interrupts.remembered():
                 code = super().main(args, prog_name or "paceline", standalone_mode=False, **extra)
+        except SystemExit:
+            # click puts another stream there for a reader that has seen enough of a help text, as in `| head`.
+            if sys.stdout is stdout:
+                raise
+            code = 0
         except UserError as error:
             console.show_error(error)
             code = console.USER_ERROR

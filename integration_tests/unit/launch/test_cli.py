@@ -127,7 +127,8 @@ def test_options_lists_all_with_value_and_origin(monkeypatch: pytest.MonkeyPatch
     lines = result.output.splitlines()
     for option in config.OPTIONS:
         (first,) = (number for number, line in enumerate(lines) if f" {option.variable} " in line)
-        assert ("variable" if option.name in ("record_steps", "cache_dir") else "default") in lines[first]
+        row = "".join(lines[first : first + 4]) if option.name == "cache_dir" else lines[first]
+        assert ("(variable)" if option.name in ("record_steps", "cache_dir") else "(default)") in row
         for number, flag in enumerate(option.flags, first + 1):
             assert f" {flag} " in lines[number]
     assert "77 steps" in result.output
