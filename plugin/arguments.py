@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.config import read
+from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
@@ -27,9 +27,3 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
             f"Use one of {', '.join(NAMES)}, {examples}. {nearest(str(exchange), list(NAMES))}",
         )
     return Sync() if exchange.synchronous else exchange
-
-
-def exchange_of_variables() -> ExchangeSettings:
-    """The exchange that the variables ask for."""
-    values = read()
-    return named(values.exchange).of_options(values.exchange, values)

@@ -15,11 +15,12 @@ from typing import Any
 
 from paceline import option as of
 from paceline.errors import UserError
+from paceline.exchange.declaration import ExchangeSettings
 from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
-from paceline.registry.exchanges import NAMES, one_of_names, options_of_exchanges, summary
+from paceline.registry.exchanges import NAMES, named, one_of_names, options_of_exchanges, summary
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 EXCHANGES = NAMES
@@ -180,6 +181,12 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
         if option.name not in values:
             values[option.name] = option.default() if callable(option.default) else option.default
     return Settings(values, origins)
+
+
+def exchange_of_variables() -> ExchangeSettings:
+    """The exchange that the variables ask for. Raises UserError as `read`."""
+    values = read()
+    return named(values.exchange).of_options(values.exchange, values)
 
 
 def markdown_table() -> str:

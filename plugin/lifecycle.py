@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from paceline import config, uncaught
-from paceline.arguments import exchange_of_variables
+from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake

@@ -48,12 +48,12 @@ def _exchange() -> Any:
         return exchange
     if not unmodified.asked():
         return None
-    # By name: Horovod without another exchange needs none of this.
-    making, arguments, adapter = (
-        importlib.import_module(f"paceline.{name}")
-        for name in ("registry.making", "arguments", "tensorflow.exchange.adapter")
-    )
-    return making.maker(arguments.exchange_of_variables(), adapter.TensorFlowAdapter)
+    from paceline.config import exchange_of_variables
+    from paceline.registry.making import maker
+
+    # By name: nothing here knows adapters.
+    adapter = importlib.import_module("paceline.tensorflow.exchange.adapter")
+    return maker(exchange_of_variables(), adapter.TensorFlowAdapter)
 
 
 def local_weights(keras: Any, local_layers: Any) -> list[Any]:

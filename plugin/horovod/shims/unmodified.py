@@ -16,7 +16,7 @@ def asked() -> bool:
     """Whether the variables ask for an exchange that is not synchronous. Raises UserError for what cannot be used."""
     if "PACELINE_EXCHANGE" not in os.environ:
         return False
-    from paceline.arguments import exchange_of_variables
+    from paceline.config import exchange_of_variables
 
     return not exchange_of_variables().synchronous
 
