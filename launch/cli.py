@@ -48,8 +48,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("paceline.launch.bench.command:bench_command", "Measure Paceline and its rivals in turn."),
 }
 
-INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
-
 
 def _present(target: str) -> bool:
     """Whether the command's module can be found; its parent packages are empty and cost nothing to import."""
@@ -77,9 +75,15 @@ class _Paceline(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
         extra.pop("standalone_mode", None)
+        stdout = sys.stdout
         try:
             with interrupts.remembered():
                 code = super().main(args, prog_name or "paceline", standalone_mode=False, **extra)
+        except SystemExit:
+            # click puts another stream there for a reader that has seen enough of a help text, as in `| head`.
+            if sys.stdout is stdout:
+                raise
+            code = 0
         except UserError as error:
             console.show_error(error)
             code = console.USER_ERROR
@@ -90,7 +94,7 @@ class _Paceline(click.Group):
             console.show_error(console.from_click(error))
             code = console.USER_ERROR
         except (click.Abort, KeyboardInterrupt):
-            code = INTERRUPTED
+            code = interrupts.INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)
 
 

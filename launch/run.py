@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import collections
 import functools
-import re
 import shlex
-import threading
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags, interrupts
+from paceline.launch import console, failures, flags, mistakes, processes
 from paceline.launch.environment import announce, environment
-from paceline.launch.passing import KEPT_LINES, Command
-from paceline.launch.rank.verdict import Failure, judge
-from paceline.launch.ranks import MARKED, horovodrun
+from paceline.launch.ranks import horovodrun
 
 # Flags of horovodrun that answer a question and start no rank.
 ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
@@ -30,8 +26,8 @@ class _ParserBuilt(Exception):
 
 
 @functools.cache
-def horovodrun_flags() -> dict[str, int]:
-    """For every flag of the installed horovodrun, how many values follow it.
+def horovodrun_parser() -> argparse.ArgumentParser:
+    """The parser of the installed horovodrun.
 
     Horovod builds its parser and uses it in one function, so the parser is taken at the moment of use.
     Raises UserError if Horovod is not installed.
@@ -47,12 +43,17 @@ def horovodrun_flags() -> dict[str, int]:
     try:
         launch.parse_args()
     except _ParserBuilt as built:
-        (parser,) = built.args
+        parser: argparse.ArgumentParser = built.args[0]
     finally:
         argparse.ArgumentParser.parse_args = original  # type: ignore[method-assign]
+    return parser
+
+
+def horovodrun_flags() -> dict[str, int]:
+    """For every flag of the installed horovodrun, how many values follow it. Raises UserError as horovodrun_parser."""
     return {
         name: 1 if action.nargs is None else action.nargs
-        for action in parser._actions
+        for action in horovodrun_parser()._actions
         for name in action.option_strings
         if action.nargs is None or isinstance(action.nargs, int)
     }
@@ -85,46 +86,33 @@ class HorovodrunCommand(click.Command):
 
 
 def check_command(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
-    """Raise UserError if there is nothing to run; horovodrun would print its whole environment instead."""
-    if not command and not ANSWERS.intersection(horovodrun_arguments):
+    """Raise UserError if there is nothing to run, horovodrun would print its whole environment instead; and for what
+    would end in a traceback.
+    """
+    if ANSWERS.intersection(horovodrun_arguments):
+        return
+    if not command:
         raise UserError(
             "There is no command for the ranks to run.", "Put it last: `paceline run -np 2 python train.py`."
         )
+    mistakes.check(horovodrun_parser(), horovodrun_arguments, command)
 
 
-class Account:
-    """What horovodrun's output says of ranks that failed: read line by line, told at the end."""
+def call(horovodrun_arguments: Sequence[str], command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run horovodrun to its end; its exit code. What ranks say is passed on, who failed first is said at the end.
 
-    # horovodrun prints this when a rank's process has ended otherwise than well, in the order in which they do.
-    _ENDED = re.compile(r"Process (\d+) exit with status code (\d+)\.")
-
-    def __init__(self) -> None:
-        self._lines: dict[int, collections.deque[str]] = {}
-        self._codes: dict[int, int] = {}
-        self._lock = threading.Lock()
-
-    def line(self, text: str) -> None:
-        """One line of output."""
-        mark = MARKED.match(text)
-        with self._lock:
-            if mark:
-                kept = self._lines.setdefault(int(mark["rank"]), collections.deque(maxlen=KEPT_LINES))
-                kept.append(text[mark.end() :])
-            elif ended := self._ENDED.match(text):
-                self._codes.setdefault(int(ended[1]), int(ended[2]))
-
-    def told(self) -> str:
-        """Which rank failed first, with its last lines; "" if none is known to have failed."""
-        with self._lock:
-            failures = [
-                Failure(rank, "", code, f"ended with exit code {code}", lines=tuple(self._lines.get(rank, ())))
-                for rank, code in self._codes.items()
-                if code
-            ]
-        if not failures:
-            return ""
-        first = judge(failures)
-        return "\n".join([first.problem, f"The last lines of rank {first.rank}:", *first.lines])
+    Raises KeyboardInterrupt.
+    """
+    ranks = failures.passed_on()
+    words = [*horovodrun(), *mistakes.cache_arguments(horovodrun_arguments), *horovodrun_arguments, *command]
+    sys.stdout.flush()
+    code = 0
+    try:
+        code = processes.call(words, environ, on_pieces=(ranks.out, ranks.err))
+    finally:
+        for error in ranks.ended(code):
+            console.show_error(error)
+    return code
 
 
 @flags.with_options("run")
@@ -135,21 +123,16 @@ def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...],
 
     This is horovodrun with Paceline's options. They may stand anywhere before the command and become PACELINE_*
     variables of the ranks; all other options go to horovodrun unchanged (`horovodrun --help` lists them). The exit code
-    is horovodrun's; when a rank fails, the one that failed first and its last lines come at the end.
+    is horovodrun's, 130 after Ctrl-C; what failed first is said again at the end.
     """
     check_command(horovodrun_arguments, command)
     given = flags.texts(values)
     settings = config.read(flags=given)
     environ = environment(settings, given)
     announce(settings)
-    words = [*horovodrun(), *horovodrun_arguments, *command]
     if dry_run:
         told = {name: value for name, value in sorted(environ.items()) if name.startswith(config.PREFIX)}
+        words = [*horovodrun(), *horovodrun_arguments, *command]
         click.echo("\n".join([*(f"{name}={shlex.quote(value)}" for name, value in told.items()), shlex.join(words)]))
         return 0
-    interrupts.check()
-    account = Account()
-    ended = Command(words, environ, account.line).wait(lambda: False)
-    if ended.code and not ended.asked and (told_last := account.told()):
-        console.note(told_last)
-    return ended.code
+    return call(horovodrun_arguments, command, environ)
