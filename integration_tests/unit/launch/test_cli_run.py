@@ -103,30 +103,6 @@ def _gone(stat: Path) -> bool:
         return True
 
 
-def test_the_account_names_the_rank_that_failed_first() -> None:
-    account = run.Account()
-    for line in (
-        "[1]<stderr>:ValueError: on purpose",
-        "[0]<stderr>:HorovodInternalError: rank 1 died",
-        "[2]<stdout>:all is well",
-        "Process 0 exit with status code 1.",
-        "Process 1 exit with status code 3.",
-        "Process 2 exit with status code 0.",
-    ):
-        account.line(line)
-    assert account.told().splitlines() == [
-        "Rank 1 ended with exit code 3. After it failed: rank 0.",
-        "The last lines of rank 1:",
-        "ValueError: on purpose",
-    ]
-
-
-def test_no_account_where_no_rank_failed() -> None:
-    account = run.Account()
-    account.line("[0]<stdout>:Process 1 exit with status code 3.")  # a rank's own words
-    assert account.told() == ""
-
-
 # What the ranks are told of a fusion policy.
 
 
