@@ -33,7 +33,12 @@ SLICE_S = 0.1
 
 @flags.with_options("run")
 @click.command("rank", context_settings={"allow_interspersed_args": False})
-@click.option("--scheduler", type=click.Choice(schedulers.NAMES), help="Whose variables count. [default: found out]")
+@click.option(
+    "--scheduler",
+    type=click.Choice(schedulers.NAMES),
+    metavar="NAME",
+    help=f"Whose variables count: {', '.join(schedulers.NAMES)}. [default: found out]",
+)
 @click.option("--rank", type=int, help="This task's number, from 0. [default: the scheduler's]")
 @click.option("--size", type=int, help="How many tasks there are. [default: the scheduler's]")
 @click.option(

@@ -1,23 +1,11 @@
-"""`paceline run`: what it says when a rank fails, and that a dry run starts nothing."""
+"""`paceline run`: a dry run starts nothing. What is said of failures: test_first_failure.py."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from integration_tests.support.ranks import ROOT
-
 RUN = [sys.executable, "-m", "paceline.launch.cli", "run"]
-SCRIPT = ROOT / "integration_tests" / "support" / "rank_script.py"
-
-
-def test_the_rank_that_failed_first_is_named_at_the_end() -> None:
-    words = [*RUN, "-np", "3", sys.executable, str(SCRIPT), "raise", "1"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    account = done.stderr[done.stderr.rindex("Rank 1 ended with exit code 1.") :]
-    assert "The last lines of rank 1:" in account
-    assert "ValueError: rank failed on purpose" in account
 
 
 def test_a_dry_run_prints_variables_and_command() -> None:
