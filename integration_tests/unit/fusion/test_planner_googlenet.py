@@ -1,7 +1,7 @@
 """The simulation of the MG-WFBP paper (Fig. 10 and 11): speed-up of one synchronous step over one GPU, by workers.
 
-The layers of GoogleNet were measured by the paper's authors: integration_tests/data. A made-up model of the same kind is
-planned, too.
+The layers of GoogleNet were measured by the paper's authors: integration_tests/data. A made-up model of the same kind
+is planned, too.
 """
 
 from __future__ import annotations
