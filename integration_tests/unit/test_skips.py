@@ -10,6 +10,7 @@ import pytest
 
 from integration_tests.support.packages import ROOT
 from integration_tests.support.skips import expected
+from paceline.errors import UserError
 from paceline.launch.cluster import tools
 
 CASES = {
@@ -36,6 +37,6 @@ def test_unexpected_skips_fail_the_run(source: str, code: int, tmp_path: Path) -
 
 def test_what_a_cluster_lacks_without_root_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(tools.UserError) as caught:
+    with pytest.raises(UserError) as caught:
         tools.check()
     assert expected(f"{caught.value.problem} {caught.value.remedy}")

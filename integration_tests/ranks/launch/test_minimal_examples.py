@@ -48,8 +48,8 @@ def test_minimal_example_is_short_and_imports_nothing_else(example: str, framewo
 )
 def test_minimal_example_learns_and_rank_0_says_so(example: str, size: int, exchange: str) -> None:
     env = {**os.environ, "PACELINE_EXCHANGE": exchange, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(size), sys.executable, FOLDER / f"{example}.py"]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=280)
+    words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(size), sys.executable]
+    done = subprocess.run([*words, str(FOLDER / f"{example}.py")], env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stdout.splitlines() if "accuracy" in line]
     assert {line.partition("<stdout>:")[0] for line in said} == {"[0]"}
