@@ -12,6 +12,7 @@ from paceline.horovod.edits import Edit
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
+from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
 from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
 
 
@@ -236,6 +237,18 @@ PATCHES: tuple[Patch, ...] = (
         "elastic-hosts",
         "An elastic job that fits on one host waits 600 s for a second one without a word, as it does for slots.",
         ELASTIC_HOSTS_EDITS,
+    ),
+    Patch(
+        "private-environment",
+        "horovodrun puts the whole environment, tokens too, and the key of its own services on command lines, which "
+        "ps shows to every user of the launching and of the ranks' hosts.",
+        ENVIRONMENT_EDITS,
+    ),
+    Patch(
+        "loopback-only",
+        "Jobs on one host listen on all its interfaces, for requests that nobody checks and some of which are "
+        "unpickled.",
+        LOOPBACK_EDITS,
     ),
     Patch(
         "zero-grad",
