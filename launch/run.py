@@ -21,6 +21,7 @@ from paceline.launch.passing import KEPT_LINES, Command
 from paceline.launch.rank.verdict import Failure, judge
 from paceline.launch.ranks import MARKED, horovodrun
 
+_TRACEBACK = "Traceback (most recent call last):"
 # Flags of horovodrun that answer a question and start no rank.
 ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
 
@@ -120,6 +121,12 @@ class Account:
                 Failure(rank, "", code, f"ended with exit code {code}", lines=tuple(self._lines.get(rank, ())))
                 for rank, code in self._codes.items()
                 if code
+            ]
+            # horovodrun ends the others when it has seen the first code, and says nothing of those that it ended.
+            failures += [
+                Failure(rank, "", 1, "raised an exception", lines=tuple(lines))
+                for rank, lines in self._lines.items()
+                if rank not in self._codes and _TRACEBACK in lines
             ]
         if not failures:
             return ""

@@ -15,8 +15,7 @@ def test_the_rank_that_failed_first_is_named_at_the_end() -> None:
     words = [*RUN, "-np", "3", sys.executable, str(SCRIPT), "raise", "1"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    account = done.stderr[done.stderr.rindex("Rank 1 ended with exit code 1.") :]
-    assert "The last lines of rank 1:" in account
+    account = done.stderr[done.stderr.rindex("The last lines of rank 1:") :]
     assert "ValueError: rank failed on purpose" in account
 
 

@@ -121,6 +121,20 @@ def test_the_account_names_the_rank_that_failed_first() -> None:
     ]
 
 
+def test_the_account_knows_ranks_that_horovodrun_ended_before_they_could() -> None:
+    account = run.Account()
+    for line in (
+        "[1]<stderr>:Traceback (most recent call last):",
+        "[1]<stderr>:ValueError: on purpose",
+        "[0]<stderr>:HorovodInternalError: rank 1 died",
+        "Process 0 exit with status code 1.",
+    ):
+        account.line(line)
+    first, _, *lines = account.told().splitlines()
+    assert first == "Rank 1 raised an exception. After it failed: rank 0."
+    assert lines[-1] == "ValueError: on purpose"
+
+
 def test_no_account_where_no_rank_failed() -> None:
     account = run.Account()
     account.line("[0]<stdout>:Process 1 exit with status code 3.")  # a rank's own words
