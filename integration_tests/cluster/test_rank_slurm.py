@@ -21,6 +21,7 @@ PACELINE = [sys.executable, "-m", "paceline.launch.cli", "rank"]
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 pytestmark = [
+    pytest.mark.more,  # the daemons take minutes
     pytest.mark.skipif(
         bool(support.missing()),
         reason=f"{', '.join(support.missing())} not installed: apt-get install {support.PACKAGES}",

@@ -24,6 +24,7 @@ PROGRAMS = Path(sys.executable).parent
 LIMIT_S = 150.0
 
 pytestmark = [
+    pytest.mark.more,  # the daemons take minutes
     pytest.mark.skipif(
         bool(support.missing()),
         reason=f"{', '.join(support.missing())} not installed: apt-get install {support.PACKAGES}",
