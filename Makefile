@@ -147,7 +147,7 @@ $(STAMPS)/build-tools: $(STAMPS)/venv pyproject.toml
 
 $(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CORE)
 	@echo "Installing the frameworks (once) and building Paceline's core."
-	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test,trainers]'
+	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test,trainers,templates]'
 	@touch $@
 
 $(STAMPS)/horovod: $(STAMPS)/install $(HOROVOD)

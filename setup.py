@@ -27,7 +27,9 @@ setup(
     package_dir=PACKAGES,
     package_data={
         "paceline": ["py.typed"],
-        # The host build compiles these into Horovod's libraries, so an installed Paceline carries them.
+        # Job files to be filled, in any package.
+        "": ["*.template"],
+        # `paceline horovod install` compiles these into Horovod's libraries, so an installed Paceline carries them.
         "paceline.core": ["**/*.h", "**/*.cc", "*.pyi"],
         "paceline.bridge": ["**/*.h", "**/*.cc"],
         "paceline.horovod": ["*.cmake"],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests.support.ranks import end_kept_worlds
+from integration_tests.support.skips import StrictSkips
 
 # Marks of tests that run only if the option of that name asks for them, and what they mark.
 ON_REQUEST = {
@@ -16,14 +17,20 @@ ON_REQUEST = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--patch NAME`: only the regression tests of that patch; `--soak`, `--more`: also the tests with that mark."""
+    """`--patch NAME`: only the regression tests of that patch; `--soak`, `--more`: also the tests with that mark.
+
+    `--strict-skips`: a test that is skipped for a reason that is not expected fails the run.
+    """
     parser.addoption("--patch", default=None, help="run only the regression tests of this patch of Horovod")
+    parser.addoption("--strict-skips", action="store_true", help="fail where a test is skipped that should run here")
     for name, meaning in ON_REQUEST.items():
         parser.addoption(f"--{name}", action="store_true", help=f"run these tests, too: {meaning}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
+    if config.getoption("--strict-skips"):
+        config.pluginmanager.register(StrictSkips())
     config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")

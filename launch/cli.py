@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Build, install and check Horovod with Paceline's hooks.",
     ),
     "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
+    "rank": ("paceline.launch.rank.command:rank_command", "Run a script as one rank, in a task of Slurm, MPI, ..."),
     "record": (
         "paceline.launch.record.command:record_command",
         "Run an unmodified script and trace its communication.",
@@ -33,13 +34,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "paceline.launch.plan.command:plan_command",
         "Predict from a trace how long each way of merging gradients would take.",
     ),
+    "template": (
+        "paceline.launch.templates.command:template_command",
+        "Write a complete job file for Slurm, Kubernetes, LSF, PBS or Docker.",
+    ),
+    "doctor": (
+        "paceline.launch.doctor.command:doctor_command",
+        "Look for what keeps ranks from starting, and say what to do.",
+    ),
     "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
     "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),
     "bench": ("paceline.launch.bench.command:bench_command", "Measure Paceline and its rivals in turn."),
 }
-
-INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
 
 
 def _present(target: str) -> bool:
@@ -68,9 +75,15 @@ class _Paceline(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
         extra.pop("standalone_mode", None)
+        stdout = sys.stdout
         try:
             with interrupts.remembered():
                 code = super().main(args, prog_name or "paceline", standalone_mode=False, **extra)
+        except SystemExit:
+            # click puts another stream there for a reader that has seen enough of a help text, as in `| head`.
+            if sys.stdout is stdout:
+                raise
+            code = 0
         except UserError as error:
             console.show_error(error)
             code = console.USER_ERROR
@@ -81,7 +94,7 @@ class _Paceline(click.Group):
             console.show_error(console.from_click(error))
             code = console.USER_ERROR
         except (click.Abort, KeyboardInterrupt):
-            code = INTERRUPTED
+            code = interrupts.INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -5,6 +5,7 @@ rich is imported where something is printed, not before: `paceline --help` needs
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 USER_ERROR = 2
-PIPE_COLUMNS = 120  # rich assumes 80 where there is no terminal, too few for our tables
+PIPE_COLUMNS = 120  # rich assumes 80 where there is neither a terminal nor COLUMNS, too few for our tables
 
 
 def _console(stream: TextIO) -> Console:
-    from rich.console import Console
+    from paceline.launch.layout import FittingConsole
 
-    return Console(file=stream, width=None if stream.isatty() else PIPE_COLUMNS, highlight=False)
+    given = os.environ.get("COLUMNS", "")
+    columns = int(given) if given.isdecimal() and int(given) else None
+    return FittingConsole(file=stream, width=columns or (None if stream.isatty() else PIPE_COLUMNS), highlight=False)
 
 
 def out() -> Console:

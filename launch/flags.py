@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,16 @@ import click
 from paceline import config
 from paceline.errors import UserError
 
+MEANING_COLUMNS = 40  # of the table of options: narrower, a list is easier to read
 # A unit as help texts show it where a value stands.
 _UNITS = {"s": "seconds", "ms": "milliseconds"}
 
 
-def click_options(scope: str) -> list[click.Option]:
-    """One click option for every declared option of `scope`. Values stay text: config.read parses them."""
+def click_options(scope: str, hidden: Collection[str] = ()) -> list[click.Option]:
+    """One click option for every declared option of `scope`. Values stay text: config.read parses them.
+
+    `hidden`: names of options that help texts leave out, because the command answers them with another.
+    """
     made = []
     for option in config.OPTIONS:
         if option.scope != scope:
@@ -27,15 +31,16 @@ def click_options(scope: str) -> list[click.Option]:
         else:
             unit = _UNITS.get(option.unit, option.unit or option.kind)
             names, kind = [option.flag, option.name], {"metavar": unit.upper(), "type": str}
-        made.append(click.Option(names, default=None, help=help_text, **kind))  # type: ignore[arg-type]
+        hide = option.name in hidden
+        made.append(click.Option(names, default=None, help=help_text, hidden=hide, **kind))  # type: ignore[arg-type]
     return made
 
 
-def with_options(scope: str) -> Any:
-    """Decorator: give a click command the flags of `scope`."""
+def with_options(scope: str, hidden: Collection[str] = ()) -> Any:
+    """Decorator: give a click command the flags of `scope`. See click_options."""
 
     def decorate(command: click.Command) -> click.Command:
-        command.params.extend(click_options(scope))
+        command.params.extend(click_options(scope, hidden))
         return command
 
     return decorate
@@ -119,16 +124,16 @@ def options_command() -> None:
     settings = config.read()
     table = Table(title="Options of Paceline", title_justify="left", show_lines=True)
     table.add_column("option", no_wrap=True)  # a name must stay one word, to be found and copied
-    for column in ("value", "from", "meaning"):
-        table.add_column(column, overflow="fold")
+    table.add_column("value (from)", overflow="fold")
+    table.add_column("meaning", min_width=MEANING_COLUMNS)
     for option in config.OPTIONS:
         value = config.as_text(getattr(settings, option.name))
         unit = f" {option.unit}" if option.unit else ""
         origin = "default" if settings.origin(option.name) == config.DEFAULT else "variable"
-        table.add_row("\n".join((option.variable, *option.flags)), value + unit, origin, option.meaning)
+        table.add_row("\n".join((option.variable, *option.flags)), f"{value}{unit} ({origin})", option.meaning)
     console.out().print(table)
     console.out().print(
-        "The variables work with every launcher; the flags belong to `paceline run` and `paceline horovod` and win "
-        "over the variables.",
+        "The variables work with horovodrun and, where Horovod was built with it, MPI; the flags belong to `paceline "
+        "run` and `paceline horovod` and win over the variables.",
         soft_wrap=True,
     )

@@ -16,6 +16,8 @@ from types import FrameType
 # What asks a command to end: Ctrl-C, a termination request, the end of the terminal.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+INTERRUPTED = 130  # what a shell reports for a command ended by Ctrl-C
+
 # How many were noted since the outermost `remembered` or `held` was entered; how many of both, and of `held`, are open.
 _noted = 0
 _within = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import IO
 
 from paceline.errors import UserError
 from paceline.launch import console, interrupts
@@ -18,6 +20,8 @@ from paceline.launch import console, interrupts
 GRACE_S = 10.0
 # How long a wait lasts before we look at what has happened in between.
 SLICE_S = 0.2
+CHUNK_BYTES = 1 << 16
+_ENDS = re.compile(rb"(\r\n|\n|\r(?=.))", re.DOTALL)  # a carriage return at the end may be half of a line's end
 
 
 def call(
@@ -25,29 +29,33 @@ def call(
     environ: Mapping[str, str],
     on_line: Callable[[str], None] | None = None,
     limit_s: float | None = None,
+    on_pieces: tuple[Callable[[str], None], Callable[[str], None]] | None = None,
 ) -> int:
     """Run a command to its end and return its exit code (128 + n where signal n ended it).
 
-    `on_line` gets every line of its standard output and standard error, without the end of line; without it both go
-    where ours go. When we are asked to end (Ctrl-C, a termination request, the end of the terminal) or `limit_s`
-    seconds have passed, the command is asked to end, then after GRACE_S made to. Raises KeyboardInterrupt for the one,
-    UserError for the other.
+    `on_line` gets every line of its standard output and standard error, without the end of line; `on_pieces` get one of
+    these each, as it comes: up to a carriage return or the end of a line, with it. Else both go where ours go. When we
+    are asked to end (Ctrl-C, a termination request, the end of the terminal) or `limit_s` seconds have passed, the
+    command is asked to end, then after GRACE_S made to. Raises KeyboardInterrupt for the one, UserError for the other.
     """
-    stream = None if on_line is None else subprocess.PIPE
+    out = None if on_line is None and on_pieces is None else subprocess.PIPE
+    err = subprocess.STDOUT if on_line is not None else out
     with interrupts.held():
         # A session of its own: Ctrl-C reaches us alone, and everyone in it can be ended.
-        process = subprocess.Popen(
-            words, env=dict(environ), stdout=stream, stderr=stream and subprocess.STDOUT, start_new_session=True
-        )
-        reader = None
+        process = subprocess.Popen(words, env=dict(environ), stdout=out, stderr=err, start_new_session=True)
+        readers = []
+        if on_line is not None:
+            readers = [threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)]
+        elif on_pieces is not None:
+            streams = zip((process.stdout, process.stderr), on_pieces, strict=True)
+            readers = [threading.Thread(target=_read_pieces, args=each, daemon=True) for each in streams]
         try:
-            if on_line is not None:
-                reader = threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)
+            for reader in readers:
                 reader.start()
             code = _wait(process, limit_s)
         finally:
-            _end(process)
-            if reader is not None:
+            end(process)
+            for reader in readers:
                 reader.join(GRACE_S)
         interrupts.check()
     return code if code >= 0 else 128 - code
@@ -57,6 +65,16 @@ def _read_lines(process: subprocess.Popen[bytes], on_line: Callable[[str], None]
     assert process.stdout is not None
     for line in process.stdout:
         on_line(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _read_pieces(stream: IO[bytes], on_piece: Callable[[str], None]) -> None:
+    rest = b""
+    while chunk := stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+        *pieces, rest = _ENDS.split(rest + chunk)
+        for text, end in zip(pieces[::2], pieces[1::2], strict=True):
+            on_piece((text + end).decode(errors="replace"))
+    if rest:
+        on_piece(rest.decode(errors="replace"))
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
@@ -76,14 +94,14 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
                 ) from None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of `process` behind: ask it to end, then end what is left of its session.
+def end(process: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
+    """Leave nothing of `process` behind, which leads a session: ask it to end, then end what is left of its session.
 
     A second Ctrl-C cuts the time short that it may take.
     """
     if process.poll() is None:
         process.terminate()
-        before, end_s = max(1, interrupts.count()), time.monotonic() + GRACE_S
+        before, end_s = max(1, interrupts.count()), time.monotonic() + grace_s
         while process.poll() is None and interrupts.count() <= before and time.monotonic() < end_s:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(SLICE_S)

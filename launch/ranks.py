@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.launch.processes import call
 
 # horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
-_MARK = re.compile(r"^\[(?:\d+,)?\d+\]<std(?:out|err)>:")
+MARKED = re.compile(r"^\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:")
 _KEPT_LINES = 30  # of a failed program's output
 
 
@@ -64,10 +64,10 @@ def _end_of(lines: Sequence[str]) -> str:
 
 def unmarked(line: str) -> str:
     """A line of horovodrun's output as the rank wrote it."""
-    return _MARK.sub("", line)
+    return MARKED.sub("", line)
 
 
 def last_words(lines: Sequence[str], count: int) -> list[str]:
     """The last `count` lines of a failed run that a rank wrote; if none did, the last of all."""
     # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
-    return ([line for line in lines if _MARK.match(line)] or list(lines))[-count:]
+    return ([line for line in lines if MARKED.match(line)] or list(lines))[-count:]

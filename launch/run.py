@@ -1,20 +1,20 @@
-"""`paceline run`: horovodrun with Paceline's options as flags."""
+"""`paceline run`: horovodrun with Paceline's options as flags, and an account of what failed first."""
 
 from __future__ import annotations
 
 import argparse
 import functools
-import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
-import paceline
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags, interrupts
+from paceline.launch import console, failures, flags, mistakes, processes
+from paceline.launch.environment import announce, environment
 from paceline.launch.ranks import horovodrun
 
 # Flags of horovodrun that answer a question and start no rank.
@@ -26,8 +26,8 @@ class _ParserBuilt(Exception):
 
 
 @functools.cache
-def horovodrun_flags() -> dict[str, int]:
-    """For every flag of the installed horovodrun, how many values follow it.
+def horovodrun_parser() -> argparse.ArgumentParser:
+    """The parser of the installed horovodrun.
 
     Horovod builds its parser and uses it in one function, so the parser is taken at the moment of use.
     Raises UserError if Horovod is not installed.
@@ -43,12 +43,17 @@ def horovodrun_flags() -> dict[str, int]:
     try:
         launch.parse_args()
     except _ParserBuilt as built:
-        (parser,) = built.args
+        parser: argparse.ArgumentParser = built.args[0]
     finally:
         argparse.ArgumentParser.parse_args = original  # type: ignore[method-assign]
+    return parser
+
+
+def horovodrun_flags() -> dict[str, int]:
+    """For every flag of the installed horovodrun, how many values follow it. Raises UserError as horovodrun_parser."""
     return {
         name: 1 if action.nargs is None else action.nargs
-        for action in parser._actions
+        for action in horovodrun_parser()._actions
         for name in action.option_strings
         if action.nargs is None or isinstance(action.nargs, int)
     }
@@ -80,55 +85,54 @@ class HorovodrunCommand(click.Command):
         formatter.write_usage(ctx.command_path, "[OPTIONS] [HOROVODRUN OPTIONS] COMMAND...")
 
 
-def announce(settings: config.Settings) -> None:
-    """One line on standard error: every option that a flag or a variable set, its value and who set it."""
-    given = [f"{name}={config.as_text(getattr(settings, name))} ({settings.origin(name)})" for name in settings.given()]
-    console.note(f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}")
-
-
-def environment(settings: config.Settings, given: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment and the flags as variables; horovodrun forwards all of it to the ranks.
-
-    A fusion policy that only this host may have goes by value. Raises UserError if it cannot be used or sent.
-    """
-    environ = {**os.environ, **flags.environment(given)}
-    if "fusion" in settings.given():
-        from paceline.fusion import policies, resolve
-
-        environ |= flags.environment({"fusion": resolve.for_ranks(settings.fusion)})
-        known = policies.known_names()
-        if ":" not in settings.fusion and settings.fusion not in known:
-            console.note(
-                f"No fusion policy {settings.fusion} is known here. {config.nearest(settings.fusion, known)} "
-                "It will do if the script registers it before hvd.init()."
-            )
-    return environ
-
-
 def check_command(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
-    """Raise UserError if there is nothing to run; horovodrun would print its whole environment instead."""
-    if not command and not ANSWERS.intersection(horovodrun_arguments):
+    """Raise UserError if there is nothing to run, horovodrun would print its whole environment instead; and for what
+    would end in a traceback.
+    """
+    if ANSWERS.intersection(horovodrun_arguments):
+        return
+    if not command:
         raise UserError(
             "There is no command for the ranks to run.", "Put it last: `paceline run -np 2 python train.py`."
         )
+    mistakes.check(horovodrun_parser(), horovodrun_arguments, command)
+
+
+def call(horovodrun_arguments: Sequence[str], command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run horovodrun to its end; its exit code. What ranks say is passed on, who failed first is said at the end.
+
+    Raises KeyboardInterrupt.
+    """
+    ranks = failures.passed_on()
+    words = [*horovodrun(), *mistakes.cache_arguments(horovodrun_arguments), *horovodrun_arguments, *command]
+    sys.stdout.flush()
+    code = 0
+    try:
+        code = processes.call(words, environ, on_pieces=(ranks.out, ranks.err))
+    finally:
+        for error in ranks.ended(code):
+            console.show_error(error)
+    return code
 
 
 @flags.with_options("run")
 @click.command("run", cls=HorovodrunCommand)
-def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], **values: Any) -> None:
+@click.option("--dry-run", is_flag=True, help="Print the variables and the command of horovodrun, and start nothing.")
+def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], dry_run: bool, **values: Any) -> int:
     """Start a script on several ranks: `paceline run --fusion optimal -np 4 -H a:2,b:2 python train.py`.
 
     This is horovodrun with Paceline's options. They may stand anywhere before the command and become PACELINE_*
     variables of the ranks; all other options go to horovodrun unchanged (`horovodrun --help` lists them). The exit code
-    is horovodrun's.
+    is horovodrun's, 130 after Ctrl-C; what failed first is said again at the end.
     """
     check_command(horovodrun_arguments, command)
     given = flags.texts(values)
     settings = config.read(flags=given)
     environ = environment(settings, given)
     announce(settings)
-    program = horovodrun()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    interrupts.check()
-    os.execve(program[0], [*program, *horovodrun_arguments, *command], environ)
+    if dry_run:
+        told = {name: value for name, value in sorted(environ.items()) if name.startswith(config.PREFIX)}
+        words = [*horovodrun(), *horovodrun_arguments, *command]
+        click.echo("\n".join([*(f"{name}={shlex.quote(value)}" for name, value in told.items()), shlex.join(words)]))
+        return 0
+    return call(horovodrun_arguments, command, environ)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.config import read
+from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
@@ -16,8 +16,7 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
     Raises UserError for what is no exchange.
     """
     if exchange is None:
-        values = read()
-        exchange = named(values.exchange).of_options(values.exchange, values)
+        exchange = exchange_of_variables()
     elif isinstance(exchange, str) and exchange in NAMES:
         one = named(exchange)
         exchange = one.settings(**one.names[exchange])

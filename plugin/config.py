@@ -8,18 +8,20 @@ derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from paceline import option as of
 from paceline.errors import UserError
+from paceline.exchange.declaration import ExchangeSettings
 from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
 from paceline.registry.collectives import COLLECTIVES, HOROVODS, one_of_collectives
-from paceline.registry.exchanges import NAMES, one_of_names, options_of_exchanges, summary
+from paceline.registry.exchanges import NAMES, named, one_of_names, options_of_exchanges, summary
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 EXCHANGES = NAMES
@@ -28,7 +30,11 @@ DEFAULT = "default"
 
 def _cache_home() -> Path:
     """`paceline` in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user whom the system does not know, as in containers
+        home = Path(tempfile.gettempdir()) / f"paceline-{os.getuid()}"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "paceline"
 
 
 def _processors() -> int:
@@ -44,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "record_steps", of.positive, "whole number", "steps", 1000,
-        "keep the trace of this many most recent steps", "run",
+        "keep the trace of this many most recent steps", "run", ("record", ()),
     ),
     Option(
         "check_horovod", of.boolean, "yes or no", "", True,
@@ -119,6 +125,30 @@ class Settings:
         """The names of the options that a flag or a variable set, in the order of declaration."""
         return [option.name for option in OPTIONS if option.name in self._origins]
 
+    def without_effect(self) -> list[str]:
+        """A sentence for each option that was given in vain: it says more about what another one did not ask for."""
+        return [
+            f"{option.variable}={as_text(getattr(self, name))} has no effect: {_belonging(option, self)}."
+            for name in self.given()
+            for option in [_BY_NAME[name]]
+            if option.needs is not None and not self._asks_for(*option.needs)
+        ]
+
+    def _asks_for(self, name: str, values: tuple[str, ...]) -> bool:
+        return getattr(self, name) in values if values else name in self.given()
+
+
+def _belonging(option: Option, settings: Settings) -> str:
+    """What the option needs, and what it found."""
+    assert option.needs is not None
+    other, values = _BY_NAME[option.needs[0]], option.needs[1]
+    if not values:
+        return f"it belongs to {other.variable} ({other.flag}), which was not given"
+    return (
+        f"it belongs to {other.variable}={' or '.join(values)} ({other.flag}), and that is "
+        f"{as_text(getattr(settings, other.name))}"
+    )
+
 
 def parse(option: Option, text: str, given_as: str) -> Any:
     """The value of `text`; raises UserError that names `given_as` (a variable or flag) and shows the value."""
@@ -161,6 +191,12 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
         if option.name not in values:
             values[option.name] = option.default() if callable(option.default) else option.default
     return Settings(values, origins)
+
+
+def exchange_of_variables() -> ExchangeSettings:
+    """The exchange that the variables ask for. Raises UserError as `read`."""
+    values = read()
+    return named(values.exchange).of_options(values.exchange, values)
 
 
 def markdown_table() -> str:

@@ -1,32 +1,40 @@
 """What Paceline does in a process when a world of Horovod begins and ends.
 
-`paceline.horovod.shims.glue` calls `before_init` and `before_shutdown`.
+`paceline.horovod.shims.glue` calls `before_init`, `after_init` and `before_shutdown`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import sys
+import threading
 from pathlib import Path
 
-from paceline import config
-from paceline.arguments import exchange_asked
+from paceline import config, uncaught
+from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
+from paceline.launchers import alone_by_mistake
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
+from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
+from paceline.registry import making
 from paceline.registry.collectives import COLLECTIVES
+from paceline.telling import tell
+
+uncaught.install()
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
 INTERFACE = 2  # bridge/c_api.cc: horovod_paceline_interface
 
-# Where the trace of a recorded library goes, by the library's handle.
-_recordings: dict[int, Path] = {}
+# The recorded libraries and where their traces go, by the library's handle.
+_recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}
+# Of one who writes; a signal's handler may come in between in the same thread.
+_writing = threading.RLock()
 
 
 def before_init(library: ctypes.CDLL) -> None:
@@ -47,27 +55,43 @@ def before_init(library: ctypes.CDLL) -> None:
         begin_world(library)
         new_world(library)
     library.horovod_paceline_collective(COLLECTIVES[settings.collective][0], settings.collective_block_bytes)
-    if not exchange_asked(None).synchronous:
-        _exchange_in_unmodified_scripts(library, settings.exchange)
+    if not exchange_of_variables().synchronous:
+        _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
         library.horovod_paceline_record_start(settings.record_steps)
-        _recordings[library._handle] = settings.record
+        _recordings[library._handle] = library, settings.record
+        before_the_end(_write_all)
 
 
-def _exchange_in_unmodified_scripts(library: ctypes.CDLL, exchange: str) -> None:
-    """PACELINE_EXCHANGE holds for scripts that use Horovod's module, too: its wrapper becomes ours.
-
-    `exchange`: its value. Raises UserError where Keras 2 is in use.
-    """
-    # Adapters are found by the name of their library: nothing here knows them.
-    adapter = f"paceline.{library_name(library)}.unmodified"
+def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
     if library_name(library) == "tensorflow" and os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0"):
         raise UserError(
             f"PACELINE_EXCHANGE={exchange} is set together with TF_USE_LEGACY_KERAS: optimizers of Keras 2 cannot "
             "leave out an update.",
             "Unset PACELINE_EXCHANGE, or use Keras 3.",
         )
-    importlib.import_module(adapter).install()
+
+
+def after_init(library: ctypes.CDLL) -> None:
+    """Say, on one rank, what was asked for and will not happen."""
+    if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
+        tell(mistake)
+    if library.horovod_rank() == 0:
+        for sentence in config.read().without_effect():
+            tell(sentence)
+
+
+def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
+    # A script that failed before it came so far has other news.
+    failed = hasattr(sys, "last_type")
+    if failed or making.given() or library.horovod_size() == 1 or library.horovod_rank() != 0:
+        return
+    if not exchange_of_variables().synchronous:
+        tell(
+            f"PACELINE_EXCHANGE={config.read().exchange} had no effect: no optimizer and no tape was wrapped, and what "
+            "a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or the "
+            "tape with hvd.DistributedGradientTape."
+        )
 
 
 def before_shutdown(library: ctypes.CDLL) -> None:
@@ -78,11 +102,26 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     """
     if library.horovod_is_initialized():
         library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
-    record = _recordings.get(library._handle)
+        _say_if_exchange_was_not_used(library)
+    if library._handle in _recordings:
+        _write(*_recordings[library._handle])
+
+
+def _write(library: ctypes.CDLL, record: Path) -> None:
     # After shutdown() a rank has no number any more, and everything was written then.
-    if record is not None and library.horovod_is_initialized():
+    if not library.horovod_is_initialized():
+        return
+    with _writing:
         trace = take(library)
         if trace.steps:
             path = part_path(record, trace.rank)
             path.parent.mkdir(parents=True, exist_ok=True)
             write(trace, path)
+
+
+def _write_all() -> None:
+    for library, record in list(_recordings.values()):
+        try:
+            _write(library, record)
+        except UserError as error:  # the end must not wait for it
+            tell(str(error))

@@ -20,7 +20,11 @@ def as_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """One option. `parse` turns text into the value and raises ValueError with the rule that the text breaks."""
+    """One option.
+
+    `parse` turns text into the value and raises ValueError with the rule that the text breaks. `needs`: the option, and
+    those of its values, that this one says more about and has no effect without; no values: any, if it is given at all.
+    """
 
     name: str
     parse: Callable[[str], Any]
@@ -29,6 +33,7 @@ class Option:
     default: Any
     meaning: str
     scope: str
+    needs: tuple[str, tuple[str, ...]] | None = None
 
     @property
     def variable(self) -> str:

@@ -9,13 +9,13 @@ from paceline.arguments import exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
+from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import lists_exchanges
 from paceline.registry.making import maker
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.horovod import horovod_tensorflow, keras3
 
-# Under PACELINE_EXCHANGE ours stands in its place (paceline.native.library).
-_horovods = horovod_tensorflow.DistributedOptimizer
+_horovods = unmodified.original(horovod_tensorflow.DistributedOptimizer)
 
 
 @lists_exchanges

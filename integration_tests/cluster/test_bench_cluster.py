@@ -6,9 +6,13 @@ import json
 import subprocess
 import sys
 
+import pytest
 
-def test_baseline_over_two_hosts_counts_what_crosses_each_link() -> None:
+
+@pytest.mark.parametrize("latency", [None, "1ms"])
+def test_baseline_over_two_hosts_counts_what_crosses_each_link(latency: str | None) -> None:
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", "--hosts", "2", "--rate", "200mbit"]
+    command += [] if latency is None else ["--latency", latency]
     done = subprocess.run(
         [*command, "--model", "mini", "--turns", "1", "--json"],
         capture_output=True,
@@ -18,7 +22,7 @@ def test_baseline_over_two_hosts_counts_what_crosses_each_link() -> None:
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert (result["hosts"], result["ranks"], result["rate"]) == (2, 2, "200mbit")
+    assert (result["hosts"], result["ranks"], result["rate"], result["latency"]) == (2, 2, "200mbit", latency)
     gradient_bytes = 4 * result["parameters"]
     for name in ("horovod", "ddp"):
         wire = result["systems"][name]["wire_bytes_per_step"]

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.cluster import processes_at_switch
 from paceline.launch.cluster import Cluster, ClusterError, remove_stale
 from paceline.launch.cluster.lifetime import start_time
 
 OWNER = """
 import sys, time
 from paceline.launch.cluster import Cluster
-with Cluster(hosts=2, rate="100mbit") as cluster:
+with Cluster(hosts=2, rate="100mbit", latency=sys.argv[1] if sys.argv[1:] else None) as cluster:
     process = cluster.popen(["sh", "-c", "trap '' HUP INT TERM; while true; do sleep 300; done"], host=1)
     print(cluster.tag, process.pid, flush=True)
     time.sleep(300)
@@ -60,10 +61,10 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 Owner = tuple[subprocess.Popen[str], str, int]
 
 
-@pytest.fixture
-def owner() -> Iterator[Owner]:
+@pytest.fixture(params=[[], ["2ms"]], ids=["no-latency", "2ms"])
+def owner(request: pytest.FixtureRequest) -> Iterator[Owner]:
     """A process that owns a cluster, the cluster's tag, and the pid of a stubborn process in it."""
-    process = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", OWNER, *request.param], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         assert select.select([process.stdout], [], [], 60)[0], "the owner made no cluster"
@@ -116,8 +117,9 @@ def test_nothing_stays_after_a_signal(owner: Owner, number: signal.Signals) -> N
 
 
 @pytest.mark.parametrize("delay_s", [0.02, 0.1, 0.2, 0.3])
-def test_nothing_stays_when_the_owner_is_killed_while_building(delay_s: float) -> None:
-    process = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.DEVNULL)
+@pytest.mark.parametrize("latency", [[], ["2ms"]], ids=["no-latency", "2ms"])
+def test_nothing_stays_when_the_owner_is_killed_while_building(latency: list[str], delay_s: float) -> None:
+    process = subprocess.Popen([sys.executable, "-c", OWNER, *latency], stdout=subprocess.DEVNULL)
     prefix = f"paceline-{process.pid}-"
     try:
         wait_until(lambda: bool(list(Path("/run").glob(f"{prefix}*"))), "the owner began no cluster")
@@ -141,10 +143,33 @@ def test_stale_clusters_are_removed_when_the_guardian_died_too(owner: Owner) -> 
     assert start_time(inside) is None
 
 
-def test_the_owner_finishes_the_work_of_a_dead_guardian() -> None:
-    with Cluster(hosts=1) as cluster:
+@pytest.mark.parametrize("latency", [None, "2ms"])
+def test_the_owner_finishes_the_work_of_a_dead_guardian(latency: str | None) -> None:
+    with Cluster(hosts=2, latency=latency) as cluster:
+        switches = processes_at_switch(cluster.tag)
+        assert len(switches) == (0 if latency is None else 1)
         os.kill(guardian_of(cluster.tag), signal.SIGKILL)
+        assert cluster.run(["ssh", "host1", "hostname"], timeout_s=30).stdout == "host1\n"
     assert traces(cluster.tag) == []
+    assert all(start_time(switch) is None for switch in switches)
+
+
+@pytest.mark.parametrize("owner", [["2ms"]], ids=["2ms"], indirect=True)
+def test_the_switch_ends_with_its_owner_when_the_guardian_died_too(owner: Owner) -> None:
+    process, tag, _ = owner
+    [switch] = processes_at_switch(tag)
+    os.kill(guardian_of(tag), signal.SIGKILL)
+    process.kill()
+    process.wait(10)
+    wait_until(lambda: start_time(switch) is None, "the switch outlived its owner")
+    remove_stale()
+    assert traces(tag) == []
+
+
+def test_without_a_latency_there_is_a_bridge_and_no_process() -> None:
+    with Cluster(hosts=2, latency="0ms") as cluster:
+        assert processes_at_switch(cluster.tag) == []
+        assert listed("ip", "-n", f"{cluster.tag}-switch", "-o", "link", "show", "type", "bridge").count("\n") == 1
 
 
 def test_a_forked_child_that_leaves_the_block_takes_nothing_away() -> None:

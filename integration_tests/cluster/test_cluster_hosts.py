@@ -129,8 +129,9 @@ def test_an_unknown_host_is_refused(four_hosts: Cluster) -> None:
         four_hosts.popen(["true"], host=4)
 
 
-def test_an_idle_network_carries_nothing() -> None:
-    with Cluster(hosts=2) as cluster:
+@pytest.mark.parametrize("latency", [None, "2ms"])
+def test_an_idle_network_carries_nothing(latency: str | None) -> None:
+    with Cluster(hosts=2, latency=latency) as cluster:
         time.sleep(2)  # discovery of IPv6 neighbours would show within a second
         assert [(count.sent_packets, count.received_packets) for count in cluster.counters()] == [(0, 0), (0, 0)]
 

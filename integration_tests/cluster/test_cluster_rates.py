@@ -61,9 +61,9 @@ def measure_bit_s(cluster: Cluster, sender: int, receiver: int) -> float:
             process.wait(10)
 
 
-@pytest.fixture(scope="module")
-def unequal() -> Iterator[Cluster]:
-    with Cluster(hosts=3, rates=["40mbit", None, None]) as cluster:
+@pytest.fixture(scope="module", params=[None, "2ms"], ids=["no-latency", "2ms"])
+def unequal(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(hosts=3, rates=["40mbit", None, None], latency=request.param) as cluster:
         yield cluster
 
 

@@ -61,12 +61,15 @@ def test_wheel_has_every_package_and_its_data(wheel: Path) -> None:
         present = set(archive.namelist())
     data = declared("package_data")
     for name, folder in packages().items():
-        patterns = ["*.py", *data.get(name, [])]
+        patterns = ["*.py", *data[""], *data.get(name, [])]
         place = name.replace(".", "/")
         wanted = {f"{place}/{path.relative_to(folder)}" for pattern in patterns for path in folder.glob(pattern)}
         assert wanted and wanted <= present, f"{name} lacks {sorted(wanted - present)}"
-    # What building Horovod needs from an installed Paceline.
-    for pattern in (r"core/.*\.cc", r"core/.*\.h", r"bridge/.*\.cc", r"bridge/.*\.h", r"host/.*\.cmake", r"py\.typed"):
+    # What building Horovod and `paceline template` need from an installed Paceline.
+    for pattern in (
+        r"core/.*\.cc", r"core/.*\.h", r"bridge/.*\.cc", r"bridge/.*\.h", r"horovod/.*\.cmake", r"py\.typed",
+        r"launch/templates/slurm/.*\.template",
+    ):  # fmt: skip
         assert any(re.fullmatch(f"paceline/{pattern}", path) for path in present), f"nothing like {pattern}"
     assert any(re.fullmatch(r"paceline/core/_core\..*\.so", path) for path in present)
     foreign = {path for path in present if path.split("/")[0] not in ("paceline",) and ".dist-info/" not in path}

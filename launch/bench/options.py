@@ -41,7 +41,8 @@ NEEDS = {"torch": "pip install 'paceline[torch]'", "horovod": "paceline horovod 
 class Request:
     """What to measure: `models` one after another, `ranks` in all on `hosts` joined by links of `rate`.
 
-    Without a rate each model gets the one at which communication takes `communication_share` times as long as compute.
+    `latency` is the time from host to host, one way; None: no more than this machine takes itself. Without a rate each
+    model gets the one at which communication takes `communication_share` times as long as compute.
     """
 
     hosts: int
@@ -52,10 +53,12 @@ class Request:
     turns: int
     as_json: bool
     communication_share: float = 1.0
+    latency: str | None = None
 
     def command(self, name: str, further: Mapping[str, Sequence[str]]) -> str:
         """The command line that asks for this; `further` are options of the command `name` alone."""
         links = f"--communication-share {self.communication_share:g}" if self.rate is None else f"--rate {self.rate}"
+        links += "" if self.latency is None else f" --latency {shlex.quote(self.latency)}"
         words = f"paceline bench {name} --hosts {self.hosts} --np {self.ranks} {links}"
         for option, values in {"--model": self.models, **further}.items():
             words += "".join(f" {option} {shlex.quote(value)}" for value in values)
@@ -79,6 +82,11 @@ def takes_request(
             "--np", "ranks", type=int, help="Ranks in all. [default: one per host; 2 where there is one host]"
         ),
         *(_BALANCED if balanced else _RATE),
+        click.option(
+            "--latency",
+            metavar="TIME",
+            help="Time from one emulated host to another, one way, e.g. 500us or 2ms. [default: 0]",
+        ),
         click.option(
             "--model",
             "models",
@@ -106,6 +114,7 @@ def takes_request(
             hosts: int,
             ranks: int | None,
             rate: str | None,
+            latency: str | None,
             models: tuple[str, ...],
             time_limit_s: float,
             turns: int,
@@ -115,9 +124,11 @@ def takes_request(
         ) -> Any:
             ranks = _check(hosts, ranks, time_limit_s, turns)
             share = _check_share(rate, communication_share)
+            _check_latency(hosts, latency)
             check_installed()
             _check_models(models)
-            return command(request=Request(hosts, ranks, rate, models, time_limit_s, turns, as_json, share), **others)
+            request = Request(hosts, ranks, rate, models, time_limit_s, turns, as_json, share, latency)
+            return command(request=request, **others)
 
         wrapped: Callable[..., Any] = checked
         for option in reversed(options):
@@ -142,9 +153,9 @@ def measure(request: Request, systems: Sequence[System], command: str, wanted: S
         for model in request.models:
             about = report.machine()
             rate, balance = _rate(request, model, status.update)
-            with open_hosts(request.hosts, rate) as opened:
+            with open_hosts(request.hosts, rate, request.latency) as opened:
                 comparison = compare(model, systems, request.ranks, opened, limits, status.update, wanted)
-            result = report.as_json(comparison, request.hosts, rate, about, command, balance)
+            result = report.as_json(comparison, request.hosts, rate, about, command, balance, request.latency)
             show(result, as_table, request.as_json)
 
 
@@ -199,6 +210,20 @@ def _check_share(rate: str | None, share: float | None) -> float:
             f"--communication-share {share:g} cannot be used.", f"Give more than 0, at most {MOST_SHARE:g}."
         )
     return share
+
+
+def _check_latency(hosts: int, latency: str | None) -> None:
+    """Raise UserError for a latency that cannot be used: before the first model takes minutes."""
+    from paceline.launch.cluster.latencies import parse_latency
+
+    if latency is None:
+        return
+    parse_latency(latency)
+    if hosts == 1:
+        raise UserError(
+            f"--latency {latency} cannot be used with --hosts 1: ranks run on this machine over loopback.",
+            "Give --hosts 2 or more, as root, or leave --latency out.",
+        )
 
 
 def check_installed() -> None:

@@ -1,4 +1,4 @@
-"""Where ranks run: this machine over loopback, or emulated hosts with links of a given rate."""
+"""Where ranks run: this machine over loopback, or emulated hosts with links of a given rate and latency."""
 
 from __future__ import annotations
 
@@ -85,12 +85,15 @@ class Emulated:
 
 
 @contextmanager
-def open_hosts(count: int, rate: str | None) -> Iterator[Hosts]:
-    """One host: this machine. More: an emulated cluster with links of `rate`, which needs root. None: without limit."""
+def open_hosts(count: int, rate: str | None, latency: str | None = None) -> Iterator[Hosts]:
+    """One host: this machine. More: an emulated cluster, which needs root, with links of `rate`, None: without limit.
+
+    `latency` is the time from host to host, one way; None: no more than the machine itself takes.
+    """
     if count == 1:
         yield Loopback()
         return
-    with Cluster(hosts=count, rate=rate) as cluster:
+    with Cluster(hosts=count, rate=rate, latency=latency) as cluster:
         yield Emulated(cluster)
 
 

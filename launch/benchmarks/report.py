@@ -56,13 +56,14 @@ def as_json(
     machine: dict[str, Any],
     command: str,
     balance: Balance | None = None,
+    latency: str | None = None,
 ) -> dict[str, Any]:
     """One model's result, ready for json.dumps. Times in milliseconds; a figure nobody counts is None.
 
     `wire_bytes_per_step` are Ethernet bytes of each host's link; `bytes_per_step` are payload as the system counts it.
     Where systems merge by plan, `plans` has the plan of each. If the system that the first ratio is about has a plan
     that foretells its steps, `predicted_over_measured` is among the ratios. `balance` is why the links have this rate,
-    if it was not given.
+    if it was not given; `latency` is what the network adds from host to host, one way.
     """
     model = comparison.model
     plans = {name: plan for name in comparison.runs if (plan := _plan(comparison, name)) is not None}
@@ -79,6 +80,7 @@ def as_json(
         "hosts": hosts,
         "ranks": comparison.size,
         "rate": rate,
+        "latency": latency,
         **({"balance": _balance(balance)} if balance else {}),
         "systems": {name: _system(comparison, name) for name in comparison.runs},
         **({"plans": plans} if plans else {}),

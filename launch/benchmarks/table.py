@@ -44,12 +44,13 @@ def as_table(result: dict[str, Any]) -> RenderableType:
 def _title(result: dict[str, Any]) -> str:
     where = f"{result['hosts']} host" + ("s" if result["hosts"] > 1 else "")
     rate = f", {result['rate']}" if result["rate"] else ""
+    latency = f", {result['latency']} one way" if result["latency"] else ""
     if result["backward_ms"] is None:
         compute = "computed on the processor"
     else:
         compute = f"{result['forward_ms']:g} + {result['backward_ms']:g} ms compute"
     return (
-        f"{result['model']}: {result['ranks']} ranks on {where}{rate};"
+        f"{result['model']}: {result['ranks']} ranks on {where}{rate}{latency};"
         f" {result['tensors']} tensors, {result['parameters'] / 1e6:.2f} M parameters, {compute}"
     )
 

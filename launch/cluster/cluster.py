@@ -13,10 +13,12 @@ from types import TracebackType
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.launch import console
 from paceline.launch.cluster import host as hosts_module
 from paceline.launch.cluster import lifetime, ssh, tools
 from paceline.launch.cluster.errors import ClusterError
 from paceline.launch.cluster.guarded import Guarded
+from paceline.launch.cluster.latencies import parse_latency
 from paceline.launch.cluster.network import HostCounters, Network, hosts_file
 from paceline.launch.cluster.rates import parse_rate
 
@@ -39,6 +41,8 @@ class Cluster:
         rate: rate of every host's link in each direction, such as "200mbit" or "1gbit"; None for no limit.
         slots: processes per host that `host_list` announces.
         rates: one rate per host, in place of `rate`.
+        latency: how long every frame takes from host to host, one way, such as "2ms"; None for no more than the
+            machine itself takes.
 
     Attributes, once entered:
         names: names of the hosts, which resolve to their addresses in every host.
@@ -53,7 +57,12 @@ class Cluster:
     """
 
     def __init__(
-        self, hosts: int, rate: str | None = None, slots: int = 1, rates: Sequence[str | None] | None = None
+        self,
+        hosts: int,
+        rate: str | None = None,
+        slots: int = 1,
+        rates: Sequence[str | None] | None = None,
+        latency: str | None = None,
     ) -> None:
         if not 1 <= hosts <= MOST_HOSTS:
             raise UserError(f"A cluster of {hosts} hosts cannot be made.", f"Ask for 1 to {MOST_HOSTS} hosts.")
@@ -65,6 +74,7 @@ class Cluster:
             raise UserError(f"{len(rates)} rates are given for {hosts} hosts.", "Give one rate per host.")
         wanted = [rate] * hosts if rates is None else list(rates)
         self._rates_bit_s = [None if text is None else parse_rate(text) for text in wanted]
+        self._latency_ns = 0 if latency is None else parse_latency(latency)
         self.names = [f"host{k}" for k in range(hosts)]
         self.host_list = ",".join(f"{name}:{slots}" for name in self.names)
         self.addresses: list[str] = []
@@ -94,7 +104,7 @@ class Cluster:
         state = lifetime.state_dir(self.tag)
         state.mkdir(mode=0o700)
         ssh.make_privilege_separation_dir()
-        self._network = Network(self.tag, self.names, self._rates_bit_s)
+        self._network = Network(self.tag, self.names, self._rates_bit_s, self._latency_ns)
         self.addresses = self._network.addresses
         ssh.write_common_files(state, self.addresses)
         shown = hosts_module.write_common_files(self.tag, state, hosts_file(self.names, self.addresses))
@@ -112,7 +122,13 @@ class Cluster:
             return
         guarded, self._guarded = self._guarded, None
         hosts, self._hosts = self._hosts, []
-        guarded.remove_cluster()
+        network, self._network = self._network, None
+        try:
+            trouble = network.stop() if network is not None else None
+            if trouble is not None:
+                console.note(trouble)
+        finally:
+            guarded.remove_cluster()
         for host in hosts:
             host.reap(REAP_TIMEOUT_S)
 
@@ -142,6 +158,7 @@ class Cluster:
         self, argv: Argv, host: int, env: Mapping[str, str] | None, **kwargs: Any
     ) -> tuple[subprocess.Popen[Any], str]:
         entered = self._hosts[self._index(host)]
+        self._live().check()
         mark = f"{self.tag}-{next(self._runs)}"
         environment = {**os.environ, **(env or {}), ssh.RUN_VARIABLE: mark}
         return entered.popen(argv, environment, **kwargs), mark

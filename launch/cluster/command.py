@@ -21,20 +21,25 @@ from paceline.launch.cluster.cluster import Cluster
 @click.option(
     "--rate", default=None, metavar="RATE", help="Rate of every link, e.g. 200mbit or 1gbit. [default: no limit]"
 )
+@click.option(
+    "--latency",
+    default=None,
+    metavar="TIME",
+    help="Time from host to host, one way, e.g. 500us or 2ms. [default: 0]",
+)
 @click.option("--slots", default=1, show_default=True, help="Processes per host in the printed host list.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def cluster_command(hosts: int, rate: str | None, slots: int, command: tuple[str, ...]) -> None:
-    r"""Run COMMAND on host0 of an emulated cluster; without COMMAND, open a shell there.
+def cluster_command(hosts: int, rate: str | None, latency: str | None, slots: int, command: tuple[str, ...]) -> None:
+    """Run COMMAND on host0 of an emulated cluster; without COMMAND, open a shell there.
 
     The cluster consists of network namespaces on this machine, which see its files and reach each other by name and
     by ssh. It needs root and is removed when COMMAND ends. The exit status is COMMAND's; 128 + n if signal n ended it.
 
-    \b
-    paceline cluster --hosts 4 --rate 1gbit -- \
-        horovodrun -np 4 -H host0:1,host1:1,host2:1,host3:1 python train.py
+    For example: paceline cluster --hosts 2 --rate 1gbit -- horovodrun -np 2 -H host0:1,host1:1 python train.py
     """
-    with Cluster(hosts=hosts, rate=rate, slots=slots) as cluster:
-        click.echo(f"Emulated cluster, link rate {rate or 'unlimited'}; horovodrun -H {cluster.host_list}", err=True)
+    with Cluster(hosts=hosts, rate=rate, slots=slots, latency=latency) as cluster:
+        links = f"link rate {rate or 'unlimited'}" + (f", latency {latency} one way" if latency else "")
+        click.echo(f"Emulated cluster, {links}; horovodrun -H {cluster.host_list}", err=True)
         argv = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         status = _run_attached(lambda: cluster.popen(argv))
     sys.exit(status if status >= 0 else 128 - status)

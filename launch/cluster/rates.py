@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from paceline.config import nearest
 from paceline.errors import UserError
+from paceline.launch.cluster.quantities import parse_quantity
 
 UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 LOWEST_BIT_S = 10**4
@@ -16,22 +15,14 @@ FRAME_BYTES = 1514
 _BURST_S = 0.002
 _QUEUE_S = 0.05
 _SMALLEST_QUEUE_BYTES = 128 * 1024
+_REMEDY = f'Write a number and one of the units {", ".join(UNITS)}, for example "200mbit", or None for no limit.'
 
 
 def parse_rate(text: str) -> int:
     """Bits per second of a text like "1gbit" or "2.5mbit"; raises UserError that shows the text."""
-    known = ", ".join(UNITS)
-    remedy = f'Write a number and one of the units {known}, for example "200mbit", or None for no limit.'
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z/]*)\s*", text) if isinstance(text, str) else None
-    if match is None:
-        raise UserError(f"The rate {text!r} cannot be used: it is not a number with a unit.", remedy)
-    number, unit = match[1], match[2].lower()
-    if unit not in UNITS:
-        problem = f"The rate {text!r} cannot be used: " + (f"unknown unit {unit!r}." if unit else "it has no unit.")
-        raise UserError(problem, f"{nearest(unit, list(UNITS))} {remedy}" if unit else remedy)
-    rate_bit_s = round(float(number) * UNITS[unit])
+    rate_bit_s = round(parse_quantity("rate", text, UNITS, _REMEDY))
     if not LOWEST_BIT_S <= rate_bit_s <= HIGHEST_BIT_S:
-        raise UserError(f"The rate {text!r} cannot be used: it must lie between 10kbit and 100gbit.", remedy)
+        raise UserError(f"The rate {text!r} cannot be used: it must lie between 10kbit and 100gbit.", _REMEDY)
     return rate_bit_s
 
 

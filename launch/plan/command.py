@@ -102,6 +102,8 @@ def plan_command(
         )
 
     plan = make(chosen)
+    # Costs that were given are those of another network: what was measured on this one says nothing of them.
+    doubt = plan_exchange.doubt(measured, plan.predicted) if origin.startswith(FITTED) else ""
     if output is not None:
         if not chosen.makes_plans:
             raise UserError(
@@ -110,6 +112,8 @@ def plan_command(
             )
         plan_file.write(output, plan.policy, plan.named_groups)
         console.note(f"The plan: {output}; PACELINE_FUSION=file:{output} follows it.")
+        if doubt:
+            console.note(f"It may be worse than no plan: {doubt}.")
     if picture is not None:
         from paceline.launch.plan import plot as plan_plot
         from paceline.launch.record import plot
@@ -118,7 +122,7 @@ def plan_command(
         plans[plan.policy] = plan
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")
-    exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s)
+    exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s, doubt)
     compared = []
     if exchanges is not None and network is not None:
         compared = collectives.compare(exchanges.recorded.iteration, *network, coordination_s)
@@ -136,6 +140,13 @@ def plan_command(
         f"Cost of a message: {_cost_text(costs)}, {origin}; one coordination round: {1e3 * coordination_s:.3g} ms.",
         soft_wrap=True,
     )
+    if coordination_ms is None and not measured.coordination_known:
+        out.print(
+            "The coordination round is not known and taken for 0: the recorded messages began sooner after their last "
+            f"tensor than half of Horovod's cycle of {cycle_time_ms:g} ms lets expect, or none found the network idle. "
+            "Give the recording's --cycle-time-ms, or --coordination-ms.",
+            soft_wrap=True,
+        )
     for name, reason in measured.left_out.items():
         out.print(f"Left out: {name}, {reason}.", markup=False, soft_wrap=True)
     if exchanges is not None:
@@ -308,6 +319,7 @@ def as_values(
         "left_out": measured.left_out,
         "costs": to_json(costs),
         "coordination_s": coordination_s,
+        "coordination_known": measured.coordination_known,
         "measured": {"finish_s": measured.finish_s, "messages": measured.messages},
         "predicted": predicted,
         "best": min(predicted, key=lambda name: predicted[name]["finish_s"]),

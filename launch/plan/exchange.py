@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from paceline.record.trace import Trace
 
 UNKNOWN = "Exchanges are not compared: no recorded step is followed by the next one, so none has a time."
+# A prediction of what was measured that is off by more says nothing about what was not.
+MOST_ERROR = 0.20
+REMEDY = (
+    "Record without other merging on a machine that does nothing else, for more steps, and give the recording's "
+    "--cycle-time-ms and --threshold-mb; or let training measure by itself: `paceline run --fusion optimal`."
+)
 
 
 @dataclass(frozen=True)
@@ -25,13 +31,19 @@ class Exchanges:
 
     recorded: RecordedIteration
     advice: Recommendation
+    withheld: str = ""  # why nothing is recommended
 
 
 def compare(
-    trace: Trace, measured: Measurements, predicted: Mapping[str, Predicted], costs: CostModel, coordination_s: float
+    trace: Trace,
+    measured: Measurements,
+    predicted: Mapping[str, Predicted],
+    costs: CostModel,
+    coordination_s: float,
+    withheld: str = "",
 ) -> Exchanges | None:
     """All exchanges on a recorded step; None where no step could be timed. `predicted` are a plan's, Horovod's own
-    merging first; `costs` is one message without coordination.
+    merging first; `costs` is one message without coordination. `withheld`: why nothing shall be recommended, if so.
     """
     from paceline.predict.recommendation import recommend
     from paceline.predict.recorded import of_trace
@@ -41,7 +53,21 @@ def compare(
         return None
     iteration = recorded.iteration
     advice = recommend(iteration, {name: iteration.step_s(one.finish_s) for name, one in predicted.items()})
-    return Exchanges(recorded, advice)
+    return Exchanges(recorded, advice, withheld)
+
+
+def doubt(measured: Measurements, predicted: Mapping[str, Predicted]) -> str:
+    """Why predictions are not to be relied on, if so: that of Horovod's own merging, which comes first, is off what the
+    trace has.
+    """
+    plain, stock = next(iter(predicted.items()))
+    error = stock.finish_s / measured.finish_s - 1 if measured.finish_s > 0 else 0.0
+    if abs(error) <= MOST_ERROR:
+        return ""
+    return (
+        f"{plain}, Horovod's own merging, is predicted to take {1e3 * stock.finish_s:.3g} ms and took "
+        f"{1e3 * measured.finish_s:.3g} ms in the trace ({error:+.0%}), so no prediction can be relied on"
+    )
 
 
 def exchange_table(exchanges: Exchanges, beside_measured: bool) -> Table:
@@ -64,7 +90,7 @@ def exchange_table(exchanges: Exchanges, beside_measured: bool) -> Table:
         table.add_row(exchange, messages, *times, ratio, style="bold" if bold else None)
 
     for exchange, messages, step_s, recommended in rows:
-        add(exchange, messages, step_s, recommended)
+        add(exchange, messages, step_s, recommended and not exchanges.withheld)
     if beside_measured:
         table.add_section()
         add("measured in the trace", "", recorded.step_s, False)
@@ -90,6 +116,8 @@ def texts(exchanges: Exchanges) -> list[str]:
     from paceline.predict.recommendation import PIPELINED
     from paceline.registry.policies import THRESHOLD
 
+    if exchanges.withheld:
+        return [_assumed(exchanges.recorded), f"Nothing is recommended: {exchanges.withheld}. {REMEDY}"]
     advice = exchanges.advice
     flags = " --exchange pipelined" if advice.exchange == PIPELINED else ""
     flags += f" --fusion {advice.policy}" if advice.policy != THRESHOLD else ""
@@ -124,10 +152,13 @@ def as_values(exchanges: Exchanges | None) -> dict[str, Any] | None:
         "synchronous_s": advice.synchronous_s,
         "pipelined_s": advice.pipelined_s,
         "communication_s": advice.communication_s,
-        "recommended": {
+        "recommended": None
+        if exchanges.withheld
+        else {
             "exchange": advice.exchange,
             "policy": advice.policy,
             "step_s": advice.step_s,
             "reason": advice.reason,
         },
+        "withheld": exchanges.withheld,
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from paceline.launch import outputs
 from paceline.launch.record.plot import (
     ARRIVAL_COLOUR,
     FLAT_SHARE,
@@ -37,9 +38,7 @@ def plan_figure(gradients: Sequence[Gradient], plans: Mapping[str, Plan]) -> Fig
     policy with a bar for each message and its bytes. What is sent after the backward pass is exposed. A lane that goes
     on far beyond the others ends in an arrow.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 1.9 + 0.8 * (len(plans) + 1)), layout="constrained")
+    figure = outputs.figure(figsize=(13, 1.9 + 0.8 * (len(plans) + 1)), layout="constrained")
     axes = figure.add_subplot()
     last_ms = 1e3 * max(gradient.ready_s for gradient in gradients)
     finishes_ms = [1e3 * plan.predicted[name].finish_s for name, plan in plans.items()]

@@ -10,7 +10,8 @@ import click
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags, run
+from paceline.launch import console, flags, interrupts, outputs, run
+from paceline.launch.environment import announce, environment
 from paceline.launch.processes import call
 from paceline.launch.ranks import horovodrun
 from paceline.record import summary as trace_summary
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
 
 
 def prepare(path: Path) -> Path:
-    """The absolute form of `path` with leftovers of earlier runs removed. Raises UserError if its folder is missing."""
+    """The absolute form of `path` with leftovers of earlier runs removed. Raises UserError if it cannot be written.
+
+    An earlier trace is set aside until there is a new one: nobody shall plan from it after a run that left none.
+    """
     path = path.absolute()
-    if not path.parent.is_dir():
-        raise UserError(
-            f"The folder {path.parent} of the trace {path.name} does not exist.", "Make it, or name another."
-        )
+    outputs.check(path, "the trace")
+    if path.exists():
+        path.replace(_set_aside(path))
     for part in trace.parts(path):
         part.unlink()
     return path
+
+
+def _set_aside(path: Path) -> Path:
+    return path.with_name(path.name + ".old")
 
 
 def collect(path: Path) -> trace.Trace:
@@ -45,6 +52,8 @@ def collect(path: Path) -> trace.Trace:
         except UserError as error:
             console.show_error(error)
     if not usable:
+        if _set_aside(path).exists():
+            console.note(f"The trace of an earlier run is {_set_aside(path)}.")
         raise UserError(
             f"No rank wrote a trace for {path}.",
             "The script must call hvd.init() and end by itself, in a Horovod that was built by Paceline: "
@@ -58,8 +67,8 @@ def collect(path: Path) -> trace.Trace:
             "They come from different runs: remove them and record again.",
         ) from None
     trace.write(merged, path)
-    for part in usable:
-        part.unlink()
+    for part in (*usable, _set_aside(path)):
+        part.unlink(missing_ok=True)
     if merged.missing:
         console.note(
             f"No trace of rank {', '.join(map(str, merged.missing))} of {merged.size}: it ended before its "
@@ -123,7 +132,7 @@ def plot(merged: trace.Trace, picture: Path) -> None:
     console.note(f"One step's timeline: {picture}")
 
 
-@flags.with_options("run")
+@flags.with_options("run", hidden={"record"})
 @click.command("record", cls=run.HorovodrunCommand)
 @click.option("-o", "--output", type=Path, default=Path("trace.json"), show_default=True, help="The trace to write.")
 @click.option("--plot", "picture", type=Path, help="Also draw one step's timeline (PNG, PDF or SVG).")
@@ -137,7 +146,8 @@ def record_command(
     """Run an unmodified script and trace its communication: `paceline record -np 2 python train.py`.
 
     Writes one trace of all ranks (docs/trace.md describes it) and prints where a step's time goes. Other flags are
-    those of `paceline run`. The exit code is horovodrun's; what was traced is kept also when the script fails.
+    those of `paceline run`. The exit code is horovodrun's; what was traced is kept also when the script fails, and when
+    Ctrl-C or a termination request ends it (exit code 130).
     """
     run.check_command(horovodrun_arguments, command)
     given = flags.texts(values)
@@ -145,10 +155,15 @@ def record_command(
         raise UserError("--record belongs to `paceline run`.", "For `paceline record`, name the trace with -o FILE.")
     given["record"] = str(output.absolute())
     settings = config.read(flags=given)
-    environ = run.environment(settings, given)
+    environ = environment(settings, given)
+    if picture is not None:
+        outputs.check_picture(picture)
     path = prepare(output)
-    run.announce(settings)
-    code = call([*horovodrun(), *horovodrun_arguments, *command], environ)
+    announce(settings)
+    try:
+        code = run.call(horovodrun_arguments, command, environ)
+    except KeyboardInterrupt:
+        code = interrupts.INTERRUPTED
     return report(path, picture, code)
 
 

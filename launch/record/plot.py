@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from paceline.errors import UserError
+from paceline.launch import outputs
 from paceline.record.summary import median_step, timed_steps
 from paceline.record.trace import RankTrace, Step, Trace
 
@@ -33,8 +34,6 @@ def step_figure(trace: Trace, index: int | None = None) -> Figure:
     is the first arrival of the earliest rank. Ranks have no common clock, so they are aligned on the ends of their
     collectives, which all ranks see at nearly the same moment. Raises UserError if the trace has no such step.
     """
-    from matplotlib.figure import Figure
-
     index = median_step(trace) if index is None else index
     shown = [(one, step) for one in trace.ranks for step in one.steps if step.index == index]
     if not shown:
@@ -44,7 +43,7 @@ def step_figure(trace: Trace, index: int | None = None) -> Figure:
             "A step begins when a tensor name repeats: record a script of several steps.",
         )
     origins_s = _origins([step for _, step in shown])
-    figure = Figure(figsize=(12, 1.6 + 1.5 * len(shown)), layout="constrained")
+    figure = outputs.figure(figsize=(12, 1.6 + 1.5 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     end_ms = max(_end_ms(one, step, origin) for (one, step), origin in zip(shown, origins_s, strict=True))
     for row, ((one, step), origin_s) in enumerate(zip(shown, origins_s, strict=True)):

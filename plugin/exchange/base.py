@@ -23,6 +23,7 @@ from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.native.in_flight import InFlight
+from paceline.telling import tell
 
 # One update that a drain takes out: results by whose they are, and the factor that the loss was scaled by, or 1.
 Update = tuple[dict[Key, Any], float]
@@ -58,6 +59,7 @@ class Exchange(ABC):
         self.loading: dict[str, Any] | None = None
         self._scale: Scale = None
         self._met = False
+        self._announced = False
         self._drains = 0
 
     # --- one update -----------------------------------------------------------------------------------------------
@@ -76,6 +78,7 @@ class Exchange(ABC):
             ranks = self.adapter.process_set.size()
             self.meet("exchange", list(self.among.agreement(self.settings, ranks)), self.among.AGREED)
             self._met = True
+            self.announce(sum(len(bucket.members) for bucket in buckets))
         wanted = {bucket.name: bucket for bucket in buckets}
         known = dict(self.known)
         if known and wanted != known and self._bound:
@@ -86,6 +89,15 @@ class Exchange(ABC):
                 "Give every update gradients of the same variables in the same groups, or drain() on all ranks first.",
             )
         self._expect(wanted, fresh)
+
+    def announce(self, gradients: int) -> None:
+        """One line on one rank, once in a world: what becomes of so many gradients of an update from here on."""
+        if not (self._announced or self.settings.synchronous) and self.adapter.process_set.rank() == 0:
+            tell(
+                f"exchange={self.settings} begins for {self.adapter.label}: {gradients} gradients an update, "
+                f"{self.adapter.process_set.size()} ranks."
+            )
+        self._announced = True
 
     @abstractmethod
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
@@ -207,7 +219,7 @@ class Exchange(ABC):
 
     def forget(self) -> None:
         """Drop what is in flight and all that was agreed: the ranks failed or changed."""
-        self._met, self._drains = False, 0
+        self._met, self._announced, self._drains = False, False, 0
         self.around.forget()
 
     def meet(self, what: str, values: list[int], meaning: str) -> None:

@@ -125,7 +125,9 @@ class Declaration:
     def options(self) -> list[Option]:
         """The options that settings have."""
         return [
-            Option(one.option, one.parse, one.kind, one.unit, default, one.meaning, "run")
+            Option(
+                one.option, one.parse, one.kind, one.unit, default, one.meaning, "run", ("exchange", tuple(self.names))
+            )
             for _, default, one in self.fields()
             if one.option and one.parse is not None
         ]

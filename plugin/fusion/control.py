@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from paceline import config
 from paceline.errors import UserError
 from paceline.fusion.bridge import Bridge
-from paceline.fusion.driver import Driver, Limits, State, tell
+from paceline.fusion.driver import Driver, Limits, State
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
+from paceline.telling import tell
 
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction

@@ -18,7 +18,6 @@ at the same place in the sequence of operations on all ranks (bridge/fusion/cont
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +31,7 @@ from paceline.fusion.planning import Plan, make_plan
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
 from paceline.registry.policies import BUILT_IN, THRESHOLD
+from paceline.telling import tell
 
 # Steps before anything is measured: memory is allocated and connections are warm after them.
 FIRST_STEPS = 3
@@ -73,11 +73,6 @@ class Limits:
     watch_steps: int
     time_limit_s: float
     gate_timeout_s: float
-
-
-def tell(text: str) -> None:
-    """One line for the user."""
-    print(f"Paceline: {text}", file=sys.stderr, flush=True)
 
 
 class Driver:

@@ -29,6 +29,7 @@ class Measurements:
 
     `finish_s` is what was measured, comparable with a plan's: from the first gradient of a step to the end of the last
     message with gradients, the median over steps and ranks; `messages` is the median number of these messages.
+    `coordination_known`: whether the trace tells `coordination_s`; else it is taken for 0.
     """
 
     gradients: tuple[Gradient, ...]
@@ -39,6 +40,7 @@ class Measurements:
     ranks: int
     finish_s: float
     messages: float
+    coordination_known: bool = True
 
 
 def load(path: Path) -> Trace:
@@ -76,14 +78,16 @@ def measure(recorded: Trace, cycle_s: float) -> Measurements:
             "Record a script whose every step calls allreduce, as DistributedOptimizer does. " + RECORD_MORE,
         )
     messages = _messages(ranks, main_set)
+    coordination_s = _coordination_s(messages, cycle_s)
     return Measurements(
         _gradients(ranks, names),
         tuple((float(one.size_bytes), one.duration_s) for one in messages if one.size_bytes > 0),
-        _coordination_s(messages, cycle_s),
+        max(0.0, coordination_s or 0.0),
         left_out,
         max(len(rank.steps) for rank in ranks),
         recorded.size,
         *_measured(ranks, names),
+        coordination_known=coordination_s is not None and coordination_s >= 0,
     )
 
 
@@ -293,8 +297,8 @@ def _views(rank: _Rank, process_set: int) -> dict[tuple[int, frozenset[str]], _V
     return views
 
 
-def _coordination_s(messages: Iterable[_Message], cycle_s: float) -> float:
-    """One round of coordination.
+def _coordination_s(messages: Iterable[_Message], cycle_s: float) -> float | None:
+    """One round of coordination; below 0 where messages wait less than `cycle_s` lets expect, None where none tells.
 
     Messages that became ready while another was under way began one round after it. Where those are few, the ones
     that found the thread idle tell, less half a cycle.
@@ -308,4 +312,4 @@ def _coordination_s(messages: Iterable[_Message], cycle_s: float) -> float:
             busy.append(one.delay_s)
     if len(busy) >= FEW_SAMPLES:
         return median(busy)
-    return max(0.0, median(idle) - cycle_s / 2) if idle else 0.0
+    return median(idle) - cycle_s / 2 if idle else None

@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.config import Settings
 from paceline.errors import UserError
-from paceline.horovod import archive, tree
+from paceline.horovod import archive, shelf, tree
 from paceline.horovod.key import build_inputs, installed_frameworks, key
 from paceline.horovod.release import ARCHIVE_NAME, LOCAL_VERSION
 
@@ -52,6 +52,18 @@ def _require_tools(mpi: bool) -> None:
             f"cmake {match[0]} is too old: building Horovod needs {'.'.join(map(str, _CMAKE_MINIMUM))} or newer.",
             "Install a newer one, for instance with `pip install cmake`.",
         )
+
+
+def _require_cache(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"The cache folder {folder} cannot be written: {error.strerror}.",
+            "Name another with --cache-dir or PACELINE_CACHE_DIR.",
+        ) from None
 
 
 def _environment(folder: Path, settings: Settings, mpi: bool, frameworks: Mapping[str, str]) -> dict[str, str]:
@@ -142,7 +154,7 @@ def build(
 
     `mpi`: with Open MPI (or another MPI) beside Gloo; None follows HOROVOD_WITH_MPI. `leave_out`: patches to leave out,
     or "hooks", for regression tests. Raises UserError for missing tools or frameworks, a failed download, a wrong
-    archive, anchors that do not match and compile errors (naming the log).
+    archive, anchors that do not match, compile errors (naming the log) and a wheel that is not as it was put there.
     """
     frameworks = installed_frameworks()
     if not frameworks:
@@ -150,12 +162,13 @@ def build(
             f"Neither PyTorch nor TensorFlow is installed for {sys.executable}.",
             "Install one of them first (pip install 'paceline[torch]' or 'paceline[tensorflow]').",
         )
+    _require_cache(settings.cache_dir)
     inputs = wanted(mpi, leave_out)
-    shelf = settings.cache_dir / "wheels" / key(inputs)
-    found = sorted(shelf.glob("horovod-*.whl"))
-    if found and not force:
-        report(f"Horovod's wheel was built before from the same inputs: {found[0]}", 1.0)
-        return found[0]
+    place = settings.cache_dir / "wheels" / key(inputs)
+    found = None if force else shelf.found(place)
+    if found is not None:
+        report(f"Horovod's wheel was built before from the same inputs: {found}", 1.0)
+        return found
     _require_tools(_wants_mpi(mpi))
     report("Fetching Horovod's source archive", 0.0)
     source_archive = archive.fetch(settings.cache_dir)
@@ -171,14 +184,10 @@ def build(
         out = folder / "out"
         _run(source, out, log, _environment(folder, settings, _wants_mpi(mpi), frameworks), report)
         (wheel,) = out.glob("horovod-*.whl")
-        # Others may build the same wheel at the same time: each puts a whole file in place.
-        shelf.mkdir(parents=True, exist_ok=True)
-        (shelf / "inputs.json").write_text(json.dumps(inputs, indent=1, sort_keys=True))
-        partial = shelf / f".{os.getpid()}.partial"
-        shutil.copyfile(wheel, partial)
-        partial.replace(shelf / wheel.name)
+        kept = shelf.put(wheel, place)
+        (place / "inputs.json").write_text(json.dumps(inputs, indent=1, sort_keys=True))
     report("Built", 1.0)
-    return shelf / wheel.name
+    return kept
 
 
 def clean(settings: Settings) -> list[Path]:

@@ -25,7 +25,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
 }
 
 # Variables of Horovod's own build that change what is built.
-_BUILD_VARIABLES = (
+BUILD_VARIABLES = (
     "HOROVOD_GPU",
     "HOROVOD_GPU_OPERATIONS",
     "HOROVOD_GPU_ALLREDUCE",
@@ -100,7 +100,7 @@ def build_inputs(mpi: bool, leave_out: Collection[str] = ()) -> dict[str, Any]:
         "mpi": _first_line("mpirun", "--version") if mpi else "",
         "compiler": _first_line(os.environ.get("CXX", "c++"), "--version"),
         "platform": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}",
-        "environment": {name: os.environ[name] for name in _BUILD_VARIABLES if name in os.environ},
+        "environment": {name: os.environ[name] for name in BUILD_VARIABLES if name in os.environ},
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from typing import Any
 
 from paceline import config
@@ -22,11 +24,16 @@ def require(framework: str) -> None:
 
 
 def load(framework: str) -> Any:
-    """The module horovod.<framework> ("torch" or "tensorflow").
+    """The module horovod.<framework> ("torch" or "tensorflow"), which is installed under that name.
 
     Checks first: a library built for another version of the framework fails to load with words that help nobody.
     Raises HorovodMissing.
     """
+    if importlib.util.find_spec(framework) is None:
+        raise HorovodMissing(
+            f"{framework} is not installed for {sys.executable}.",
+            f"Run `pip install 'paceline[{framework}]'`, then `paceline horovod install`.",
+        )
     require(framework)
     try:
         module = importlib.import_module(f"horovod.{framework}")

@@ -39,6 +39,8 @@ CORE_IN_HOST = (
 # And these rooms of it, whole.
 ROOMS_IN_HOST = ("codecs", "collectives")
 
+# Rows of the table of hooks that call nothing: the bridge is compiled against them.
+_READ_ONLY = ("include", "handed")
 LEAVABLE = ("hooks", *(patch.name for patch in PATCHES))
 
 
@@ -67,7 +69,7 @@ def all_edits(leave_out: Collection[str] = ()) -> list[edits.Edit]:
             raise UserError(f"{name!r} is neither 'hooks' nor a patch.", nearest(name, list(LEAVABLE)))
     chosen = list(GLUE)
     for point, rows in HOOKS.items():
-        if "hooks" not in leave_out or point == "include":
+        if "hooks" not in leave_out or point in _READ_ONLY:
             chosen += rows
     for patch in PATCHES:
         if patch.name not in leave_out:

@@ -13,9 +13,24 @@ from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry import agreement
 from paceline.registry.exchanges import declaration_of
 
+_given = False
+
+
+def given() -> bool:
+    """Whether any optimizer or tape of this process was given an exchange that is not synchronous."""
+    return _given
+
+
+def give(chosen: ExchangeSettings) -> ExchangeSettings:
+    """`chosen`, which an optimizer or tape is about to use."""
+    global _given
+    _given = _given or not chosen.synchronous
+    return chosen
+
 
 def make(chosen: ExchangeSettings, adapter: Adapter) -> Exchange:
     """The exchange that `chosen` asks for."""
+    give(chosen)
     made: Exchange = resolve_name(declaration_of(chosen).implementation)(chosen, adapter, agreement)
     return made
 
@@ -29,4 +44,4 @@ def make_watched(chosen: ExchangeSettings, adapter: Callable[[Any, str], Adapter
 
 def maker(chosen: ExchangeSettings, adapter: Callable[[Any, str], Adapter]) -> Callable[[Any], Exchange] | None:
     """What `Settings.exchange` is for an optimizer of Keras: makes its exchange. None: Horovod's own."""
-    return None if chosen.synchronous else lambda settings: make_watched(chosen, adapter, settings)
+    return None if give(chosen).synchronous else lambda settings: make_watched(chosen, adapter, settings)

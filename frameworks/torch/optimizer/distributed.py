@@ -15,8 +15,9 @@ from paceline.arguments import exchange_asked
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.fusion.adapters import fuse
+from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import declaration_of, lists_exchanges
-from paceline.registry.making import make
+from paceline.registry.making import give, make
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange.adapter import TorchAdapter
 from paceline.torch.fusion.groups import form_groups
@@ -84,14 +85,19 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
     names = ParameterNames(optimizer.param_groups, named_parameters)
     fuse("torch", fusion)
+    asked = exchange_asked(exchange)
     if op == horovod.Adasum and horovod.size() > 1:
+        if not asked.synchronous:
+            raise UsageError(
+                f"op=hvd.Adasum was given together with the exchange {declaration_of(asked).word}, which averages.",
+                'Use op=hvd.Average, or exchange="sync" (PACELINE_EXCHANGE=sync).',
+            )
         return _adasum(optimizer, names, compression, backward_passes_per_step, process_set)
 
     # An elastic job may have one rank now and more later.
     elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
     accumulation = GradientAccumulation(backward_passes_per_step)
-    asked = exchange_asked(exchange)
     if asked.results_wait and compression not in (horovod.Compression.none, horovod.Compression.fp16):
         raise UsageError(
             "A compression of your own was given together with an exchange whose results wait in Horovod's library.",
@@ -101,6 +107,7 @@ def DistributedOptimizer(
     word = "" if asked.synchronous else declaration_of(asked).word
     scope = "" if shared else scope_of(names, process_set.process_set_id)
     if alone:
+        give(asked)  # other ranks may have a use for it
         asked = Sync()
     adapter = TorchAdapter(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word)
     made = make(asked, adapter)
@@ -161,7 +168,7 @@ def _adasum(
             "op=hvd.Adasum needs MPI or NCCL; this job runs on Gloo, which has no Adasum.",
             "Use op=hvd.Average, or install with HOROVOD_WITH_MPI=1 paceline horovod install and run over MPI.",
         )
-    adasum = horovod.optimizer.DistributedOptimizer(
+    adasum = unmodified.original(horovod.optimizer.DistributedOptimizer)(
         optimizer, names.items(), compression=compression, backward_passes_per_step=passes, op=horovod.Adasum
     )
     adasum.state = optimizer.state

@@ -202,6 +202,7 @@ class Reduction:
         assert self._exchange is not None
         with self._explained(unknown):
             self._layouts.agree(unknown, self._names[unknown[0]] if unknown else "", self._exchange.settings)
+        self._exchange.announce(len(parameters))
         started = {parameter for group in self._started for parameter in group}
         groups = dict.fromkeys(self._group(parameter) for parameter in parameters)
         missing = [group for group in groups if started.isdisjoint(group)]

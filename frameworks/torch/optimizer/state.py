@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
+from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import described
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
@@ -14,6 +15,8 @@ from paceline.torch.optimizer.wrapper import WrappedOptimizer
 from paceline.torch.state.broadcasts import agree_on, broadcast_module, broadcast_parameters, broadcast_structure
 from paceline.torch.state.saved import tensors
 from paceline.torch.state.travelling import carried
+
+_horovods = unmodified.original(horovod.functions.broadcast_optimizer_state)
 
 
 def broadcast_optimizer_state(
@@ -31,12 +34,12 @@ def broadcast_optimizer_state(
     """
     held = _held(optimizer)
     if isinstance(held, torch.optim.LBFGS):
-        horovod.functions.broadcast_optimizer_state(held, root_rank, model)  # refuses it
+        _horovods(held, root_rank, model)  # refuses it
     someone_has_state, horovod_cannot = _asked(optimizer)
     if someone_has_state or horovod_cannot:
         _broadcast_state(held, root_rank)
     else:
-        horovod.functions.broadcast_optimizer_state(held, root_rank, model)
+        _horovods(held, root_rank, model)
     _broadcast_in_flight(optimizer, root_rank)
 
 

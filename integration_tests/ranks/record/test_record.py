@@ -134,3 +134,51 @@ def test_interrupted_record_leaves_no_process_behind(number: signal.Signals, tmp
     while any(Path(f"/proc/{pid}").exists() for pid in mark.read_text().split()):
         assert time.monotonic() < limit, "a rank outlived the command"
         time.sleep(0.1)
+
+
+ENDLESS = """
+import itertools, sys
+import torch
+import horovod.torch as hvd
+
+hvd.init()
+for step in itertools.count():
+    if "stuck" in sys.argv and step == 5:
+        print("five steps", flush=True)
+        hvd.allreduce(torch.ones(3), name=f"of rank {hvd.rank()} alone")  # both wait, where Python does not see it
+    hvd.allreduce(torch.ones(3), name="w")
+    if step == 5:
+        print("five steps", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGINT, ["stuck"])],
+    ids=["Ctrl-C", "SIGTERM", "Ctrl-C while all ranks wait"],
+)
+def test_interrupted_record_leaves_its_trace(number: signal.Signals, words: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ENDLESS)
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "paceline.launch.cli", "record", "-np", "2", sys.executable, str(script), *words]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=tmp_path,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+        )
+    limit = time.monotonic() + 80
+    while log.read_text().count("five steps") < 2:
+        assert time.monotonic() < limit and process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(number)
+    assert process.wait(40) == 130, log.read_text()
+    merged = trace.load(tmp_path / "trace.json")
+    assert merged.missing == [], log.read_text()
+    assert all(len(one.steps) >= 4 for one in merged.ranks)
+    assert "Trace of 2 ranks" in log.read_text()

@@ -32,6 +32,8 @@ def bench(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         (["--turns", "0"], "--turns 0"),
         (["--model", "mini", "--model", "resnet51"], "Did you mean resnet50?"),
         (["--hosts", "2", "--rate", "fast"], "'fast'"),
+        (["--hosts", "2", "--latency", "2"], "The latency '2' cannot be used: it has no unit"),
+        (["--hosts", "1", "--latency", "2ms"], "--latency 2ms cannot be used with --hosts 1"),
     ],
 )
 def test_bad_input_is_named_without_a_traceback(arguments: list[str], said: str) -> None:
@@ -125,6 +127,7 @@ def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
         ([], None, 1.0, "--communication-share 1"),
         (["--communication-share", "0.3"], None, 0.3, "--communication-share 0.3"),
         (["--rate", "100mbit"], "100mbit", 1.0, "--rate 100mbit"),
+        (["--rate", "100mbit", "--latency", "500us"], "100mbit", 1.0, "--rate 100mbit --latency 500us"),
     ],
 )
 def test_pipelined_compares_the_exchange_with_its_rivals_and_with_the_longer_of_its_parts(

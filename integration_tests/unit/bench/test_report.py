@@ -208,10 +208,13 @@ def test_the_table_shows_figures_and_says_when_the_interval_is_wide(slow_ddp: bo
     if slow_ddp:
         shown.runs["ddp"][:2] = [run([90, 90], wire=400)] * 2
     text = io.StringIO()
-    result = report.as_json(shown, 2, "1gbit", {}, "")
+    result = report.as_json(shown, 2, "1gbit", {}, "", latency="2ms")
     Console(file=text, width=140).print(as_table(result))
     assert said in text.getvalue()
-    assert "mini: 2 ranks on 2 hosts, 1gbit; 7 tensors, 0.01 M parameters, 2 + 4 ms compute" in text.getvalue()
+    assert (
+        "mini: 2 ranks on 2 hosts, 1gbit, 2ms one way; 7 tensors, 0.01 M parameters, 2 + 4 ms compute"
+        in text.getvalue()
+    )
     assert "10.0 .. 30.0" in text.getvalue()
 
 

@@ -22,6 +22,8 @@ from paceline.launch.cluster import Cluster, tools
         ({"hosts": 2, "rate": "3furlong"}, "unknown unit 'furlong'"),
         ({"hosts": 2, "rates": ["1gbit", "1gbti"]}, "unknown unit 'gbti'"),
         ({"hosts": 2, "rates": ["1gbit"]}, "1 rates are given for 2 hosts"),
+        ({"hosts": 2, "latency": "2"}, "has no unit"),
+        ({"hosts": 2, "latency": "1ns"}, "unknown unit 'ns'"),
         ({"hosts": 1, "rate": "1gbit", "rates": [None]}, "Both rate='1gbit' and"),
     ],
 )

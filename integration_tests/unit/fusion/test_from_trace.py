@@ -157,7 +157,9 @@ def test_coordination_of_messages_that_find_nothing_under_way_is_less_by_half_a_
     one = recorded_rank(0, 1, 5, ready_s=[0.01 * place for place in range(len(NAMES))])
     found = from_trace.measure(Trace(1, (one,)), 2e-4)
     assert found.coordination_s == pytest.approx(COORDINATION_S - 1e-4, abs=1e-9)
-    assert from_trace.measure(Trace(1, (one,)), 1.0).coordination_s == 0.0
+    assert found.coordination_known
+    clamped = from_trace.measure(Trace(1, (one,)), 1.0)
+    assert (clamped.coordination_s, clamped.coordination_known) == (0.0, False)
 
 
 def test_messages_of_one_round_do_not_count_as_coordination() -> None:

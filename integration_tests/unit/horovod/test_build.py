@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import pytest
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.horovod import archive, build, check, key
+from paceline.horovod import archive, build, check, install, key, shelf
 from paceline.horovod.load import HorovodMissing, load
-from paceline.horovod.release import ARCHIVE_NAME, BUILT_VERSION
+from paceline.horovod.release import ARCHIVE_NAME, BUILT_VERSION, HOROVOD_VERSION
 
 
 @pytest.fixture
@@ -42,6 +43,55 @@ def test_no_network_is_said_with_a_way_round_it(settings: config.Settings, monke
     assert "could not be downloaded" in error.value.problem
     assert ARCHIVE_NAME in error.value.remedy
     assert str(settings.cache_dir) in error.value.remedy
+
+
+def test_archive_with_another_hash_runs_nothing(
+    settings: config.Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "it ran"
+    folder = tmp_path / ARCHIVE_NAME.removesuffix(".tar.gz")
+    folder.mkdir()
+    (folder / "setup.py").write_text(
+        f"open({str(mark)!r}, 'w')\nfrom setuptools import setup\nsetup(name='horovod', version='{HOROVOD_VERSION}')\n"
+    )
+    (folder / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: horovod\nVersion: {HOROVOD_VERSION}\n")
+    links = tmp_path / "links"
+    links.mkdir()
+    with tarfile.open(links / ARCHIVE_NAME, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    with pytest.raises(UserError) as error:
+        archive.fetch(settings.cache_dir)
+    assert "could not be downloaded" in error.value.problem
+    assert "DO NOT MATCH THE HASHES" in error.value.problem
+    assert not mark.exists()
+    assert not (settings.cache_dir / ARCHIVE_NAME).exists()
+
+
+def test_wheel_that_was_changed_in_the_cache_is_not_installed(tmp_path: Path) -> None:
+    built = tmp_path / "horovod-0.28.1-py3-none-any.whl"
+    built.write_bytes(b"a wheel")
+    place = tmp_path / "shelf"
+    assert shelf.found(place) is None
+    wheel = shelf.put(built, place)
+    assert shelf.found(place) == wheel
+    # Another build of the same inputs has other bytes.
+    built.write_bytes(b"the same, built again")
+    assert shelf.found(place) == wheel == shelf.put(built, place)
+    assert shelf.found(place) == wheel
+    wheel.write_bytes(b"a whee")
+    with pytest.raises(UserError, match="is not the wheel that was built") as error:
+        shelf.found(place)
+    assert "--force" in error.value.remedy
+    with pytest.raises(UserError, match="is not the wheel that was built"):
+        install.install(wheel)
+    # One that an earlier Paceline put there has no digest: it is built anew.
+    (place / shelf.DIGESTS).unlink()
+    assert shelf.found(place) is None
 
 
 @pytest.fixture

@@ -92,6 +92,9 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
         (["run", "--fusion", "absent:fastest", "-np", "2", "true"], "importing 'absent' raises", "module:function"),
         (["record", "--fusion", "os:fork_", "-np", "2", "true"], "os has no 'fork_'", "Did you mean fork"),
         (["record", "-o", "/absent/trace.json", "-np", "2", "true"], "/absent", "Make it"),
+        (["record", "-o", "/tmp", "-np", "2", "true"], "/tmp is a folder", "Name a file in it"),
+        (["record", "--plot", "/absent/step.png", "-np", "2", "true"], "/absent of the picture step.png", "Make it"),
+        (["record", "--plot", "step.docx", "-np", "2", "true"], ".docx is none of", ".png, .pdf or .svg"),
     ],
 )
 def test_wrong_words_are_refused_with_a_remedy(words: list[str], problem: str, remedy: str) -> None:
@@ -124,7 +127,8 @@ def test_options_lists_all_with_value_and_origin(monkeypatch: pytest.MonkeyPatch
     lines = result.output.splitlines()
     for option in config.OPTIONS:
         (first,) = (number for number, line in enumerate(lines) if f" {option.variable} " in line)
-        assert ("variable" if option.name in ("record_steps", "cache_dir") else "default") in lines[first]
+        row = "".join(lines[first : first + 4]) if option.name == "cache_dir" else lines[first]
+        assert ("(variable)" if option.name in ("record_steps", "cache_dir") else "(default)") in row
         for number, flag in enumerate(option.flags, first + 1):
             assert f" {flag} " in lines[number]
     assert "77 steps" in result.output
@@ -163,7 +167,13 @@ def test_run_names_horovod_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
     from paceline.launch import run
 
-    run.horovodrun_flags.cache_clear()
+    run.horovodrun_parser.cache_clear()
     found = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "horovod" else found(name, *rest))
     refused(invoke("run", "-np", "2", "true"), "Horovod is not installed", "paceline horovod install")
+
+
+def test_help_of_record_does_not_offer_what_it_refuses() -> None:
+    help_text = invoke("record", "--help").output
+    assert "--record-steps" in help_text
+    assert "--record PATH" not in help_text

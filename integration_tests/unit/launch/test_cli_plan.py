@@ -136,6 +136,45 @@ def test_exchanges_as_values() -> None:
     assert recommended["step_s"] == exchange["compute_s"]
 
 
+def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(folder: Path) -> None:
+    whole = recorded()
+    # The last message of every step ends later than its cost says: 60 % on top of the whole.
+    late_s = 0.6 * values()["measured"]["finish_s"]
+    ranks = []
+    for one in whole.ranks:
+        steps = []
+        for step in one.steps:
+            *before, last = step.collectives
+            # It waited before it began, as behind traffic that a trace does not have; its cost is the same.
+            moved = replace(last, start_s=last.start_s + late_s, end_s=last.end_s + late_s)
+            steps.append(replace(step, collectives=(*before, moved)))
+        ranks.append(replace(one, steps=tuple(steps)))
+    trace.write(trace.Trace(whole.size, tuple(ranks)), folder / "trace.json")
+    result = invoke("trace.json", "-o", "plan.json")
+    assert result.exit_code == 0, result.output
+    assert "Recommended" not in result.stdout
+    assert "Nothing is recommended: threshold, Horovod's own merging, is predicted to take" in result.stdout
+    assert "It may be worse than no plan: threshold" in " ".join(result.stderr.split())
+    exchange = values()["exchange"]
+    assert exchange["recommended"] is None
+    assert "no prediction can be relied on" in exchange["withheld"]
+    # Of another network the trace knows nothing.
+    assert "Recommended" in invoke("trace.json", "--cost", "0.1,0").stdout
+
+
+def test_coordination_that_a_trace_does_not_tell_is_said() -> None:
+    assert "coordination round is not known" not in invoke("trace.json").stdout
+
+
+def test_coordination_below_zero_is_not_hidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paceline.fusion import from_trace
+
+    monkeypatch.setattr(from_trace, "_coordination_s", lambda *_: -1e-4)
+    assert "The coordination round is not known and taken for 0" in invoke("trace.json").stdout
+    assert "not known" not in invoke("trace.json", "--coordination-ms", "1").stdout
+    assert values()["coordination_known"] is False
+
+
 def test_exchanges_are_left_out_where_no_step_has_a_time(folder: Path) -> None:
     whole = recorded()
     gaps = trace.Trace(whole.size, tuple(replace(one, steps=one.steps[::2]) for one in whole.ranks))

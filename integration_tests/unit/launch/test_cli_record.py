@@ -60,6 +60,23 @@ def test_no_trace_is_an_error_of_the_user_unless_the_script_failed(
     assert "No rank wrote a trace" in capsys.readouterr().err
 
 
+def test_earlier_trace_is_not_there_to_be_planned_from_after_a_run_that_left_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("of an earlier run")
+    assert record.prepare(path) == path
+    assert not path.exists()
+    assert record.report(path, None, 7) == 7
+    assert f"The trace of an earlier run is {path}.old." in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "trace.json.old").read_text() == "of an earlier run"
+    # With a new trace it goes.
+    record.prepare(path)
+    leave(path, 0, 1)
+    record.collect(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
+
+
 def test_tables_have_a_row_per_rank_and_one_for_all(tmp_path: Path) -> None:
     merged = trace.merge([of_json(rank_json(rank, 3)) for rank in range(3)])
     table = record.summary_table(merged, "title")

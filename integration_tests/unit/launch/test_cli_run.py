@@ -15,6 +15,7 @@ from paceline.errors import UserError
 from paceline.fusion import plan_file
 from paceline.fusion.resolve import resolve
 from paceline.launch import flags, processes, run
+from paceline.launch.environment import environment
 
 OURS = {"--record": 1, "--check-horovod": 0, "--no-check-horovod": 0}
 THEIRS = {"-np": 1, "--num-proc": 1, "-p": 1, "--gloo": 0, "--cycle-time-ms": 1, "--cache-capacity": 1, "--range": 2}
@@ -110,7 +111,7 @@ def told(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: 
     monkeypatch.delenv("PACELINE_FUSION", raising=False)
     if variable is not None:
         monkeypatch.setenv("PACELINE_FUSION", variable)
-    return run.environment(config.read(flags=given), given).get("PACELINE_FUSION")
+    return environment(config.read(flags=given), given).get("PACELINE_FUSION")
 
 
 def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from paceline.horovod.edits import Edit
 
 _SHIM = "from horovod._paceline import keras3"
 
-_TENSORFLOW = "horovod/tensorflow/__init__.py"
+TENSORFLOW = "horovod/tensorflow/__init__.py"
 _FUNCTIONS = "horovod/tensorflow/functions.py"
 _SYNC_BATCH_NORM = "horovod/tensorflow/sync_batch_norm.py"
 _ELASTIC = "horovod/tensorflow/elastic.py"
@@ -33,29 +33,29 @@ if keras3.used_as(keras):
 
 KERAS3_EDITS: tuple[Edit, ...] = (
     Edit(
-        _TENSORFLOW,
+        TENSORFLOW,
         "_IS_TF2 = version.parse(tf.__version__) >= version.parse('2.0.0')",
         "after",
         f"{_SHIM}\nkeras3.install(tf)",
     ),
     # Groups told variables apart by name; Keras 3 calls every kernel "kernel".
     Edit(
-        _TENSORFLOW,
+        TENSORFLOW,
         "var_name2grad[var.name] = (i, grad)",
         "replace",
         "var_name2grad[var.ref()] = (i, grad)",
     ),
-    Edit(_TENSORFLOW, "if var.name in var_name2grad:", "replace", "if var.ref() in var_name2grad:"),
+    Edit(TENSORFLOW, "if var.name in var_name2grad:", "replace", "if var.ref() in var_name2grad:"),
     Edit(
-        _TENSORFLOW,
+        TENSORFLOW,
         "grad_group.append(var_name2grad[var.name])",
         "replace",
         "grad_group.append(var_name2grad[var.ref()])",
     ),
-    Edit(_TENSORFLOW, "del var_name2grad[var.name]", "replace", "del var_name2grad[var.ref()]"),
+    Edit(TENSORFLOW, "del var_name2grad[var.name]", "replace", "del var_name2grad[var.ref()]"),
     # A tf.function takes variables of Keras 3 as tensors; tf.Variables stay what they are.
     Edit(
-        _TENSORFLOW,
+        TENSORFLOW,
         "rg = self._allreduce_grads(rg, rs, use_generic_names)",
         "replace",
         "rg = self._allreduce_grads(rg, keras3.tensorflow_variables(rs), use_generic_names)",

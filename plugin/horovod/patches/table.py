@@ -12,7 +12,8 @@ from paceline.horovod.edits import Edit
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
-from paceline.horovod.patches.python import KERAS3_EDITS
+from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
+from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ _CONNECT_FAILED = (
     "}"
 )
 _INITIALIZE = "void BackgroundThreadLoop(HorovodGlobalState& state) {"
+
+# What scripts wrap optimizers and tapes with, and what must know the wrapped optimizer.
+_OURS_IF_ASKED = "from horovod._paceline import unmodified as _paceline\n\n\n@_paceline.ours_if_asked"
+_WRAPPERS = (
+    (_TORCH_OPTIMIZER, "def DistributedOptimizer(optimizer, named_parameters=None,"),
+    ("horovod/torch/functions.py", "def broadcast_optimizer_state(optimizer, root_rank, model=None):"),
+    (TENSORFLOW, "def DistributedOptimizer(optimizer, name=None, use_locking=False, device_dense='',"),
+    (TENSORFLOW, "def DistributedGradientTape(gradtape, device_dense='', device_sparse='',"),
+    (TENSORFLOW, "def PartialDistributedGradientTape(gradtape, device_dense='', device_sparse='',"),
+)
 
 PATCHES: tuple[Patch, ...] = (
     Patch(
@@ -228,6 +239,18 @@ PATCHES: tuple[Patch, ...] = (
         ELASTIC_HOSTS_EDITS,
     ),
     Patch(
+        "private-environment",
+        "horovodrun puts the whole environment, tokens too, and the key of its own services on command lines, which "
+        "ps shows to every user of the launching and of the ranks' hosts.",
+        ENVIRONMENT_EDITS,
+    ),
+    Patch(
+        "loopback-only",
+        "Jobs on one host listen on all its interfaces, for requests that nobody checks and some of which are "
+        "unpickled.",
+        LOOPBACK_EDITS,
+    ),
+    Patch(
         "zero-grad",
         "zero_grad(set_to_none=...) of a wrapped PyTorch optimizer is a TypeError.",
         tuple(
@@ -307,7 +330,8 @@ PATCHES: tuple[Patch, ...] = (
     ),
 )
 
-# Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, and what else patches rely on.
+# Not a fault: where Horovod's Python face tells Paceline that a world begins or ends, what an exchange replaces, and
+# what else patches rely on.
 GLUE: tuple[Edit, ...] = (
     Edit(
         _BASICS,
@@ -322,6 +346,8 @@ GLUE: tuple[Edit, ...] = (
         "before",
         "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)",
     ),
+    Edit(_BASICS, "_init_process_sets(process_sets)", "after", "_paceline_glue.after_init(self.MPI_LIB_CTYPES)"),
+    *(Edit(file, function, "before", _OURS_IF_ASKED) for file, function in _WRAPPERS),
     Edit(_OPERATIONS, '#include "utils/env_parser.h"', "after", '#include "bridge/patches.h"'),
     Edit(
         _OPERATIONS,

@@ -38,6 +38,13 @@ def before_init(library: ctypes.CDLL) -> None:
         attach.before_init(library)
 
 
+def after_init(library: ctypes.CDLL) -> None:
+    """The ranks have met: what is wrong with what was asked for can be said."""
+    attach = sys.modules.get(_LIBRARY)
+    if attach is not None:
+        attach.after_init(library)
+
+
 def before_shutdown(library: ctypes.CDLL) -> None:
     """Collect what the library recorded, while this rank still knows its number."""
     attach = sys.modules.get(_LIBRARY)

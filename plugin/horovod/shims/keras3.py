@@ -5,11 +5,14 @@ Nothing here loads Keras 3 by itself: a process with Keras 2 (TF_USE_LEGACY_KERA
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from paceline.errors import UsageError, UserError
+
+from . import unmodified
 
 
 def used_as(module: Any) -> bool:
@@ -34,8 +37,23 @@ def install(tensorflow: Any) -> None:
         keras3_patches.install(keras3_optimizer.find)
 
 
-# Set by Paceline: makes `Settings.exchange` for scripts that know nothing of it. None: synchronous.
-exchange: Any = None
+# What Paceline puts into `exchange` while it wraps an optimizer by itself; else the variables say.
+BY_VARIABLES = object()
+# `Settings.exchange` of optimizers that are wrapped by Horovod's function.
+exchange: Any = BY_VARIABLES
+
+
+def _exchange() -> Any:
+    if exchange is not BY_VARIABLES:
+        return exchange
+    if not unmodified.asked():
+        return None
+    from paceline.config import exchange_of_variables
+    from paceline.registry.making import maker
+
+    # By name: nothing here knows adapters.
+    adapter = importlib.import_module("paceline.tensorflow.exchange.adapter")
+    return maker(exchange_of_variables(), adapter.TensorFlowAdapter)
 
 
 def local_weights(keras: Any, local_layers: Any) -> list[Any]:
@@ -70,7 +88,7 @@ def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> A
             "Set KERAS_BACKEND=tensorflow, or use paceline.keras, which also serves KERAS_BACKEND=torch.",
         )
     prefix = name or f"Distributed{type(optimizer).__name__}"
-    return distribute(optimizer, Settings(name=prefix, average=hvd.Average, exchange=exchange, **choices))
+    return distribute(optimizer, Settings(name=prefix, average=hvd.Average, exchange=_exchange(), **choices))
 
 
 def load_model(

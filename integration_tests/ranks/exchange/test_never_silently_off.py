@@ -1,0 +1,216 @@
+"""An exchange that was asked for is used, or a line says that it is not: PACELINE_EXCHANGE and scripts of Horovod."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Weights of the same model under exchanges: with K = 2 the second update is left out, the others are a step late.
+IN_STEP = "weights [1.0, 0.9, 0.81, 0.729, 0.6561, 0.59049]"
+PIPELINED = "weights [1.0, 1.0, 0.9, 0.8, 0.71, 0.63]"
+
+TORCH = """
+import horovod.torch as hvd
+import torch
+from horovod.torch import DistributedOptimizer, broadcast_optimizer_state
+from horovod.torch.optimizer import DistributedOptimizer as where_it_is_defined
+
+hvd.init()
+w = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+wrap = {wrap}
+optimizer = wrap(torch.optim.SGD([w], lr=0.1), named_parameters=[("w", w)])
+broadcast_optimizer_state(optimizer, root_rank=0)
+values = []
+for step in range(6):
+    values.append(round(w.item(), 6))
+    optimizer.zero_grad()
+    (w ** 2 / 2).sum().backward()
+    optimizer.step()
+print("weights", values, flush=True)
+"""
+
+TAPE = """
+import horovod.tensorflow as hvd
+import keras
+import tensorflow as tf
+from horovod.tensorflow import DistributedGradientTape
+
+hvd.init()
+w = tf.Variable([1.0], dtype=tf.float64)
+optimizer = keras.optimizers.SGD(0.1)
+values = []
+for step in range(6):
+    values.append(round(float(w[0]), 6))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(w ** 2 / 2)
+    optimizer.apply_gradients(zip(DistributedGradientTape(tape).gradient(loss, [w]), [w]))
+print("weights", values, flush=True)
+"""
+
+KERAS_BEFORE_INIT = """
+import horovod.tensorflow.keras as hvd
+import keras
+import tensorflow as tf
+from horovod.tensorflow.keras import DistributedOptimizer
+
+optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1))
+hvd.init()
+w = tf.Variable([1.0], dtype=tf.float64)
+values = []
+for step in range(6):
+    values.append(round(float(w[0]), 6))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(w ** 2 / 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, [w]), [w]))
+print("weights", values, flush=True)
+"""
+
+BY_HAND = """
+import horovod.torch as hvd
+import torch
+hvd.init()
+hvd.allreduce(torch.ones(2), name="gradient")
+"""
+
+ADASUM = """
+import paceline.torch as hvd
+import torch
+hvd.init()
+hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1), op=hvd.Adasum)
+"""
+
+
+def started(words: list[str], folder: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "script.py"
+    path.write_text(text)
+    plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "SLURM_"))}
+    return subprocess.run(
+        [*words, str(path)], capture_output=True, text=True, timeout=100, env={**kept, **plain, **variables}
+    )
+
+
+def horovodrun(folder: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    program = str(Path(sys.executable).with_name("horovodrun"))
+    return started([program, "-np", "2", sys.executable], folder, text, **variables)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines of Paceline, whichever rank wrote them."""
+    return [line.partition("Paceline: ")[2] for line in done.stderr.splitlines() if "Paceline: " in line]
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        pytest.param(TORCH.format(wrap="DistributedOptimizer"), "w", id="torch, name taken before init"),
+        pytest.param(TORCH.format(wrap="where_it_is_defined"), "w", id="torch, where it is defined"),
+        pytest.param(TORCH.format(wrap="hvd.DistributedOptimizer"), "w", id="torch, as ever"),
+        pytest.param(TAPE, "DistributedGradientTape", id="tape, name taken before init"),
+        pytest.param(KERAS_BEFORE_INIT, "DistributedSGD", id="keras, wrapped before init"),
+    ],
+)
+def test_exchange_is_used_however_the_name_was_taken_and_one_rank_says_so(tmp_path: Path, text: str, who: str) -> None:
+    done = horovodrun(tmp_path, text, PACELINE_EXCHANGE="pipelined")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(PIPELINED) == 2, done.stdout
+    (line,) = said(done)
+    assert line.startswith("exchange=Pipelined(k=2, warmup_steps=0, anneal_steps=0, correction=0.0) begins for ")
+    assert who in line
+    assert line.endswith(": 1 gradients an update, 2 ranks.")
+
+
+def test_exchange_that_nothing_took_is_told_at_shutdown(tmp_path: Path) -> None:
+    done = horovodrun(tmp_path, BY_HAND, PACELINE_EXCHANGE="majority")
+    assert done.returncode == 0, done.stderr
+    (line,) = said(done)
+    assert line.startswith("PACELINE_EXCHANGE=majority had no effect: no optimizer and no tape was wrapped")
+    assert "hvd.DistributedOptimizer" in line
+    # Who asked for none, or failed before it could be used, does not hear of it.
+    assert said(horovodrun(tmp_path, BY_HAND, PACELINE_EXCHANGE="sync")) == []
+    failed = horovodrun(tmp_path, BY_HAND + "raise SystemError\n", PACELINE_EXCHANGE="majority")
+    assert failed.returncode != 0
+    assert said(failed) == []
+
+
+def test_options_of_another_exchange_are_named(tmp_path: Path) -> None:
+    done = horovodrun(
+        tmp_path,
+        TORCH.format(wrap="DistributedOptimizer"),
+        PACELINE_EXCHANGE="sync",
+        PACELINE_PIPELINE_K="4",
+        PACELINE_RECORD_STEPS="5",
+    )
+    assert done.stdout.count(IN_STEP) == 2, done.stderr
+    steps, k = said(done)
+    assert k == (
+        "PACELINE_PIPELINE_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined (--exchange), and that is sync."
+    )
+    assert (
+        steps == "PACELINE_RECORD_STEPS=5 has no effect: it belongs to PACELINE_RECORD (--record), which was not given."
+    )
+
+
+def test_adasum_is_refused_with_another_exchange(tmp_path: Path) -> None:
+    done = horovodrun(tmp_path, ADASUM, PACELINE_EXCHANGE="pipelined")
+    assert done.returncode != 0
+    assert "op=hvd.Adasum was given together with the exchange pipelined" in done.stderr
+
+
+# The wrong launcher: every process is the only rank of a world of its own.
+
+ALONE = """
+import horovod.torch as hvd
+import paceline.torch
+hvd.init()
+print("size", hvd.size())
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "launcher", "variable"),
+    [
+        (["-m", "torch.distributed.run", "--nproc-per-node", "2"], "torchrun", "WORLD_SIZE=2"),
+        (["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"], "mpirun", "OMPI_COMM_WORLD_SIZE=2"),
+    ],
+    ids=["torchrun", "mpirun"],
+)
+def test_another_launchers_processes_say_that_they_are_alone(
+    tmp_path: Path, words: list[str], launcher: str, variable: str
+) -> None:
+    command = [sys.executable, *words] if words[0] == "-m" else [*words, sys.executable]
+    done = started(command, tmp_path, ALONE)
+    assert done.stdout.count("size 1") == 2, done.stderr
+    (line,) = said(done)
+    assert line.startswith(f"{variable}, so {launcher} started 2 processes, but Horovod knows of none but itself")
+    assert "`paceline run -np 2 python train.py`" in line
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, ["SLURM_NTASKS=4, so srun started 4 processes"]),
+        ({"PMI_SIZE": "3", "PMI_RANK": "0"}, ["PMI_SIZE=3, so mpiexec started 3 processes"]),
+        # Only one of the processes says it; a step of one task in a larger job is no mistake; a shell's leftovers.
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "3"}, []),
+        ({"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"}, []),
+        ({"WORLD_SIZE": "1", "RANK": "0"}, []),
+        ({"WORLD_SIZE": "2", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}, []),
+        ({"WORLD_SIZE": "many"}, []),
+    ],
+)
+def test_what_launchers_leave_in_the_environment_is_compared(variables: dict[str, str], found: list[str]) -> None:
+    from paceline.launchers import alone_by_mistake
+
+    line = alone_by_mistake(variables)
+    assert [line.partition(",")[0] + "," + line.partition(",")[2].partition(",")[0]] * bool(line) == found
+
+
+def test_two_ranks_of_horovodrun_have_nothing_to_say(tmp_path: Path) -> None:
+    done = horovodrun(tmp_path, ALONE, WORLD_SIZE="2")
+    assert done.stdout.count("size 2") == 2
+    assert said(done) == []

@@ -1,0 +1,87 @@
+"""Names of paceline.keras beside the optimizer: local layers, commits of elastic state, the types of reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from integration_tests.support.keras_worlds import Run, numpy, on_ranks
+
+__all__ = ["on_ranks"]
+
+
+def _body_local_layers(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    local, shared = keras.layers.Dense(1, use_bias=False), keras.layers.Dense(1, use_bias=False)
+    model = keras.Sequential([keras.layers.Input((1,)), local, shared])
+    for layer in model.layers:
+        layer.kernel.assign([[1.0]])
+    optimizer = hvd.PartialDistributedOptimizer(
+        keras.optimizers.SGD(1.0), name="local_layers", exchange=hvd.Sync(), local_layers=local
+    )
+    grads = [keras.ops.convert_to_tensor(np.full((1, 1), rank + 1.0, np.float32)) for _ in range(2)]
+    optimizer.apply(grads, model.trainable_variables)
+    # Losses are means over all ranks' samples, so a gradient that stays here counts for one rank in `size`.
+    np.testing.assert_allclose(numpy(local.kernel), [[1 - (rank + 1) / size]])
+    np.testing.assert_allclose(numpy(shared.kernel), [[1 - (size + 1) / 2]])
+
+
+def test_local_layers_keep_their_gradients(on_ranks: Run) -> None:
+    on_ranks(_body_local_layers, 2)
+
+
+def _body_commits(rank: int, size: int, every: int) -> list[int]:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="commits"), loss="mse")
+    state = hvd.elastic.KerasState(model, batch=0)
+    committed: list[int] = []
+
+    class State:
+        """Stands where the elastic state does and writes commits down."""
+
+        batch = 0
+
+        def commit(self) -> None:
+            """With what is there now."""
+            state.batch = self.batch
+            state.commit()
+            committed.append(self.batch)
+
+    watched: Any = State()
+    callbacks = [hvd.elastic.UpdateBatchStateCallback(watched), hvd.elastic.CommitStateCallback(watched, every)]
+    x = np.ones((5, 1), np.float32)
+    model.fit(x, x, batch_size=1, verbose=0, shuffle=False, callbacks=callbacks)
+    trained = numpy(model.layers[0].kernel)
+    model.layers[0].kernel.assign([[7.0]])
+    state.restore()
+    np.testing.assert_array_equal(numpy(model.layers[0].kernel), trained)
+    return committed
+
+
+def test_state_is_committed_every_few_batches_and_after_the_epoch(on_ranks: Run) -> None:
+    # Five batches, 0 to 4; after the epoch the batch is 0 again.
+    assert on_ranks(_body_commits, 2, 2) == [[1, 3, 0]] * 2
+    assert on_ranks(_body_commits, 2, 1) == [[0, 1, 2, 3, 4, 0]] * 2
+
+
+def _body_reports(rank: int, size: int) -> None:
+    import paceline.keras as hvd
+
+    hvd.init()
+    report, stats = hvd.fusion_report(), hvd.exchange_stats()
+    assert isinstance(report, hvd.FusionReport) and report.policy == "threshold"
+    assert isinstance(stats, hvd.ExchangeStats)
+
+
+def test_reports_are_of_the_types_that_are_named(on_ranks: Run) -> None:
+    on_ranks(_body_reports, 2)

@@ -1,0 +1,58 @@
+"""The minimal examples: short, of nothing but framework, data and Paceline, and they learn on real ranks."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paceline.examples
+
+FOLDER = Path(str(paceline.examples.__file__)).parent
+MINIMAL = {"minimal_torch": "torch", "minimal_keras": "keras", "minimal_tensorflow": "tensorflow"}
+
+
+def test_all_are_looked_at() -> None:
+    assert {path.stem for path in FOLDER.glob("minimal_*.py")} == set(MINIMAL)
+
+
+@pytest.mark.parametrize(("example", "framework"), MINIMAL.items())
+def test_minimal_example_is_short_and_imports_nothing_else(example: str, framework: str) -> None:
+    source = (FOLDER / f"{example}.py").read_text()
+    assert sum(bool(line.strip()) for line in source.splitlines()) <= 30
+    imported = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(str(node.module))
+    assert imported == {framework, "sklearn.datasets", f"paceline.{framework}"}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("example", "size", "exchange"),
+    [
+        ("minimal_torch", 3, "sync"),
+        ("minimal_torch", 2, "pipelined"),
+        ("minimal_keras", 2, "sync"),
+        ("minimal_keras", 2, "pipelined"),
+        ("minimal_tensorflow", 2, "sync"),
+        ("minimal_tensorflow", 2, "pipelined"),
+    ],
+)
+def test_minimal_example_learns_and_rank_0_says_so(example: str, size: int, exchange: str) -> None:
+    env = {**os.environ, "PACELINE_EXCHANGE": exchange, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(size), sys.executable]
+    done = subprocess.run([*words, str(FOLDER / f"{example}.py")], env=env, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if "accuracy" in line]
+    assert {line.partition("<stdout>:")[0] for line in said} == {"[0]"}
+    accuracies = [float(re.findall(r"accuracy:? ([0-9.]+)", line)[-1]) for line in said]
+    assert len(accuracies) == 10
+    assert accuracies[-1] > 0.8, said

@@ -1,0 +1,54 @@
+"""How long a job takes from its start to its first steps: `paceline rank` beside horovodrun, in turn, on loopback.
+
+    python -m integration_tests.starts --turns 5 --ranks 2
+
+Prints medians in seconds, of the start until the last rank has reduced three times. docs/launching.md has figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from integration_tests.ranks.launch.test_rank import SCRIPT, Job, reports
+from paceline.launch.ranks import horovodrun
+
+
+def under_rank(ranks: int) -> float:
+    """Tasks as torchrun would start them, each becoming a rank."""
+    begin_s = time.time()
+    found = reports(Job("torchrun", ranks).ends())
+    return max(float(str(one["time"])) for one in found) - begin_s
+
+
+def under_horovodrun(ranks: int) -> float:
+    """The same script under horovodrun."""
+    begin_s = time.time()
+    words = [*horovodrun(), "-np", str(ranks), sys.executable, str(SCRIPT)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    return max(json.loads(text)["time"] for text in re.findall(r"REPORT (\{.*\})", done.stdout)) - begin_s
+
+
+def main() -> None:
+    """Measure in turn and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=2)
+    arguments = parser.parse_args()
+    taken: dict[str, list[float]] = {"paceline rank": [], "horovodrun": []}
+    for turn in range(arguments.turns):
+        taken["paceline rank"].append(under_rank(arguments.ranks))
+        taken["horovodrun"].append(under_horovodrun(arguments.ranks))
+        latest = ", ".join(f"{name} {those[-1]:.2f} s" for name, those in taken.items())
+        print(f"turn {turn + 1}: {latest}", flush=True)
+    for name, those in taken.items():
+        print(f"{name}: median {statistics.median(those):.2f} s ({min(those):.2f} to {max(those):.2f})")
+
+
+if __name__ == "__main__":
+    main()

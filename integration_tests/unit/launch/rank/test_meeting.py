@@ -1,0 +1,254 @@
+"""Rank 0's hub and the tasks that come to it, over loopback: all meet, or everybody is told why not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.launch.rank import hub, member
+from paceline.launch.rank.channel import Channel
+from paceline.launch.rank.identity import Identity
+from paceline.launch.rank.messages import Ended, Start, Verdict
+from paceline.launch.rank.placement import Slot
+
+JOB = "a test's"
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (hub, member):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.5)
+        monkeypatch.setattr(module, "TELL_S", (0.3, 0.6))
+    monkeypatch.setattr(hub, "SETTLE_S", 0.3)
+    monkeypatch.setattr(member, "MARGIN_S", 1.0)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+    return number
+
+
+def task(rank: int, size: int, port: int, job: str = JOB, host: str = "localhost") -> Identity:
+    return Identity(rank, size, None, job, (host,), port, "test")
+
+
+@contextmanager
+def hub_of(size: int, port: int, limit_s: float = 20, job: str = JOB) -> Iterator[hub.Hub]:
+    served: list[Sequence[Slot]] = []
+
+    def serve(slots: Sequence[Slot]) -> int:
+        served.append(slots)
+        return 4321
+
+    centre = hub.Hub(size, job, limit_s, serve)
+    centre.start(hub.bind(port, job))
+    try:
+        yield centre
+    finally:
+        centre.stop()
+
+
+def meet(*tasks: Identity, limit_s: float = 20) -> list[Any]:
+    """What each came to: its channel and start, or the error."""
+
+    def one(who: Identity) -> tuple[Channel, Start] | UserError:
+        try:
+            return member.join(who, limit_s, said.append)
+        except UserError as error:
+            return error
+
+    said: list[str] = []
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return [*pool.map(one, tasks), said]
+
+
+def test_all_meet_and_get_their_places(port: int) -> None:
+    with hub_of(3, port):
+        *met, said = meet(*(task(rank, 3, port) for rank in (2, 0, 1)))
+    assert [(start.slot.rank, start.slot.local_rank, start.slot.local_size) for _, start in met] == [
+        (2, 2, 3),
+        (0, 0, 3),
+        (1, 1, 3),
+    ]
+    assert {(start.port, start.interface) for _, start in met} == {(4321, "lo")}
+    assert said == []
+
+
+def test_rank_0_may_be_late(port: int) -> None:
+    came: list[hub.Hub] = []
+
+    def late() -> None:
+        with hub_of(1, port) as centre:
+            came.append(centre)
+            done.wait(20)
+
+    done = threading.Event()
+    timer = threading.Timer(1.0, late)
+    timer.start()
+    who = Identity(0, 1, None, JOB, ("localhost",), port, "test")
+    (_, start), said = meet(who)
+    done.set()
+    timer.join()
+    assert start.slot.size == 1
+    assert "waits for rank 0 since" in said[0] and "nobody listens on 127.0.0.1" in said[0]
+
+
+def test_who_is_missing_is_told_to_all(port: int) -> None:
+    with hub_of(4, port, limit_s=1.0):
+        first, second, said = meet(task(0, 4, port), task(2, 4, port))
+    for error in (first, second):
+        assert "Of 4 ranks 2 have come within 1 s. Missing: ranks 1, 3." in error.problem
+        assert f"0 on {socket.gethostname()}, 2 on {socket.gethostname()}" in error.problem
+        assert "--wait" in error.remedy
+    assert any("waits for ranks 1, 3 since" in line and "2 of 4 are there" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("second", "problem", "remedy"),
+    [
+        ((1, 3), "counts 3 ranks, rank 0", "--size"),
+        ((0, 2), "is there twice", "--dry-run"),
+    ],
+)
+def test_tasks_that_contradict_each_other_end_all(
+    port: int, second: tuple[int, int], problem: str, remedy: str
+) -> None:
+    with hub_of(2, port):
+        *errors, _ = meet(task(0, 2, port), task(*second, port))
+    for error in errors:
+        assert problem in error.problem
+        assert remedy in error.remedy
+
+
+def test_another_job_on_the_port(port: int) -> None:
+    with hub_of(2, port, job="another"):
+        error, _ = meet(task(1, 2, port))
+    assert "is taken: job" in error.problem and "belongs to another job" in error.problem
+    assert "--rendezvous" in error.remedy
+
+
+def test_another_secret(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_HOROVOD_SECRET_KEY", "ours")
+    with hub_of(2, port):
+        monkeypatch.setenv("_HOROVOD_SECRET_KEY", "theirs")
+        error, _ = meet(task(1, 2, port))
+    assert "another secret" in error.problem and "_HOROVOD_SECRET_KEY" in error.problem
+
+
+def test_two_jobs_want_one_port(port: int) -> None:
+    with hub_of(2, port), pytest.raises(UserError) as raised:
+        hub.bind(port, "the second")
+    assert f"cannot listen on port {port}" in raised.value.problem and "the second" in raised.value.problem
+    assert "--rendezvous HOST:PORT" in raised.value.remedy
+
+
+def test_another_program_on_the_port(port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)) as server:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):  # until the server is shut down
+                while True:
+                    connection, _ = server.accept()
+                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+                    connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        error, _ = meet(task(1, 2, port), limit_s=0.5)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(20)
+    assert "another program's" in error.problem and "HTTP/1.0 400" in error.problem
+
+
+def test_nobody_answers(port: int) -> None:
+    error, said = meet(task(1, 2, port), limit_s=1.0)
+    assert f"Rank 1 on {socket.gethostname()} has not found rank 0 within 1 s" in error.problem
+    assert "firewall" in error.remedy and "--wait" in error.remedy
+    assert "(limit 1 s)" in said[0]
+
+
+def test_a_host_that_is_unknown(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any) -> None:  # no question leaves this machine
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    error, _ = meet(task(1, 2, port, host="n7"), limit_s=0.5)
+    assert "n7: this name is unknown (Name or service not known)" in error.problem
+
+
+def test_a_host_that_resolves_to_loopback(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more: real("127.0.1.1" if host == "n7" else host, *more))
+    error, _ = meet(task(1, 2, port, host="n7"), limit_s=20)
+    assert f"n7 resolves to loopback on this host, {socket.gethostname()}" in error.problem
+    assert "network address" in error.remedy
+
+
+def test_a_failure_is_told_to_all(port: int) -> None:
+    with hub_of(3, port):
+        *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
+        channels = [channel for channel, _ in met]
+        channels[1].send(Ended(7, "ended with exit code 7", False, ["ValueError: x"]))
+        heard = [channels[rank].receive(10) for rank in (0, 2)]
+    for verdict in heard:
+        assert isinstance(verdict, Verdict)
+        assert (verdict.rank, verdict.code, verdict.lines) == (1, 7, ["ValueError: x"])
+        assert verdict.problem == f"Rank 1 on {socket.gethostname()} ended with exit code 7."
+
+
+def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
+    with hub_of(2, port) as centre:
+        *met, _ = meet(task(0, 2, port), task(1, 2, port))
+        met[1][0].close()
+        verdict = met[0][0].receive(10)
+        assert centre.running() == []
+    assert isinstance(verdict, Verdict)
+    assert "its task was killed or its host died" in verdict.problem
+
+
+def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
+    with hub_of(3, port) as centre:
+        *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
+        for rank in (0, 1):
+            met[rank][0].send(Ended(0, "ended with exit code 0", False, []))
+            met[rank][0].close()
+        end_s = time.monotonic() + 10
+        while len(centre.running()) > 1 and time.monotonic() < end_s:
+            time.sleep(0.01)
+        centre.give_up_on_the_rest(2.0)
+        verdict = met[2][0].receive(10)
+    assert isinstance(verdict, Verdict)
+    assert (verdict.rank, verdict.code) == (2, hub.OVERDUE_CODE)
+    assert verdict.problem == f"Rank 2 on {socket.gethostname()} still runs 2 s after rank 0 has ended."
+
+
+def test_a_task_that_comes_again_does_not_end_the_job(port: int) -> None:
+    with hub_of(2, port):
+        *met, _ = meet(task(0, 2, port), task(1, 2, port))
+        error, _ = meet(task(1, 2, port))
+        assert met[0][0].receive(0.5) is None
+    assert "All 2 ranks of this job are there, and it has begun." in error.problem
+
+
+def test_a_task_that_leaves_before_the_start(port: int) -> None:
+    with hub_of(3, port):
+        connection = socket.create_connection(("127.0.0.1", port))
+        channel = Channel(connection)
+        member._introduce(channel, task(2, 3, port))
+        timer = threading.Timer(0.5, channel.close)
+        timer.start()
+        error, _ = meet(task(0, 3, port))
+        timer.join()
+    assert f"Rank 2 on {socket.gethostname()} left before all 3 ranks were there" in error.problem

@@ -1,0 +1,97 @@
+"""The table that the tests of this folder share: every kind of file, for 1, 2 and 16 nodes, with and without GPUs."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from integration_tests.support.packages import ROOT
+from paceline.launch import cli
+from paceline.launch.templates.command import SCHEDULERS
+from paceline.launch.templates.scheduler import Kind, Scheduler
+
+NODES = (1, 2, 16)
+GPUS = (0, 4)
+RANKS_PER_NODE = 4  # one per GPU where there are GPUs
+# Signs that mean something to shells, YAML, Kubernetes, compose or Docker, and must reach the script as they are.
+COMMAND = ("python", "train.py", "--note", 'it\'s $(HOME) & "$5" `x` \\ #1: {a}', "--", "-x=~*?", "@{name}")
+VARIABLE = ("NOTE", '50% of $HOME $$ "it\'s" \\ 1')
+FOR_EVERY_CLUSTER = (
+    "--fusion", "optimal", "--exchange", "pipelined", "--env", "=".join(VARIABLE), "--cores", "3", "--memory", "64G",
+    "--name", "digits",
+)  # fmt: skip
+FOR_CLUSTERS_WITH_TIME = ("--time", "1-02:30:00")
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(cli.main, ["template", *words])
+
+
+def printed(*words: str) -> str:
+    """What the command prints; it must succeed."""
+    result = invoke(*words)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@dataclass(frozen=True)
+class Case:
+    scheduler: Scheduler
+    kind: Kind
+    nodes: int
+    gpus: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.scheduler.name}-{self.kind.name}-{self.nodes}-{'gpu' if self.gpus else 'cpu'}"
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * RANKS_PER_NODE
+
+    def words(self) -> list[str]:
+        """All options that this kind can express."""
+        cannot = self.kind.cannot
+        words = [self.scheduler.name, f"--{self.scheduler.chooser}", self.kind.name]
+        pairs = [*zip(FOR_EVERY_CLUSTER[::2], FOR_EVERY_CLUSTER[1::2]), FOR_CLUSTERS_WITH_TIME]
+        pairs += [("--nodes", str(self.nodes)), ("--ranks-per-node", str(RANKS_PER_NODE))]
+        pairs += [("--setup", "module load python")]
+        pairs += [("--gpus", str(self.gpus))] if self.gpus else []
+        pairs += [("--image", "registry.example.org/train:1")] if "image" in self.kind.needs else []
+        for flag, value in pairs:
+            if flag.removeprefix("--") not in cannot:
+                words += [flag, value]
+        return [*words, *COMMAND]
+
+    def text(self) -> str:
+        return printed(*self.words())
+
+
+def cases(*schedulers: str, kind: str | None = None) -> list[Case]:
+    """The table, of these schedulers alone if any are named. What runs on one machine has no more than one node."""
+    return [
+        Case(scheduler, one, nodes, gpus)
+        for scheduler in SCHEDULERS
+        if not schedulers or scheduler.name in schedulers
+        for one, nodes, gpus in itertools.product(scheduler.kinds, NODES, GPUS)
+        if (nodes == 1 or "nodes" not in one.cannot) and kind in (None, one.name)
+    ]
+
+
+def table(*schedulers: str, kind: str | None = None) -> pytest.MarkDecorator:
+    """Decorator: the test runs for each case, which it gets as `case`."""
+    return pytest.mark.parametrize("case", cases(*schedulers, kind=kind), ids=lambda case: case.id)
+
+
+def needed(module: str) -> None:
+    """Skip, with the reason, where the extra `templates` is not installed."""
+    pytest.importorskip(module, reason="the extra `templates` is not installed")
+
+
+def page(name: str) -> str:
+    """A page of docs/."""
+    return (Path(ROOT) / "docs" / f"{name}.md").read_text()

@@ -1,0 +1,228 @@
+"""Objects for Kubernetes: against the published schemas, and the pods' script run as Kubernetes would run it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.unit.launch.templates.cases import (
+    COMMAND,
+    RANKS_PER_NODE,
+    VARIABLE,
+    Case,
+    needed,
+    printed,
+    table,
+)
+from integration_tests.unit.launch.templates.schemas import kubeflow, mpijob_schema, objects
+from integration_tests.unit.launch.templates.test_scripts import RECORDER, shellcheck
+
+OLDEST, NEWEST = "1.25", "1.37"  # of Kubernetes, as the package has them
+DEFAULT_RESOURCES = {"cpu": "12", "memory": "65536Mi"}
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """A word of a container as Kubernetes hands it on: $(NAME) is a variable, where there is one, and $$ a dollar."""
+
+    def replace(found: re.Match[str]) -> str:
+        if found[0] == "$$":
+            return "$"
+        return variables.get(found[1], found[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", replace, text)
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def check_variables(env: list[dict[str, str]]) -> None:
+    values = {one["name"]: expanded(one["value"], {}) for one in env}
+    assert values[VARIABLE[0]] == VARIABLE[1]
+    assert (values["PACELINE_FUSION"], values["PACELINE_EXCHANGE"]) == ("optimal", "pipelined")
+
+
+def check_mpirun(case: Case, words: list[str]) -> None:
+    words = [expanded(word, {"HOME": "/wrong"}) for word in words]
+    assert tuple(words[-len(COMMAND) :]) == COMMAND
+    before = words[: -len(COMMAND)]
+    assert before[:3] == ["mpirun", "-np", str(case.ranks)]
+    handed_on = [after for word, after in itertools.pairwise(before) if word == "-x"]
+    assert {VARIABLE[0], "PACELINE_FUSION", "PATH", "HOROVOD_CONTROLLER=mpi"} <= set(handed_on)
+
+
+def check_resources(case: Case, part: dict[str, Any]) -> None:
+    wanted = DEFAULT_RESOURCES | ({"nvidia.com/gpu": "4"} if case.gpus else {})
+    assert part["resources"] == {"requests": wanted, "limits": wanted}
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@table("kubernetes", kind="job")
+def test_job_and_service_are_valid(case: Case, version: str) -> None:
+    needed("kubernetes_validate")
+    import kubernetes_validate
+
+    for thing in objects(case.text()):
+        assert kubernetes_validate.validate(thing, version, strict=True) == version
+
+
+@table("kubernetes", kind="job")
+def test_job_has_a_pod_for_every_node(case: Case) -> None:
+    service, job = objects(case.text())
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (case.nodes, case.nodes, "Indexed")
+    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (0, 95400)
+    assert service["metadata"]["name"] == pod["subdomain"] == job["metadata"]["name"] == "digits"
+    assert service["spec"]["selector"] == {"job-name": "digits"}
+    check_resources(case, container(spec["template"]))
+    check_variables(container(spec["template"])["env"])
+
+
+@table("kubernetes", kind="job")
+def test_pods_start_every_rank(case: Case, tmp_path: Path) -> None:
+    *_, job = objects(case.text())
+    shell, flag = container(job["spec"]["template"])["command"]
+    (script,) = container(job["spec"]["template"])["args"]
+    calls = tmp_path / "calls"
+    (tmp_path / "paceline").write_text(RECORDER.format(python=sys.executable, calls=calls, code=0))
+    (tmp_path / "paceline").chmod(0o755)
+    for pod in {0, case.nodes - 1}:
+        variables = {"JOB_COMPLETION_INDEX": str(pod), "HOME": "/wrong", "rank": "wrong"}
+        subprocess.run(
+            [shell, flag, expanded(script, variables)],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": str(pod)},
+            check=True,
+            timeout=60,
+        )
+        made = [json.loads(line)["words"] for line in calls.read_text().splitlines()]
+        calls.unlink()
+        ranks = range(pod * RANKS_PER_NODE, (pod + 1) * RANKS_PER_NODE)
+        assert sorted(made, key=lambda words: int(words[3])) == [
+            [
+                *f"paceline rank --rank {rank} --size {case.ranks} --rendezvous digits-0.digits:29400 --".split(),
+                *COMMAND,
+            ]
+            for rank in ranks
+        ]
+
+
+def test_failure_of_a_rank_is_the_pods(tmp_path: Path) -> None:
+    *_, job = objects(printed("kubernetes", "--image", "a", "--ranks-per-node", "3", "x"))
+    (script,) = container(job["spec"]["template"])["args"]
+    (tmp_path / "paceline").write_text('#!/bin/sh\n[ "$3" = 1 ] && exit 7\nsleep 0.2\n')
+    (tmp_path / "paceline").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"}
+    done = subprocess.run(["/bin/bash", "-c", expanded(script, {})], env=environment, timeout=60)
+    assert done.returncode == 7
+
+
+def test_pod_that_is_asked_to_end_asks_its_ranks(tmp_path: Path) -> None:
+    *_, job = objects(printed("kubernetes", "--image", "a", "--ranks-per-node", "2", "x"))
+    (script,) = container(job["spec"]["template"])["args"]
+    told = tmp_path / "told"
+    begun = f"trap 'echo ended >>{told}; exit 143' TERM\necho begun >>{told}\n"
+    (tmp_path / "paceline").write_text(f"#!/bin/bash\n{begun}for ((n = 0; n < 600; n++)); do sleep 0.1; done\n")
+    (tmp_path / "paceline").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"}
+    pod = subprocess.Popen(["/bin/bash", "-c", expanded(script, {})], env=environment, start_new_session=True)
+    while not told.exists() or told.read_text().count("begun") < 2:
+        time.sleep(0.01)
+    pod.terminate()
+    assert pod.wait(timeout=60) == 143
+    assert told.read_text().count("ended") == 2
+
+
+@table("kubernetes", kind="job")
+def test_shellcheck_finds_nothing_in_the_pods_script(case: Case, tmp_path: Path) -> None:
+    *_, job = objects(case.text())
+    script = tmp_path / "pod.sh"
+    script.write_text("#!/bin/bash\n" + expanded(container(job["spec"]["template"])["args"][0], {}))
+    shellcheck(script)
+
+
+@pytest.fixture(scope="module")
+def mpijob_validator() -> Any:
+    needed("jsonschema")
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(mpijob_schema())
+
+
+@table("kubernetes", kind="mpijob")
+def test_mpijob_is_valid(case: Case, mpijob_validator: Any) -> None:
+    (job,) = objects(case.text())
+    mpijob_validator.validate(job)
+
+
+@table("kubernetes", kind="mpijob")
+def test_mpijob_has_the_documented_fields(case: Case) -> None:
+    (job,) = objects(case.text())
+    assert (job["apiVersion"], job["kind"], sorted(job)) == (
+        "kubeflow.org/v2beta1", "MPIJob", ["apiVersion", "kind", "metadata", "spec"],
+    )  # fmt: skip
+    spec = job["spec"]
+    assert set(spec) == {
+        "slotsPerWorker", "mpiImplementation", "sshAuthMountPath", "launcherCreationPolicy", "runPolicy",
+        "mpiReplicaSpecs",
+    }  # fmt: skip
+    assert (spec["slotsPerWorker"], spec["launcherCreationPolicy"]) == (RANKS_PER_NODE, "WaitForWorkersReady")
+    assert spec["runPolicy"] == {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": 95400}
+    launcher, worker = spec["mpiReplicaSpecs"]["Launcher"], spec["mpiReplicaSpecs"]["Worker"]
+    assert (launcher["replicas"], worker["replicas"]) == (1, case.nodes)
+    check_resources(case, container(worker["template"]))
+    starter = container(launcher["template"])
+    check_mpirun(case, starter["command"] + starter["args"])
+    check_variables(starter["env"])
+    # Kubernetes' own validation of the pods in it.
+    needed("kubernetes_validate")
+    import kubernetes_validate
+
+    for template in (launcher["template"], worker["template"]):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+        kubernetes_validate.validate(pod, NEWEST, strict=True)
+
+
+@table("kubernetes", kind="trainjob")
+def test_trainjob_and_its_runtime_are_valid(case: Case) -> None:
+    needed("kubeflow_trainer_api")
+    for thing in objects(case.text()):
+        kubeflow(thing)
+
+
+@table("kubernetes", kind="trainjob")
+def test_trainjob_starts_every_rank_on_its_nodes(case: Case) -> None:
+    runtime, job = objects(case.text())
+    assert job["spec"]["runtimeRef"]["kind"] == runtime["kind"] == "TrainingRuntime"
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    trainer, policy = job["spec"]["trainer"], runtime["spec"]["mlPolicy"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (case.nodes, RANKS_PER_NODE)
+    # The runtime's number is of launchers, for these carry the label of the trainer.
+    assert policy["numNodes"] == 1
+    assert policy["mpi"] == {
+        "numProcPerNode": 4, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/home/mpiuser/.ssh",
+        "runLauncherAsNode": False,
+    }  # fmt: skip
+    check_mpirun(case, trainer["command"] + trainer["args"])
+    check_variables(trainer["env"])
+    node, launcher = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    check_resources(case, container(node["template"]["spec"]["template"]))
+    assert "metadata" not in node["template"], "what has the label gets the TrainJob's command"
+    assert launcher["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    assert container(launcher["template"]["spec"]["template"])["name"] == "node", "others get no keys"
+
+
+@table("kubernetes")
+def test_namespace_stands_in_every_object(case: Case) -> None:
+    words = case.words()
+    for thing in objects(printed(*words[:1], "--namespace", "team", *words[1:])):
+        assert thing["metadata"]["namespace"] == "team"

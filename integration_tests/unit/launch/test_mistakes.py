@@ -1,0 +1,150 @@
+"""Mistakes of a first hour, as a table: each ends with exit code 2 and two lines, the problem and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from paceline import config
+from paceline.launch import cli, mistakes
+
+# Command line, variables, words of the problem and of the remedy. {tmp}: the test's folder, with train.py, text.txt and
+# a.trace.json, which is no trace.
+# fmt: off
+MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
+    # Numbers of ranks and hosts.
+    ("run -np 0 true", {}, "-np 0 starts no rank", "-np 2"),
+    ("run -np -1 true", {}, "-np -1 starts no rank", "-np 2"),
+    ("run --num-proc=0 true", {}, "-np 0 starts no rank", "-np 2"),
+    ("run -np two true", {}, "invalid int value: 'two'", "horovodrun --help"),
+    ("run -np 1.5 true", {}, "invalid int value: '1.5'", "horovodrun --help"),
+    ("run true", {}, "are required: -np", "horovodrun --help"),
+    ("run -np", {}, "no command", "train.py"),
+    ("run -np 2", {}, "no command", "train.py"),
+    ("run", {}, "no command", "train.py"),
+    ("run -np 3 -H localhost:2 true", {}, "more ranks than -H localhost:2 has slots, 2", "add slots"),
+    ("run -np 2 -H localhost true", {}, "'localhost' is no host with its slots", "node1:2"),
+    ("run -np 2 -H localhost:two true", {}, "'localhost:two' is no host", "node1:2"),
+    ("run -np 2 -H localhost:1,,b:1 true", {}, "'' is no host", "node1:2"),
+    ("run -np 2 --hostfile absent true", {}, "host file absent does not exist", "slots="),
+    ("run -np 2 -p x true", {}, "invalid int value: 'x'", "horovodrun --help"),
+    ("run -np 2 --cycle-time-ms fast true", {}, "invalid float value: 'fast'", "horovodrun --help"),
+    ("run -np 2 --gloo --mpi true", {}, "not allowed with argument", "horovodrun --help"),
+    ("record -np 0 true", {}, "-np 0 starts no rank", "-np 2"),
+    # Commands.
+    ("run -np 2 python trian.py", {}, "script trian.py does not exist", "Did you mean train.py?"),
+    ("run -np 2 python absent/train.py", {}, "absent/train.py does not exist", "Looked in {tmp}/absent"),
+    ("run -np 2 python -u -W ignore trian.py --x", {}, "script trian.py does not exist", "train.py?"),
+    ("run -np 2 absent-program", {}, "no program absent-program", "python train.py"),
+    ("run -np 2 ./train.py", {}, "./train.py cannot be executed", "python ./train.py"),
+    ("record -np 2 python trian.py", {}, "script trian.py does not exist", "Did you mean train.py?"),
+    # Flags.
+    ("run --fusoin optimal -np 2 true", {}, "no", "Did you mean --fusion?"),
+    ("run --exchange pipelinde -np 2 true", {}, "--exchange='pipelinde'", "PACELINE_EXCHANGE"),
+    ("run --exchange= -np 2 true", {}, "--exchange=''", "PACELINE_EXCHANGE"),
+    ("run --pipeline-k 0 -np 2 true", {}, "must be at least 1", "PACELINE_PIPELINE_K"),
+    ("run --pipeline-correction 1 -np 2 true", {}, "below 1", "PACELINE_PIPELINE_CORRECTION"),
+    ("run --record-steps -5 -np 2 true", {}, "must be at least 1", "PACELINE_RECORD_STEPS"),
+    ("run --fusion file:absent.json -np 2 true", {}, "absent.json cannot be read", "--output"),
+    ("run --fusion file:text.txt -np 2 true", {}, "text.txt", "--output"),
+    ("run --fusion os:nothing -np 2 true", {}, "os has no 'nothing'", "module:function"),
+    ("rnu -np 2 true", {}, "no command rnu", "Did you mean run?"),
+    # Variables.
+    ("options", {"PACELINE_EXCHANG": "solo"}, "PACELINE_EXCHANG is not an option", "mean PACELINE_EXCHANGE?"),
+    ("options", {"PACELINE_EXCHANGE": "Solo"}, "PACELINE_EXCHANGE='Solo'", "PACELINE_EXCHANGE"),
+    ("options", {"PACELINE_CHECK_HOROVOD": "maybe"}, "must be 1 or 0", "PACELINE_CHECK_HOROVOD"),
+    ("options", {"PACELINE_FUSION": " "}, "must not be empty", "PACELINE_FUSION"),
+    ("options --all", {}, "no option --all", "--help"),
+    # Traces and pictures.
+    ("record -o absent/t.json -np 2 true", {}, "{tmp}/absent of the trace t.json does not exist", "Make it"),
+    ("record -o {tmp} -np 2 true", {}, "is a folder", "Name a file in it"),
+    ("record --plot absent/p.png -np 2 true", {}, "{tmp}/absent of the picture p.png does not exist", "Make it"),
+    ("record --plot p.docx -np 2 true", {}, ".docx is none of", ".png, .pdf or .svg"),
+    ("record --plot p -np 2 true", {}, "no ending is none of", ".png, .pdf or .svg"),
+    ("record --plot {tmp} -np 2 true", {}, "is a folder", "Name a file in it"),
+    ("record --record t.json -np 2 true", {}, "--record belongs to", "-o FILE"),
+    ("plan", {}, "Missing argument 'TRACE'", "--help"),
+    ("plan absent.json", {}, "absent.json cannot be read", "paceline record"),
+    ("plan text.txt", {}, "cut short or not JSON", "paceline record"),
+    ("plan a.trace.json", {}, "not a Paceline trace", "paceline record"),
+    ("plan {tmp}", {}, "cannot be read: Is a directory", "paceline record"),
+    ("plan t.json --policy optimla", {}, "optimla", "Did you mean optimal?"),
+    ("plan t.json --cycle-time-ms -1", {}, "--cycle-time-ms -1", "at least 0"),
+    ("plan t.json --threshold-mb nan", {}, "--threshold-mb nan", "at least 0"),
+    # The rest.
+    ("demo --np 0", {}, "0 is not in the range", "demo --help"),
+    ("demo --output text.txt/x", {}, "text.txt/x cannot be made", "--output"),
+    ("horovod install --mip", {}, "no option --mip", "Did you mean --mpi?"),
+    ("horovod isntall", {}, "no command isntall", "Did you mean install?"),
+    ("horovod build --build-jobs 0", {}, "must be at least 1", "PACELINE_BUILD_JOBS"),
+    ("horovod build --cache-dir text.txt/cache", {}, "text.txt/cache cannot be written", "--cache-dir"),
+    ("cluster --hosts many", {}, "'many' is not a valid integer", "cluster --help"),
+    ("bench fusoin", {}, "no command fusoin", "Did you mean fusion?"),
+]
+# fmt: on
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in os.environ:
+        if name.startswith(config.PREFIX):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "text.txt").write_text("text")
+    (tmp_path / "a.trace.json").write_text(json.dumps({"format": "another"}))
+    yield
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "problem", "remedy"), MISTAKES, ids=[f"{one[1] or ''}{one[0]}" for one in MISTAKES]
+)
+def test_mistake(
+    line: str, variables: dict[str, str], problem: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(cli.main, line.format(tmp=tmp_path).split(" "))
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    first, second = result.stderr.splitlines()
+    assert first.startswith("Error: ")
+    assert problem.format(tmp=tmp_path) in first
+    assert remedy.format(tmp=tmp_path) in second
+
+
+def test_table_has_sixty() -> None:
+    assert len(MISTAKES) >= 60
+
+
+def test_home_that_cannot_be_written_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    assert mistakes.cache_arguments([]) == ["--disable-cache"]
+    assert mistakes.cache_arguments(["--disable-cache"]) == []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert mistakes.cache_arguments([]) == []
+
+
+def test_user_whom_the_system_does_not_know_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert f"paceline-{os.getuid()}" in str(config.read({}).cache_dir)
+
+
+def test_backend_of_matplotlib_is_of_no_importance() -> None:
+    import subprocess
+    import sys
+
+    code = "from pathlib import Path; from paceline.launch import outputs; outputs.check_picture(Path('p.png'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "MPLBACKEND": "nonsense"}, capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,42 @@
+"""`--strict-skips`: a skip that nobody expects fails the run, at the call, in a fixture and of a whole module."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration_tests.support.packages import ROOT
+from integration_tests.support.skips import expected
+from paceline.errors import UserError
+from paceline.launch.cluster import tools
+
+CASES = {
+    "import pytest\n\ndef test_one():\n    pytest.skip('no such luck')\n": 1,
+    "import pytest\npytest.importorskip('no_such_module')\n": 1,
+    "import pytest\n\n@pytest.mark.skip(reason='later')\ndef test_one(): ...\n": 1,
+    "import pytest\n\ndef test_one():\n    pytest.skip('this machine has no network interface but loopback')\n": 0,
+    "import pytest\n\n@pytest.mark.xfail\ndef test_one():\n    assert False\n": 0,
+    "def test_one(): ...\n": 0,
+}
+
+
+@pytest.mark.parametrize(("source", "code"), CASES.items())
+def test_unexpected_skips_fail_the_run(source: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(source)
+    (tmp_path / "test_other.py").write_text("def test_that_passes(): ...\n")
+    words = ["-q", "-p", "no:cacheprovider", "-p", "integration_tests.conftest", "--strict-skips", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("skips that are not expected" in done.stdout) is bool(code)
+
+
+def test_what_a_cluster_lacks_without_root_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(UserError) as caught:
+        tools.check()
+    assert expected(f"{caught.value.problem} {caught.value.remedy}")

@@ -1,0 +1,77 @@
+"""`paceline doctor`: what works here, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+import click
+
+from paceline.launch import console
+from paceline.launch.doctor import hosts, installed, limits, mistakes, network, trials
+from paceline.launch.doctor.findings import Finding, Severity, worst
+
+# In the order in which they are shown: what others depend on comes first.
+CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
+    installed.python,
+    installed.frameworks,
+    installed.horovod,
+    mistakes.scheduler,
+    mistakes.variables,
+    mistakes.contradictions,
+    network.all_interfaces,
+    network.gloo,
+    network.own_name,
+    limits.open_files,
+    limits.locked_memory,
+    limits.shared_memory,
+    limits.memory,
+)
+_SHOWN = {Severity.OK: "[green]ok[/]", Severity.WARNING: "[yellow]warning[/]", Severity.ERROR: "[red]error[/]"}
+
+
+@click.command("doctor")
+@click.option("-H", "--hosts", "host_list", default="", metavar="HOSTS", help="Also look between these, as a:2,b:2.")
+@click.option("--runs/--no-runs", default=True, help="Try every exchange with 2 ranks (a minute).")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor_command(host_list: str, runs: bool, as_json: bool) -> int:
+    """Look for what keeps ranks from starting or from working well.
+
+    What is not as it should be comes with its remedy. Exit code 0: all is well, 1: warnings, 3: errors.
+    """
+    findings = [finding for check in CHECKS for finding in check()]
+    if host_list:
+        findings += hosts.between(host_list)
+    if runs and installed.is_usable() and worst(findings) is not Severity.ERROR:
+        findings += trials.exchanges()
+    elif runs:
+        console.note("Nothing is tried with 2 ranks before the errors below are put right.")
+    if as_json:
+        click.echo(json.dumps([_plain(finding) for finding in findings], indent=2))
+    else:
+        _show(findings)
+    return int(worst(findings))
+
+
+def _plain(finding: Finding) -> dict[str, str]:
+    return {
+        "what": finding.what,
+        "severity": finding.severity.name.lower(),
+        "found": finding.found,
+        "remedy": finding.remedy,
+    }
+
+
+def _show(findings: list[Finding]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column in ("", "what", "found"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        told = escape(finding.found) + (f"\n[yellow]{escape(finding.remedy)}[/]" if finding.remedy else "")
+        table.add_row(_SHOWN[finding.severity], escape(finding.what), told)
+    console.out().print(table)
+    counts = [f"{name.name.lower()}s: {sum(one.severity is name for one in findings)}" for name in reversed(Severity)]
+    console.out().print(", ".join(counts[:2]))

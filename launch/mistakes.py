@@ -1,0 +1,98 @@
+"""What is wrong with a call of `paceline run` or `paceline record`, found before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from paceline.config import nearest
+from paceline.errors import UserError
+
+_PYTHON = re.compile(r"python[\d.]*")
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})  # of Python's options
+_NO_CACHE = "--disable-cache"
+
+
+class _Refusing(argparse.ArgumentParser):
+    """Horovod's parser, as far as errors go."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what horovodrun would print below all of its usage."""
+        raise UserError(f"horovodrun: {message}.", "`horovodrun --help` explains its options.")
+
+
+def check(parser: argparse.ArgumentParser, horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
+    """Raise UserError for what horovodrun, or the system on this host, would refuse with a traceback.
+
+    `parser` is horovodrun's.
+    """
+    parser.error = _Refusing.error.__get__(parser)  # type: ignore[method-assign]
+    asked = parser.parse_args([*horovodrun_arguments, *command])
+    if asked.num_proc is not None and asked.num_proc < 1:
+        raise UserError(f"-np {asked.num_proc} starts no rank.", "Give the number of ranks: -np 2.")
+    if asked.hostfile and not Path(asked.hostfile).is_file():
+        raise UserError(
+            f"The host file {asked.hostfile} does not exist.", "Name a file with lines such as `node1 slots=2`."
+        )
+    if asked.hosts:
+        _check_hosts(asked.hosts, asked.num_proc)
+    if not (asked.hosts or asked.hostfile or asked.host_discovery_script):
+        _check_command(command)  # other hosts may have other files
+
+
+def _check_hosts(hosts: str, ranks: int | None) -> None:
+    slots = 0
+    for host in hosts.split(","):
+        name, _, count = host.strip().rpartition(":")
+        if not name or not count.isdecimal():
+            raise UserError(f"-H {hosts}: {host!r} is no host with its slots.", "Write -H node1:2,node2:2.")
+        slots += int(count)
+    if ranks is not None and ranks > slots:
+        raise UserError(
+            f"-np {ranks} asks for more ranks than -H {hosts} has slots, {slots}.", "Lower -np or add slots."
+        )
+
+
+def _check_command(command: Sequence[str]) -> None:
+    program = command[0]
+    if shutil.which(program) is None:
+        if Path(program).is_file():
+            raise UserError(
+                f"{program} cannot be executed.", f"Put python in front of it: python {program}, or make it executable."
+            )
+        raise UserError(f"There is no program {program}.", "The command of the ranks comes last: python train.py.")
+    script = _script(command)
+    if script is not None and not Path(script).exists():
+        folder = Path(script).absolute().parent
+        near = [path.name for path in folder.glob("*.py")] if folder.is_dir() else []
+        raise UserError(
+            f"The script {script} does not exist.", nearest(Path(script).name, near, f"Looked in {folder}.")
+        )
+
+
+def _script(command: Sequence[str]) -> str | None:
+    """The script that Python is to run; None where the command is another program, or code or a module."""
+    if not _PYTHON.fullmatch(Path(command[0]).name):
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif word.startswith("-"):
+            if word[:2] in ("-c", "-m") or word == "-":
+                return None
+        else:
+            return word
+    return None
+
+
+def cache_arguments(horovodrun_arguments: Sequence[str]) -> list[str]:
+    """What keeps horovodrun from its cache in the home folder where there can be none, as in many containers."""
+    cache = Path("~").expanduser() / ".horovod"
+    usable = os.access(cache if cache.exists() else cache.parent, os.W_OK)
+    return [] if usable or _NO_CACHE in horovodrun_arguments else [_NO_CACHE]

@@ -1,0 +1,1 @@
+"""`paceline rank`: one task of a scheduler's job becomes one rank."""

@@ -1,0 +1,318 @@
+"""Rank 0's side: gathers the tasks, tells each its place, and tells all when one has failed.
+
+A connection is kept to every task until it ends, so a task that is killed and a host that dies are noticed too. The
+hub is the same for the task of rank 0, which connects to it over loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from paceline.errors import UserError
+from paceline.launch.rank import interfaces, messages, proof
+from paceline.launch.rank.channel import keep_alive
+from paceline.launch.rank.messages import Challenge, Ended, Hello, Message, Refused, Start, Verdict, Waiting, Welcome
+from paceline.launch.rank.placement import Slot, Task, place
+from paceline.launch.rank.verdict import Failure, judge
+
+BACKLOG = 1024  # all tasks of a large job knock in the same moment
+HELLO_LIMIT_S = 10.0  # for a connection to say who it is
+SETTLE_S = 2.0  # after a first failure is heard of, until it is judged which one was first
+# When the tasks that wait are told for whom; then every minute.
+TELL_S = (5.0, 15.0, 30.0, 60.0)
+PATIENCE_S = 10.0  # for a port that an earlier start of the same job may still hold
+OVERDUE_CODE = 124  # of a job whose ranks run on for too long after rank 0: timeout(1) ends with the same
+
+
+@dataclass
+class _Member:
+    hello: Hello
+    writer: asyncio.StreamWriter
+    reached_at: str  # our address, as this task reached it
+    ended: bool = False
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def bind(port: int, job: str) -> socket.socket:
+    """A socket that listens on `port` of every address. Raises UserError if somebody else has the port."""
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("", port))
+            listening.listen(BACKLOG)
+        except OSError as error:
+            listening.close()
+            taken = error.errno == errno.EADDRINUSE
+            if not taken or time.monotonic() > end_s:
+                who = ": another program, perhaps rank 0 of another job, has it" if taken else ""
+                raise UserError(
+                    f"Rank 0 on {socket.gethostname()} cannot listen on port {port} ({error.strerror}){who}. "
+                    f"This job: {job}.",
+                    "Give this job a port of its own, the same for all its tasks: --rendezvous HOST:PORT.",
+                ) from None
+            time.sleep(0.2)
+        else:
+            return listening
+
+
+class Hub:
+    """Serves one job from a thread of its own, from `start` to `stop`."""
+
+    def __init__(self, size: int, job: str, limit_s: float, serve: Callable[[Sequence[Slot]], int]) -> None:
+        self._size, self._job, self._key = size, job, proof.key(job)
+        self._limit_s, self._serve = limit_s, serve
+        self._members: dict[int, _Member] = {}
+        self._failures: list[Failure] = []
+        self.verdict: Verdict | None = None
+        self._refused: Refused | None = None
+        self._started = self._over = False
+        self._server: asyncio.Server | None = None
+        self._background: set[asyncio.Task[None]] = set()  # the loop itself does not keep them
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
+
+    def start(self, listening: socket.socket) -> None:
+        """Begin to accept tasks on a listening socket."""
+        self._thread.start()
+
+        async def begin() -> None:
+            self._server = await asyncio.start_server(
+                self._meet, sock=listening, limit=messages.LIMIT_BYTES, backlog=BACKLOG
+            )
+            self._background.add(asyncio.create_task(self._gather()))
+
+        asyncio.run_coroutine_threadsafe(begin(), self._loop).result(HELLO_LIMIT_S)
+
+    def running(self) -> list[str]:
+        """The other ranks whose tasks have not ended, and their hosts."""
+        return [
+            f"rank {rank} on {member.hello.host}"
+            for rank, member in sorted(self._members.items())
+            if rank and not member.gone.is_set()
+        ]
+
+    def give_up_on_the_rest(self, after_s: float) -> None:
+        """Rank 0 has ended well and has waited `after_s` for the others: who still runs has failed, so all are told."""
+
+        def give_up() -> None:
+            for rank, member in sorted(self._members.items()):
+                if rank and not member.gone.is_set():
+                    how = f"still runs {after_s:g} s after rank 0 has ended"
+                    self._failed(Failure(rank, member.hello.host, OVERDUE_CODE, how))
+
+        self._loop.call_soon_threadsafe(give_up)
+
+    def stop(self) -> None:
+        """End all connections."""
+
+        async def end() -> None:
+            if self._server is not None:
+                self._server.close()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            self._loop.stop()
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop)
+        self._thread.join(HELLO_LIMIT_S)
+
+    # --- before the start
+
+    async def _gather(self) -> None:
+        """Tell those who wait for whom they wait, and give up after the limit."""
+        begin_s = time.monotonic()
+        marks = [*TELL_S, *range(120, int(self._limit_s) + 60, 60), self._limit_s]
+        for mark in sorted(mark for mark in marks if mark <= self._limit_s):
+            await asyncio.sleep(max(0.0, begin_s + mark - time.monotonic()))
+            if self._started or self._over:
+                return
+            missing = [rank for rank in range(self._size) if rank not in self._members]
+            await self._tell(Waiting(missing, len(self._members), mark))
+        if not self._started:
+            present = ", ".join(f"{rank} on {one.hello.host}" for rank, one in sorted(self._members.items()))
+            await self._give_up(
+                f"Of {self._size} ranks {len(self._members)} have come within {self._limit_s:g} s. Missing: "
+                f"{ranks_text(missing)}. Here: {present}.",
+                "See whether the scheduler started these tasks and what they say; each is a `paceline rank` of its "
+                "own. Slow starts: --wait SECONDS. Another number of tasks: --size.",
+            )
+
+    async def _give_up(self, problem: str, remedy: str) -> None:
+        """The job cannot start: everybody is told why, who comes later too."""
+        if self._refused is None:
+            self._over = True
+            self._refused = Refused(problem, remedy)
+            await self._tell(self._refused)
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its first word to its end."""
+        member: _Member | None = None
+        try:
+            member = await self._join(reader, writer)
+            if member is not None:
+                # Two may come at once, and each then counts both.
+                if len(self._members) == self._size and not self._started:
+                    await self._begin()
+                await self._listen(member, reader)
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            pass  # a stranger, or a task that is gone: what that means is decided below
+        except asyncio.CancelledError:
+            return  # by `stop`; asyncio before 3.12 complains of a reader that ends by being cancelled
+        finally:
+            writer.close()
+        if member is not None:
+            await self._left(member)
+            member.gone.set()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Member | None:
+        keep_alive(writer.get_extra_info("socket"))
+        nonce = proof.nonce()
+        await _send(writer, Challenge(nonce, proof.fingerprint(self._key), messages.PROTOCOL))
+        hello = messages.decode(await asyncio.wait_for(reader.readline(), HELLO_LIMIT_S))
+        if not isinstance(hello, Hello) or not proof.holds(self._key, nonce, "task", hello.proof):
+            await _send(
+                writer,
+                Refused(
+                    f"Rank 0 on {socket.gethostname()} belongs to another job, or one that has another secret.",
+                    "Give each job a port of its own: --rendezvous HOST:PORT; and all tasks of a job one "
+                    f"{proof.SECRET_VARIABLE}, if any.",
+                    foreign=True,
+                ),
+            )
+            return None
+        member = _Member(hello, writer, writer.get_extra_info("sockname")[0])
+        wrong = self._refused or self._objection(member)
+        if wrong is not None:
+            await _send(writer, wrong)
+            if not wrong.foreign:
+                await self._give_up(wrong.problem, wrong.remedy)
+            return None
+        self._members[hello.rank] = member
+        await _send(writer, Welcome(proof.answer(self._key, hello.nonce, "hub")))
+        return member
+
+    def _objection(self, member: _Member) -> Refused | None:
+        """Why this task cannot be one of the job's."""
+        hello, other = member.hello, self._members.get(member.hello.rank)
+        who = f"Rank {hello.rank} on {hello.host}"
+        if self._started:
+            return Refused(
+                f"All {self._size} ranks of this job are there, and it has begun.",
+                "If this task was started again after a failure, all others must be, too.",
+                foreign=True,
+            )
+        if hello.size != self._size:
+            return Refused(
+                f"{who} counts {hello.size} ranks, rank 0 on {socket.gethostname()} counts {self._size}.",
+                "Start all tasks in one go, or give all of them the same --size.",
+            )
+        if other is not None:
+            return Refused(
+                f"Rank {hello.rank} is there twice: on {other.hello.host} and on {hello.host}.",
+                "Each task needs a number of its own: see the variables that `paceline rank --dry-run` shows.",
+            )
+        if hello.machine != interfaces.machine() and interfaces.is_loopback(hello.address):
+            return Refused(
+                f"{who} reached rank 0 on {socket.gethostname()} over loopback ({hello.address}), which no network "
+                "leads to.",
+                "Name rank 0's network address for all tasks: --rendezvous ADDRESS:PORT.",
+            )
+        return None
+
+    # --- the start
+
+    async def _begin(self) -> None:
+        """All are there: everybody is told its place."""
+        self._started = True
+        hellos = [member.hello for member in self._members.values()]
+        slots = place([Task(one.rank, one.host, one.machine, one.local_rank) for one in hellos])
+        try:
+            port = self._serve(slots)
+        except OSError as error:
+            self._started = False
+            await self._give_up(
+                f"Horovod's rendezvous server does not start on {socket.gethostname()}: {error}.",
+                "See whether rank 0's host has free ports.",
+            )
+            return
+        for rank, member in self._members.items():
+            await _send(member.writer, Start(slots[rank], port, self._interface_for(member)))
+
+    def _interface_for(self, member: _Member) -> str:
+        """For a task that reached us over loopback: the interface that other hosts reach us on, if there are any."""
+        if not interfaces.is_loopback(member.hello.address):
+            return ""
+        outside = (one.reached_at for one in self._members.values() if not interfaces.is_loopback(one.hello.address))
+        return interfaces.of_address(next(outside, member.hello.address))
+
+    # --- the end
+
+    async def _listen(self, member: _Member, reader: asyncio.StreamReader) -> None:
+        """Hear how a task ends."""
+        while line := await reader.readline():
+            message = messages.decode(line)
+            if isinstance(message, Ended):
+                member.ended = True
+                if message.code:
+                    hello = member.hello
+                    how, lines = message.how, tuple(message.lines)
+                    self._failed(Failure(hello.rank, hello.host, message.code, how, message.asked, lines=lines))
+
+    async def _left(self, member: _Member) -> None:
+        """A connection has ended."""
+        hello = member.hello
+        if member.ended or self._over:
+            return
+        if self._started:
+            self._failed(Failure(hello.rank, hello.host, 1, "is gone: its task was killed or its host died", lost=True))
+        else:
+            await self._give_up(
+                f"Rank {hello.rank} on {hello.host} left before all {self._size} ranks were there.",
+                "Its own output says why.",
+            )
+
+    def _failed(self, failure: Failure) -> None:
+        self._failures.append(failure)
+        if len(self._failures) == 1:
+            self._background.add(asyncio.create_task(self._settle()))
+
+    async def _settle(self) -> None:
+        end_s = time.monotonic() + SETTLE_S
+        while time.monotonic() < end_s and len(self._failures) < self._size:
+            await asyncio.sleep(0.05)
+        self._over = True
+        self.verdict = judge(self._failures)
+        await self._tell(self.verdict)
+
+    async def _tell(self, message: Message) -> None:
+        """Tell everybody who is there; who is not will be missed by its reader."""
+        # Rank 0 last: its task stops us when it knows.
+        for _, member in sorted(self._members.items(), reverse=True):
+            try:
+                await _send(member.writer, message)
+            except OSError:
+                pass
+
+
+async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
+    # Written at once as far as the system takes it; a task that takes nothing must not stop the others.
+    writer.write(messages.encode(message))
+    try:
+        await asyncio.wait_for(writer.drain(), 1.0)
+    except asyncio.TimeoutError:
+        pass
+
+
+def ranks_text(ranks: Sequence[int], most: int = 8) -> str:
+    """`ranks 1, 2, 5`, cut where there are many."""
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"

@@ -1,0 +1,167 @@
+"""A task's way to rank 0: finds it on the hosts where it may be, shows that it belongs to the job, waits for all."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from paceline.errors import UserError
+from paceline.launch.rank import interfaces, messages, proof
+from paceline.launch.rank.channel import Channel, Closed
+from paceline.launch.rank.hub import PATIENCE_S, TELL_S, ranks_text
+from paceline.launch.rank.identity import Identity
+from paceline.launch.rank.messages import Challenge, Hello, Refused, Start, Waiting, Welcome
+
+CONNECT_LIMIT_S = 3.0
+PAUSE_S = 0.2  # between two looks for rank 0
+# Rank 0 counts from when it listens, a task from its own start: a task must not give up before rank 0 has told why.
+MARGIN_S = 10.0
+
+Say = Callable[[str], None]
+
+
+class _Foreign(Exception):
+    """Somebody answers who is not this job's rank 0."""
+
+
+@dataclass
+class _Search:
+    """What was tried where, for the message if it stays in vain."""
+
+    begin_s: float = field(default_factory=time.monotonic)
+    seen: dict[str, str] = field(default_factory=dict)
+    told: int = 0
+
+    def passed_s(self) -> float:
+        return time.monotonic() - self.begin_s
+
+    def text(self) -> str:
+        return "; ".join(f"{host}: {what}" for host, what in self.seen.items())
+
+
+def join(identity: Identity, limit_s: float, say: Say) -> tuple[Channel, Start]:
+    """Meet the others. Raises UserError if that fails or takes longer than `limit_s`."""
+    search = _Search()
+    # Rank 0's own hub listens on every address, and its name may mean anything on its own host.
+    hosts = ("127.0.0.1",) if identity.rank == 0 else identity.hosts
+    while True:
+        for host in hosts:
+            channel = _try(host, identity, search)
+            if channel is not None:
+                return channel, _wait_for_all(channel, identity, limit_s + MARGIN_S, say)
+        _complain(hosts, identity, search, limit_s, say)
+        time.sleep(PAUSE_S)
+
+
+def _try(host: str, identity: Identity, search: _Search) -> Channel | None:
+    """The connection to rank 0, if it is on `host`; otherwise `search` learns what is there."""
+    connection: socket.socket | None = None
+    address = ""
+    try:
+        address = str(socket.getaddrinfo(host, identity.port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+        search.seen[host] = f"nobody listens on {address}:{identity.port}"
+        connection = socket.create_connection((address, identity.port), CONNECT_LIMIT_S)
+        channel = Channel(connection)
+        _introduce(channel, identity)
+        return channel
+    except socket.gaierror as error:
+        search.seen[host] = f"this name is unknown ({error.strerror})"
+    except ConnectionRefusedError:
+        if interfaces.is_loopback(address) and not _is_here(host):
+            search.seen[host] += f", for {host} resolves to loopback on this host, {socket.gethostname()}"
+    except TimeoutError:
+        search.seen[host] = f"{address}:{identity.port} does not answer"
+    except OSError as error:
+        search.seen[host] = f"{address}:{identity.port}: {error.strerror or error}"
+    except Closed as closed:
+        search.seen[host] = f"{address}:{identity.port} ended the connection ({closed})"
+    except _Foreign as foreign:
+        search.seen[host] = f"{address}:{identity.port} is taken: {foreign}"
+    except ValueError as error:
+        search.seen[host] = f"{address}:{identity.port} is another program's: {error}"
+    if connection is not None:
+        connection.close()
+    return None
+
+
+def _is_here(host: str) -> bool:
+    """Whether a name rightly leads to loopback: rank 0 may be on this very host, and not have begun to listen."""
+    own = socket.gethostname().partition(".")[0]
+    return host == "localhost" or interfaces.is_loopback(host) or host.partition(".")[0] == own
+
+
+def _introduce(channel: Channel, identity: Identity) -> None:
+    key, nonce = proof.key(identity.job), proof.nonce()
+    challenge = channel.receive(CONNECT_LIMIT_S)
+    if challenge is None:
+        raise ValueError(f"it says nothing within {CONNECT_LIMIT_S:g} s")
+    if not isinstance(challenge, Challenge) or challenge.protocol != messages.PROTOCOL:
+        raise ValueError("it speaks another version of Paceline")
+    channel.send(
+        Hello(
+            proof.answer(key, challenge.nonce, "task"),
+            nonce,
+            identity.rank,
+            identity.size,
+            socket.gethostname(),
+            interfaces.machine(),
+            channel.address,
+            identity.local_rank,
+        )
+    )
+    reply = channel.receive(CONNECT_LIMIT_S)
+    if isinstance(reply, Refused):
+        if reply.foreign:
+            raise _Foreign(f"job {challenge.job}, expected {proof.fingerprint(key)}. {reply.problem} {reply.remedy}")
+        raise UserError(reply.problem, reply.remedy)
+    if not isinstance(reply, Welcome) or not proof.holds(key, nonce, "hub", reply.proof):
+        raise _Foreign("it does not know this job")
+
+
+def _complain(hosts: tuple[str, ...], identity: Identity, search: _Search, limit_s: float, say: Say) -> None:
+    """Say now and then for whom we wait; give up where waiting is in vain."""
+    passed_s = search.passed_s()
+    here = f"Rank {identity.rank} on {socket.gethostname()}"
+    hopeless = [what for what in search.seen.values() if "is taken" in what or "resolves to loopback" in what]
+    if passed_s > PATIENCE_S and len(hopeless) == len(hosts):
+        raise UserError(
+            f"{here} cannot reach rank 0. {search.text()}.",
+            "Name rank 0's network address and a port that nobody else uses, for all tasks: --rendezvous ADDRESS:PORT.",
+        )
+    if passed_s > limit_s:
+        raise UserError(
+            f"{here} has not found rank 0 within {limit_s:g} s. {search.text()}.",
+            "See whether rank 0's task runs, and whether a firewall lets this port through; --rendezvous HOST:PORT "
+            "names another place, --wait SECONDS gives a slow start more time.",
+        )
+    next_s = TELL_S[search.told] if search.told < len(TELL_S) else 60.0 * (search.told - len(TELL_S) + 2)
+    if passed_s > next_s:
+        search.told += 1
+        say(f"{here} waits for rank 0 since {passed_s:.0f} s (limit {limit_s:g} s). {search.text()}.")
+
+
+def _wait_for_all(channel: Channel, identity: Identity, limit_s: float, say: Say) -> Start:
+    here = f"Rank {identity.rank} on {socket.gethostname()}"
+    end_s = time.monotonic() + limit_s
+    while True:
+        try:
+            message = channel.receive(max(0.0, end_s - time.monotonic()))
+        except Closed as closed:
+            raise UserError(
+                f"{here} lost rank 0 before the start: {closed}.", "Rank 0's own output says why."
+            ) from None
+        if isinstance(message, Start):
+            return message
+        if isinstance(message, Refused):
+            raise UserError(message.problem, message.remedy)
+        if isinstance(message, Waiting):
+            say(
+                f"{here} waits for {ranks_text(message.missing)} since {message.seconds:.0f} s: "
+                f"{message.present} of {identity.size} are there."
+            )
+        if message is None:
+            raise UserError(
+                f"{here} waited {limit_s:g} s for the others, and rank 0 told nothing.", "See what rank 0's task does."
+            )

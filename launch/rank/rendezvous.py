@@ -1,0 +1,41 @@
+"""Horovod's own rendezvous server, in which Gloo's ranks find each other; no framework is imported for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.launch.rank.placement import Slot
+from paceline.launch.ranks import horovodrun
+
+
+class Rendezvous:
+    """The server of one world. Raises UserError if Horovod is not installed."""
+
+    def __init__(self) -> None:
+        horovodrun()
+        # Here and not at the first use: the import takes a moment, in which the other tasks start.
+        from horovod.runner.common.util.hosts import SlotInfo
+        from horovod.runner.http.http_server import RendezvousServer
+
+        self._slot_info = SlotInfo
+        self._server: Any = RendezvousServer()
+
+    def serve(self, slots: Sequence[Slot]) -> int:
+        """Begin to serve these ranks; the port."""
+        port: int = self._server.start()
+        self._server.init(
+            [
+                self._slot_info(
+                    slot.hostname,
+                    slot.rank,
+                    slot.local_rank,
+                    slot.cross_rank,
+                    slot.size,
+                    slot.local_size,
+                    slot.cross_size,
+                )
+                for slot in slots
+            ]
+        )
+        return port

@@ -1,0 +1,89 @@
+"""What the user asks for, the same for every scheduler, checked where no scheduler could make sense of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline import config
+from paceline.errors import UserError
+
+# Object names of Kubernetes are the narrowest; every other scheduler takes such a name, too. A Job's pods get a number
+# behind it.
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
+_IMAGE = re.compile(r"[A-Za-z0-9._/~][A-Za-z0-9._/:@+~-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job. `cores` are of each rank, `gpus` and `memory_mib` of each node; None is what was not asked for.
+
+    `variables` are what ranks find in their environment: the user's and Paceline's options.
+    """
+
+    name: str
+    nodes: int
+    ranks_per_node: int
+    cores: int
+    gpus: int
+    time_s: int | None
+    memory_mib: int | None
+    image: str | None
+    variables: Mapping[str, str]
+    setup: tuple[str, ...]
+    command: tuple[str, ...]
+
+    @property
+    def ranks(self) -> int:
+        """How many there are in all."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def cores_per_node(self) -> int:
+        """What the ranks of a node need together."""
+        return self.ranks_per_node * self.cores
+
+
+def check(job: Job) -> None:
+    """Raise UserError for what no scheduler can run."""
+    if not _NAME.fullmatch(job.name):
+        raise UserError(
+            f"--name {job.name} cannot be used: a name has small letters, digits and dashes, at most 52, and begins "
+            "with a letter.",
+            "Choose another --name.",
+        )
+    if job.gpus % job.ranks_per_node:
+        raise UserError(
+            f"{job.gpus} GPUs of a node cannot be shared out evenly among {job.ranks_per_node} ranks.",
+            f"One GPU per rank is usual: --gpus {job.gpus} --ranks-per-node {job.gpus}.",
+        )
+    if job.image is not None and not _IMAGE.fullmatch(job.image):
+        raise UserError(
+            f"--image {job.image} is no name of an image.",
+            "For example: --image registry.example.org/train:1, or a file train.sif where Apptainer runs it.",
+        )
+    for words in (job.command, job.variables.values(), job.setup):
+        for word in words:
+            if any(not sign.isprintable() for sign in word):
+                raise UserError(
+                    f"{word!r} has a line break or another sign that cannot be printed; it would break the file apart.",
+                    "Put it into a script, and name the script in the command.",
+                )
+
+
+def user_variables(pairs: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE pairs; raises UserError for other texts and for names that are Paceline's own."""
+    made: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise UserError(f"--env {pair} is no NAME=VALUE.", "For example: --env NCCL_DEBUG=INFO.")
+        if name.startswith(config.PREFIX):
+            raise UserError(
+                f"--env {name} sets an option of Paceline, which is checked when it comes as a flag.",
+                f"Write --{name.removeprefix(config.PREFIX).lower().replace('_', '-')} instead.",
+            )
+        made[name] = value
+    return made

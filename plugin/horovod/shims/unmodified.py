@@ -1,0 +1,44 @@
+"""PACELINE_EXCHANGE for scripts that use Horovod's modules: its wrappers are ours where an exchange is asked for.
+
+The names stay Horovod's own functions, so it does not matter when and under which name a script took them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+
+def asked() -> bool:
+    """Whether the variables ask for an exchange that is not synchronous. Raises UserError for what cannot be used."""
+    if "PACELINE_EXCHANGE" not in os.environ:
+        return False
+    from paceline.config import exchange_of_variables
+
+    return not exchange_of_variables().synchronous
+
+
+def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator of a function of Horovod: Paceline's of that name takes the call where an exchange is asked for.
+
+    Horovod's own is `original` of the result.
+    """
+    # The function's module is horovod.torch or below, or horovod.tensorflow: adapters have the names of frameworks.
+    framework = function.__module__.split(".")[1]
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if asked():
+            return getattr(importlib.import_module(f"paceline.{framework}"), function.__name__)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def original(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Horovod's own function, whatever is asked for."""
+    own: Callable[..., Any] = getattr(function, "__wrapped__", function)
+    return own

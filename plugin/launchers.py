@@ -1,0 +1,54 @@
+"""Launchers that tell their processes of each other in other words than Horovod's.
+
+Horovod knows horovodrun's variables and, built with MPI, MPI itself. Whoever is started otherwise is alone in a world
+of its own, and trains a model of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class _Launcher:
+    """`sizes`: variables with the number of processes that it started, the first that is set counts; `rank`: which of
+    them this one is.
+    """
+
+    name: str
+    sizes: tuple[str, ...]
+    rank: str
+
+
+_LAUNCHERS = (
+    _Launcher("torchrun", ("WORLD_SIZE",), "RANK"),
+    _Launcher("mpirun", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_RANK"),
+    _Launcher("mpiexec", ("PMI_SIZE",), "PMI_RANK"),
+    # A step of a job may have fewer tasks than the job.
+    _Launcher("srun", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_PROCID"),
+)
+_HOROVODRUNS = "HOROVOD_SIZE"
+
+
+def alone_by_mistake(environ: Mapping[str, str]) -> str:
+    """What the only rank of a world should say if another launcher started several like it; "" if none did.
+
+    Only the first of them says something.
+    """
+    if _HOROVODRUNS in environ:
+        return ""
+    for launcher in _LAUNCHERS:
+        variable = next((name for name in launcher.sizes if name in environ), "")
+        count = environ.get(variable, "")
+        if not count.isdecimal() or int(count) < 2:
+            continue
+        if environ.get(launcher.rank, "0") != "0":
+            return ""
+        return (
+            f"{variable}={count}, so {launcher.name} started {count} processes, but Horovod knows of none but itself: "
+            f"each of them trains a model of its own. Start them with `paceline run -np {count} python train.py` or "
+            "horovodrun; under MPI and Slurm also with mpirun or srun, where Horovod was installed by `paceline "
+            "horovod install --mpi`."
+        )
+    return ""
