@@ -20,7 +20,7 @@ from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
-from paceline.registry.collectives import COLLECTIVES, HOROVODS, one_of_collectives
+from paceline.registry.collectives import CODECS, COLLECTIVES, HOROVODS, one_of_codecs, one_of_collectives
 from paceline.registry.exchanges import NAMES, named, one_of_names, options_of_exchanges, summary
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
@@ -85,6 +85,19 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "collective_block_bytes", of.positive, "whole number", "bytes", 1 << 18,
         "what our own collectives send at a time; the same on all ranks", "run",
+    ),
+    Option(
+        "codec", one_of_codecs, "codec", "", CODECS[0],
+        "how values that are summed travel over our own collectives: none (as they are), bf16, trunc16 (two bytes), "
+        "q8 (one byte and a scale)", "run",
+    ),
+    Option(
+        "codec_error_feedback", of.boolean, "yes or no", "", True,
+        "what a codec loses of a gradient goes into the next one", "run",
+    ),
+    Option(
+        "codec_least_bytes", of.count, "whole number", "bytes", 1024,
+        "smaller tensors travel without a codec", "run",
     ),
     Option(
         "gate_timeout_ms", of.positive, "whole number", "ms", 500,

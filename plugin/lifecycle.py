@@ -22,7 +22,7 @@ from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 from paceline.registry import making
-from paceline.registry.collectives import COLLECTIVES
+from paceline.registry.collectives import CODECS, COLLECTIVES
 from paceline.telling import tell
 
 uncaught.install()
@@ -54,7 +54,10 @@ def before_init(library: ctypes.CDLL) -> None:
     if not library.horovod_is_initialized():
         begin_world(library)
         new_world(library)
-    library.horovod_paceline_collective(COLLECTIVES[settings.collective][0], settings.collective_block_bytes)
+    library.horovod_paceline_collective(
+        COLLECTIVES[settings.collective][0], settings.collective_block_bytes, CODECS.index(settings.codec),
+        settings.codec_error_feedback, settings.codec_least_bytes,
+    )  # fmt: skip
     if not exchange_of_variables().synchronous:
         _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:

@@ -56,4 +56,10 @@ void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, co
   }
 }
 
+void TellPerformed(const Executed& executed) {
+  for (auto* participant : Participants()) {
+    participant->Performed(executed);
+  }
+}
+
 }  // namespace horovod::paceline
