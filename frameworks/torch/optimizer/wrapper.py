@@ -239,7 +239,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self.load_in_flight(state_dict.get(IN_FLIGHT))
 
     def in_flight(self) -> dict[str, Any] | None:
-        """Gradients in flight and residuals (paceline.exchange.in_flight_state); None if there is nothing to go on with."""
+        """Gradients in flight and residuals (paceline.exchange.in_flight_state); None if there are none of them."""
         return self._reduction.in_flight()
 
     @property
