@@ -58,7 +58,7 @@ def mpirun(
 
 
 def horovod_with_mpi(folder: Path) -> dict[str, str]:
-    """Build Horovod with MPI for PyTorch (cached afterwards) and install it into `folder`; what ranks need to use it."""
+    """Build Horovod with MPI for PyTorch (cached afterwards), install it into `folder`; what ranks need to use it."""
     with variables(**TORCH_ALONE):
         wheel = build.build(config.read(), mpi=True)
     overlay(wheel, folder)

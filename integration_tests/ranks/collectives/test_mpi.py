@@ -89,3 +89,18 @@ def test_a_rank_that_dies_ends_the_others(with_mpi: dict[str, str]) -> None:
     with pytest.raises(RankFailed, match=r"rank 1 .*signal 9"):
         run_under_mpi(_dies, 3, env={**with_mpi, **_chosen("linear")}, timeout_s=RUN_TIMEOUT_S)
     assert time.monotonic() - begin < RUN_TIMEOUT_S / 2
+
+
+def _differ(rank: int, size: int) -> None:
+    os.environ["PACELINE_COLLECTIVE"] = "ring" if rank == 0 else "gloo"
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    hvd.allreduce(torch.ones(3), name="gradient")
+
+
+def test_ranks_that_choose_differently(with_mpi: dict[str, str]) -> None:
+    with pytest.raises(RankFailed, match=r"Is PACELINE_COLLECTIVE the same on all ranks\?"):
+        run_under_mpi(_differ, 2, env={**with_mpi, "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, timeout_s=60)

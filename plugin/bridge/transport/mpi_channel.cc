@@ -3,8 +3,6 @@
 #include "bridge/transport/mpi_channel.h"
 
 #include <array>
-#include <limits>
-#include <memory>
 #include <thread>
 
 namespace horovod::paceline {
@@ -18,12 +16,18 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kEager{200};
 constexpr std::chrono::microseconds kPause{20};
 
-int32_t HighestTag(MPI_Comm comm) {
+// Null if it has none.
+void* Attribute(MPI_Comm comm, int key) {
   void* value = nullptr;
   int found = 0;
-  MPI_Comm_get_attr(comm, MPI_TAG_UB, &value, &found);
+  MPI_Comm_get_attr(comm, key, static_cast<void*>(&value), &found);
+  return found == 0 ? nullptr : value;
+}
+
+int32_t HighestTag() {
   constexpr int32_t kPromised = 32767;
-  return found == 0 ? kPromised : *static_cast<int*>(value);
+  const auto* value = static_cast<int*>(Attribute(MPI_COMM_WORLD, MPI_TAG_UB));
+  return value == nullptr ? kPromised : *value;
 }
 
 }  // namespace
@@ -57,25 +61,23 @@ MpiChannel& MpiChannel::Of(MPI_Comm process_set, std::chrono::milliseconds limit
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, Freed, &made, nullptr);
     return made;
   }();
-  void* value = nullptr;
-  int found = 0;
-  MPI_Comm_get_attr(process_set, key, &value, &found);
-  if (found == 0) {
-    value = new MpiChannel(process_set, limit);
-    MPI_Comm_set_attr(process_set, key, value);
+  auto* channel = static_cast<MpiChannel*>(Attribute(process_set, key));
+  if (channel == nullptr) {
+    channel = new MpiChannel(process_set, limit);
+    MPI_Comm_set_attr(process_set, key, channel);
   }
-  return *static_cast<MpiChannel*>(value);
+  return *channel;
 }
 
 int MpiChannel::Freed(MPI_Comm /*process_set*/, int /*key*/, void* channel, void* /*state*/) {
-  std::unique_ptr<MpiChannel> own(static_cast<MpiChannel*>(channel));
-  if (!own->made_) {
-    (void)own.release();  // MPI still writes into it when the others come
+  const auto* own = static_cast<MpiChannel*>(channel);
+  if (own->made_) {  // if not, MPI writes into it when the others come
+    delete own;
   }
   return MPI_SUCCESS;
 }
 
-MpiChannel::MpiChannel(MPI_Comm process_set, std::chrono::milliseconds limit) : tags_(HighestTag(process_set)) {
+MpiChannel::MpiChannel(MPI_Comm process_set, std::chrono::milliseconds limit) : tags_(HighestTag()) {
   MPI_Comm_rank(process_set, &rank_);
   MPI_Comm_size(process_set, &size_);
   MPI_Request making = MPI_REQUEST_NULL;

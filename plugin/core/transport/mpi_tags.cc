@@ -8,18 +8,18 @@ namespace paceline::core {
 
 namespace {
 
-constexpr int32_t kFewestCollectiveBits = 4;
+constexpr uint32_t kFewestCollectiveBits = 4;
 
 }  // namespace
 
 MpiTags::MpiTags(int32_t highest) {
-  int32_t bits = 0;
-  while (highest >> (bits + 1) > 0) {
+  uint32_t bits = 0;
+  while (uint64_t{2} << bits <= static_cast<uint64_t>(highest)) {
     ++bits;
   }
   const auto collective_bits = std::max(bits / 4, kFewestCollectiveBits);
-  slots_.resize(size_t{1} << static_cast<uint32_t>(collective_bits));
-  messages_ = 1 << (bits - collective_bits);
+  slots_.resize(size_t{1} << collective_bits);
+  messages_ = static_cast<int32_t>(uint32_t{1} << (bits - collective_bits));
 }
 
 int32_t MpiTags::Begin(uint64_t collective, uint64_t message) {
