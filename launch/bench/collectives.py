@@ -1,0 +1,221 @@
+"""`paceline bench collectives`: what a message takes, by every system and collective."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from paceline.errors import UserError
+from paceline.launch import console
+from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, show
+
+if TYPE_CHECKING:
+    from paceline.launch.benchmarks.collectives.report import World
+    from paceline.launch.benchmarks.collectives.systems import CollectiveSystem
+
+T = TypeVar("T")
+SIZES = "4,4KiB,64KiB,1MiB,16MiB,64MiB"
+HOSTS = "4"
+MOST_BYTES = 1 << 31
+MOST_IN_FLIGHT = 64
+_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "kb": 1000, "mb": 1000**2}
+_SIZE_REMEDY = 'Write bytes, or a number and one of KiB, MiB, KB and MB: "4,4KiB,64MiB"; all are multiples of 4.'
+_NUMBERS_REMEDY = 'Write numbers, "2,4,8", or a range, "2..8".'
+
+
+@dataclass(frozen=True)
+class CollectivesRequest:
+    """What to measure, as the options of the command say it. `worlds` has numbers of hosts and of ranks."""
+
+    worlds: tuple[tuple[int, int], ...]
+    rate: str | None
+    latency: str | None
+    operations: tuple[str, ...]
+    sizes_bytes: tuple[int, ...]
+    systems: tuple[str, ...]
+    in_flight: int
+    model_mb: float
+    time_limit_s: float
+    turns: int
+
+    @property
+    def command(self) -> str:
+        """The command line that asks for this."""
+        hosts = ",".join(map(str, dict.fromkeys(host for host, _ in self.worlds)))
+        ranks = ",".join(str(ranks) for _, ranks in self.worlds)
+        words = f"paceline bench collectives --hosts {hosts} --ranks {ranks}"
+        words += "" if self.rate is None else f" --rate {shlex.quote(self.rate)}"
+        words += "" if self.latency is None else f" --latency {shlex.quote(self.latency)}"
+        words += f" --operations {','.join(self.operations) or 'none'} --sizes {','.join(map(str, self.sizes_bytes))}"
+        words += f" --systems {','.join(self.systems)} --in-flight {self.in_flight}"
+        words += f" --model-mb {self.model_mb:g}" if self.model_mb else ""
+        return f"{words} --time-limit-s {self.time_limit_s:g} --turns {self.turns}"
+
+
+@click.command("collectives")
+@click.option("--hosts", help="Emulated hosts, a rank on each; more than 1 needs root. Several: 2,8 or 2..4. 1: this machine. "
+              f"[default: {HOSTS}; 1 with --ranks]")  # fmt: skip
+@click.option("--ranks", help="Ranks in all, the same number on every host. Several: 2,8 or 2..8. [default: one a host]")
+@click.option("--rate", help="Rate of every emulated host's link, each direction. [default: 200mbit]")
+@click.option("--latency", metavar="TIME", help="Time from host to host, one way, e.g. 2ms. [default: 0]")
+@click.option("--operations", help="broadcast, reduce, allreduce; none, for a model alone. [default: all three]")
+@click.option("--sizes", default=SIZES, show_default=True, help="Sizes of messages.")
+@click.option("--systems", help="What to measure: gloo (stock Horovod), ddp (torch.distributed), mpi (Open MPI), "
+              "collectives of Paceline's and those with a codec, such as ring+q8. [default: all that can be]")  # fmt: skip
+@click.option("--in-flight", default=1, show_default=True, help="Also hand in so many messages together.")
+@click.option("--model-mb", default=0.0, help="Also measure broadcast_parameters of a model of so many MB, e.g. 400.")
+@click.option("--time-limit-s", default=30.0, show_default=True, help="Seconds of measuring for each operation and size, "
+              "at most; a turn that has begun is finished.")  # fmt: skip
+@click.option("--turns", default=200, show_default=True, help="Turns for each operation and size, at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each operation and size.")
+def collectives_command(as_json: bool, **options: Any) -> None:
+    """Compare broadcast, reduce and allreduce by Horovod on Gloo, torch.distributed, Open MPI and Paceline.
+
+    Systems take turns on one message at a time: what a call takes, and what the collective alone takes, which Paceline
+    writes down inside Horovod. A message's share of the wire and of the collective's own bound says what is left to
+    gain.
+    """
+    request = requested(**options)
+    check_installed()
+    with console.err().status("") as status:
+        for result in _measure(request, status.update):
+            from paceline.launch.benchmarks.collectives.table import as_table
+
+            show(result, as_table, as_json)
+
+
+def requested(
+    hosts: str | None,
+    ranks: str | None,
+    rate: str | None,
+    operations: str | None,
+    sizes: str,
+    systems: str | None,
+    **others: Any,
+) -> CollectivesRequest:
+    """What the options ask for. Raises UserError for what cannot be used."""
+    from paceline.collectives.bounds import OPERATIONS
+    from paceline.launch.benchmarks.collectives.systems import DEFAULT, find
+    from paceline.launch.cluster.rates import parse_rate
+
+    named = _words(systems) or DEFAULT
+    for name in named:
+        find(name)
+    asked = () if operations == "none" else _words(operations) or OPERATIONS
+    for operation in asked:
+        if operation not in OPERATIONS:
+            raise UserError(f"--operations {operation} cannot be used.", f"Give some of {', '.join(OPERATIONS)}.")
+    worlds = _worlds(hosts, ranks)
+    on_links = worlds[0][0] > 1
+    if rate is not None:
+        parse_rate(rate)
+        if not on_links:
+            raise UserError(f"--rate {rate} cannot be used on one host: loopback has none.", "Add --hosts 2 or more.")
+    request = CollectivesRequest(
+        worlds=worlds,
+        rate=(rate or "200mbit") if on_links else None,
+        operations=asked,
+        sizes_bytes=tuple(dict.fromkeys(map(_size_bytes, sizes.split(",")))),
+        systems=named,
+        **others,
+    )
+    for option, value, most in (("--in-flight", request.in_flight, MOST_IN_FLIGHT), ("--turns", request.turns, 10**6)):
+        if not 1 <= value <= most:
+            raise UserError(f"{option} {value} cannot be used.", f"Give 1 to {most}.")
+    for option, number, least in (("--time-limit-s", request.time_limit_s, 1e-9), ("--model-mb", request.model_mb, 0)):
+        if not (least <= number < math.inf):
+            raise UserError(f"{option} {number:g} cannot be used.", "Give more than 0.")
+    check_latency(worlds[0][0], request.latency)
+    return request
+
+
+def _measure(request: CollectivesRequest, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    from paceline import config
+    from paceline.launch.benchmarks import report as machine_report
+    from paceline.launch.benchmarks.collectives import report, turns
+    from paceline.launch.benchmarks.collectives.systems import find
+    from paceline.launch.benchmarks.hosts import open_hosts
+    from paceline.launch.benchmarks.turns import Limits
+    from paceline.launch.cluster.latencies import parse_latency
+    from paceline.launch.cluster.rates import parse_rate
+
+    systems = [find(name) for name in request.systems]
+    skipped = {system.name: reason for system in systems if (reason := system.refusal())}
+    for name, reason in skipped.items():
+        console.note(f"{name} is left out: {reason}")
+    able = [system for system in systems if system.name not in skipped]
+    bytes_per_s = None if request.rate is None else parse_rate(request.rate) / 8
+    latency_s = 0.0 if request.latency is None else parse_latency(request.latency) / 1e9
+    model_bytes = (round(request.model_mb * 1e6),) if request.model_mb else ()
+    limits = Limits(request.time_limit_s, request.turns)
+    wanted = turns.Wanted(
+        request.operations, request.sizes_bytes, model_bytes, request.in_flight, limits, bytes_per_s
+    )
+    fewest: dict[tuple[str, int], dict[str, Any]] = {}
+    for hosts, ranks in request.worlds:
+        about = machine_report.machine()
+        block_bytes = config.read().collective_block_bytes
+        world = report.World(hosts, ranks, request.rate, bytes_per_s, request.latency, latency_s, block_bytes)
+        with open_hosts(hosts, request.rate, request.latency) as opened:
+            for comparison in turns.compare(wanted, able, ranks, opened, tell):
+                which = comparison.operation, comparison.size_bytes
+                result = report.as_json(comparison, world, skipped, fewest.get(which), about, request.command)
+                fewest.setdefault(which, result)
+                yield result
+
+
+def _worlds(hosts: str | None, ranks: str | None) -> tuple[tuple[int, int], ...]:
+    """Numbers of hosts and of ranks; raises UserError for those that cannot be used."""
+    host_counts = _numbers("--hosts", hosts or (HOSTS if ranks is None else "1"))
+    rank_counts = None if ranks is None else _numbers("--ranks", ranks)
+    if rank_counts is None:
+        rank_counts = host_counts if max(host_counts) > 1 else (2,)
+    if len(host_counts) > 1 and host_counts != rank_counts:
+        raise UserError(
+            f"--hosts {hosts} and --ranks {ranks} cannot be used together.",
+            "Leave out --ranks for one rank a host, or give one number of hosts.",
+        )
+    worlds = tuple(zip(host_counts if len(host_counts) > 1 else host_counts * len(rank_counts), rank_counts))
+    for host_count, rank_count in worlds:
+        if not (1 <= host_count <= rank_count <= MOST_RANKS and rank_count >= 2) or rank_count % host_count:
+            raise UserError(
+                f"{rank_count} ranks on {host_count} hosts cannot be measured.",
+                f"Give 2 to {MOST_RANKS} ranks, the same number on every host.",
+            )
+    if len({host_count > 1 for host_count, _ in worlds}) > 1:
+        raise UserError(f"--hosts {hosts} cannot be used.", "Measure on this machine and on emulated hosts separately.")
+    return worlds
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})(?:\.\.(\d{1,4}))?\s*", part)
+        if match is None:
+            raise UserError(f"{option} {text} cannot be used.", _NUMBERS_REMEDY)
+        first = int(match[1])
+        found += range(first, int(match[2] or first) + 1)
+    if not found:
+        raise UserError(f"{option} {text} cannot be used: the range is empty.", _NUMBERS_REMEDY)
+    return tuple(sorted(set(found)))
+
+
+def _size_bytes(text: str) -> int:
+    from paceline.launch.benchmarks.collectives.cases import ELEMENT_BYTES
+
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    size = float(match[1]) * _UNITS.get(match[2].lower(), 0) if match else 0
+    if not 0 < size <= MOST_BYTES or size % ELEMENT_BYTES:
+        raise UserError(f"The size {text!r} cannot be used.", _SIZE_REMEDY)
+    return int(size)
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    """Without repetitions: what is named twice is measured once."""
+    return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
