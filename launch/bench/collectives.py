@@ -14,6 +14,7 @@ import click
 from paceline.errors import UserError
 from paceline.launch import console
 from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, show
+from paceline.launch.quantities import size_name, sizes_bytes
 
 if TYPE_CHECKING:
     from paceline.launch.benchmarks.collectives.report import World
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SIZES = "4,4KiB,64KiB,1MiB,16MiB,64MiB"
 HOSTS = "4"
-MOST_BYTES = 1 << 31
 MOST_IN_FLIGHT = 64
-_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "kb": 1000, "mb": 1000**2}
-_SIZE_REMEDY = 'Write bytes, or a number and one of KiB, MiB, KB and MB: "4,4KiB,64MiB"; all are multiples of 4.'
 _NUMBERS_REMEDY = 'Write numbers, "2,4,8", or a range, "2..8".'
 
 
@@ -52,7 +50,7 @@ class CollectivesRequest:
         words = f"paceline bench collectives --hosts {hosts} --ranks {ranks}"
         words += "" if self.rate is None else f" --rate {shlex.quote(self.rate)}"
         words += "" if self.latency is None else f" --latency {shlex.quote(self.latency)}"
-        words += f" --operations {','.join(self.operations) or 'none'} --sizes {','.join(map(str, self.sizes_bytes))}"
+        words += f" --operations {','.join(self.operations) or 'none'} --sizes {','.join(map(size_name, self.sizes_bytes))}"
         words += f" --systems {','.join(self.systems)} --in-flight {self.in_flight}"
         words += f" --model-mb {self.model_mb:g}" if self.model_mb else ""
         return f"{words} --time-limit-s {self.time_limit_s:g} --turns {self.turns}"
@@ -121,7 +119,7 @@ def requested(
         worlds=worlds,
         rate=(rate or "200mbit") if on_links else None,
         operations=asked,
-        sizes_bytes=tuple(dict.fromkeys(map(_size_bytes, sizes.split(",")))),
+        sizes_bytes=sizes_bytes(sizes),
         systems=named,
         **others,
     )
@@ -204,16 +202,6 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     if not found:
         raise UserError(f"{option} {text} cannot be used: the range is empty.", _NUMBERS_REMEDY)
     return tuple(sorted(set(found)))
-
-
-def _size_bytes(text: str) -> int:
-    from paceline.launch.benchmarks.collectives.cases import ELEMENT_BYTES
-
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
-    size = float(match[1]) * _UNITS.get(match[2].lower(), 0) if match else 0
-    if not 0 < size <= MOST_BYTES or size % ELEMENT_BYTES:
-        raise UserError(f"The size {text!r} cannot be used.", _SIZE_REMEDY)
-    return int(size)
 
 
 def _words(text: str | None) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from paceline.collectives.bounds import ALLREDUCE, REDUCE
 from paceline.launch.benchmarks import models
-from paceline.launch.benchmarks.collectives.cases import ELEMENT_BYTES, MODEL, Case
+from paceline.launch.benchmarks.collectives.cases import MODEL, Case
+from paceline.launch.quantities import ELEMENT_BYTES
 
 ROOT = 0
 CODEC_ERROR = 0.02  # relative: q8's half step of the greatest magnitude, of some hops

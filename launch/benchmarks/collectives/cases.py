@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from paceline.collectives.bounds import OPERATIONS as OPERATIONS
 
 MODEL = "broadcast_parameters"  # an operation of its own: Horovod's call of that name, on a model of so many bytes
-ELEMENT_BYTES = 4  # float32
 
 
 @dataclass(frozen=True)

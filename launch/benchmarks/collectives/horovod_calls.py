@@ -14,39 +14,41 @@ from paceline.launch.benchmarks.collectives.systems import Caller, Calls
 from paceline.launch.benchmarks.system_horovod import connect
 from paceline.registry.collectives import HOROVODS
 
-_KINDS = {ALLREDUCE: "allreduce", BROADCAST: "broadcast", REDUCE: "reduce", MODEL: "broadcast"}
-
 
 def setup(place: Place) -> Caller:
     """Connect through a rendezvous server in rank 0."""
     connect(place)
-    return HorovodCaller(place)
+    return HorovodCaller(place.rank, place.size)
 
 
 class HorovodCaller:
     """A rank of Horovod's world."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, rank: int, size: int) -> None:
+        import torch
+
         import paceline.torch as hvd
         from paceline.native.library import loaded
 
         self._hvd: Any = hvd
-        self._place = place
+        self._rank, self._size = rank, size
         self._library = loaded("torch")
+        self._one = torch.ones(1)
 
     @property
     def operations(self) -> tuple[str, ...]:
         """Reductions only where Paceline's collectives do them: Horovod has none."""
-        reduces = os.environ["PACELINE_COLLECTIVE"] != HOROVODS and hasattr(self._hvd, "reduce_async_")
+        reduces = os.environ.get("PACELINE_COLLECTIVE", HOROVODS) != HOROVODS and hasattr(self._hvd, "reduce_async_")
         return (BROADCAST, *((REDUCE,) if reduces else ()), ALLREDUCE, MODEL)
 
     def prepare(self, case: Case) -> Calls:
         """Tensors on the memory of Buffers."""
         import torch
 
-        buffers = Buffers(case, self._place.rank, self._place.size)
+        buffers = Buffers(case, self._rank, self._size)
         tensors = [torch.from_numpy(array) for array in buffers.arrays]
-        return Calls(buffers.fill, self._call(case, tensors), buffers.check, self._record, lambda: self._recorded(case))
+        call = self._call(case, tensors)
+        return Calls(buffers.fill, call, buffers.check, self._record, lambda: self._recorded(len(tensors)))
 
     def _call(self, case: Case, tensors: list[Any]) -> Callable[[], None]:
         hvd = self._hvd
@@ -67,20 +69,18 @@ class HorovodCaller:
         return call
 
     def _record(self, calls: int) -> None:
-        # A call is a step to the recorder: its names come again with the next. One more: that of the barrier.
+        # The recorder keeps messages by steps, and only an allreduce begins one: this, and in its turn every call.
         self._library.horovod_paceline_record_start(calls + 1)
+        self._hvd.allreduce(self._one, name="collectives.begin")
 
-    def _recorded(self, case: Case) -> list[float]:
+    def _recorded(self, messages_per_call: int) -> list[float]:
         from paceline.record.snapshot import take
 
         # A message is written down after its results are handed over: wait for the thread that does both.
         self._hvd.barrier()
         steps = take(self._library).steps
         self._library.horovod_paceline_record_stop()
-        kind = _KINDS[case.operation]
-        spans = []
-        for step in steps:
-            messages = [one for one in step.collectives if one.kind == kind]
-            if messages:
-                spans.append(max(one.end_s for one in messages) - min(one.start_s for one in messages))
-        return spans
+        messages = [one for step in steps for one in step.collectives if one.kind != "barrier"]
+        messages = sorted(messages, key=lambda one: one.start_s)[1:]  # without that of `_record`
+        calls = [messages[at : at + messages_per_call] for at in range(0, len(messages), messages_per_call)]
+        return [max(one.end_s for one in call) - min(one.start_s for one in call) for call in calls]

@@ -57,6 +57,7 @@ def _measure(calls: Calls, order: Measure, control: Connection) -> Called:
         cpu.append(_cpu_s() - used_s)
     calls.check()
     message_s = () if calls.recorded is None else tuple(calls.recorded())
+    assert len(message_s) in (0, order.calls)
     return Called(tuple(begins), tuple(ends), tuple(cpu), message_s)
 
 
