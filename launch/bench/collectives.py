@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
@@ -16,13 +16,8 @@ from paceline.launch import console
 from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, show
 from paceline.launch.quantities import size_name, sizes_bytes
 
-if TYPE_CHECKING:
-    from paceline.launch.benchmarks.collectives.report import World
-    from paceline.launch.benchmarks.collectives.systems import CollectiveSystem
-
-T = TypeVar("T")
 SIZES = "4,4KiB,64KiB,1MiB,16MiB,64MiB"
-HOSTS = "4"
+HOSTS, RATE = "4", "200mbit"
 MOST_IN_FLIGHT = 64
 _NUMBERS_REMEDY = 'Write numbers, "2,4,8", or a range, "2..8".'
 
@@ -50,26 +45,38 @@ class CollectivesRequest:
         words = f"paceline bench collectives --hosts {hosts} --ranks {ranks}"
         words += "" if self.rate is None else f" --rate {shlex.quote(self.rate)}"
         words += "" if self.latency is None else f" --latency {shlex.quote(self.latency)}"
-        words += f" --operations {','.join(self.operations) or 'none'} --sizes {','.join(map(size_name, self.sizes_bytes))}"
+        words += (
+            f" --operations {','.join(self.operations) or 'none'} --sizes {','.join(map(size_name, self.sizes_bytes))}"
+        )
         words += f" --systems {','.join(self.systems)} --in-flight {self.in_flight}"
         words += f" --model-mb {self.model_mb:g}" if self.model_mb else ""
         return f"{words} --time-limit-s {self.time_limit_s:g} --turns {self.turns}"
 
 
 @click.command("collectives")
-@click.option("--hosts", help="Emulated hosts, a rank on each; more than 1 needs root. Several: 2,8 or 2..4. 1: this machine. "
-              f"[default: {HOSTS}; 1 with --ranks]")  # fmt: skip
-@click.option("--ranks", help="Ranks in all, the same number on every host. Several: 2,8 or 2..8. [default: one a host]")
-@click.option("--rate", help="Rate of every emulated host's link, each direction. [default: 200mbit]")
+@click.option(
+    "--hosts",
+    help="Emulated hosts with a rank on each; more than 1 needs root. Several, one after another: 2,8 or 2..4."
+    f" [default: {HOSTS}; 1, this machine, with --ranks]",
+)
+@click.option("--ranks", help="Ranks in all, the same number on every host. Several: 2..8. [default: one a host]")
+@click.option("--rate", help=f"Rate of every emulated host's link, each direction. [default: {RATE}]")
 @click.option("--latency", metavar="TIME", help="Time from host to host, one way, e.g. 2ms. [default: 0]")
 @click.option("--operations", help="broadcast, reduce, allreduce; none, for a model alone. [default: all three]")
 @click.option("--sizes", default=SIZES, show_default=True, help="Sizes of messages.")
-@click.option("--systems", help="What to measure: gloo (stock Horovod), ddp (torch.distributed), mpi (Open MPI), "
-              "collectives of Paceline's and those with a codec, such as ring+q8. [default: all that can be]")  # fmt: skip
+@click.option(
+    "--systems",
+    help="gloo (stock Horovod), ddp (torch.distributed), mpi (Open MPI), collectives of Paceline's and those with a"
+    " codec, such as ring+q8. [default: all that can be measured here]",
+)
 @click.option("--in-flight", default=1, show_default=True, help="Also hand in so many messages together.")
 @click.option("--model-mb", default=0.0, help="Also measure broadcast_parameters of a model of so many MB, e.g. 400.")
-@click.option("--time-limit-s", default=30.0, show_default=True, help="Seconds of measuring for each operation and size, "
-              "at most; a turn that has begun is finished.")  # fmt: skip
+@click.option(
+    "--time-limit-s",
+    default=30.0,
+    show_default=True,
+    help="Seconds of measuring for each operation and size, at most; a turn that has begun is finished.",
+)
 @click.option("--turns", default=200, show_default=True, help="Turns for each operation and size, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each operation and size.")
 def collectives_command(as_json: bool, **options: Any) -> None:
@@ -81,10 +88,10 @@ def collectives_command(as_json: bool, **options: Any) -> None:
     """
     request = requested(**options)
     check_installed()
+    from paceline.launch.benchmarks.collectives.table import as_table
+
     with console.err().status("") as status:
         for result in _measure(request, status.update):
-            from paceline.launch.benchmarks.collectives.table import as_table
-
             show(result, as_table, as_json)
 
 
@@ -117,7 +124,7 @@ def requested(
             raise UserError(f"--rate {rate} cannot be used on one host: loopback has none.", "Add --hosts 2 or more.")
     request = CollectivesRequest(
         worlds=worlds,
-        rate=(rate or "200mbit") if on_links else None,
+        rate=(rate or RATE) if on_links else None,
         operations=asked,
         sizes_bytes=sizes_bytes(sizes),
         systems=named,
@@ -152,9 +159,7 @@ def _measure(request: CollectivesRequest, tell: Callable[[str], None]) -> Iterat
     latency_s = 0.0 if request.latency is None else parse_latency(request.latency) / 1e9
     model_bytes = (round(request.model_mb * 1e6),) if request.model_mb else ()
     limits = Limits(request.time_limit_s, request.turns)
-    wanted = turns.Wanted(
-        request.operations, request.sizes_bytes, model_bytes, request.in_flight, limits, bytes_per_s
-    )
+    wanted = turns.Wanted(request.operations, request.sizes_bytes, model_bytes, request.in_flight, limits, bytes_per_s)
     fewest: dict[tuple[str, int], dict[str, Any]] = {}
     for hosts, ranks in request.worlds:
         about = machine_report.machine()

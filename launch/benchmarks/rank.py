@@ -1,6 +1,6 @@
 """One rank of one system: builds the network, connects to its peers, and steps when the controller says so.
 
-    python -m paceline.launch.benchmarks.rank ASSIGNMENT
+python -m paceline.launch.benchmarks.rank ASSIGNMENT
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ def serve(assignment: Assignment, control: Connection) -> None:
 def main(text: str) -> None:
     """Serve the assignment until the controller closes."""
     assignment = Assignment.from_json(text)
-    crew_rank.serve(
-        assignment.rank, assignment.folder, assignment.control, lambda control: serve(assignment, control)
-    )
+    crew_rank.serve(assignment.rank, assignment.folder, assignment.control, lambda control: serve(assignment, control))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,10 @@ def probe_command(
             f"`paceline probe` runs a program of its own, not {command[0]}.", "Give flags only: `paceline probe -np 4`."
         )
     order = Order(sizes_bytes(sizes), size_bytes(pair_size))
-    mistakes.check(run.horovodrun_parser(), horovodrun_arguments, ["python", *_PROGRAM])
+    parser, program = run.horovodrun_parser(), ["python", *_PROGRAM]
+    mistakes.check(parser, horovodrun_arguments, program)
+    if parser.parse_args([*horovodrun_arguments, *program]).num_proc == 1:
+        raise UserError("A network cannot be measured on one rank: nothing is sent.", "Give -np 2 or more.")
     outputs.check(output, "the network file")
     if picture is not None:
         outputs.check_picture(picture)

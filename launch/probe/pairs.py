@@ -5,14 +5,15 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 LIMIT_S = 30.0
 _ANSWER = b"!"
 _TOKEN_BYTES = 16
 
 # Gives every rank the values of all ranks, in their order.
-Gather = Callable[[object], list[object]]
+Gather = Callable[[Any], list[Any]]
 
 
 class Pairs:
@@ -25,11 +26,15 @@ class Pairs:
     def __init__(self, rank: int, host: str, gather: Gather) -> None:
         self._rank = rank
         self._gather = gather
-        self._listener = socket.create_server(("", 0))
+        # What is on one host needs to be reached from nowhere else.
+        alone = len(set(gather(host))) == 1
+        self._listener = socket.create_server(("127.0.0.1" if alone else "", 0))
         self._listener.settimeout(LIMIT_S)
-        told = gather((host, self._listener.getsockname()[1], secrets.token_bytes(_TOKEN_BYTES)))
-        self._addresses = [(str(name), int(port)) for name, port, _ in told]  # type: ignore[misc]
-        self._token: bytes = told[0][2]  # type: ignore[index]
+        told = gather(
+            ("127.0.0.1" if alone else host, self._listener.getsockname()[1], secrets.token_bytes(_TOKEN_BYTES))
+        )
+        self._addresses = [(str(name), int(port)) for name, port, _ in told]
+        self._token: bytes = told[0][2]
 
     def __enter__(self) -> Pairs:
         return self
@@ -51,8 +56,8 @@ class Pairs:
         elif self._rank == receiver:
             with self._accept() as connection:
                 _receive(connection, size_bytes, rounds)
-        seconds: Sequence[float] = self._gather(found)[sender]  # type: ignore[assignment]
-        return list(seconds)
+        seconds: list[float] = self._gather(found)[sender]
+        return seconds
 
     def _accept(self) -> socket.socket:
         """The first connection whose first bytes are the token; others are closed."""

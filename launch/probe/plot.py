@@ -95,4 +95,8 @@ def _draw(made: Any, axes: Any, values: NDArray[np.float64], title: str, colours
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 ink = "white" if (value > middle) == dark_is_high else "black"
-                axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=ink, fontsize=8)
+                axes.text(column, row, _number(value), ha="center", va="center", color=ink, fontsize=8)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

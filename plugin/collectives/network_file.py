@@ -24,6 +24,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from paceline.collectives.bounds import ALLREDUCE
 from paceline.errors import UserError
 
 FORMAT = "paceline-network"
@@ -89,6 +90,15 @@ class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
     def beta_s_per_byte(self) -> float:
         """Seconds to move a byte; the median likewise."""
         return median(1 / pair.bytes_per_s for pair in self._between_hosts)
+
+    def samples(self, collective: str) -> list[tuple[float, float]]:
+        """Bytes and seconds of allreduces; of the fastest at each size where `collective` was not measured ("auto")."""
+        timings = [timing for timing in self.timings if timing.operation == ALLREDUCE]
+        named = [timing for timing in timings if timing.collective == collective]
+        by_size: dict[int, float] = {}
+        for timing in named or timings:
+            by_size[timing.size_bytes] = min(timing.message_s, by_size.get(timing.size_bytes, timing.message_s))
+        return [(float(size), seconds) for size, seconds in sorted(by_size.items())]
 
     def fastest(self, operation: str, size_bytes: int) -> str:
         """The collective whose message took least at the measured size that is nearest, by ratio.

@@ -42,8 +42,8 @@ def as_json(
     of the latter; `wire_share` of the link's rate, with values as a codec encodes them; `bound_ms` and
     `bound_share` of the collective's own bound; `cpu_ms_per_call` of a rank; `wire_bytes_per_call`, Ethernet bytes of
     each host's link. `p_growth` is the time of a message over that among the fewest ranks, whose result is `fewest`.
-    Ratios are of calls, and, with `_message` at the end, of messages. `broadcast_parameters_ratio` is that of linear over
-    gloo for a model.
+    Ratios are of calls, and, with `_message` at the end, of messages. `broadcast_parameters_ratio`: a model,
+    linear over gloo.
     """
     systems = {system.name: _system(comparison, system, world, fewest) for system in comparison.measured}
     return {
