@@ -115,22 +115,22 @@ class Crew:
                 time.sleep(0.001)
 
     def end(self) -> None:
-        """Kill the ranks, stopped or not."""
+        """Kill the ranks, stopped or not; those that another process has started are asked to leave before."""
+        led = len(self._processes) < self.size
+        for rank in self._pids if led else ():
+            self._signal_to(rank, signal.SIGCONT)
         for connection in self._connections.values():
             connection.close()
-        for rank, pid in self._pids.items():
-            if self._process_of(rank).poll() is None:
-                _signal_if_there(pid, signal.SIGKILL)
+        for process in self._processes if led and self._pids else ():
+            try:
+                process.wait(END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                pass
+        for rank in self._pids:
+            self._signal_to(rank, signal.SIGKILL)
         for process in self._processes:
-            # One that has started the ranks has seen them end, and needs a moment to end what it has on other hosts.
-            if len(self._processes) < self.size and self._pids:
-                process.terminate()
-                try:
-                    process.wait(END_LIMIT_S)
-                except subprocess.TimeoutExpired:
-                    pass
             if process.poll() is None:
-                process.kill()
+                process.kill()  # also when stopped
         for process in self._processes:
             process.wait(END_LIMIT_S)
         if self._dir is not None:
@@ -153,11 +153,20 @@ class Crew:
             self._pids[hello.rank] = hello.pid
 
     def _signal(self, number: signal.Signals) -> None:
-        for rank, pid in self._pids.items():
-            # A process that we have not waited for keeps its number, so this never hits a stranger.
-            if self._process_of(rank).poll() is not None:
+        for rank in self._pids:
+            if not self._signal_to(rank, number):
                 raise self._ended(rank)
-            _signal_if_there(pid, number)
+
+    def _signal_to(self, rank: int, number: signal.Signals) -> bool:
+        """Whether there was a rank to send it to."""
+        # A process that we have not waited for keeps its number, so this never hits a stranger.
+        if self._process_of(rank).poll() is not None:
+            return False
+        try:
+            os.kill(self._pids[rank], number)
+        except ProcessLookupError:  # it was another's child
+            return False
+        return True
 
     def _process_of(self, rank: int) -> subprocess.Popen[bytes]:
         return self._processes[rank if len(self._processes) == self.size else 0]
@@ -178,10 +187,9 @@ class Crew:
         )
 
     def _silent(self, limit_s: float, ranks: set[int]) -> UserError:
-        for rank, pid in self._pids.items():
-            if self._process_of(rank).poll() is None:
-                _signal_if_there(pid, signal.SIGCONT)
-                _signal_if_there(pid, signal.SIGUSR1)  # it writes every thread's stack into its log
+        for rank in self._pids:
+            self._signal_to(rank, signal.SIGCONT)
+            self._signal_to(rank, signal.SIGUSR1)  # it writes every thread's stack into its log
         time.sleep(0.5)
         everyone = range(self.size)
         tails = "\n".join(f"--- rank {rank} on {self._host_of(rank)}:\n{self._tail(rank)}" for rank in everyone)
@@ -199,13 +207,6 @@ class Crew:
             return log_path(self.folder, rank).read_text(errors="replace")[-LOG_TAIL:].rstrip() or "(none)"
         except FileNotFoundError:
             return "(none)"
-
-
-def _signal_if_there(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:  # it was another's child, and has ended
-        pass
 
 
 def _short_folder() -> tempfile.TemporaryDirectory[str]:

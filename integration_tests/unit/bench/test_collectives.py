@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,9 +194,9 @@ def test_ranks_of_mpirun_find_their_number() -> None:
     place = Place(-1, 4, ("a", "b"), ("10.0.0.1", "10.0.0.2"), "/tmp/x", "/tmp/x/control")
     assert place_of(place.to_json(), {"OMPI_COMM_WORLD_RANK": "3"}) == replace(place, rank=3)
     assert place_of(replace(place, rank=1).to_json(), {"OMPI_COMM_WORLD_RANK": "3"}).rank == 1
-    words = mpi_start.command(["python", "x"], 4, ("a", "b"))
-    assert words[0] == "mpirun" and "a:2,b:2" in words and words[-2:] == ["python", "x"] and "eth0" in words
-    assert "lo" in mpi_start.command(["python", "x"], 2, ("localhost",))
+    words = mpi_start.command(["python", "x"], 4, ("a", "b"), Path("/tmp/log"))
+    assert "mpirun" in words and "a:2,b:2" in words and words[-2:] == ["python", "x"] and "eth0" in words
+    assert "lo" in mpi_start.command(["python", "x"], 2, ("localhost",), Path("/tmp/log"))
 
 
 def test_the_table_shows_the_figures() -> None:

@@ -15,6 +15,7 @@ from paceline.launch.benchmarks.collectives import mpi_start
 from paceline.launch.benchmarks.collectives.cases import Called, Case, Connected, Go, Here, Measure
 from paceline.launch.benchmarks.collectives.systems import CollectiveSystem
 from paceline.launch.benchmarks.crew import Crew
+from paceline.launch.benchmarks.crew_rank import log_path
 from paceline.launch.benchmarks.hosts import Hosts, Traffic
 from paceline.launch.benchmarks.team_run import per_step
 
@@ -105,7 +106,8 @@ class Callers:
         if self.system.by_mpirun:
             place = Place(-1, self.crew.size, names, addresses, folder, control)
             program = [*words, place.to_json(), self.system.setup]
-            yield self._hosts.start(mpi_start.command(program, self.crew.size, names), 0, env)
+            command = mpi_start.command(program, self.crew.size, names, log_path(folder, 0))
+            yield self._hosts.start(command, 0, env)
             return
         for rank in range(self.crew.size):
             place = Place(rank, self.crew.size, names, addresses, folder, control)

@@ -27,6 +27,9 @@ class DdpCaller:
     def __init__(self, place: Place) -> None:
         self._place = place
 
+    def leave(self) -> None:
+        """Without a word: it might wait for peers."""
+
     def prepare(self, case: Case) -> Calls:
         """Tensors on the memory of Buffers."""
         import torch

@@ -41,6 +41,9 @@ class HorovodCaller:
         reduces = os.environ.get("PACELINE_COLLECTIVE", HOROVODS) != HOROVODS and hasattr(self._hvd, "reduce_async_")
         return (BROADCAST, *((REDUCE,) if reduces else ()), ALLREDUCE, MODEL)
 
+    def leave(self) -> None:
+        """Without a word: it might wait for peers."""
+
     def prepare(self, case: Case) -> Calls:
         """Tensors on the memory of Buffers."""
         import torch

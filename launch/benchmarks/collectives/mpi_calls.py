@@ -28,6 +28,10 @@ class MpiCaller:
         self._mpi: Any = MPI
         self._place = place
 
+    def leave(self) -> None:
+        """mpirun would take a rank that ends without this for one that has failed."""
+        self._mpi.Finalize()
+
     def prepare(self, case: Case) -> Calls:
         """Buffers' memory as it is."""
         mpi, world = self._mpi, self._mpi.COMM_WORLD

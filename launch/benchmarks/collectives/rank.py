@@ -69,6 +69,7 @@ def _serve(caller: Caller, control: Connection) -> None:
             assert isinstance(order, Measure)
             control.send(_measure(caller.prepare(order.case), order, control))
         except EOFError:
+            caller.leave()
             return
 
 

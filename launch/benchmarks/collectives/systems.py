@@ -59,6 +59,10 @@ class Caller(Protocol):
         """Allocate what the case needs."""
         ...
 
+    def leave(self) -> None:
+        """Say goodbye, where peers that hear none are taken for failed. They may be gone or stopped."""
+        ...
+
 
 Setup = Callable[[Place], Caller]
 
