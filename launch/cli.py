@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "paceline.launch.plan.command:plan_command",
         "Predict from a trace how long each way of merging gradients would take.",
     ),
+    "probe": (
+        "paceline.launch.probe.command:probe_command",
+        "Measure the network between ranks and every collective on it.",
+    ),
     "template": (
         "paceline.launch.templates.command:template_command",
         "Write a complete job file for Slurm, Kubernetes, LSF, PBS or Docker.",

@@ -38,7 +38,18 @@ def run_python(
     limit_s: float,
     on_line: Callable[[str], None],
 ) -> None:
-    """Run Python with the arguments `words` on `ranks` ranks of this machine, as a user would, to its end.
+    """Run Python with the arguments `words` on `ranks` ranks of this machine; see run_python_on."""
+    run_python_on(["-np", str(ranks)], words, environ, limit_s, on_line)
+
+
+def run_python_on(
+    horovodrun_arguments: Sequence[str],
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    limit_s: float | None,
+    on_line: Callable[[str], None],
+) -> None:
+    """Run Python with the arguments `words` where `horovodrun_arguments` say, as a user would, to its end.
 
     `on_line` gets every line as the rank wrote it. Raises UserError with the last lines of output when the program
     fails, or has not ended after `limit_s` seconds.
@@ -49,13 +60,17 @@ def run_python(
         lines.append(line)
         on_line(unmarked(line))
 
-    command = [*horovodrun(), "-np", str(ranks), sys.executable, *words]
+    command = [*horovodrun(), *horovodrun_arguments, sys.executable, *words]
     try:
         code = call(command, environ, said, limit_s)
     except UserError as error:
         raise UserError(error.problem, _end_of(lines)) from None
     if code:
-        raise UserError(f"The ranks of {Path(words[0]).name} ended with exit code {code}.", _end_of(lines))
+        raise UserError(f"The ranks of {_program(words)} ended with exit code {code}.", _end_of(lines))
+
+
+def _program(words: Sequence[str]) -> str:
+    return words[1] if words[0] == "-m" else Path(words[0]).name
 
 
 def _end_of(lines: Sequence[str]) -> str:

@@ -124,7 +124,7 @@ def takes_request(
         ) -> Any:
             ranks = _check(hosts, ranks, time_limit_s, turns)
             share = _check_share(rate, communication_share)
-            _check_latency(hosts, latency)
+            check_latency(hosts, latency)
             check_installed()
             _check_models(models)
             request = Request(hosts, ranks, rate, models, time_limit_s, turns, as_json, share, latency)
@@ -212,7 +212,7 @@ def _check_share(rate: str | None, share: float | None) -> float:
     return share
 
 
-def _check_latency(hosts: int, latency: str | None) -> None:
+def check_latency(hosts: int, latency: str | None) -> None:
     """Raise UserError for a latency that cannot be used: before the first model takes minutes."""
     from paceline.launch.cluster.latencies import parse_latency
 

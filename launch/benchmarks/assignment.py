@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from paceline.launch.benchmarks.merging import Merging
+
+PlaceType = TypeVar("PlaceType", bound="Place")
 
 # Totals since the start: coordination rounds, messages, and their payload bytes. None: the system cannot tell.
 Counters = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """Who a rank is and what it runs. `host_names` and `host_addresses` list all hosts, which have equally many ranks.
+class Place:
+    """Who a rank is. `host_names` and `host_addresses` list all hosts, which have equally many ranks.
 
-    `setup`, `averages` and `age` are those of the system (systems.py). `folder` is one that all ranks of the system
-    share and nobody else uses; `control` is the controller's socket.
+    `folder` is one that all ranks of the system share and nobody else uses; `control` is the controller's socket.
     """
 
-    setup: str
-    averages: bool
-    age: int
-    model: str
     rank: int
     size: int
     host_names: tuple[str, ...]
@@ -46,12 +44,22 @@ class Assignment:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Assignment:
-        """The assignment that `to_json` wrote."""
+    def from_json(cls: type[PlaceType], text: str) -> PlaceType:
+        """What `to_json` wrote."""
         fields = json.loads(text)
         for name in ("host_names", "host_addresses"):
             fields[name] = tuple(fields[name])
         return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Assignment(Place):
+    """Who a rank is and what it runs: `setup`, `averages` and `age` are those of the system (systems.py)."""
+
+    setup: str
+    averages: bool
+    age: int
+    model: str
 
 
 @dataclass(frozen=True)

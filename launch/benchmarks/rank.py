@@ -1,50 +1,24 @@
 """One rank of one system: builds the network, connects to its peers, and steps when the controller says so.
 
-    python -m paceline.launch.benchmarks.rank ASSIGNMENT
-
-It ends with the controller: nothing may stay behind, not even a rank that is stopped when the controller dies.
+python -m paceline.launch.benchmarks.rank ASSIGNMENT
 """
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
-import os
 import resource
-import signal
 import sys
 import time
-from multiprocessing.connection import Client, Connection
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from paceline.launch.benchmarks.assignment import Assignment, Hello, Measured, Ready, Run, WarmUp
+from paceline.launch.benchmarks import crew_rank
+from paceline.launch.benchmarks.assignment import Assignment, Measured, Ready, Run, WarmUp
 from paceline.launch.benchmarks.systems import Running
 
 if TYPE_CHECKING:
     from paceline.launch.benchmarks.network import Network
 
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first step, Horovod's response cache is filled after it
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def log_path(folder: str, rank: int) -> Path:
-    """Where a rank's output goes."""
-    return Path(folder) / f"rank{rank}.log"
-
-
-def _redirect_output(path: Path) -> None:
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-
-
-def _end_with_controller() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
 def _measure(running: Running, network: Network, run: Run) -> Measured:
@@ -123,14 +97,9 @@ def serve(assignment: Assignment, control: Connection) -> None:
 
 
 def main(text: str) -> None:
-    """Serve the assignment, then leave without the goodbyes of communication libraries: peers may be stopped."""
-    _end_with_controller()
+    """Serve the assignment until the controller closes."""
     assignment = Assignment.from_json(text)
-    _redirect_output(log_path(assignment.folder, assignment.rank))
-    with Client(assignment.control, "AF_UNIX") as control:
-        control.send(Hello(assignment.rank, os.getpid()))
-        serve(assignment, control)
-    os._exit(0)
+    crew_rank.serve(assignment.rank, assignment.folder, assignment.control, lambda control: serve(assignment, control))
 
 
 if __name__ == "__main__":

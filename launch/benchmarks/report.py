@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from paceline.launch.benchmarks.balance import Balance
+from paceline.launch.benchmarks.hosts import Traffic
 from paceline.launch.benchmarks.stats import Interval
 from paceline.launch.benchmarks.team_run import TeamRun
 from paceline.launch.benchmarks.turns import Comparison
@@ -67,7 +68,7 @@ def as_json(
     """
     model = comparison.model
     plans = {name: plan for name in comparison.runs if (plan := _plan(comparison, name)) is not None}
-    ratios = {ratio.name: _ratio(comparison.value(ratio)) for ratio in comparison.ratios}
+    ratios = {one.name: ratio(comparison.value(one)) for one in comparison.ratios}
     leading = plans.get(comparison.ratios[0].system) if comparison.ratios else None
     if leading is not None and leading["predicted_over_measured"] is not None:
         ratios["predicted_over_measured"] = leading["predicted_over_measured"]
@@ -106,11 +107,11 @@ def _system(comparison: Comparison, name: str) -> dict[str, Any]:
         return rounded(comparison.figure(name, of).median)
 
     return {
-        "step_ms": _interval(comparison.figure(name, lambda run: run.step_ms)),
+        "step_ms": interval(comparison.figure(name, lambda run: run.step_ms)),
         "cpu_ms_per_step": middle(lambda run: run.cpu_ms),
         "wakeups_per_step": middle(lambda run: run.wakeups),
         **{f"{counter}_per_step": _counted(runs, counter) for counter in COUNTERS},
-        "wire_bytes_per_step": _wire(runs),
+        "wire_bytes_per_step": link_bytes([run.traffic for run in runs]),
         "turns": len(runs),
         "steps": sum(run.steps for run in runs),
     }
@@ -132,7 +133,7 @@ def _plan(comparison: Comparison, name: str) -> dict[str, Any] | None:
         "predicted_step_ms": _milliseconds(last.step_s),
         "predicted_exposed_ms": _milliseconds(last.exposed_s),
         "predicted_stock_step_ms": _milliseconds(last.stock_step_s),
-        "predicted_over_measured": None if foretold is None else _ratio(foretold),
+        "predicted_over_measured": None if foretold is None else ratio(foretold),
         "versions": len({plan.version for plan in plans}),
         "timeouts": last.timeouts,
     }
@@ -143,8 +144,9 @@ def _counted(runs: list[TeamRun], counter: str) -> float | None:
     return rounded(median(values)) if values else None
 
 
-def _wire(runs: list[TeamRun]) -> dict[str, list[int]] | None:
-    traffic = [run.traffic for run in runs if run.traffic is not None]
+def link_bytes(turns: Sequence[list[Traffic] | None]) -> dict[str, list[int]] | None:
+    """What each host's link carried, median over turns; None where there are no links."""
+    traffic = [hosts for hosts in turns if hosts is not None]
     if not traffic:
         return None
     by_host = list(zip(*traffic, strict=True))
@@ -154,12 +156,14 @@ def _wire(runs: list[TeamRun]) -> dict[str, list[int]] | None:
     }
 
 
-def _interval(interval: Interval) -> dict[str, float]:
-    return {name: rounded(value) for name, value in asdict(interval).items() if name != "count"}
+def interval(value: Interval) -> dict[str, float]:
+    """A figure and how well it is known."""
+    return {name: rounded(bound) for name, bound in asdict(value).items() if name != "count"}
 
 
-def _ratio(interval: Interval) -> dict[str, float | int | bool]:
-    return {**_interval(interval), "turns": interval.count, "wide": interval.wide}
+def ratio(value: Interval) -> dict[str, float | int | bool]:
+    """The same of a ratio, and whether it is to be relied on."""
+    return {**interval(value), "turns": value.count, "wide": value.wide}
 
 
 def rounded(value: float) -> float:

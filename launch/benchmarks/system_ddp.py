@@ -9,22 +9,27 @@ from pathlib import Path
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.launch.benchmarks.assignment import Assignment, Counters
+from paceline.launch.benchmarks.assignment import Assignment, Counters, Place
 from paceline.launch.benchmarks.hosts import interface_of
 from paceline.launch.benchmarks.network import Network
 from paceline.launch.benchmarks.systems import SILENCE_LIMIT_S, Running
 
 
-def setup(network: Network, assignment: Assignment) -> Running:
-    """Connect through a file store (all hosts share the file system, and no port has to be chosen)."""
-    os.environ["GLOO_SOCKET_IFNAME"] = interface_of(assignment.host_addresses[assignment.host])
+def connect(place: Place) -> None:
+    """Join the process group, through a file store (all hosts share the file system, and no port has to be chosen)."""
+    os.environ["GLOO_SOCKET_IFNAME"] = interface_of(place.host_addresses[place.host])
     dist.init_process_group(
         "gloo",
-        init_method=(Path(assignment.folder) / "store").as_uri(),
-        rank=assignment.rank,
-        world_size=assignment.size,
+        init_method=(Path(place.folder) / "store").as_uri(),
+        rank=place.rank,
+        world_size=place.size,
         timeout=timedelta(seconds=SILENCE_LIMIT_S),
     )
+
+
+def setup(network: Network, assignment: Assignment) -> Running:
+    """Connect and wrap the network."""
+    connect(assignment)
     # init_sync=False: the parameters are equal already, and broadcasting hundreds of megabytes takes long.
     parallel = DistributedDataParallel(network, init_sync=False)
     optimizer = network.optimizer()

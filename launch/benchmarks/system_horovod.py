@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.launch.benchmarks import merging
-from paceline.launch.benchmarks.assignment import Assignment, Counters
+from paceline.launch.benchmarks.assignment import Assignment, Counters, Place
 from paceline.launch.benchmarks.hosts import interface_of
 from paceline.launch.benchmarks.network import Network
 from paceline.launch.benchmarks.systems import SILENCE_LIMIT_S, Running
@@ -32,11 +32,11 @@ def setup_merging(network: Network, assignment: Assignment) -> Running:
     return replace(setup(network, assignment), merging=merging.of_this_rank)
 
 
-def connect(assignment: Assignment) -> None:
+def connect(place: Place) -> None:
     """Initialize Horovod, through a rendezvous server in rank 0."""
     import horovod.torch as hvd
 
-    with _rendezvous(assignment):
+    with _rendezvous(place):
         hvd.init()
         hvd.barrier()  # all ranks are connected, none needs the server any more
 
@@ -54,17 +54,17 @@ def training(network: Network, wrap: Callable[..., Any]) -> Callable[[], None]:
 
 
 @contextmanager
-def _rendezvous(assignment: Assignment) -> Iterator[None]:
+def _rendezvous(place: Place) -> Iterator[None]:
     """Set the variables that `horovodrun` would set; rank 0 runs the server meanwhile."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
     from horovod.runner.http.http_server import RendezvousServer
 
-    hosts = ",".join(f"{name}:{assignment.ranks_per_host}" for name in assignment.host_names)
-    plan = get_host_assignments(parse_hosts(hosts), assignment.size)
-    port_file = Path(assignment.folder) / "port"
+    hosts = ",".join(f"{name}:{place.ranks_per_host}" for name in place.host_names)
+    plan = get_host_assignments(parse_hosts(hosts), place.size)
+    port_file = Path(place.folder) / "port"
     server = None
-    if assignment.rank == 0:
+    if place.rank == 0:
         server = RendezvousServer()
         port = server.start()
         server.init(plan)
@@ -73,10 +73,10 @@ def _rendezvous(assignment: Assignment) -> Iterator[None]:
         draft.rename(port_file)  # appears complete or not at all
     else:
         port = _read_port(port_file)
-    nics = [interface_of(assignment.host_addresses[assignment.host])]
+    nics = [interface_of(place.host_addresses[place.host])]
     variables = {
-        **create_run_env_vars(assignment.host_addresses[0], nics, port),
-        **create_slot_env_vars(plan[assignment.rank]),
+        **create_run_env_vars(place.host_addresses[0], nics, port),
+        **create_slot_env_vars(plan[place.rank]),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": SILENCE_LIMIT_S,
     }
     os.environ.update({name: str(value) for name, value in variables.items()})

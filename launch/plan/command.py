@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console
 from paceline.registry.policies import BUILT_IN
@@ -15,6 +16,7 @@ from paceline.registry.policies import BUILT_IN
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from paceline.collectives.network_file import NetworkFile
     from paceline.core._core import CostModel
     from paceline.fusion.from_trace import Measurements
     from paceline.fusion.planning import Plan
@@ -47,6 +49,13 @@ FITTED = "fitted to"
     help="Cost of a message in theory, for this all-reduce: ring, binary-tree, double-binary-trees, "
     "recursive-doubling, recursive-halving-doubling.",
 )
+@click.option(
+    "--network",
+    "network_path",
+    type=Path,
+    help="Cost of a message on the network of this file, which `paceline probe` wrote: a curve through what allreduces"
+    " took there by PACELINE_COLLECTIVE; with --algorithm its alpha, beta and ranks, unless given.",
+)
 @click.option("--ranks", type=int, help="Ranks for --algorithm. [default: those of the trace]")
 @click.option("--alpha", type=float, help="For --algorithm: start-up of one message between two ranks, seconds.")
 @click.option("--beta", type=float, help="For --algorithm: seconds to move a byte.")
@@ -63,6 +72,7 @@ def plan_command(
     coordination_ms: float | None,
     cycle_time_ms: float,
     threshold_mb: float,
+    network_path: Path | None,
     **cost_flags: Any,
 ) -> None:
     """Predict from a trace how long each way of merging gradients would take: `paceline plan trace.json`.
@@ -78,6 +88,7 @@ def plan_command(
             raise UserError(f"{name} {value:g} cannot be used.", "Give milliseconds of at least 0.")
     if not 0 <= threshold_mb < float("inf"):
         raise UserError(f"--threshold-mb {threshold_mb:g} cannot be used.", "Give MiB of at least 0; 0: merge nothing.")
+    from paceline.collectives import network_file
     from paceline.fusion import from_trace, plan_file, planning, policies
     from paceline.fusion.resolve import resolve
     from paceline.launch.plan import collectives as plan_collectives
@@ -87,7 +98,11 @@ def plan_command(
     chosen = resolve(policy)  # a wrong name is refused before the trace is read
     recorded = from_trace.load(trace_path)
     measured = from_trace.measure(recorded, cycle_time_ms / 1e3)
-    costs, origin = _costs(measured, **cost_flags)
+    probed = None if network_path is None else network_file.load(network_path)
+    if probed is not None and cost_flags["algorithm"] is not None:
+        constants = {"ranks": probed.ranks, "alpha": probed.alpha_s, "beta": probed.beta_s_per_byte}
+        cost_flags |= {name: value for name, value in constants.items() if cost_flags[name] is None}
+    costs, origin = _costs(measured, probed, **cost_flags)
     network = _network(measured, **cost_flags)
     coordination_s = measured.coordination_s if coordination_ms is None else coordination_ms / 1e3
 
@@ -160,6 +175,7 @@ def plan_command(
 
 def _costs(
     measured: Measurements,
+    probed: NetworkFile | None,
     cost: str | None,
     algorithm: str | None,
     ranks: int | None,
@@ -171,7 +187,10 @@ def _costs(
     """The cost model that the flags ask for, and where it comes from; raises UserError for flags that contradict."""
     from paceline.fusion import costs
 
-    asked = [flag for flag, given in (("--cost", cost), ("--algorithm", algorithm), ("--curve", curve)) if given]
+    given = {"--cost": cost, "--algorithm": algorithm, "--curve": curve}
+    asked = [flag for flag, value in given.items() if value]
+    if probed is not None and algorithm is None:
+        asked.append("--network")
     if len(asked) > 1:
         raise UserError(f"{' and '.join(asked)} exclude each other.", "Give one of them.")
     if algorithm is None:
@@ -189,6 +208,9 @@ def _costs(
         return costs.of_algorithm(algorithm, ranks, alpha, beta, gamma or 0.0), f"{algorithm} among {ranks} ranks"
     if cost is not None:
         return costs.parse(cost), "as given"
+    if probed is not None:
+        collective = config.read().collective
+        return costs.fit(probed.samples(collective), measured=True), f"as `paceline probe` measured {collective}"
     count = len(measured.samples)
     return costs.fit(measured.samples, measured=curve), f"{FITTED} {count} messages of the trace"
 

@@ -1,1 +1,1 @@
-"""Collectives of our own, beside those that move gradients."""
+"""Reduce, the bounds of collectives, and networks as they were measured."""

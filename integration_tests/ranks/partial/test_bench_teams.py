@@ -145,7 +145,7 @@ def refusal(system: System, size: int) -> str:
     with pytest.raises(UserError) as caught, started:
         started.run(2)
         started.run(2)
-    assert ended([process.pid for process in started._processes])
+    assert ended([process.pid for process in started.crew._processes])
     return str(caught.value)
 
 
@@ -180,7 +180,7 @@ def test_baseline_prints_one_line_of_json_with_all_systems() -> None:
 @pytest.mark.parametrize("name", ["horovod", "ddp"])
 def test_three_ranks_stand_still_between_turns_and_go_on(name: str) -> None:
     with Team(systems.find(name), "mini", 3, Loopback()) as started:
-        pids = list(started._pids.values())
+        pids = started.crew.pids
         for steps in (3, 5):
             assert len(started.run(steps).ranks) == 3
 
@@ -267,7 +267,7 @@ def test_ranks_end_when_their_controller_is_killed() -> None:
         "import time\n"
         "from paceline.launch.benchmarks import hosts, systems, team\n"
         "with team.Team(systems.find('horovod'), 'mini', 2, hosts.Loopback()) as started:\n"
-        "    print(started._dir.name, *started._pids.values(), flush=True)\n"
+        "    print(started.crew.folder, *started.crew.pids, flush=True)\n"
         "    time.sleep(300)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as controller:

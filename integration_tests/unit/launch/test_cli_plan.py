@@ -14,7 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from msgspec.structs import replace
 
+from integration_tests.unit.collectives.test_network_file import measured as probed
 from integration_tests.unit.fusion.test_from_trace import COORDINATION_S, NAMES, SIZES, recorded
+from paceline.collectives import network_file
 from paceline.fusion import CostModel, Gradient
 from paceline.fusion.planning import Plan, make_plan
 from paceline.fusion.resolve import resolve
@@ -346,3 +348,20 @@ def test_picture_has_a_lane_for_every_policy(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     height, width, _ = imread(folder / "plan.png").shape
     assert (width, height) == (1560, round(120 * (1.9 + 0.8 * 7)))
+
+
+def test_costs_come_from_a_probed_network(folder: Path) -> None:
+    network = probed()
+    network_file.write(network, folder / "network.json")
+    found = values("--network", "network.json")
+    assert found["costs"]["points"] == [[4.0, 8e-3], [float(1 << 20), 0.06]]
+    theory = values("--network", "network.json", "--algorithm", "ring")
+    given = ["--ranks", "3", "--alpha", str(network.alpha_s), "--beta", str(network.beta_s_per_byte)]
+    assert theory["costs"] == values("--algorithm", "ring", *given)["costs"]
+    assert values("--network", "network.json", "--algorithm", "ring", "--alpha", "0")["costs"]["a_s"] == 0
+
+
+def test_a_network_takes_the_place_of_other_costs(folder: Path) -> None:
+    network_file.write(probed(), folder / "network.json")
+    refused(invoke("trace.json", "--network", "network.json", "--cost", "1,1"), "--cost and --network exclude")
+    refused(invoke("trace.json", "--network", "none.json"), "none.json cannot be read")

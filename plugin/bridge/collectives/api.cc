@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <string>
-#include <vector>
 
 #include "bridge/agree.h"
 #include "bridge/collectives/choice.h"
@@ -23,8 +21,13 @@ void horovod_paceline_collective(int32_t method, int64_t block_bytes, int32_t co
   TheChoices().Choose({method, block_bytes, {codec, error_feedback != 0}, codec_least_bytes});
 }
 
+// Messages of this name go by this method, the same on all ranks.
+void horovod_paceline_collective_of(const char* name, int32_t process_set, int32_t method) {
+  TheChoices().GoBy(process_set, name, method);
+}
+
 // Gradients of this name travel so, the same on all ranks, instead of as chosen in general; `codec` -1: as that again.
-void horovod_paceline_codec_of(int32_t process_set, const char* name, int32_t codec, int32_t error_feedback) {
+void horovod_paceline_codec_of(const char* name, int32_t process_set, int32_t codec, int32_t error_feedback) {
   if (codec < 0) {
     TheChoices().EncodeAsChosen(process_set, name);
   } else {
@@ -32,29 +35,18 @@ void horovod_paceline_codec_of(int32_t process_set, const char* name, int32_t co
   }
 }
 
-// The residuals that there are: "<process set> <name>" in a line each. Returns the bytes of the text; copied are as
-// many as there is room for.
-int64_t horovod_paceline_residual_names(char* text, int64_t capacity) {
-  std::string lines;
-  for (const auto& name : TheResiduals().Names()) {
-    lines += name + "\n";
-  }
-  const auto bytes = static_cast<int64_t>(lines.size());
-  std::memcpy(text, lines.data(), static_cast<size_t>(std::min(bytes, capacity)));
-  return bytes;
-}
-
-// Returns the number of elements, 0 if there is none; copied are all if there is room for them.
-int64_t horovod_paceline_residual_get(int32_t process_set, const char* name, float* values, int64_t capacity) {
+// Returns the number of elements, -1 if there is none; copied are all if there is room for them.
+int64_t horovod_paceline_residual_get(const char* name, int32_t process_set, float* values, int64_t capacity) {
   const auto residual = TheResiduals().Get(Residuals::Name(process_set, name));
   const auto elements = static_cast<int64_t>(residual.size());
-  if (elements <= capacity) {
+  if (elements > 0 && elements <= capacity) {
     std::copy(residual.begin(), residual.end(), values);
   }
-  return elements;
+  return elements > 0 ? elements : -1;
 }
 
-void horovod_paceline_residual_put(int32_t process_set, const char* name, const float* values, int64_t count) {
+// No values: what there was is dropped.
+void horovod_paceline_residual_put(const char* name, int32_t process_set, const float* values, int64_t count) {
   TheResiduals().Put(Residuals::Name(process_set, name), {values, values + count});
 }
 

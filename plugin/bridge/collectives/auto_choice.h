@@ -47,6 +47,7 @@ class AutoChoice {
   void Decide(Transport& transport);
 
   // Once, before the first message; the same on all ranks.
+  bool measured() const { return network_.has_value(); }
   void Know(const ::paceline::core::Network& network) { network_ = network; }
 
   // What was decided, a line each, for users.

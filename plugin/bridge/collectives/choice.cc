@@ -12,25 +12,40 @@ CollectiveChoice Choices::chosen() const {
   return choice_;
 }
 
+void Choices::GoBy(int32_t process_set_id, const std::string& name, int32_t method) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  methods_[{process_set_id, name}] = method;
+}
+
+int32_t Choices::MethodOf(int32_t process_set_id, const std::string& name) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = methods_.find({process_set_id, name});
+  return found == methods_.end() ? choice_.method : found->second;
+}
+
 void Choices::Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  by_name_[{process_set_id, name}] = encoding;
+  encodings_[{process_set_id, name}] = encoding;
 }
 
 void Choices::EncodeAsChosen(int32_t process_set_id, const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  by_name_.erase({process_set_id, name});
+  encodings_.erase({process_set_id, name});
 }
 
 Encoding Choices::EncodingOf(int32_t process_set_id, const std::string& name) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = by_name_.find({process_set_id, name});
-  return found == by_name_.end() ? choice_.encoding : found->second;
+  const auto found = encodings_.find({process_set_id, name});
+  return found == encodings_.end() ? choice_.encoding : found->second;
 }
 
 void Choices::Forget(int32_t process_set_id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  by_name_.erase(by_name_.lower_bound({process_set_id, ""}), by_name_.lower_bound({process_set_id + 1, ""}));
+  const auto drop = [&](auto& of_names) {
+    of_names.erase(of_names.lower_bound({process_set_id, ""}), of_names.lower_bound({process_set_id + 1, ""}));
+  };
+  drop(encodings_);
+  drop(methods_);
 }
 
 Choices& TheChoices() {

@@ -50,16 +50,23 @@ class Choices {
   void Choose(const CollectiveChoice& choice);
   CollectiveChoice chosen() const;
 
+  // Messages of this name go by this method, a number as in CollectiveChoice, from now on. The same on all ranks, as is
+  // all that follows.
+  void GoBy(int32_t process_set_id, const std::string& name, int32_t method);
+  int32_t MethodOf(int32_t process_set_id, const std::string& name) const;
+
   // The values of this name travel so, whatever is chosen in general, from now on.
   void Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding);
   void EncodeAsChosen(int32_t process_set_id, const std::string& name);
   Encoding EncodingOf(int32_t process_set_id, const std::string& name) const;
+  // A process set that ends, and its names with it.
   void Forget(int32_t process_set_id);
 
  private:
   mutable std::mutex mutex_;  // protects all
   CollectiveChoice choice_;
-  std::map<std::pair<int32_t, std::string>, Encoding> by_name_;
+  std::map<std::pair<int32_t, std::string>, Encoding> encodings_;  // by process set and name
+  std::map<std::pair<int32_t, std::string>, int32_t> methods_;
 };
 
 // The process's, over all worlds.

@@ -15,6 +15,9 @@ void Collectives::BeginWorld() {
 }
 
 void Collectives::NewProcessSet(int32_t process_set_id) {
+  if (process_set_id != 0) {  // the global one is the same in the next world
+    TheChoices().Forget(process_set_id);
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   sets_.erase(process_set_id);
 }
@@ -40,12 +43,8 @@ Flight& Collectives::In(common::ProcessSet& process_set, int32_t process_set_id)
   if (flight_ == nullptr) {
     auto transport = make_(process_set);
     auto& set = Set(process_set_id);
-    const auto choice = TheChoices().chosen();
-    if (!set.met && choice.method != CollectiveChoice::kHorovods) {
-      CheckSame(*transport, choice);
-      if (choice.method == CollectiveChoice::kAuto) {
-        set.choice.Know(Measure(*transport));
-      }
+    if (!set.met) {
+      CheckSame(*transport, TheChoices().chosen());
       set.met = true;
     }
     flight_ = std::make_unique<Flight>(std::move(transport), space_);
@@ -62,13 +61,27 @@ void Collectives::RoundPerformed(common::ProcessSet& /*process_set*/) {
     return;
   }
   const auto flight = std::move(flight_);
-  if (flight->Finish() && TheChoices().chosen().method == CollectiveChoice::kAuto) {
+  if (flight->Finish()) {
     Set(flying_set_).choice.Decide(flight->transport());
   }
 }
 
 uint32_t Collectives::NextSequence(int32_t process_set_id) { return Set(process_set_id).sequence++; }
 
-AutoChoice& Collectives::Auto(int32_t process_set_id) { return Set(process_set_id).choice; }
+AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, bool encoded) {
+  auto& choice = Set(process_set_id).choice;
+  // What is asked of the other ranks goes over the same transport.
+  if (!choice.Knows(bytes, encoded) && !flight_->Finish()) {
+    throw std::runtime_error("A message before this one failed.");
+  }
+  if (!choice.measured()) {
+    choice.Know(Measure(flight_->transport()));
+  }
+  return choice.For(flight_->transport(), bytes, encoded);
+}
+
+void Collectives::Took(int32_t process_set_id, const AutoChoice::Pick& pick, double seconds) {
+  Set(process_set_id).choice.Took(pick, seconds);
+}
 
 }  // namespace horovod::paceline

@@ -40,7 +40,9 @@ class Collectives : public Participant {
   Flight& In(common::ProcessSet& process_set, int32_t process_set_id);
   // Of the collectives of this set, the next one's.
   uint32_t NextSequence(int32_t process_set_id);
-  AutoChoice& Auto(int32_t process_set_id);
+  // What `auto` does with a message of the set whose messages are under way. Throws std::runtime_error as In.
+  AutoChoice::Pick PickFor(int32_t process_set_id, int64_t bytes, bool encoded);
+  void Took(int32_t process_set_id, const AutoChoice::Pick& pick, double seconds);
 
  private:
   struct OfSet {

@@ -68,6 +68,16 @@ void Unpack(const MessagePart& part, Entries& entries, bool keep) {
   }
 }
 
+core::CollectiveSchedule ScheduleOf(const MessagePart& part, const Way& way, core::DataType dtype, core::Place place) {
+  const auto& purpose = part.purpose;
+  if (purpose.kind == Purpose::Kind::kPing) {
+    return core::PingPong(place, part.elements, {purpose.first, purpose.second, purpose.rounds});
+  }
+  const core::BlockedMessage message{part.elements, BlockElements(way.block_bytes, dtype, CodecOf(part.encoding))};
+  return purpose.kind == Purpose::Kind::kReduce ? core::LinearReduce(place, message, purpose.first)
+                                                : core::Allreduce(way.method, place, message);
+}
+
 // The flight cannot go on without this rank.
 [[noreturn]] void GiveUp(Flight& flight, int32_t rank, const std::string& name, int64_t bytes) {
   const std::runtime_error error(
@@ -84,9 +94,25 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
   if (entries.empty() || !OnCpu(entries) || !TypeOf(entries[0].tensor->dtype()) || !OpOf(response.reduce_op())) {
     return false;
   }
-  const auto asked = TheChoices().chosen().method != CollectiveChoice::kHorovods ||
-                     Purpose::Of(entries[0].tensor_name).kind != Purpose::Kind::kAllreduce;
+  const auto asked = std::any_of(entries.begin(), entries.end(), [](const auto& one) {
+    return TheChoices().MethodOf(one.process_set_id, one.tensor_name) != CollectiveChoice::kHorovods ||
+           Purpose::Of(one.tensor_name).kind != Purpose::Kind::kAllreduce;
+  });
   return asked && collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));
+}
+
+AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType dtype) {
+  const auto* codec = CodecOf(part.encoding);
+  AutoChoice::Pick pick;
+  pick.way = {static_cast<core::AllreduceMethod>(part.method), TheChoices().chosen().block_bytes};
+  if (part.method == CollectiveChoice::kAuto && part.purpose.kind == Purpose::Kind::kAllreduce) {
+    const auto wire_bytes =
+        codec == nullptr ? part.elements * core::BytesOf(dtype) : codec->EncodedBytes(dtype, part.elements);
+    pick = collectives_.PickFor(part.process_set_id, wire_bytes, codec != nullptr);
+  } else if (codec != nullptr && pick.way.method == core::AllreduceMethod::kDoubling) {
+    pick.way.method = core::AllreduceMethod::kDirect;  // doubling is not for values that lose something
+  }
+  return pick;
 }
 
 common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& response) {
@@ -99,59 +125,38 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
   const auto average = response.reduce_op() == common::ReduceOp::AVERAGE;
   const core::Place place{flight.transport().rank(), flight.transport().size()};
   const auto name = entries[0].tensor_name + (entries.size() > 1 ? ", ..." : "");
-  const auto choice = TheChoices().chosen();
   int64_t all_bytes = 0;
   try {
     auto parts = PartsOf(entries, response, dtype);
+    // First what may wait for messages before this one.
+    std::vector<AutoChoice::Pick> picks;
     int64_t packed_bytes = 0;
     for (const auto& part : parts) {
       all_bytes += part.elements * element_bytes;
       packed_bytes += InPlace(part) ? 0 : part.elements * element_bytes;
+      picks.push_back(PickFor(part, dtype));
     }
     auto* room = packed_bytes > 0 ? flight.Room(packed_bytes) : nullptr;
-    for (auto& part : parts) {
+    std::vector<Collective> collectives;
+    for (size_t n = 0; n < parts.size(); ++n) {
+      auto& part = parts[n];
       if (InPlace(part)) {
         part.data = static_cast<uint8_t*>(const_cast<void*>(entries[part.tensors[0]].output->data()));
       } else {
         part.data = room;
         room += part.elements * element_bytes;
       }
-    }
-    // All that can be refused, before anything begins.
-    std::vector<Collective> collectives;
-    std::vector<AutoChoice::Pick> picks;
-    for (auto& part : parts) {
-      const auto* codec = CodecOf(part.encoding);
       Collective one;
       one.name = name;
       one.dtype = dtype;
       one.op = *OpOf(response.reduce_op());
       one.result = part.data;
-      one.codec = codec;
-      const auto wire_bytes =
-          codec == nullptr ? part.elements * element_bytes : codec->EncodedBytes(dtype, part.elements);
-      AutoChoice::Pick pick;
-      pick.way = {static_cast<core::AllreduceMethod>(choice.method), choice.block_bytes};
-      if (choice.method == CollectiveChoice::kAuto && part.purpose.kind == Purpose::Kind::kAllreduce) {
-        auto& choices = collectives_.Auto(set);
-        if (!choices.Knows(wire_bytes, codec != nullptr) && !flight.Finish()) {
-          throw std::runtime_error("Messages before this one failed.");
-        }
-        pick = choices.For(flight.transport(), wire_bytes, codec != nullptr);
-      } else if (codec != nullptr && pick.way.method == core::AllreduceMethod::kDoubling) {
-        pick.way.method = core::AllreduceMethod::kDirect;  // doubling is not for values that lose something
-      }
-      const core::BlockedMessage message{part.elements, BlockElements(pick.way.block_bytes, dtype, codec)};
-      one.schedule = std::make_shared<core::CollectiveSchedule>(
-          part.purpose.kind == Purpose::Kind::kReduce ? core::LinearReduce(place, message, part.purpose.first)
-          : part.purpose.kind == Purpose::Kind::kPing
-              ? core::PingPong(place, part.elements, {part.purpose.first, part.purpose.second, part.purpose.rounds})
-              : core::Allreduce(pick.way.method, place, message));
-      if (part.encoding.error_feedback && codec != nullptr) {
+      one.codec = CodecOf(part.encoding);
+      one.schedule = std::make_shared<core::CollectiveSchedule>(ScheduleOf(part, picks[n].way, dtype, place));
+      if (part.encoding.error_feedback && one.codec != nullptr) {
         one.encode = WithFeedback(part, entries, dtype);
       }
       collectives.push_back(std::move(one));
-      picks.push_back(pick);
     }
     const auto message =
         std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_ALLREDUCE");
@@ -166,7 +171,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
                              factor, rank = place.rank, start = Clock::now()] {
         const std::chrono::duration<double> took = Clock::now() - start;
         if (pick.trial) {
-          collectives_.Auto(set).Took(pick, took.count());
+          collectives_.Took(set, pick, took.count());
         }
         if (part.purpose.kind == Purpose::Kind::kPing && dtype == core::DataType::kFloat64 && part.elements > 0) {
           const double seconds = took.count();

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "bridge/collectives/collectives.h"
+#include "bridge/collectives/parts.h"
+#include "core/codecs/data_type.h"
 #include "horovod/common/ops/collective_operations.h"
 
 namespace horovod::paceline {
@@ -25,6 +27,8 @@ class OwnAllreduce : public common::AllreduceOp {
   common::Status Execute(std::vector<common::TensorTableEntry>& entries, const common::Response& response) override;
 
  private:
+  AutoChoice::Pick PickFor(const MessagePart& part, ::paceline::core::DataType dtype);
+
   Collectives& collectives_;
 };
 

@@ -11,6 +11,7 @@
 #include "bridge/collectives/residuals.h"
 #include "bridge/collectives/types.h"
 #include "bridge/reserved_names.h"
+#include "core/collectives/algorithms.h"
 
 namespace horovod::paceline {
 
@@ -29,6 +30,9 @@ int32_t Take(std::string_view& text) {
   text.remove_prefix(static_cast<size_t>(at - text.data()) + 1);
   return number;
 }
+
+// Of a message that we carry because of other tensors in it: those that would go Horovod's way go by this one.
+constexpr auto kBeside = static_cast<int32_t>(core::AllreduceMethod::kDirect);
 
 Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Response& response, core::DataType dtype,
                     const Choices& choices, const CollectiveChoice& choice) {
@@ -69,13 +73,17 @@ std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& en
                                  core::DataType dtype) {
   const auto& choices = TheChoices();
   const auto choice = choices.chosen();
-  std::map<std::tuple<Purpose, Encoding>, MessagePart> parts;
+  std::map<std::tuple<Purpose, Encoding, int32_t>, MessagePart> parts;
   for (size_t n = 0; n < entries.size(); ++n) {
     const auto purpose = Purpose::Of(entries[n].tensor_name);
     const auto encoding = EncodingOf(entries[n], response, dtype, choices, choice);
-    auto& part = parts[{purpose, encoding}];
+    auto method = choices.MethodOf(entries[n].process_set_id, entries[n].tensor_name);
+    method = method == CollectiveChoice::kHorovods ? kBeside : method;
+    auto& part = parts[{purpose, encoding, method}];
+    part.process_set_id = entries[n].process_set_id;
     part.purpose = purpose;
     part.encoding = encoding;
+    part.method = method;
     part.tensors.push_back(n);
     part.elements += entries[n].tensor->shape().num_elements();
   }

@@ -38,8 +38,10 @@ struct Purpose {
 // Tensors of one message that are treated alike. Those of one part that is alone in its tensor lie where the result is
 // to be, others are packed.
 struct MessagePart {
+  int32_t process_set_id = 0;
   Purpose purpose;
   Encoding encoding;
+  int32_t method = 0;           // as in CollectiveChoice; never Horovod's
   std::vector<size_t> tensors;  // numbers of entries
   int64_t elements = 0;
   uint8_t* data = nullptr;

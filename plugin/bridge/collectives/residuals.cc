@@ -11,15 +11,6 @@ void Residuals::Encode(const ::paceline::core::Codec& codec,
   feedback_.Encode(codec, parts, type, block, bytes);
 }
 
-std::vector<std::string> Residuals::Names() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<std::string> names;
-  for (const auto& [name, residual] : feedback_.residuals()) {
-    names.push_back(name);
-  }
-  return names;
-}
-
 std::vector<float> Residuals::Get(const std::string& name) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = feedback_.residuals().find(name);

@@ -21,7 +21,6 @@ class Residuals {
 
   void Encode(const ::paceline::core::Codec& codec, const std::vector<::paceline::core::ErrorFeedback::Part>& parts,
               ::paceline::core::DataType type, const void* block, uint8_t* bytes);
-  std::vector<std::string> Names() const;
   // Empty: there is none.
   std::vector<float> Get(const std::string& name) const;
   void Put(const std::string& name, std::vector<float> residual);

@@ -26,7 +26,8 @@ std::vector<float> Send(ErrorFeedback& feedback, const Codec& codec, const std::
   int64_t begin = 0;
   for (const int64_t end : cuts) {
     std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, end - begin)));
-    feedback.Encode(codec, {{name, elements, begin, end - begin}}, DataType::kFloat32, gradient.data() + begin, bytes.data());
+    feedback.Encode(codec, {{name, elements, begin, end - begin}}, DataType::kFloat32, gradient.data() + begin,
+                    bytes.data());
     codec.Decode(DataType::kFloat32, bytes.data(), end - begin, decoded.data() + begin);
     begin = end;
   }

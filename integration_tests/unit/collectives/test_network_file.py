@@ -1,0 +1,81 @@
+"""Measured networks as files, what is taken from them, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from paceline.collectives import network_file
+from paceline.collectives.network_file import NetworkFile, Pair, Timing
+from paceline.errors import UserError
+
+HOSTS = ("a", "a", "b")
+
+
+def measured() -> NetworkFile:
+    """Two ranks on one host, where it is fast, and one on another."""
+    pairs = [
+        Pair(one, other, 1e-5 if HOSTS[one] == HOSTS[other] else 2e-3, 1e9 if HOSTS[one] == HOSTS[other] else 25e6)
+        for one in range(3)
+        for other in range(3)
+        if one != other
+    ]
+    timings = [
+        Timing("allreduce", name, size, seconds, seconds + 1e-3)
+        for name, small_s, large_s in (("gloo", 8e-3, 0.06), ("ring", 9e-3, 0.05), ("doubling", 4e-3, 0.09))
+        for size, seconds in ((4, small_s), (1 << 20, large_s))
+    ]
+    return NetworkFile("0.1.0", HOSTS, 1 << 18, tuple(pairs), tuple(timings))
+
+
+def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
+    network_file.write(measured(), tmp_path / "network.json")
+    assert network_file.load(tmp_path / "network.json") == measured()
+    content = msgspec.json.decode((tmp_path / "network.json").read_bytes())
+    assert (content["format"], content["version"], content["hosts"]) == ("paceline-network", 1, list(HOSTS))
+
+
+def test_constants_are_those_between_hosts() -> None:
+    assert measured().alpha_s == 2e-3
+    assert measured().beta_s_per_byte == pytest.approx(4e-8)
+    alone = msgspec.structs.replace(measured(), hosts=("a", "a", "a"))
+    assert alone.alpha_s == 2e-3 and alone.ranks == 3  # the median of all six
+
+
+def test_the_fastest_is_that_of_the_nearest_size() -> None:
+    network = measured()
+    assert [network.fastest("allreduce", size) for size in (0, 4, 100, 1 << 20, 1 << 30)] == [
+        "doubling", "doubling", "doubling", "ring", "ring",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no broadcast was measured"):
+        network.fastest("broadcast", 4)
+
+
+def test_samples_are_one_collectives_or_the_fastest_ones() -> None:
+    assert measured().samples("ring") == [(4.0, 9e-3), (float(1 << 20), 0.05)]
+    assert measured().samples("auto") == [(4.0, 4e-3), (float(1 << 20), 0.05)]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "cannot be used"),
+        (b'{"format": "paceline-trace"}', "Invalid value"),
+        (msgspec.json.encode(msgspec.to_builtins(measured()) | {"version": 2}), "version"),
+        (msgspec.json.encode(msgspec.to_builtins(measured()) | {"hosts": ["a", "b"]}), "2 ranks need 2 pairs"),
+        (msgspec.json.encode(msgspec.to_builtins(measured()) | {"hosts": ["a"], "pairs": []}), "1 ranks need 0 pairs"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "network.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=said) as caught:
+        network_file.load(path)
+    assert str(path) in caught.value.problem and "paceline probe" in caught.value.remedy
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        network_file.load(tmp_path / "none.json")

@@ -1,0 +1,93 @@
+"""`paceline probe`: from rounds to a pair, what is shown, what is refused."""
+
+from __future__ import annotations
+
+import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from integration_tests.unit.collectives.test_network_file import measured
+from paceline.errors import UserError
+from paceline.launch.probe import plot
+from paceline.launch.probe.command import probe_command
+from paceline.launch.probe.pairs import Pairs
+from paceline.launch.probe.rank import pair_of
+
+
+def test_a_pair_has_half_a_round_as_latency_and_the_rest_of_a_long_one_as_bandwidth() -> None:
+    pair = pair_of(0, 1, [0.004, 0.0041, 0.05], [0.0441, 0.9, 0.0542], 1_000_000)
+    assert pair.latency_s == pytest.approx(0.00205)
+    assert pair.bytes_per_s == pytest.approx(25e6)
+    # Clocks are coarse: a long message may seem to take no longer than a short one.
+    assert pair_of(0, 1, [0.004], [0.003], 100).bytes_per_s > 0
+
+
+class Meeting:
+    """Threads that stand for ranks: everybody gets what everybody gives."""
+
+    def __init__(self, size: int) -> None:
+        self._values: list[Any] = [None] * size
+        self._barrier = threading.Barrier(size, timeout=20)
+
+    def gather(self, rank: int, value: Any) -> list[Any]:
+        self._values[rank] = value
+        self._barrier.wait()
+        found = list(self._values)
+        self._barrier.wait()
+        return found
+
+
+def test_two_ranks_are_measured_while_the_others_wait() -> None:
+    meeting = Meeting(3)
+
+    def one(rank: int) -> list[list[float]]:
+        with Pairs(rank, "127.0.0.1", lambda value: meeting.gather(rank, value)) as pairs:
+            return [pairs.measure_pair(2, 0, 4, 3), pairs.measure_pair(0, 1, 300_000, 2)]
+
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = pool.map(one, range(3))
+    assert [len(rounds) for rounds in first] == [3, 2] and all(seconds > 0 for rounds in first for seconds in rounds)
+    assert all(other == first for other in others)
+
+
+def test_tables_show_pairs_and_mark_what_is_fastest() -> None:
+    output = io.StringIO()
+    for table in plot.tables(measured()):
+        Console(file=output, width=120).print(table)
+    text = output.getvalue()
+    assert "2000, 25" in text and "10, 1000" in text and "2000 us + 40 ms/MB" in text
+    assert "allreduce among 3 ranks" in text and "50 (51)" in text and "1MiB" in text
+
+
+def test_the_picture_has_a_map_of_each() -> None:
+    figure = plot.figure(measured())
+    assert isinstance(figure, Figure)
+    left, right = figure.axes[:2]
+    assert [left.get_title(loc="left"), right.get_title(loc="left")] == ["latency, us", "bandwidth, MB/s"]
+    latency_us, bandwidth = (axes.images[0].get_array() for axes in (left, right))
+    assert latency_us is not None and latency_us[0, 2] == pytest.approx(2000)
+    assert bandwidth is not None and bandwidth[2, 1] == 25
+    assert len(left.texts) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-np", "1"], "cannot be measured on one rank"),
+        (["-np", "2", "python", "train.py"], "runs a program of its own, not python"),
+        (["-np", "2", "--sizes", "5"], "The size '5' cannot be used"),
+        (["-np", "2", "--pair-size", "0"], "The size '0' cannot be used"),
+        (["-np", "2", "-o", "/nowhere/network.json"], "The folder /nowhere of the network file"),
+        (["-np", "2", "--plot", "network.odd"], "cannot be drawn"),
+        ([], "-np/--num-proc"),
+    ],
+)
+def test_bad_input_is_named(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        CliRunner().invoke(probe_command, arguments, catch_exceptions=False)

@@ -1,0 +1,135 @@
+"""A network as it was measured: what `paceline probe` writes, and plans, simulations and `auto` read.
+
+A JSON object:
+
+  format, version   "paceline-network", 1
+  paceline          the version that measured
+  hosts             by rank, the name of its host
+  block_bytes       of Paceline's collectives when they were measured
+  pairs             for every two ranks in both directions: `sender`, `receiver`; `latency_s`, from the sender's call
+                    until a message of a few bytes is there; `bytes_per_s` of a long one
+  timings           for every `operation` ("broadcast", "allreduce"), `collective` (a name of
+                    paceline.registry.collectives) and `size_bytes`: `message_s`, the collective alone, and `call_s`,
+                    with the ranks' agreement on it, both on the slowest rank, medians over calls
+
+What models take from it: `alpha_s` and `beta_s_per_byte`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from paceline.collectives.bounds import ALLREDUCE
+from paceline.errors import UserError
+
+FORMAT = "paceline-network"
+VERSION: Final = 1
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+_REMEDY = "Measure the network with `paceline probe -o FILE`, and name that file."
+
+
+class Pair(Struct, frozen=True):
+    """From one rank to another."""
+
+    sender: Count
+    receiver: Count
+    latency_s: Annotated[float, Meta(ge=0)]
+    bytes_per_s: Positive
+
+
+class Timing(Struct, frozen=True):
+    """What a collective took among all ranks."""
+
+    operation: str
+    collective: str
+    size_bytes: Count
+    message_s: Positive
+    call_s: Positive
+
+
+class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
+    """What was measured. Raises ValueError for values that contradict each other."""
+
+    paceline: str
+    hosts: tuple[str, ...]
+    block_bytes: Count
+    pairs: tuple[Pair, ...]
+    timings: tuple[Timing, ...]
+    version: Literal[1] = VERSION
+
+    def __post_init__(self) -> None:
+        ranks = len(self.hosts)
+        wanted = {(sender, receiver) for sender in range(ranks) for receiver in range(ranks) if sender != receiver}
+        found = [(pair.sender, pair.receiver) for pair in self.pairs]
+        if ranks < 2 or len(found) != len(wanted) or set(found) != wanted:
+            raise ValueError(f"{ranks} ranks need {len(wanted)} pairs, one for every two in each direction")
+
+    @property
+    def ranks(self) -> int:
+        """How many there were."""
+        return len(self.hosts)
+
+    @property
+    def _between_hosts(self) -> list[Pair]:
+        """The pairs that use the network; all, where there is one host."""
+        return [pair for pair in self.pairs if self.hosts[pair.sender] != self.hosts[pair.receiver]] or list(self.pairs)
+
+    @property
+    def alpha_s(self) -> float:
+        """Start-up of a message between two ranks: median over the pairs on different hosts, if there are several."""
+        return median(pair.latency_s for pair in self._between_hosts)
+
+    @property
+    def beta_s_per_byte(self) -> float:
+        """Seconds to move a byte; the median likewise."""
+        return median(1 / pair.bytes_per_s for pair in self._between_hosts)
+
+    def samples(self, collective: str) -> list[tuple[float, float]]:
+        """Bytes and seconds of allreduces; of the fastest at each size where `collective` was not measured ("auto")."""
+        timings = [timing for timing in self.timings if timing.operation == ALLREDUCE]
+        named = [timing for timing in timings if timing.collective == collective]
+        by_size: dict[int, float] = {}
+        for timing in named or timings:
+            by_size[timing.size_bytes] = min(timing.message_s, by_size.get(timing.size_bytes, timing.message_s))
+        return [(float(size), seconds) for size, seconds in sorted(by_size.items())]
+
+    def fastest(self, operation: str, size_bytes: int) -> str:
+        """The collective whose message took least at the measured size that is nearest, by ratio.
+
+        Raises ValueError for an operation that was not measured.
+        """
+        of_operation = [timing for timing in self.timings if timing.operation == operation]
+        if not of_operation:
+            raise ValueError(f"no {operation} was measured")
+        size = max(size_bytes, 1)
+        sizes = {timing.size_bytes for timing in of_operation}
+        nearest = min(sizes, key=lambda one: max(one, 1) / size if one > size else size / max(one, 1))
+        at = [timing for timing in of_operation if timing.size_bytes == nearest]
+        return min(at, key=lambda timing: timing.message_s).collective
+
+
+def load(path: Path) -> NetworkFile:
+    """The network in `path`. Raises UserError naming the file and what is wrong with it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=NetworkFile)
+    except OSError as error:
+        raise UserError(f"The network file {path} cannot be read: {error.strerror}.", _REMEDY) from None
+    except ValueError as error:  # msgspec's errors are
+        raise UserError(f"The network file {path} cannot be used: {error}.", _REMEDY) from None
+
+
+def write(network: NetworkFile, path: Path) -> None:
+    """Write it. Raises UserError if that cannot be done."""
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(network)) + b"\n")
+    except OSError as error:
+        raise UserError(
+            f"The network file {path} cannot be written: {error.strerror}.", "Name a file in a folder you may write to."
+        ) from None
