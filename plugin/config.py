@@ -89,8 +89,8 @@ OPTIONS: tuple[Option, ...] = (
         f"how messages move between ranks, those in CPU memory: {_listed(COLLECTIVES)} (docs/collectives.md)", "run",
     ),
     Option(
-        "collective_block_bytes", of.positive, "whole number", "bytes", 1 << 18,
-        "what our own collectives send at a time; the same on all ranks", "run",
+        "collective_block_bytes", of.count, "whole number", "bytes", 0,
+        "what our own collectives send at a time, the same on all ranks; 0: 64 KiB for linear, 128 KiB for others", "run",
     ),
     Option(
         "codec", of.one_of(CODECS), "codec", "", EXACT,

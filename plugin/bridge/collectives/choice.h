@@ -30,7 +30,7 @@ struct CollectiveChoice {
   static constexpr int32_t kAuto = 4;  // behind the numbers of core's AllreduceMethod
 
   int32_t method = kHorovods;
-  int64_t block_bytes = 1 << 18;  // what travels at a time
+  int64_t block_bytes = 0;  // what travels at a time; 0: core::UsualBlockBytes
   Encoding encoding;
   int64_t codec_least_bytes = 0;  // smaller tensors are never encoded
 

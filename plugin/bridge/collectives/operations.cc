@@ -29,6 +29,13 @@ bool OnCpu(const Entries& entries) {
   return std::all_of(entries.begin(), entries.end(), [](const auto& one) { return one.device == CPU_DEVICE_ID; });
 }
 
+// What the user chose, or what is best on a link whose queue holds 50 ms: docs/collectives.md. A reduce or a broadcast
+// fills one direction of each link, as `ring` does.
+int64_t BlockBytes(core::AllreduceMethod method) {
+  const auto chosen = TheChoices().chosen().block_bytes;
+  return chosen > 0 ? chosen : core::UsualBlockBytes(method);
+}
+
 // Of no codec where `codec` is null. Blocks of encoded values are multiples of what a codec encodes by itself.
 int64_t BlockElements(int64_t block_bytes, core::DataType dtype, const core::Codec* codec) {
   if (codec == nullptr) {
@@ -104,7 +111,8 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
 AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType dtype) {
   const auto* codec = CodecOf(part.encoding);
   AutoChoice::Pick pick;
-  pick.way = {static_cast<core::AllreduceMethod>(part.method), TheChoices().chosen().block_bytes};
+  const auto method = static_cast<core::AllreduceMethod>(part.method);
+  pick.way = {method, BlockBytes(part.purpose.kind == Purpose::Kind::kReduce ? core::AllreduceMethod::kRing : method)};
   if (part.method == CollectiveChoice::kAuto && part.purpose.kind == Purpose::Kind::kAllreduce) {
     const auto wire_bytes =
         codec == nullptr ? part.elements * core::BytesOf(dtype) : codec->EncodedBytes(dtype, part.elements);
@@ -209,7 +217,7 @@ common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& r
   one.dtype = core::DataType::kUint8;  // whatever it is, it is only moved
   one.result = const_cast<void*>(place.rank == entry.root_rank ? entry.tensor->data() : entry.output->data());
   try {
-    const core::BlockedMessage message{bytes, std::max<int64_t>(1, TheChoices().chosen().block_bytes)};
+    const core::BlockedMessage message{bytes, BlockBytes(core::AllreduceMethod::kRing)};
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::LinearBroadcast(place, message, entry.root_rank));
     const auto sent = std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_BROADCAST");
     sent->Expect(1);

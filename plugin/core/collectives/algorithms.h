@@ -14,8 +14,8 @@ namespace paceline::core {
 // on n, b or the network:
 //
 //   algorithm  elements sent by a rank    start-ups          scratch        order of operands
-//   linear     n; allreduce: 2 n          p - 1; 2 (p - 1)   2 b            along the chain
-//   ring       2 (p-1)/p n                2 (p - 1)          2 b            along the ring, from another rank per shard
+//   linear     n; allreduce: 2 n          p - 1; 2 (p - 1)   8 b            along the chain
+//   ring       2 (p-1)/p n                2 (p - 1)          8 b            along the ring, from another rank per shard
 //   direct     2 (p-1)/p n                2                  2 (p-1) b      ranks 0, 1, 2, ... whatever the shard
 //   doubling   log2(p) n                  log2 p (+ 2)       log2(p) n      a tree over ranks 0, 1, 2, ...
 //
@@ -46,6 +46,12 @@ CollectiveSchedule DoublingAllreduce(Place place, const BlockedMessage& message)
 
 enum class AllreduceMethod : int32_t { kLinear, kRing, kDirect, kDoubling };
 constexpr int32_t kAllreduceMethods = 4;
+
+// What should travel at a time where nothing is known of the network. Smaller blocks where both directions of a link
+// are in use: what says that a block may come waits behind blocks that go.
+constexpr int64_t UsualBlockBytes(AllreduceMethod method) {
+  return method == AllreduceMethod::kLinear ? int64_t{1} << 16U : int64_t{1} << 17U;
+}
 
 // "linear", "ring", "direct" or "doubling". Throws std::invalid_argument for any other name, with the list of them.
 AllreduceMethod AllreduceMethodOf(const std::string& name);

@@ -23,6 +23,7 @@ class Steps {
       : alpha_s_(network.alpha_s),
         latency_s_(network.alpha_s - network.message_s),
         ahead_(message.ahead),
+        scratch_(std::min(message.scratch, message.ahead)),
         others_(ranks - 1),
         block_bytes_(std::max(std::min(message.block_bytes, part_bytes), 1.0)),
         blocks_(part_bytes / block_bytes_),
@@ -38,17 +39,18 @@ class Steps {
   double hop() const { return latency_s_ + card_s_; }
   double hop_combined() const { return hop() + combine_s_; }
 
-  // Until all other blocks have followed the first one between two ranks, into the result or into two scratch blocks.
+  // Until all other blocks have followed the first one between two ranks, into the result or into scratch blocks.
   // A card has `sends` of them to send, and a processor so many to combine, for each of these.
   double Follow(double sends = 1) const {
     return Others(sends * card_s_, ahead_, alpha_s_ + latency_s_ + sends * card_s_);
   }
   double FollowCombined(double sends = 1) const {
-    return Others(sends * std::max(card_s_, combine_s_), 2, alpha_s_ + latency_s_ + sends * (card_s_ + combine_s_));
+    return Others(sends * std::max(card_s_, combine_s_), scratch_,
+                  alpha_s_ + latency_s_ + sends * (card_s_ + combine_s_));
   }
   // From one block to the next in a long row of them.
   double next() const { return std::max(card_s_, (alpha_s_ + hop()) / ahead_); }
-  double next_combined() const { return std::max({card_s_, combine_s_, (alpha_s_ + hop_combined()) / 2}); }
+  double next_combined() const { return std::max({card_s_, combine_s_, (alpha_s_ + hop_combined()) / scratch_}); }
 
  private:
   // One every `each_s`, but from the `room`-th on as soon as there is room again, `again_s` after a block before it
@@ -59,7 +61,7 @@ class Steps {
   }
 
   double alpha_s_, latency_s_;
-  double ahead_, others_, block_bytes_, blocks_, card_s_, combine_s_;
+  double ahead_, scratch_, others_, block_bytes_, blocks_, card_s_, combine_s_;
 };
 
 void Check(const Network& network, int32_t ranks, const BlockedBytes& message) {
@@ -73,7 +75,7 @@ void Check(const Network& network, int32_t ranks, const BlockedBytes& message) {
     throw std::invalid_argument("the time of a message is part of alpha; " + std::to_string(network.message_s) +
                                 " s are more than " + std::to_string(network.alpha_s) + " s");
   }
-  if (ranks < 1 || message.block_bytes < 1 || message.ahead < 1) {
+  if (ranks < 1 || message.block_bytes < 1 || message.ahead < 1 || message.scratch < 1) {
     throw std::invalid_argument(
         "a collective needs at least one rank, a byte in a block and a message under way, not " +
         std::to_string(ranks) + ", " + std::to_string(message.block_bytes) + " and " + std::to_string(message.ahead));
@@ -159,7 +161,8 @@ double AllreduceTime(AllreduceMethod method, const Network& network, int32_t ran
     case AllreduceMethod::kRing:
       return RingTime(Steps(network, ranks, message, message.bytes / ranks));
     case AllreduceMethod::kDirect:
-      return DirectTime(Steps(network, ranks, message, message.bytes / ranks));
+      return DirectTime(
+          Steps(network, ranks, {message.bytes, message.block_bytes, message.ahead, 2}, message.bytes / ranks));
     case AllreduceMethod::kDoubling:
       return DoublingTime(network, ranks, message.bytes);
   }

@@ -21,7 +21,8 @@ struct Network {
 struct BlockedBytes {
   double bytes = 0;
   double block_bytes = 1;
-  int32_t ahead = 4;
+  int32_t ahead = 8;
+  int32_t scratch = 8;
 };
 
 // Predicted seconds from the moment when all ranks begin until the last one has its result. No rank is busy otherwise.
@@ -29,9 +30,10 @@ struct BlockedBytes {
 // A block of b bytes keeps the card for message_s + b beta, and is there after alpha_s + b beta. Where blocks follow
 // each other, combining hides behind the wire, and so does latency (alpha_s - message_s) if enough is under way: a
 // receive can be met alpha_s after it is posted, and is posted when the block `ahead` before it is there; with scratch,
-// when the block two before it is combined. With message_s = alpha_s this is what the Linear Pipelining paper's table
-// counts, except that the table has one step more and adds the time to combine. For `doubling` among numbers of ranks
-// that are no power of two it is the most that it may take. One rank alone takes no time.
+// when the block `scratch` before it is combined (`direct`: two before it). With message_s = alpha_s this is what the
+// Linear Pipelining paper's table counts, except that the table has one step more and adds the time to combine. For
+// `doubling` among numbers of ranks that are no power of two it is the most that it may take. One rank alone takes no
+// time.
 //
 // All throw std::invalid_argument for constants and bytes that are not finite or negative, for message_s > alpha_s, and
 // for fewer than one rank, byte in a block or message under way.

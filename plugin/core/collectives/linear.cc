@@ -28,8 +28,8 @@ CollectiveSchedule Linear(Place place, const BlockedMessage& message, int32_t ro
   for (std::size_t k = 0; k < blocks.size(); ++k) {
     if (ways != Ways::kBroadcast) {
       if (!first) {
-        // Two blocks: one is combined while the other is filled.
-        const auto scratch = static_cast<int32_t>(k % 2);
+        // One is combined while the others are filled.
+        const auto scratch = static_cast<int32_t>(k % static_cast<std::size_t>(message.scratch));
         builder.ReceiveScratch(blocks[k], previous, scratch);
         builder.Combine(blocks[k], scratch, ScheduleBuilder::Left::kScratch);
       }

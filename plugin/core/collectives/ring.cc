@@ -12,9 +12,9 @@ namespace paceline::core {
 // it on in step s + 1. After the last step it has all of shard i + 1, which goes round once more; rank i receives shard
 // i - s in step s of that.
 //
-// Two scratch blocks are enough for any number of segments: receive t waits for combine t - 2, so for receive t - 2 of
-// this rank and a combine with a lower number on the rank before it, and so on: never for something with the same
-// number.
+// A few scratch blocks, two or more, are enough for any number of segments: with two, receive t waits for combine t -
+// 2, so for receive t - 2 of this rank and a combine with a lower number on the rank before it, and so on: never for
+// something with the same number.
 CollectiveSchedule RingAllreduce(Place place, const BlockedMessage& message) {
   ScheduleBuilder builder(place, message);
   const auto shards = builder.Shards();
@@ -30,7 +30,7 @@ CollectiveSchedule RingAllreduce(Place place, const BlockedMessage& message) {
   int32_t received = 0;
   for (int32_t s = 0; s < p - 1; ++s) {
     for (const auto& segment : shard(i - s - 1)) {
-      const int32_t scratch = received++ % 2;
+      const int32_t scratch = received++ % message.scratch;
       builder.ReceiveScratch(segment, previous, scratch);
       builder.Combine(segment, scratch, ScheduleBuilder::Left::kScratch);
       if (s < p - 2) {

@@ -22,7 +22,10 @@ struct BlockedMessage {
   int64_t block = 1;  // elements that travel at a time, at least 1; may be more than there are
   // So many sends to a rank are under way at once, and so many receives from it, at least 1. What the latency of the
   // network hides behind takes ahead * block; what a receive needs beside the result (encoded bytes) is bounded by it.
-  int32_t ahead = 4;
+  int32_t ahead = 8;
+  // So many blocks of scratch memory, at least 2, for what is received before it can be combined, where an algorithm
+  // needs no more: as many messages are awaited from a rank at a time.
+  int32_t scratch = 8;
 };
 
 // The work of one rank. It is done on one buffer, the result, of `elements` elements, and on blocks of scratch memory.

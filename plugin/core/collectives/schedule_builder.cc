@@ -28,6 +28,7 @@ ScheduleBuilder::ScheduleBuilder(Place place, const BlockedMessage& message) : p
   Require(message.elements >= 0, "a message cannot have " + Text(message.elements) + " elements");
   Require(message.block >= 1, "a block must have at least one element, not " + Text(message.block));
   Require(message.ahead >= 1, "at least one message must be under way at a time, not " + Text(message.ahead));
+  Require(message.scratch >= 2, "at least two blocks of scratch memory are needed, not " + Text(message.scratch));
 }
 
 ScheduleBuilder::Ranges ScheduleBuilder::Blocks(int64_t offset, int64_t count) {

@@ -50,7 +50,7 @@ void ForAllCases(const Algorithm& algorithm, const Body& body) {
     for (const int64_t n : {0, 1, 2, 7, 12, 29}) {
       for (const int64_t block : {1, 3, 4, 12, 64}) {
         for (int32_t root = 0; root < (algorithm.roots ? p : 1); ++root) {
-          const BlockedMessage message{n, block, p % 2 == 0 ? 4 : 1};
+          const BlockedMessage message{n, block, p % 2 == 0 ? 4 : 1, p % 3 == 0 ? 3 : 2};
           INFO(algorithm.name, ", ", p, " ranks, ", n, " elements, blocks of ", block, ", root ", root);
           body(OnAll(p, [&](Place place) { return algorithm.make(place, message, root); }), p, message, root);
         }

@@ -29,7 +29,7 @@ double Brought(int32_t rank, int64_t element) {
 
 TEST_CASE("an operation is ready when those that it comes after are done, and started when it is taken") {
   // Rank 1 of 3: receives a block, adds it, sends it on; there is scratch for two of four.
-  auto schedule = std::make_shared<const CollectiveSchedule>(paceline::core::LinearReduce({1, 3}, {4, 1}, 2));
+  auto schedule = std::make_shared<const CollectiveSchedule>(paceline::core::LinearReduce({1, 3}, {4, 1, 8, 2}, 2));
   CollectiveExecution execution(schedule);
   const auto& operations = schedule->operations;  // receive, combine, send, four times
   REQUIRE(operations.size() == 12);
