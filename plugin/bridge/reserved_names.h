@@ -24,7 +24,8 @@ inline constexpr std::string_view kNoteNames =
 inline constexpr std::string_view kAgreementNames =
     "\x7f"
     "paceline.agree.";
-// A reduce: its root, counted in the process set, a dot, and the user's name of it. Frameworks hand it in.
+// A reduce: its root, counted in the process set, a dot, and the user's name of it. Frameworks hand it in, with
+// words of theirs before it.
 inline constexpr std::string_view kReduceNames =
     "\x7f"
     "paceline.reduce.";

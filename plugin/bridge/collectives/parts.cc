@@ -38,7 +38,7 @@ Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Respons
                     const Choices& choices, const CollectiveChoice& choice) {
   // What ranks tell each other must be exact; that is float64. Float32 is what measures how long messages take.
   const auto sweep = Begins(entry.tensor_name, kControlNames) && dtype == core::DataType::kFloat32;
-  const auto sum = OpOf(response.reduce_op()) == core::ReduceOp::kSum && !Begins(entry.tensor_name, kReserved);
+  const auto sum = OpOf(response.reduce_op()) == core::ReduceOp::kSum && entry.tensor_name.find(kReserved) == std::string::npos;
   if (!(sweep || sum) || static_cast<int64_t>(entry.tensor->size()) < choice.codec_least_bytes) {
     return {};
   }
@@ -51,8 +51,9 @@ Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Respons
 
 Purpose Purpose::Of(const std::string& name) {
   std::string_view rest = name;
-  if (Begins(name, kReduceNames)) {
-    rest.remove_prefix(kReduceNames.size());
+  // Frameworks put words of theirs before names.
+  if (const auto at = rest.find(kReduceNames); at != std::string_view::npos) {
+    rest.remove_prefix(at + kReduceNames.size());
     return {Kind::kReduce, Take(rest), -1};
   }
   if (Begins(name, kPingNames)) {
