@@ -203,11 +203,18 @@ def test_collectives_of_one_optimizer(size: int) -> None:
     run_ranks(_collectives, size)
 
 
+PLAIN: list[dict[str, Any]] = [
+    {"codec": "q8", "error_feedback": False},
+    {},
+    {"codec": "bf16", "error_feedback": False},
+]
+
+
 def _groups_and_many(rank: int, size: int) -> None:
     """Optimizers of one model with different codecs, gradients that travel together, and a process set."""
     hvd = _hvd()
     for _ in range(2):
-        for choices in ({"codec": "q8", "error_feedback": False}, {}, {"codec": "bf16", "error_feedback": False}):
+        for choices in PLAIN:
             parameters = [torch.nn.Parameter(torch.zeros(ELEMENTS)) for _ in range(3)]
             named = [(f"p{n}", one) for n, one in enumerate(parameters)]
             sgd = torch.optim.SGD(parameters, lr=1.0)
@@ -217,7 +224,7 @@ def _groups_and_many(rank: int, size: int) -> None:
             optimizer.step()
             for step, one in enumerate(parameters):
                 wrong = np.abs(-one.detach().double().numpy() - mean(size, step))
-                limit = bound(str(choices["codec"]), size, step) if choices else np.full(ELEMENTS, 1e-6)
+                limit = bound(choices["codec"], size, step) if choices else np.full(ELEMENTS, 1e-6)
                 assert (wrong <= limit).all() and (wrong.max() > 1e-5 or not choices)
     two = hvd.add_process_set([0, 1])
     if two.included():
@@ -233,7 +240,7 @@ def test_groups_other_codecs_and_process_sets() -> None:
 
 def _differing(rank: int, size: int) -> None:
     hvd = _hvd()
-    choices = [{"codec": "q8"}, {"codec": "q8", "error_feedback": False}, {"collective": "ring"}]
+    choices: list[dict[str, Any]] = [{"codec": "q8"}, {"codec": "q8", "error_feedback": False}, {"collective": "ring"}]
     for number, choice in enumerate(choices):
         training = _Training(hvd, f"differing{number}", **(choice if rank == 0 else {}))
         word = "collective's number" if "collective" in choice else "codec's number"
