@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 
 from integration_tests.ranks.collectives import test_collectives
 from integration_tests.support.mpi import BUILD_TIMEOUT_S, horovod_with_mpi, needs_open_mpi, run_under_mpi
-from integration_tests.support.ranks import RankFailed
+from integration_tests.support.ranks import RankFailed, run_ranks
 
 RUN_TIMEOUT_S = 200
 pytestmark = [pytest.mark.more, pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S), needs_open_mpi]
@@ -39,6 +38,11 @@ def test_values(with_mpi: dict[str, str], tmp_path: Path, collective: str, size:
     performed = timeline.read_text()
     assert "PACELINE_ALLREDUCE" in performed and "PACELINE_BROADCAST" in performed
     assert "MPI_ALLREDUCE" not in performed and "MPI_BCAST" not in performed
+
+
+def test_the_same_build_over_gloo(with_mpi: dict[str, str]) -> None:
+    env = {**with_mpi, **_chosen("ring")}
+    run_ranks(test_collectives._body, 2, env=env, timeout_s=RUN_TIMEOUT_S, fresh=True)
 
 
 def _sets(rank: int, size: int) -> None:
@@ -85,10 +89,8 @@ def _dies(rank: int, size: int) -> None:
 
 
 def test_a_rank_that_dies_ends_the_others(with_mpi: dict[str, str]) -> None:
-    begin = time.monotonic()
     with pytest.raises(RankFailed, match=r"rank 1 .*signal 9"):
         run_under_mpi(_dies, 3, env={**with_mpi, **_chosen("linear")}, timeout_s=RUN_TIMEOUT_S)
-    assert time.monotonic() - begin < RUN_TIMEOUT_S / 2
 
 
 def _differ(rank: int, size: int) -> None:
