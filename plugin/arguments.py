@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
+from paceline import config
+from paceline.codecs.choice import EXACT, Choice
 from paceline.config import exchange_of_variables
-from paceline.errors import UserError
+from paceline.errors import UsageError, UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.option import nearest
-from paceline.registry.exchanges import DECLARATIONS, NAMES, named
+from paceline.registry.codecs import BFLOAT16, CODECS
+from paceline.registry.collectives import COLLECTIVES, HOROVODS, OF_CODECS
+from paceline.registry.exchanges import DECLARATIONS, NAMES, declaration_of, named
 
 
 def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
@@ -27,3 +34,78 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
             f"Use one of {', '.join(NAMES)}, {examples}. {nearest(str(exchange), list(NAMES))}",
         )
     return Sync() if exchange.synchronous else exchange
+
+
+def choice_asked(codec: str | None = None, error_feedback: bool | None = None, collective: str | None = None) -> Choice:
+    """How gradients are to travel; None: what the variables say.
+
+    A codec without a collective, neither here nor in the variables, goes by OF_CODECS. Raises UsageError for unknown
+    names, for a codec with Horovod's own collectives, and for error feedback without a codec.
+    """
+    _known("codec", codec, list(CODECS))
+    _known("collective", collective, list(COLLECTIVES))
+    values = config.read()
+    by_variables = _chosen(values, None, None, None)
+    chosen = _chosen(values, codec, error_feedback, collective)
+    if error_feedback and not chosen.lossy:
+        raise UsageError(
+            f"error_feedback=True was given with codec={chosen.codec!r}, which loses nothing to feed back.",
+            f"Give codec= as well, one of {', '.join(name for name in CODECS if name != EXACT)}, or leave it out.",
+        )
+    if chosen.lossy and chosen.collective == HOROVODS:
+        how = "codec=" if codec is not None else f"{_variable('codec')}="
+        where = "collective=" if collective is not None else f"{_variable('collective')}="
+        raise UsageError(
+            f"{how}{chosen.codec} was given together with {where}{HOROVODS}, Horovod's own collectives, which know no "
+            "codecs.",
+            f"Leave {where}{HOROVODS} out, which gives {OF_CODECS}, or use {how}{EXACT}.",
+        )
+    own_codec = (chosen.codec, chosen.error_feedback) != (by_variables.codec, by_variables.error_feedback)
+    own_collective = collective is not None and chosen.collective != by_variables.collective
+    if chosen.collective == HOROVODS or chosen.lossy:
+        of_bfloat16 = None
+    else:
+        of_bfloat16 = dataclasses.replace(
+            _numbered(BFLOAT16, False, OF_CODECS), own_codec=True, own_collective=by_variables.collective != OF_CODECS
+        )
+    return dataclasses.replace(chosen, own_codec=own_codec, own_collective=own_collective, bfloat16=of_bfloat16)
+
+
+def check_choice(choice: Choice, compression: Any, none: Any, exchange: ExchangeSettings) -> None:
+    """Raise UsageError for a codec with another compression than `none`, or where no gradients travel."""
+    if choice.lossy and compression is not none:
+        other = getattr(compression, "__name__", compression)
+        raise UsageError(
+            f"codec={choice.codec} was given together with compression={other}: both make gradients smaller.",
+            "Leave compression= out; codec='bf16' sends as many bytes as hvd.Compression.fp16.",
+        )
+    if choice.own_codec and choice.lossy and not exchange.gradients_travel:
+        raise UsageError(
+            f"codec={choice.codec} was given together with the exchange {declaration_of(exchange).word}, under which "
+            "no gradients travel.",
+            'Leave codec= out, or use exchange="sync".',
+        )
+
+
+def _known(word: str, name: str | None, known: list[str]) -> None:
+    if name is not None and name not in known:
+        raise UsageError(
+            f"{word}={name!r} is not known.", f"Use one of {', '.join(known)}. {nearest(str(name), known, ' ')}".strip()
+        )
+
+
+def _chosen(values: config.Settings, codec: str | None, error_feedback: bool | None, collective: str | None) -> Choice:
+    codec = values.codec if codec is None else codec
+    error_feedback = values.codec_error_feedback if error_feedback is None else error_feedback
+    if collective is None:
+        chosen = values.collective != HOROVODS or "collective" in values.given()
+        collective = OF_CODECS if codec != EXACT and not chosen else values.collective
+    return _numbered(codec, error_feedback and codec != EXACT, collective)
+
+
+def _numbered(codec: str, error_feedback: bool, collective: str) -> Choice:
+    return Choice(codec, CODECS[codec][0], error_feedback, collective, COLLECTIVES[collective][0])
+
+
+def _variable(option: str) -> str:
+    return f"{config.PREFIX}{option.upper()}"

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from paceline import option as of
+from paceline.codecs.choice import EXACT
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
-from paceline.registry.collectives import COLLECTIVES, HOROVODS, one_of_collectives
-from paceline.registry.exchanges import NAMES, named, one_of_names, options_of_exchanges, summary
+from paceline.registry.codecs import CODECS
+from paceline.registry.collectives import COLLECTIVES, HOROVODS, OF_CODECS
+from paceline.registry.exchanges import NAMES, named, options_of_exchanges, summary
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 EXCHANGES = NAMES
@@ -40,6 +42,10 @@ def _cache_home() -> Path:
 def _processors() -> int:
     """one per processor."""
     return os.cpu_count() or 1
+
+
+def _listed(known: Mapping[str, tuple[int, str]]) -> str:
+    return ", ".join(f"{name} ({what})" for name, (_, what) in known.items())
 
 
 # Scopes: "run" options act in the ranks and are flags of `paceline run`; "horovod" options act when Horovod is built.
@@ -74,17 +80,30 @@ OPTIONS: tuple[Option, ...] = (
         "how long a policy of your own may take to make a plan", "run",
     ),
     Option(
-        "exchange", one_of_names, "exchange", "", NAMES[0], f"when gradients are used, and whose: {summary()}", "run",
+        "exchange", of.one_of(NAMES), "exchange", "", NAMES[0],
+        f"when gradients are used, and whose: {summary()}", "run",
     ),
     *options_of_exchanges(),
     Option(
-        "collective", one_of_collectives, "collective", "", HOROVODS,
-        "how messages move between ranks, those in CPU memory: "
-        f"{', '.join(f'{name} ({what})' for name, (_, what) in COLLECTIVES.items())} (docs/collectives.md)", "run",
+        "collective", of.one_of(COLLECTIVES), "collective", "", HOROVODS,
+        f"how messages move between ranks, those in CPU memory: {_listed(COLLECTIVES)} (docs/collectives.md)", "run",
     ),
     Option(
         "collective_block_bytes", of.positive, "whole number", "bytes", 1 << 18,
         "what our own collectives send at a time; the same on all ranks", "run",
+    ),
+    Option(
+        "codec", of.one_of(CODECS), "codec", "", EXACT,
+        f"how floating-point values of allreduces travel in our own collectives: {_listed(CODECS)} (docs/codecs.md); "
+        f"without PACELINE_COLLECTIVE messages go by {OF_CODECS}", "run",
+    ),
+    Option(
+        "codec_error_feedback", of.boolean, "yes or no", "", True,
+        "add what a codec loses of a gradient to the next one of its name", "run",
+    ),
+    Option(
+        "codec_least_bytes", of.count, "whole number", "bytes", 1024,
+        "smaller tensors travel as they are", "run",
     ),
     Option(
         "gate_timeout_ms", of.positive, "whole number", "ms", 500,

@@ -12,17 +12,21 @@ import threading
 from pathlib import Path
 
 from paceline import config, uncaught
+from paceline.arguments import choice_asked
+from paceline.codecs.choice import AGREED
+from paceline.codecs.travel import REMEDY
 from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
+from paceline.native.in_flight import InFlight
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
 from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 from paceline.registry import making
-from paceline.registry.collectives import COLLECTIVES
+from paceline.registry.collectives import HOROVODS
 from paceline.telling import tell
 
 uncaught.install()
@@ -54,7 +58,14 @@ def before_init(library: ctypes.CDLL) -> None:
     if not library.horovod_is_initialized():
         begin_world(library)
         new_world(library)
-    library.horovod_paceline_collective(COLLECTIVES[settings.collective][0], settings.collective_block_bytes)
+    choice = choice_asked()
+    library.horovod_paceline_collective(
+        choice.collective_number,
+        settings.collective_block_bytes,
+        choice.codec_number,
+        int(choice.error_feedback),
+        settings.codec_least_bytes,
+    )
     if not exchange_of_variables().synchronous:
         _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:
@@ -73,12 +84,32 @@ def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
 
 
 def after_init(library: ctypes.CDLL) -> None:
-    """Say, on one rank, what was asked for and will not happen."""
+    """Say, on one rank, what was asked for and will not happen, or will though it was not asked for.
+
+    Raises UserError where ranks were given different collectives or codecs.
+    """
+    settings = config.read()
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
         tell(mistake)
+    _agree_on_collective(library, settings)
     if library.horovod_rank() == 0:
-        for sentence in config.read().without_effect():
+        for sentence in settings.without_effect():
             tell(sentence)
+
+
+def _agree_on_collective(library: ctypes.CDLL, settings: config.Settings) -> None:
+    choice = choice_asked()
+    if choice.collective == HOROVODS or library.horovod_size() == 1:
+        return
+    sizes = {"block bytes": settings.collective_block_bytes, "least bytes of a codec": settings.codec_least_bytes}
+    InFlight(library, 0).meet(
+        "paceline.collective",
+        [*choice.numbers, *sizes.values()],
+        f"{', '.join((*AGREED, *sizes))} ({choice} here)",
+        f"{REMEDY} PACELINE_COLLECTIVE_BLOCK_BYTES and PACELINE_CODEC_LEAST_BYTES must be the same as well.",
+    )
+    if library.horovod_rank() == 0 and "collective" not in settings.given():
+        tell(f"PACELINE_CODEC={choice.codec}: messages go by collective={choice.collective}.")
 
 
 def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:

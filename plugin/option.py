@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,19 @@ def text(given: str) -> str:
     if not given.strip():
         raise ValueError("must not be empty")
     return given.strip()
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], str]:
+    """One of `names`."""
+    known = list(names)
+
+    def parse(given: str) -> str:
+        if given.strip() not in known:
+            close = difflib.get_close_matches(given.strip(), known, n=1)
+            raise ValueError(f"must be one of {', '.join(known)}" + (f" (did you mean {close[0]}?)" if close else ""))
+        return given.strip()
+
+    return parse
 
 
 def path(text: str) -> Path:

@@ -6,13 +6,15 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paceline.arguments import exchange_asked
+from paceline.arguments import check_choice, choice_asked, exchange_asked
+from paceline.codecs.travel import Travel
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
 from paceline.keras.backend import horovod_module as hvd
-from paceline.keras.backend import keras, settings, shim, wrapping
+from paceline.keras.backend import keras, settings, shim, wire, wrapping
 from paceline.keras.exchange.making import exchange_of
+from paceline.native.library import loaded
 from paceline.registry.exchanges import lists_exchanges
 
 
@@ -34,6 +36,9 @@ def DistributedOptimizer(
     scale_local_gradients: bool = True,
     fusion: Any = None,
     exchange: str | ExchangeSettings | None = None,
+    codec: str | None = None,
+    error_feedback: bool | None = None,
+    collective: str | None = None,
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -64,11 +69,20 @@ def DistributedOptimizer(
         exchange: what becomes of gradients before the update.
             {exchanges}
             The result also has drain(), in_flight() and load_in_flight(state).
+        codec: how gradients travel: "none" (as they are), "bf16", "trunc16" or "q8" (docs/codecs.md); not together with
+            `compression`. None: as PACELINE_CODEC says.
+        error_feedback: whether what the codec loses of a gradient is added to the next one; in_flight() has it, to be
+            saved. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
+        collective: how gradients in CPU memory move between ranks: "gloo" (Horovod's own), "linear", "ring", "direct",
+            "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
+            "direct". These three are the same on all ranks, which compare them before the first update.
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
     """
     if op not in (hvd.Average, hvd.Sum):
         raise UserError(f"op={op} cannot be used for gradients of Keras.", "Use op=hvd.Average or op=hvd.Sum.")
+    asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
+    check_choice(choice, compression, hvd.Compression.none, asked)
     fuse(keras.backend.backend(), fusion)
     return wrapping.distribute(
         optimizer,
@@ -86,7 +100,8 @@ def DistributedOptimizer(
             average_aggregated_gradients=average_aggregated_gradients,
             groups=groups if groups is not None else (num_groups or None),
             scale_local_gradients=scale_local_gradients,
-            exchange=exchange_of(exchange_asked(exchange)),
+            exchange=exchange_of(asked),
+            travel=Travel(loaded(wire.LIBRARY), process_set, choice),
         ),
     )
 

@@ -14,6 +14,7 @@ from paceline.fusion.adapters import reporter
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
+from paceline.tensorflow.collectives.reduce import reduce as reduce
 from paceline.tensorflow.horovod import horovod_tensorflow, settings, wire
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.tensorflow.partial.operations import PartialResult as PartialResult
@@ -47,6 +48,7 @@ _OURS = [
     "load_tape_in_flight",
     "partial_allreduce",
     "partial_allreduce_async",
+    "reduce",
     "tape_in_flight",
 ]
 

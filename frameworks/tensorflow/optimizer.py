@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from paceline.arguments import exchange_asked
+from paceline.arguments import check_choice, choice_asked, exchange_asked
+from paceline.codecs.travel import Travel
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
 from paceline.horovod.shims import unmodified
+from paceline.native.library import loaded
 from paceline.registry.exchanges import lists_exchanges
 from paceline.registry.making import maker
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
@@ -20,7 +22,14 @@ _horovods = unmodified.original(horovod_tensorflow.DistributedOptimizer)
 
 @lists_exchanges
 def DistributedOptimizer(
-    optimizer: Any, *args: Any, fusion: Any = None, exchange: str | ExchangeSettings | None = None, **kwargs: Any
+    optimizer: Any,
+    *args: Any,
+    fusion: Any = None,
+    exchange: str | ExchangeSettings | None = None,
+    codec: str | None = None,
+    error_feedback: bool | None = None,
+    collective: str | None = None,
+    **kwargs: Any,
 ) -> Any:
     """An optimizer that averages gradients over all ranks before it applies them.
 
@@ -30,23 +39,38 @@ def DistributedOptimizer(
 
     {exchanges}
 
-    Raises UserError for an exchange that is not synchronous with another optimizer.
+    `codec`, `error_feedback` and `collective`, for these as well: how gradients travel, as of hvd.DistributedOptimizer
+    of paceline.keras (docs/codecs.md, docs/collectives.md); None: as the variables say.
+
+    Raises UserError for settings that cannot be used, and with another optimizer for an exchange that is not
+    synchronous and for a codec or collective.
     """
-    fuse("tensorflow", fusion)
-    chosen = exchange_asked(exchange)
+    chosen, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
     if not keras3.is_optimizer(optimizer):
         if not chosen.synchronous:
             raise UserError(
                 f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients can only be synchronous.",
                 'Use an optimizer of tf.keras, or exchange="sync".',
             )
+        if choice.own:
+            raise UserError(
+                f"{type(optimizer).__name__} is no optimizer of Keras 3; how its gradients travel, only variables say.",
+                "Use an optimizer of tf.keras, or PACELINE_CODEC and PACELINE_COLLECTIVE.",
+            )
+        fuse("tensorflow", fusion)
         return _horovods(optimizer, *args, **kwargs)
     import horovod.tensorflow.keras
 
     given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)
-    before, keras3.exchange = keras3.exchange, maker(chosen, TensorFlowAdapter)
+    none = horovod_tensorflow.Compression.none
+    check_choice(choice, given.get("compression", none), none, chosen)
+    fuse("tensorflow", fusion)
+    process_set = given.get("process_set", horovod_tensorflow.global_process_set)
+    before = keras3.exchange, keras3.travel
+    keras3.exchange = maker(chosen, TensorFlowAdapter)
+    keras3.travel = Travel(loaded("tensorflow"), process_set, choice)
     try:
         return horovod.tensorflow.keras.DistributedOptimizer(**given)
     finally:
-        keras3.exchange = before
+        keras3.exchange, keras3.travel = before

@@ -13,6 +13,10 @@ from paceline.fusion.adapters import reporter
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
+from paceline.torch.collectives.reduce import reduce as reduce
+from paceline.torch.collectives.reduce import reduce_ as reduce_
+from paceline.torch.collectives.reduce import reduce_async as reduce_async
+from paceline.torch.collectives.reduce import reduce_async_ as reduce_async_
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.horovod import horovod_torch
 from paceline.torch.optimizer.amp import combine_before_unscaling
@@ -48,6 +52,10 @@ _OURS = [
     "fusion_report",
     "partial_allreduce",
     "partial_allreduce_async",
+    "reduce",
+    "reduce_",
+    "reduce_async",
+    "reduce_async_",
 ]
 
 __all__ = sorted({*_OURS, *(name for name in dir(horovod_torch) if not name.startswith("_"))})

@@ -32,6 +32,7 @@ class ParameterNames:
     def __init__(self, param_groups: list[dict[str, Any]], named_parameters: Iterable[Any] | None) -> None:
         self.made = False  # whether there are names that were made from group and position
         self._names: dict[Tensor, str] = {}
+        self._parameters: dict[str, Tensor] = {}
         self._given: dict[Tensor, str] = {}
         if named_parameters is not None:
             self._given = _checked(list(named_parameters))
@@ -44,6 +45,10 @@ class ParameterNames:
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self._names
+
+    def parameter(self, name: str) -> Tensor:
+        """The parameter of this name."""
+        return self._parameters[name]
 
     def items(self) -> list[tuple[str, Tensor]]:
         """(name, parameter) in the order of the parameter groups."""
@@ -69,6 +74,7 @@ class ParameterNames:
                 )
             taken.add(name)
             self._names[parameter] = name
+            self._parameters[name] = parameter
 
 
 def scope_of(names: ParameterNames, process_set_id: int) -> str:

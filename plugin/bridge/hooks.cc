@@ -29,7 +29,7 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
   // What we hand in ourselves means what it says.
   if (contexts[0] != CpuContext()) {
     for (const auto& name : names) {
-      if (Begins(name, kReserved)) {
+      if (Begins(name, kReserved) && !Begins(name, kReduceNames)) {
         status = Reserved(name);
         return true;
       }
@@ -116,6 +116,16 @@ void AfterExecute(common::ProcessSet& process_set, const common::Response& respo
   const Executed executed{process_set, response, entries, status, Nanoseconds(start), Nanoseconds(Clock::now())};
   for (auto* participant : Participants()) {
     participant->AfterExecute(executed);
+  }
+  // Operations that go on with their tensors take them (collectives/message.h).
+  if (!status.in_progress() || !entries.empty()) {
+    TellPerformed(executed);
+  }
+}
+
+void RoundPerformed(common::ProcessSet& process_set) {
+  for (auto* participant : Participants()) {
+    participant->RoundPerformed(process_set);
   }
 }
 

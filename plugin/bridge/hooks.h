@@ -66,6 +66,9 @@ void AfterExecute(common::ProcessSet& process_set, const common::Response& respo
                   const std::vector<common::TensorTableEntry>& entries, const common::Status& status,
                   Clock::time_point start);
 
+// round_performed
+void RoundPerformed(common::ProcessSet& process_set);
+
 // cycle
 void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id);
 

@@ -127,8 +127,14 @@ class Participant {
   // The size of the buffer of a message of several tensors; `bytes` is Horovod's choice, or that of those before.
   virtual int64_t BufferBytes(int64_t bytes, const MessageInBuffer& /*message*/) { return bytes; }
 
-  // A message was performed; its callbacks come next.
+  // A message was performed, or begun by an operation that will tell of it (Performed). Follows BeforeExecute.
   virtual void AfterExecute(const Executed& /*executed*/) {}
+
+  // Results of a message are there; its callbacks come next. Others may have been begun since it was.
+  virtual void Performed(const Executed& /*executed*/) {}
+
+  // All messages of this coordination round have been performed or begun.
+  virtual void RoundPerformed(common::ProcessSet& /*process_set*/) {}
 };
 
 }  // namespace horovod::paceline

@@ -10,14 +10,28 @@
 #include "bridge/pipelined/pipelined.h"
 #include "bridge/record/recording.h"
 #include "bridge/transport/gloo_transport.h"
+#include "bridge/transport/mpi_transport.h"
+#include "horovod/common/gloo/gloo_context.h"
+#include "horovod/common/utils/env_parser.h"
 
 namespace horovod::paceline {
 
 namespace {
 
+// What Horovod's controller uses, so the same on all ranks: it gives a process set a Gloo context or a communicator.
 std::unique_ptr<Transport> TransportAmong(common::ProcessSet& process_set) {
-  const auto& context = process_set.gloo_context.ctx;
-  return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context);
+  if (const auto& context = process_set.gloo_context.ctx) {
+    return std::make_unique<GlooTransport>(context);
+  }
+#if HAVE_MPI
+  if (const auto comm = process_set.mpi_context.GetMPICommunicator(common::Communicator::GLOBAL);
+      comm != MPI_COMM_NULL) {
+    // Horovod waits for MPI without a limit; its limit for Gloo, and that one's default, hold for us here, too.
+    return std::make_unique<MpiTransport>(
+        comm, std::chrono::seconds(common::GetIntEnvOrDefault(HOROVOD_GLOO_TIMEOUT_SECONDS, 30)));
+  }
+#endif
+  return nullptr;
 }
 
 std::vector<Participant*> Make() {
@@ -53,6 +67,12 @@ void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, co
                  int32_t process_set_id) {
   for (auto* participant : Participants()) {
     participant->Arrived(tensors, names, process_set_id);
+  }
+}
+
+void TellPerformed(const Executed& executed) {
+  for (auto* participant : Participants()) {
+    participant->Performed(executed);
   }
 }
 

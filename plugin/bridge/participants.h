@@ -31,6 +31,9 @@ T& Get() {
 void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
                  int32_t process_set_id);
 
+// Tells all of them; see Participant::Performed. For operations that go on after Horovod's call has returned.
+void TellPerformed(const Executed& executed);
+
 }  // namespace horovod::paceline
 
 #endif  // PACELINE_BRIDGE_PARTICIPANTS_H

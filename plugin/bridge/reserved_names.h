@@ -24,6 +24,14 @@ inline constexpr std::string_view kNoteNames =
 inline constexpr std::string_view kAgreementNames =
     "\x7f"
     "paceline.agree.";
+// A reduce: its root, counted in the process set, a dot, and the user's name of it. Frameworks hand it in.
+inline constexpr std::string_view kReduceNames =
+    "\x7f"
+    "paceline.reduce.";
+// A measurement of a pair of ranks: both, the rounds between them, each with a dot behind it (collectives/ping.cc).
+inline constexpr std::string_view kPingNames =
+    "\x7f"
+    "paceline.ping.";
 
 // Whether `name` begins with one of these.
 inline bool Begins(const std::string& name, std::string_view prefix) {

@@ -26,8 +26,10 @@ class Transport {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Tags of one transport: below this.
+  // Tags of one transport: below this. The lowest kMessageBits count the messages between two ranks in one collective,
+  // those above count collectives.
   static constexpr uint64_t kTags = uint64_t{1} << 56U;
+  static constexpr uint32_t kMessageBits = 24;
 
   Transport() = default;
   Transport(const Transport&) = delete;

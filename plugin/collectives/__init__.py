@@ -1,1 +1,1 @@
-"""What is known of collectives without running them: bounds, and networks as they were measured."""
+"""Collectives of our own, beside those that move gradients; bounds of all of them, and networks as measured."""

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from paceline.codecs.travel import Travel
+
 Array = np.ndarray[Any, Any]
 # Whose a gradient is: a parameter's name (PyTorch), or a variable's index in the optimizer's or tape's list.
 Key = str | int
@@ -58,6 +60,7 @@ class Adapter(Protocol):
 
     library: ctypes.CDLL  # Horovod's
     process_set: Any
+    travel: Travel  # how gradients travel
     compiled: bool  # whether steps may be compiled, so that Python does not see each of them
 
     @property
@@ -67,11 +70,11 @@ class Adapter(Protocol):
 
     # How tensors travel.
 
-    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
+    def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
         """Start to reduce `tensors` under the bucket's name, and return at once.
 
         Dense tensors of one type and device, which may be overwritten; or one that `waits_here`. All ranks start the
-        same names with the same shapes.
+        same names with the same shapes. `exact`: this time without the codec.
         """
         ...
 

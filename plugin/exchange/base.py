@@ -18,10 +18,12 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
+from paceline.codecs.choice import Choice
 from paceline.errors import UsageError, UserError
 from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.native.in_flight import InFlight
 from paceline.telling import tell
 
@@ -37,7 +39,7 @@ class AllExchanges(Protocol):
     # What the numbers of `agreement` are.
     AGREED: str
 
-    def agreement(self, exchange: ExchangeSettings, ranks: int) -> tuple[int, ...]:
+    def agreement(self, exchange: ExchangeSettings, ranks: int, choice: Choice) -> tuple[int, ...]:
         """What must be the same on all ranks, in whole numbers."""
 
     def described(self, tag: int) -> str:
@@ -75,8 +77,8 @@ class Exchange(ABC):
             self.load(state, buckets)
         fresh = not self._met
         if fresh:
-            ranks = self.adapter.process_set.size()
-            self.meet("exchange", list(self.among.agreement(self.settings, ranks)), self.among.AGREED)
+            ranks, choice = self.adapter.process_set.size(), self.adapter.travel.choice
+            self.meet("exchange", list(self.among.agreement(self.settings, ranks, choice)), self.among.AGREED)
             self._met = True
             self.announce(sum(len(bucket.members) for bucket in buckets))
         wanted = {bucket.name: bucket for bucket in buckets}
@@ -97,6 +99,7 @@ class Exchange(ABC):
                 f"exchange={self.settings} begins for {self.adapter.label}: {gradients} gradients an update, "
                 f"{self.adapter.process_set.size()} ranks."
             )
+        self.adapter.travel.announce(self.adapter.label)
         self._announced = True
 
     @abstractmethod
@@ -187,11 +190,18 @@ class Exchange(ABC):
 
         Waits for what travels, changes nothing, asks no other rank.
         """
+        return with_residuals(self._state(), self.adapter.travel.state(), self.settings.tag)
+
+    def _state(self) -> dict[str, Any] | None:
+        """As `state`, without what error feedback keeps."""
         return None
 
     def differs(self, state: dict[str, Any]) -> bool:
-        """Whether `state`, what `state()` returned, is this rank's alone, so that no other rank can go on with it."""
-        return self.settings.states_differ
+        """Whether `state`, what `state()` returned, is this rank's alone, so that no other rank can go on with it.
+
+        What error feedback keeps differs, too, and is not asked for: without it a rank goes on as well.
+        """
+        return self.settings.states_differ and bool(state["in_flight"])
 
     def check(self, state: dict[str, Any]) -> None:
         """Raises ValueError for gradients in flight of another exchange: they would be lost."""
@@ -203,9 +213,13 @@ class Exchange(ABC):
 
         Raises UsageError for a state of another exchange, or of gradients that are not those of whole buckets.
         """
+        rest, residuals = without_residuals(state)
+        self.adapter.travel.load(residuals)
+        if rest is None:
+            return
         try:
-            self.check(state)
-            self._load(state, buckets, weights)
+            self.check(rest)
+            self._load(rest, buckets, weights)
         except ValueError as error:
             if isinstance(error, UserError):
                 raise

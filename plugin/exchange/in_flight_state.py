@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from paceline.codecs.travel import Residuals
 from paceline.exchange.adapter import Bucket, Key
 
 Array = np.ndarray[Any, Any]
@@ -45,6 +46,7 @@ class _Further(TypedDict, total=False):
     rank: int  # whose this is, of how many ranks; of a partial exchange only
     ranks: int
     staleness: Any  # what compensates for staleness: arrays and numbers, or None
+    residuals: Residuals  # of error feedback: this rank's
 
 
 class InFlightState(_Further):
@@ -54,6 +56,24 @@ class InFlightState(_Further):
     # From the oldest to the newest: gradients as they travel (bfloat16 as float32), and the factor that the loss was
     # scaled by, or 1. Of a partial exchange one.
     in_flight: list[tuple[Gradients, float]]
+
+
+_RESIDUALS = "residuals"
+
+
+def with_residuals(state: dict[str, Any] | None, residuals: Residuals | None, tag: int) -> dict[str, Any] | None:
+    """`state`, what an exchange with this tag needs, and residuals; None without either."""
+    if residuals is None:
+        return state
+    return {**({"k": tag, "in_flight": []} if state is None else state), _RESIDUALS: residuals}
+
+
+def without_residuals(state: dict[str, Any]) -> tuple[dict[str, Any] | None, Residuals | None]:
+    """What `with_residuals` was given, without the tag. Any exchange goes on with residuals alone."""
+    if _RESIDUALS not in state:
+        return state, None
+    rest = {key: value for key, value in state.items() if key != _RESIDUALS}
+    return None if rest.keys() == {"k", "in_flight"} and not rest["in_flight"] else rest, state[_RESIDUALS]
 
 
 def grouped(in_flight: Sequence[tuple[Any, float]], buckets: Sequence[Bucket]) -> list[dict[Bucket, list[Any]]]:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from paceline.codecs.choice import AS_IT_IS
+from paceline.codecs.travel import Travel
 from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.exchange.averaging import VariableMeans
 from paceline.exchange.own_names import own_name
 from paceline.native.library import loaded
-
-# What Horovod puts before a name, for a single tensor and for one of a group.
-_PREFIXES = {"tensorflow": ("", ""), "torch": ("allreduce.", "grouped_allreduce.")}
 
 
 class WireAdapter:
@@ -24,11 +23,11 @@ class WireAdapter:
     def __init__(self, wire: Any, library_name: str, settings: Any, word: str) -> None:
         """`settings` are those of the optimizer or tape (keras3_settings); `word`: Declaration.word."""
         self.library = loaded(library_name)
+        self.travel = settings.travel
         self.process_set = settings.process_set
         # What was compiled with this exchange in it, for eager execution; the wire fills and reads it.
         self.functions: dict[Any, Any] = {}
         self._wire = wire
-        self._library_name = library_name
         self._label = own_name(self.library, self.process_set.process_set_id, settings.name)
         # No operation without an exchange has such names. The label has no word in it: ranks compare what they have
         # under it, and their exchanges may differ.
@@ -41,23 +40,28 @@ class WireAdapter:
         """See Adapter.label: a name that no other exchange of this process has."""
         return self._label
 
-    def buckets(self, indices: Sequence[int], groups: Sequence[Sequence[int]]) -> list[Bucket]:
-        """The buckets of variables with these indices; `groups` has the positions that travel together."""
-        members = [tuple(indices[position] for position in group) for group in groups]
-        return [Bucket(self._settings.bucket(many), many) for many in members]
+    def buckets(self, indices: Sequence[int], groups: Sequence[Sequence[int]], like: Sequence[Any]) -> list[Bucket]:
+        """The buckets of variables with these indices; `groups` has the positions that travel together.
 
-    def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
+        `like`: tensors or variables of the gradients' types, by position.
+        """
+        made = []
+        for group in groups:
+            members = tuple(indices[position] for position in group)
+            name = self._settings.bucket(members, [like[position] for position in group])
+            made.append(Bucket(name, members))
+        return made
+
+    def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
         """See Adapter.start."""
+        self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, tensors, exact)
         work: Work = self._wire.start(tensors, self._settings, bucket.name)
         return work
 
     def full_names(self, bucket: Bucket) -> list[str]:
         """See Adapter.full_names."""
-        single, grouped = _PREFIXES[self._library_name]
-        count = len(bucket.members)
-        if count == 1:
-            return [f"{single}{bucket.name}"]
-        return [f"{grouped}{bucket.name}_{number + 1}of{count}" for number in range(count)]
+        names: list[str] = self._wire.full_names(bucket.name, len(bucket.members))
+        return names
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """See Adapter.waits_here: sparse gradients are made dense before they travel."""
@@ -71,6 +75,7 @@ class WireAdapter:
             op=self._settings.average,
             compression=self._wire.hvd.Compression.none,
             gradient_predivide_factor=1.0,
+            travel=Travel(self.library, self.process_set, AS_IT_IS),
         )
         return VariableMeans(self._wire, settings)
 

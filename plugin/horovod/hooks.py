@@ -155,6 +155,15 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             within="void PerformOperation(Response response, ProcessSet& process_set) {",
         ),
     ),
+    "round_performed": (
+        Edit(
+            _OPERATIONS,
+            "should_shutdown |= response_list.shutdown();",
+            "before",
+            f"{_CALL}RoundPerformed(process_set);",
+            within="bool RunLoopOnce(HorovodGlobalState& state) {",
+        ),
+    ),
     "cycle": (
         Edit(
             _OPERATIONS,
@@ -171,7 +180,7 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             _GLOO_BUFFER,
             "const size_t size;",
             "after",
-            "// Called when an operation has completed (with nullptr) or failed, maybe more than once, by whoever saw it.\n"
+            "// Called when an operation has completed (with nullptr) or failed, maybe more than once.\n"
             "std::function<void(const std::exception_ptr&)> told;",
         ),
         *(

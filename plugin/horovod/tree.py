@@ -37,7 +37,7 @@ CORE_IN_HOST = (
     "watch_socket",
 )
 # And these rooms of it, whole.
-ROOMS_IN_HOST = ("codecs", "collectives")
+ROOMS_IN_HOST = ("codecs", "collectives", "transport")
 
 # Rows of the table of hooks that call nothing: the bridge is compiled against them.
 _READ_ONLY = ("include", "handed")

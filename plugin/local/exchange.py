@@ -39,7 +39,7 @@ class LocalExchange(Exchange):
         self.around.meet_before_drain()
         return []
 
-    def state(self) -> dict[str, Any] | None:
+    def _state(self) -> dict[str, Any] | None:
         """This rank's updates since the last average, and what the outer optimizer has; None before the first update.
 
         To go on from, every rank saves its own, and its own model.
@@ -54,7 +54,7 @@ class LocalExchange(Exchange):
 
     def differs(self, state: dict[str, Any]) -> bool:
         """See Exchange.differs: right after an average all ranks have the same."""
-        return bool(state[self.around.key]["updates"])
+        return bool(state.get(self.around.key, {}).get("updates"))
 
     def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:
         self.around.load(state.get(self.around.key), weights)

@@ -40,6 +40,7 @@ class Local(ExchangeSettings):
 
     tag: ClassVar[int] = LOCAL_TAG
     states_differ: ClassVar[bool] = True  # so do the models
+    gradients_travel: ClassVar[bool] = False
 
     every: int = setting(
         8, option="local_every", parse=option.positive, kind="whole number", unit="updates",

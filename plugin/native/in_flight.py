@@ -16,6 +16,8 @@ from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 MEET_LIMIT_S = 60.0
 # How long results in flight may take where somebody waits for all of them (drain, state_dict).
 SETTLE_LIMIT_S = 300.0
+# What to do where ranks do not meet.
+SAME_EXCHANGE = "Give all ranks the same exchange, and call drain() or discard() on all of them after the same update."
 
 
 class InFlight:
@@ -108,10 +110,10 @@ class InFlight:
         """Forget all of `name`, as if no call had been made; what travels arrives nowhere."""
         self._library.horovod_paceline_pipelined_drop(self._set, name.encode())
 
-    def meet(self, name: str, values: list[int], meaning: str) -> None:
+    def meet(self, name: str, values: list[int], meaning: str, remedy: str = SAME_EXCHANGE) -> None:
         """Wait for all ranks to call this with the same `values`, which are `meaning`.
 
-        Raises UserError with the reason: some do not within MEET_LIMIT_S, or have other values.
+        Raises UserError with the reason and `remedy`: some do not within MEET_LIMIT_S, or have other values.
         """
         count = len(values)
         own, least, most = ((ctypes.c_int64 * count)(*values) for _ in range(3))
@@ -119,7 +121,6 @@ class InFlight:
         met = self._library.horovod_paceline_agree_min_max(
             self._set, name.encode(), count, own, least, most, MEET_LIMIT_S, error, ERROR_BYTES
         )
-        remedy = "Give all ranks the same exchange, and call drain() or discard() on all of them after the same update."
         if met != 0:
             reason = error.value.decode(errors="replace")
             raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)

@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from paceline.codecs.choice import AS_IT_IS
+from paceline.codecs.naming import tell
 from paceline.errors import UsageError
 from paceline.native.exchanges import register
 from paceline.partial.settings import MAJORITY, SUM, Partial
@@ -45,6 +47,7 @@ def begin(library: ctypes.CDLL, operation: str, partial: Partial, process_set: A
 
     Raises UserError for a quorum above the number of ranks, UsageError if it had other settings before.
     """
+    tell(library, process_set.process_set_id, [operation], AS_IT_IS)  # a codec would change the count
     register(library, process_set.process_set_id, operation, *partial.registration(process_set.size(), counted=True))
 
 

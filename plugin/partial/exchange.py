@@ -110,7 +110,7 @@ class PartialExchange(Exchange):
             self._flushed()
         return True
 
-    def state(self) -> dict[str, Any] | None:
+    def _state(self) -> dict[str, Any] | None:
         """This rank's send buffers, and the results it has not been given; None after `drain`. Asks no other rank.
 
         To go on from, every rank saves its own where all have made the same calls, between two barriers.

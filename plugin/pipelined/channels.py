@@ -24,8 +24,8 @@ class Channel(Protocol):
         """The next so many tensors handed in are answered with their own results, and no others."""
         ...
 
-    def start(self, tensors: Sequence[Any]) -> Work:
-        """Hand tensors in; the work gives the oldest results, zeros where K - 1 have not been handed in before."""
+    def start(self, tensors: Sequence[Any], exact: bool) -> Work:
+        """Hand tensors in (Adapter.start); the work gives the oldest results, zeros where there are not K - 1 yet."""
         ...
 
     def taken(self, held: int) -> list[list[Any]]:
@@ -65,9 +65,9 @@ class LibraryChannel:
         for name in self._names:
             self._in_flight.sync_next(name, calls)
 
-    def start(self, tensors: Sequence[Any]) -> Work:
+    def start(self, tensors: Sequence[Any], exact: bool) -> Work:
         """See Channel.start."""
-        return self._adapter.start(self.bucket, tensors)
+        return self._adapter.start(self.bucket, tensors, exact)
 
     def taken(self, held: int) -> list[list[Any]]:
         """See Channel.taken: arrays, as they travelled."""
@@ -112,8 +112,8 @@ class WaitingChannel:
     def sync_next(self, calls: int) -> None:
         """See Channel.sync_next: nothing is handed in while updates are synchronous."""
 
-    def start(self, tensors: Sequence[Any]) -> Work:
-        """See Channel.start."""
+    def start(self, tensors: Sequence[Any], exact: bool) -> Work:
+        """See Channel.start: sparse gradients are gathered as they are."""
         # Two of one name may be on their way at once.
         turn = Bucket(f"{self.bucket.name}.{self._calls % self._k}", self.bucket.members)
         self._calls += 1

@@ -18,8 +18,9 @@ from paceline.pipelined.settings import Pipelined
 class PipelinedExchange(Exchange):
     """Hands gradients in now and answers with those of K - 1 updates ago.
 
-    The first `warmup_steps` updates are synchronous. The K - 1 updates after them, and after every `drain`, have no
-    answer: what `start` gives them are zeros, and the update is to be left out. Three cells say where this stands:
+    The first `warmup_steps` updates are synchronous, and travel without a codec. The K - 1 updates after them, and
+    after every `drain`, have no answer: what `start` gives them are zeros, and the update is to be left out. Three
+    cells say where this stands:
 
         warm    synchronous updates still to come
         filled  updates in flight: from 0, an update each, up to K - 1
@@ -51,12 +52,14 @@ class PipelinedExchange(Exchange):
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
         """See Exchange.start."""
+        # Where Python sees every update: in a compiled step the library counts them, and codecs hold from the first on.
+        exact = not self.adapter.compiled and self._warm.value() > 0
         if bucket.name not in self._channels and self._warm.value() > 0:
-            return self.adapter.start(bucket, tensors)
+            return self.adapter.start(bucket, tensors, exact)
         channel = self._channel(bucket, self.adapter.waits_here(tensors))
         self._drained = False
         self._started.add(bucket.name)
-        work = channel.start(tensors)
+        work = channel.start(tensors, exact)
         if bucket.name not in self._behind:
             return work
 
@@ -156,8 +159,8 @@ class PipelinedExchange(Exchange):
         self._started.clear()
         return False
 
-    def state(self) -> dict[str, Any] | None:
-        """See Exchange.state; the same on all ranks."""
+    def _state(self) -> dict[str, Any] | None:
+        """See Exchange.state: the same on all ranks."""
         around, warm = self.around.state(), int(self._warm.value())
         if not self.filled and warm == self.settings.warmup_steps and around is None:
             return None

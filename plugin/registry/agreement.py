@@ -1,4 +1,4 @@
-"""What ranks must agree on of their exchanges: it follows from the declarations.
+"""What ranks must agree on of their exchanges, and of how gradients travel: it follows from the declarations.
 
 This module is what an exchange knows of all others (paceline.exchange.base.AllExchanges).
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.codecs import choice as travels
+from paceline.codecs.choice import Choice
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry.exchanges import DECLARATIONS, declaration_of
 from paceline.registry.exchanges import described as described
@@ -15,6 +17,7 @@ from paceline.registry.exchanges import described as described
 FIELDS = (
     *(word for one in DECLARATIONS for _, word, _ in one.agreed()),
     f"exchange (number in {', '.join(one.settings.__name__ for one in DECLARATIONS)})",
+    *travels.AGREED,
 )
 AGREED = ", ".join(FIELDS)
 
@@ -28,7 +31,7 @@ def differing(least: Sequence[int], most: Sequence[int], own: Sequence[int]) -> 
     )
 
 
-def agreement(exchange: ExchangeSettings, ranks: int) -> tuple[int, ...]:
+def agreement(exchange: ExchangeSettings, ranks: int, choice: Choice = travels.AS_IT_IS) -> tuple[int, ...]:
     """What must be the same on all ranks, in whole numbers; `AGREED` says what they are."""
     chosen = declaration_of(exchange)
     numbers = []
@@ -40,4 +43,4 @@ def agreement(exchange: ExchangeSettings, ranks: int) -> tuple[int, ...]:
                 numbers.append(setting.number(exchange, ranks))
             else:
                 numbers.append(int(getattr(exchange, field)))
-    return (*numbers, DECLARATIONS.index(chosen))
+    return (*numbers, DECLARATIONS.index(chosen), *choice.numbers)

@@ -39,13 +39,6 @@ def declaration_of(settings: ExchangeSettings) -> Declaration:
     return next(one for one in DECLARATIONS if type(settings) is one.settings)
 
 
-def one_of_names(text: str) -> str:
-    """`text` if it is one of NAMES; else ValueError with the rule."""
-    if text.strip() not in NAMES:
-        raise ValueError(f"must be one of {', '.join(NAMES)}")
-    return text.strip()
-
-
 def options_of_exchanges() -> list[Option]:
     """The options that exchanges have, in the order of declaration."""
     return [option for one in DECLARATIONS for option in one.options()]

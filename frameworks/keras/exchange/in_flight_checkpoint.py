@@ -16,9 +16,10 @@ class InFlightCheckpoint(keras.callbacks.Callback):
 
     Beside keras.callbacks.ModelCheckpoint or BestModelCheckpoint, on all ranks. `filepath`: the model's, with the same
     fields in braces ("{epoch:02d}"); after every epoch a file of this name with ".in_flight.npz" behind it is written
-    by the first rank; of partial exchanges, where every rank has its own, ".in_flight.<rank>.npz" by each. They hold
-    plain arrays (numpy.load). `resume`: the path of a saved model, loaded or with its weights loaded by now; training
-    begins with what was in flight when it was saved, which for partial exchanges takes as many ranks as there were.
+    by the first rank; of partial exchanges and codecs with error feedback, where every rank has its own,
+    ".in_flight.<rank>.npz" by each. They hold plain arrays (numpy.load). `resume`: the path of a saved model, loaded or
+    with its weights loaded by now; training begins with what was in flight when it was saved, which takes as many ranks
+    as there were where each has its own.
 
     Raises UserError for an optimizer that is not ours, for a file of another exchange, and on all ranks if the file of
     one cannot be read.
@@ -73,8 +74,10 @@ class InFlightCheckpoint(keras.callbacks.Callback):
         return optimizer
 
     def _each_its_own(self) -> bool:
-        exchange = self._optimizer()._distributed.exchange
-        return exchange is not None and bool(exchange.settings.states_differ)
+        distributed = self._optimizer()._distributed
+        exchange, travel = distributed.exchange, distributed.settings.travel
+        fed_back = travel is not None and travel.choice.error_feedback
+        return fed_back or (exchange is not None and bool(exchange.settings.states_differ))
 
     def _first(self) -> int:
         ranks = self._optimizer()._distributed.settings.process_set.ranks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import urllib.parse
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -15,6 +14,7 @@ from paceline.native.library import loaded
 from paceline.partial.calls import DENSE, begin, calls, check
 from paceline.partial.settings import Partial
 from paceline.tensorflow.horovod import horovod_tensorflow as horovod
+from paceline.tensorflow.names import node_name
 
 # What an answer consists of: the result, and an int32 scalar.
 Answer = tuple[Any, Any]
@@ -49,7 +49,7 @@ def _hand_in(
     tensor = tensor if sparse else tf.convert_to_tensor(tensor)
     layout = type(tensor).__name__ if sparse else DENSE
     check(horovod, name, tensor.dtype.name, op, layout)
-    node = _node_name(name)
+    node = node_name(name)
     begin(loaded("tensorflow"), node, partial, process_set)
     key = (node, tensor.dtype, op, process_set.process_set_id)
     if key not in _operations:
@@ -106,11 +106,6 @@ class _Operation:
             fresh = tf.cast(tf.round(answer[-1]), tf.int32)
             self._fresh.assign(fresh)
             return answer[:-1], fresh
-
-
-def _node_name(name: str) -> str:
-    """`name` in characters that a node of a graph may have; a slash would end it there."""
-    return urllib.parse.quote(name, safe="").replace("%", ">").replace("~", ">7E")
 
 
 def _in_thread(run: Callable[[], Answer], name: str) -> Future[Answer]:

@@ -14,9 +14,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from paceline.codecs.choice import Choice
+from paceline.codecs.travel import Travel
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.sync_settings import Sync
+from paceline.native.library import loaded
 from paceline.registry.making import make_watched
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.horovod import horovod_tensorflow, wire
@@ -65,6 +70,8 @@ class _Kept:
 # In the order of first use, and with it of names.
 _kept: list[_Kept] = []
 _to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
+# Of synchronous tapes, whose operations have the tape's name: the last choice of each.
+_travels: dict[tuple[str, int], Travel] = {}
 # Exchanges that were put into a graph.
 _in_graphs: weakref.WeakKeyDictionary[Any, list[Exchange]] = weakref.WeakKeyDictionary()
 
@@ -74,6 +81,20 @@ def check(chosen: ExchangeSettings) -> None:
     refused = chosen.needs_optimizer
     if refused is not None:
         raise UserError(*refused)
+
+
+def travel_for(name: str, process_set: Any, choice: Choice, chosen: ExchangeSettings) -> Travel:
+    """How gradients of a tape travel: one of all synchronous tapes of a name; an exchange keeps its first tape's."""
+    key = _key(name, process_set)
+    known = _travels.get(key) if chosen.synchronous else None
+    if known is None or known.choice != choice:
+        known = Travel(loaded("tensorflow"), process_set, choice)
+        if chosen.synchronous:
+            _travels[key] = known
+            for waiting in [one for one in _to_load.get(key, []) if without_residuals(one[0])[0] is None]:
+                _to_load[key].remove(waiting)
+                known.load(without_residuals(waiting[0])[1])
+    return known
 
 
 def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Exchange]) -> Callable[[Any], Exchange]:
@@ -93,7 +114,8 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
             found = next((kept for kept in known if kept.shares(sources)), None)
             if found is not None:
                 _pass_on(found, sources)
-        if found is not None and found.exchange.settings != chosen:
+        wanted = chosen, settings.travel.choice
+        if found is not None and (found.exchange.settings, found.exchange.adapter.travel.choice) != wanted:
             found.exchange.forget()
             _kept.remove(found)
             found = None
@@ -144,11 +166,14 @@ def tape_in_flight(
 ) -> dict[str, Any] | None:
     """The gradients in flight of tapes of this name, as NumPy arrays, to be saved; None if there are none.
 
-    `variables`: the sources of the tape, where tapes of one name have several. Raises UserError if it takes them to
-    tell which are meant.
+    With a codec also what error feedback keeps, of synchronous tapes, too. `variables`: the sources of the tape, where
+    tapes of one name have several. Raises UserError if it takes them to tell which are meant.
     """
     kept = _one(name, process_set, variables)
-    return None if kept is None else kept.exchange.state()
+    if kept is not None:
+        return kept.exchange.state()
+    travel = _travels.get(_key(name, process_set))
+    return None if travel is None else with_residuals(None, travel.state(), Sync.tag)
 
 
 def load_tape_in_flight(
@@ -162,7 +187,12 @@ def load_tape_in_flight(
     if kept is not None:
         kept.exchange.forget()
         kept.exchange.loading = state
-    elif state is not None:
+        return
+    travel = _travels.get(_key(name, process_set))
+    rest, residuals = (None, None) if state is None else without_residuals(state)
+    if travel is not None:
+        travel.load(residuals if rest is None else None)
+    if state is not None and (rest is not None or travel is None):
         sources = None if variables is None else list(map(wire.native, variables))
         _to_load.setdefault(_key(name, process_set), []).append((state, sources))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from paceline.arguments import exchange_asked
+from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
@@ -20,7 +20,7 @@ from paceline.fusion.adapters import fuse
 from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
 from paceline.tensorflow.horovod import keras3, settings, wire
-from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for
+from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
 from paceline.tensorflow.tape.updates import expect_update
 
 # What `_class_for` has made.
@@ -121,6 +121,9 @@ def DistributedGradientTape(
     name: str = TAPE_NAME,
     fusion: Any = None,
     exchange: str | ExchangeSettings | None = None,
+    codec: str | None = None,
+    error_feedback: bool | None = None,
+    collective: str | None = None,
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -137,18 +140,27 @@ def DistributedGradientTape(
     {exchanges}
 
     Where a pipelined exchange has no gradients yet they are zeros, `tape.answered` is false, and an optimizer of Keras
-    leaves out the update. Raises UserError for settings that cannot be used.
+    leaves out the update.
+
+    `codec`: how gradients travel: "none" (as they are), "bf16", "trunc16" or "q8" (docs/codecs.md), with
+    `error_feedback` or without, which tape_in_flight() saves. `collective`: how they move between ranks
+    (docs/collectives.md). None: as the variables say. The same on all ranks.
+
+    Raises UserError for settings that cannot be used.
     """
-    fuse("tensorflow", fusion)
     if isinstance(gradtape, _Distributed):
         raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
     chosen = exchange_asked(exchange)
     check(chosen)
+    choice = choice_asked(codec, error_feedback, collective)
+    check_choice(choice, compression, hvd.Compression.none, chosen)
+    fuse("tensorflow", fusion)
     choices = settings.Settings(
         *(name, op, hvd.Average, process_set, compression, device_dense, device_sparse),
         *(sparse_as_dense, gradient_predivide_factor),
         groups=groups if groups is not None else (num_groups or None),
         scale_local_gradients=scale_local_gradients,
+        travel=travel_for(name, process_set, choice, chosen),
     )
     tape: Any = object.__new__(_class_for(type(gradtape)))
     object.__setattr__(tape, "__dict__", gradtape.__dict__)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.codecs.choice import Choice
+from paceline.codecs.travel import Travel
 from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.native.library import loaded
 from paceline.torch.exchange.tensors import TorchTensors
@@ -35,12 +37,15 @@ class TorchAdapter(TorchTensors):
         process_set: Any,
         scope: str,
         word: str,
+        choice: Choice,
     ) -> None:
         """`scope`: what stands before all names, so that no other optimizer has them. `word`: Declaration.word, behind
-        it, so that no operation without an exchange has them; "" for the synchronous one.
+        it, so that no operation without an exchange has them; "" for the synchronous one. `choice`: how gradients
+        travel.
         """
         self.library = loaded("torch")
         self.process_set = process_set
+        self.travel = Travel(self.library, process_set, choice)
         self.scope = f"{scope}{word}." if word else scope
         self._compared = scope  # what ranks compare has no word in it: their exchanges may differ
         self._optimizer = optimizer
@@ -59,12 +64,14 @@ class TorchAdapter(TorchTensors):
         """See Adapter.label: the optimizer's first parameter."""
         return self._compared + self._names[self._optimizer.param_groups[0]["params"][0]]
 
-    def start(self, bucket: Bucket, tensors: Sequence[Tensor]) -> Work:
+    def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False) -> Work:
         """See Adapter.start."""
-        name = self.scope + bucket.name
+        name = self._name(bucket)
         if self.waits_here(tensors):
             gathered = horovod.sparse_allreduce_async(tensors[0], name=name, op=self._op, process_set=self.process_set)
             return lambda: [gathered()]
+        parameters = [self._names.parameter(str(member)) for member in bucket.members]
+        self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, parameters, exact)
         compressed = [self._compression.compress(tensor) for tensor in tensors]
         carried = [tensor for tensor, _ in compressed]
         options = {"name": name, "op": self._op, "process_set": self.process_set, **self._factors}
@@ -84,10 +91,15 @@ class TorchAdapter(TorchTensors):
 
     def full_names(self, bucket: Bucket) -> list[str]:
         """See Adapter.full_names."""
-        name, count = self.scope + bucket.name, len(bucket.members)
+        name, count = self._name(bucket), len(bucket.members)
         if count == 1:
             return [f"allreduce.{name}"]
         return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
+
+    def _name(self, bucket: Bucket) -> str:
+        # All of a bucket are of one type.
+        word = self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).word
+        return f"{self.scope}{word}.{bucket.name}" if word else self.scope + bucket.name
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """See Adapter.waits_here."""
@@ -96,13 +108,10 @@ class TorchAdapter(TorchTensors):
     def means(self, weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """See Adapter.means: of bfloat16 in float32. May write into the weights."""
         travelling = {index: to_reduce(weight.detach()) for index, weight in weights.items()}
+        names = {index: f"{self.scope}{self._names[weights[index]]}.average" for index in travelling}
+        self.travel.as_they_are([f"allreduce.{name}" for name in names.values()])
         handles = [
-            horovod.allreduce_async_(
-                tensor,
-                name=f"{self.scope}{self._names[weights[index]]}.average",
-                op=horovod.Average,
-                process_set=self.process_set,
-            )
+            horovod.allreduce_async_(tensor, name=names[index], op=horovod.Average, process_set=self.process_set)
             for index, tensor in travelling.items()
         ]
         for handle in handles:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.arguments import exchange_asked
+from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.fusion.adapters import fuse
@@ -46,6 +46,9 @@ def DistributedOptimizer(
     process_set: Any = horovod.global_process_set,
     fusion: Any = None,
     exchange: str | ExchangeSettings | None = None,
+    codec: str | None = None,
+    error_feedback: bool | None = None,
+    collective: str | None = None,
 ) -> torch.optim.Optimizer:
     """Make `optimizer` use gradients that are combined over all ranks.
 
@@ -73,6 +76,15 @@ def DistributedOptimizer(
       PACELINE_FUSION. None: what that variable says.
     - `exchange`: what becomes of gradients between the backward pass and the update.
       {exchanges}
+    - `codec`: how gradients travel: "none" (as they are), "bf16", "trunc16" or "q8" (docs/codecs.md). The optimizer is
+      given what the ranks have decoded, the same on all of them. Not together with `compression`. None: as
+      PACELINE_CODEC says.
+    - `error_feedback`: whether what the codec loses of a gradient is added to the next one; it is saved with
+      `state_dict`. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
+    - `collective`: how gradients in CPU memory move between ranks: "gloo" (Horovod's own), "linear", "ring", "direct",
+      "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither, "direct".
+
+    These three are the same on all ranks, which compare them in their first step.
 
     Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
 
@@ -85,12 +97,18 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
     names = ParameterNames(optimizer.param_groups, named_parameters)
     fuse("torch", fusion)
-    asked = exchange_asked(exchange)
+    asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
+    check_choice(choice, compression, horovod.Compression.none, asked)
     if op == horovod.Adasum and horovod.size() > 1:
         if not asked.synchronous:
             raise UsageError(
                 f"op=hvd.Adasum was given together with the exchange {declaration_of(asked).word}, which averages.",
                 'Use op=hvd.Average, or exchange="sync" (PACELINE_EXCHANGE=sync).',
+            )
+        if choice.own:
+            raise UsageError(
+                f"op=hvd.Adasum was given together with {choice}; it is Horovod's own.",
+                "Leave codec=, error_feedback= and collective= out, or use op=hvd.Average.",
             )
         return _adasum(optimizer, names, compression, backward_passes_per_step, process_set)
 
@@ -109,7 +127,9 @@ def DistributedOptimizer(
     if alone:
         give(asked)  # other ranks may have a use for it
         asked = Sync()
-    adapter = TorchAdapter(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word)
+    adapter = TorchAdapter(
+        optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice
+    )
     made = make(asked, adapter)
     reduction = Reduction(
         optimizer,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.codecs.choice import Choice
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry.agreement import agreement, differing
 from paceline.torch.errors import UsageError
@@ -38,15 +39,15 @@ class Layouts:
         """The agreed number of sparse dimensions."""
         return self._agreed[parameter]
 
-    def agree(self, parameters: Sequence[Tensor], name: str, exchange: ExchangeSettings) -> None:
+    def agree(self, parameters: Sequence[Tensor], name: str, exchange: ExchangeSettings, choice: Choice) -> None:
         """Agree on `parameters` with the other ranks, all of which call this with the same parameters.
 
         Sparse if a rank has a sparse gradient and none has a dense one. Waits for all ranks. Raises UsageError, on all
-        ranks, if they have different exchanges.
+        ranks, if they have different exchanges, codecs or collectives.
         """
         if not parameters:
             return
-        mine = agreement(exchange, self._process_set.size())
+        mine = agreement(exchange, self._process_set.size(), choice)
         gradients = [parameter.grad for parameter in parameters]
         # One row per parameter: sparse dimensions seen here, and whether a dense gradient was. Then the exchange: the
         # maximum of its numbers, and of their negatives, which is minus the minimum.
@@ -67,8 +68,10 @@ class Layouts:
         most, least = [high for high, _ in numbers], [-negative for _, negative in numbers]
         if most != least:
             raise UsageError(
-                f"The ranks use different exchanges; rank {horovod.rank()} sees {differing(least, most, mine)}.",
-                "Give all ranks the same exchange=, or the same PACELINE_EXCHANGE and variables of that exchange.",
+                f"The ranks use different exchanges, codecs or collectives; rank {horovod.rank()} sees "
+                f"{differing(least, most, mine)}.",
+                "Give all ranks the same exchange=, codec=, error_feedback= and collective=, or the same "
+                "PACELINE_EXCHANGE, PACELINE_CODEC and PACELINE_COLLECTIVE, and variables that belong to them.",
             )
         for parameter, (sparse_dims, dense) in zip(parameters, found, strict=True):
             self._agreed[parameter] = DENSE if dense else sparse_dims

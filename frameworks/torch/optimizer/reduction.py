@@ -181,9 +181,12 @@ class Reduction:
         self._forget_if_ranks_changed()
         return self._exchange.state() if self._exchange is not None else None
 
-    def load_in_flight(self, state: dict[str, Any], weights: Weights) -> None:
-        """Go on with what was saved, with another optimizer of the same parameters."""
+    def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
+        """Go on with what was saved, with another optimizer of the same parameters; None: with nothing in flight."""
         if self._exchange is None:
+            return
+        if state is None:
+            self._exchange.adapter.travel.load(None)
             return
         groups = self._all_groups()
         self._exchange.load(state, [self._bucket(group) for group in groups], weights)
@@ -201,7 +204,8 @@ class Reduction:
         unknown = [parameter for parameter in parameters if not self._layouts.known(parameter)]
         assert self._exchange is not None
         with self._explained(unknown):
-            self._layouts.agree(unknown, self._names[unknown[0]] if unknown else "", self._exchange.settings)
+            name, choice = self._names[unknown[0]] if unknown else "", self._exchange.adapter.travel.choice
+            self._layouts.agree(unknown, name, self._exchange.settings, choice)
         self._exchange.announce(len(parameters))
         started = {parameter for group in self._started for parameter in group}
         groups = dict.fromkeys(self._group(parameter) for parameter in parameters)

@@ -222,7 +222,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The held optimizer's state: loads into a plain optimizer and the other way round.
 
-        With gradients in flight it has these, too, under a key that plain optimizers ignore.
+        With gradients in flight, or what a codec has lost of this rank's and error feedback keeps, it has these, too,
+        under a key that plain optimizers ignore.
         """
         state = self.held.state_dict()
         in_flight = self.in_flight()
@@ -231,14 +232,14 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the held optimizer's state; all ranks must load the same.
 
-        Gradients on their way are forgotten, those of the state come in their place.
+        Gradients on their way are forgotten, and what error feedback keeps; those of the state come in their place.
         """
         self.forget()
         self.held.load_state_dict({key: value for key, value in state_dict.items() if key != IN_FLIGHT})
         self.load_in_flight(state_dict.get(IN_FLIGHT))
 
     def in_flight(self) -> dict[str, Any] | None:
-        """The gradients in flight (paceline.exchange.in_flight_state); None if there is nothing to go on with."""
+        """Gradients in flight and residuals (paceline.exchange.in_flight_state); None if there are none of them."""
         return self._reduction.in_flight()
 
     @property
@@ -253,9 +254,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return state is not None and self._exchange.differs(state)
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
-        """Go on with gradients in flight that `in_flight` returned, or that `state_dict` has."""
-        if state is not None:
-            self._reduction.load_in_flight(plain_of(state), self._weights)
+        """Go on with gradients in flight that `in_flight` returned, or that `state_dict` has; None: with none."""
+        self._reduction.load_in_flight(None if state is None else plain_of(state), self._weights)
 
     def forget(self) -> None:
         """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""

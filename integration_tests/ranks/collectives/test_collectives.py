@@ -8,7 +8,7 @@ import torch
 
 from integration_tests.support.ranks import run_ranks
 
-COLLECTIVES = ("linear", "ring", "direct", "doubling")
+COLLECTIVES = ("linear", "ring", "direct", "doubling", "auto")
 BLOCK_BYTES = 64
 # Of float32: 0, 1, odd, below and above a block, many blocks.
 SIZES = (0, 1, 3, 15, 16, 17, 97, 1001)
@@ -61,3 +61,76 @@ def test_values(collective: str, size: int) -> None:
     env = {"PACELINE_COLLECTIVE": collective, "PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
     first, *others = run_ranks(_body, size, env=env, timeout_s=100, fresh=True)
     assert all(other == first for other in others), "the bits differ between ranks"
+
+
+def _many(rank: int, size: int) -> list[bytes]:
+    """Many messages of a round are under way together, those of two process sets one after the other."""
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    odd = hvd.add_process_set(list(range(1, size)))
+    rng = np.random.default_rng(7)
+    seen = []
+    for turn in range(4):
+        handles, wanted = [], []
+        for n in range(40):
+            length = int(rng.integers(0, 3000))
+            many = [rng.integers(-9, 9, length).astype("float32") for _ in range(size)]
+            if n % 5 == 4:
+                root = n % size
+                handles.append(hvd.broadcast_async(torch.from_numpy(many[rank]), root, name=f"b{n}"))
+                wanted.append(many[root])
+            elif n % 5 == 3 and size > 1:
+                if rank > 0:
+                    tensor = torch.from_numpy(many[rank])
+                    handles.append(hvd.allreduce_async(tensor, op=hvd.Sum, name=f"s{n}", process_set=odd))
+                    wanted.append(np.sum(many[1:], 0))
+            elif n % 5 == 2:
+                handles.append(hvd.allreduce_async(torch.from_numpy(many[rank]), op=hvd.Max, name=f"m{n}"))
+                wanted.append(np.max(many, 0))
+            else:
+                handles.append(hvd.allreduce_async(torch.from_numpy(many[rank]), op=hvd.Sum, name=f"a{n}"))
+                wanted.append(np.sum(many, 0))
+        for handle, one in zip(handles, wanted, strict=True):
+            np.testing.assert_array_equal(hvd.synchronize(handle).numpy(), one, err_msg=f"turn {turn}, rank {rank}")
+        gathered = hvd.allgather(torch.full((rank + 1,), float(rank)), name="gather")  # Horovod's own, in between
+        seen.append(gathered.numpy().tobytes())
+    hvd.shutdown()
+    return seen
+
+
+@pytest.mark.parametrize("collective", ["linear", "direct", "auto"])
+@pytest.mark.parametrize("threshold", ["0", "4096"])
+def test_many_messages_in_flight(collective: str, threshold: str) -> None:
+    env = {
+        "PACELINE_COLLECTIVE": collective,
+        "PACELINE_COLLECTIVE_BLOCK_BYTES": "1024",
+        "HOROVOD_FUSION_THRESHOLD": threshold,
+        "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
+    }
+    first, *others = run_ranks(_many, 3, env=env, timeout_s=100, fresh=True)
+    assert all(other == first for other in others)
+
+
+def _differing(rank: int, _size: int) -> str:
+    import os
+
+    os.environ["PACELINE_COLLECTIVE"] = ("linear", "ring")[rank]
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    try:
+        hvd.allreduce(torch.ones(3), name="t")
+    except Exception as error:
+        return str(error)
+    return "no error"
+
+
+def test_ranks_that_chose_differently_are_told() -> None:
+    for text in run_ranks(_differing, 2, timeout_s=60, fresh=True):
+        assert "PACELINE_COLLECTIVE from 0 to 1" in text
+        assert "Start all ranks with the same variables." in text

@@ -8,47 +8,55 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
+#include "bridge/collectives/auto_choice.h"
+#include "bridge/collectives/choice.h"
+#include "bridge/collectives/flight.h"
 #include "bridge/participant.h"
 #include "bridge/transport.h"
 
 namespace horovod::paceline {
 
-// What a user chooses, the same on all ranks.
-struct CollectiveChoice {
-  static constexpr int32_t kHorovods = -1;
-
-  int32_t method = kHorovods;  // a core::AllreduceMethod, or Horovod's own collectives
-  int64_t block_bytes = 0;     // what travels at a time
-};
-
+// Messages of one coordination round are under way together; the round ends with the last of them.
 class Collectives : public Participant {
  public:
-  // A transport among the ranks of a process set, made for one message; null where there is none.
+  // A transport among the ranks of a process set, for one round; null where there is none. The same on all ranks.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
 
   explicit Collectives(MakeTransport make) : make_(std::move(make)) {}
 
-  // Any thread.
-  static void Choose(const CollectiveChoice& choice);
-  static CollectiveChoice Chosen();
-
-  void BeginWorld() override { sequences_.clear(); }
+  void BeginWorld() override;
   void NewProcessSet(int32_t process_set_id) override;
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                      std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts) override;
+  void RoundPerformed(common::ProcessSet& process_set) override;
 
-  // Background thread: whether the ranks of this set have a transport, and one for the next message.
-  bool Reaches(common::ProcessSet& process_set) const { return make_(process_set) != nullptr; }
-  std::unique_ptr<Transport> Make(common::ProcessSet& process_set) const { return make_(process_set); }
-  uint32_t Next(int32_t process_set_id);
+  // --- For our operations, on the background thread.
+
+  bool Reaches(common::ProcessSet& process_set) const;
+  // The messages of this round. In the first of a process set the ranks compare what they have chosen. Throws
+  // std::runtime_error if they differ, or a rank is lost.
+  Flight& In(common::ProcessSet& process_set, int32_t process_set_id);
+  // Of the collectives of this set, the next one's.
+  uint32_t NextSequence(int32_t process_set_id);
+  AutoChoice& Auto(int32_t process_set_id);
 
  private:
+  struct OfSet {
+    uint32_t sequence = 0;
+    bool met = false;
+    AutoChoice choice;
+  };
+
+  OfSet& Set(int32_t process_set_id);
+
   const MakeTransport make_;
-  std::mutex mutex_;  // protects sequences_: process sets are registered in threads of frameworks
-  std::map<int32_t, uint32_t> sequences_;
+  PackingSpace space_;
+  std::unique_ptr<Flight> flight_;
+  int32_t flying_set_ = -1;
+  std::mutex mutex_;  // protects sets_, the map: process sets are registered in threads of frameworks
+  std::map<int32_t, OfSet> sets_;
 };
 
 }  // namespace horovod::paceline

@@ -1,72 +1,59 @@
 #include "bridge/collectives/engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
-#include "core/codecs/combine.h"
-
 namespace horovod::paceline {
 
-using ::paceline::core::BytesOf;
+using Kind = Wire::Operation::Kind;
 
 namespace {
 
-constexpr uint32_t kTagBits = 24;  // schedules have at most 2^20 blocks
+constexpr uint32_t kTagBits = 24;  // schedules have at most 2^20 blocks, each on its way between two ranks twice
 
 }  // namespace
 
 void Engine::Begin(Collective collective) {
-  const auto schedule = collective.schedule;
-  const auto scratch_bytes = schedule->scratch_blocks * schedule->scratch_count * BytesOf(collective.dtype);
-  active_.push_back(
-      std::make_unique<Active>(Active{std::move(collective), ::paceline::core::CollectiveExecution(schedule),
-                                      std::vector<uint8_t>(static_cast<size_t>(scratch_bytes))}));
+  active_.push_back(std::make_unique<Active>(std::move(collective)));
   Advance(*active_.back());
-}
-
-void* Engine::Place(Active& active, const Operation& operation) {
-  const auto bytes = BytesOf(active.about.dtype);
-  if (operation.scratch >= 0) {
-    return active.scratch.data() + operation.scratch * active.about.schedule->scratch_count * bytes;
-  }
-  return static_cast<uint8_t*>(active.about.result) + operation.offset * bytes;
 }
 
 void Engine::Advance(Active& active) {
   for (int32_t number = 0; (number = active.execution.Next()) >= 0;) {
     Start(active, number);
   }
+  if (active.execution.finished()) {
+    const auto at = std::find_if(active_.begin(), active_.end(), [&](const auto& one) { return one.get() == &active; });
+    const auto ended = std::move(*at);
+    active_.erase(at);
+    if (ended->about.done) {
+      ended->about.done();
+    }
+  }
 }
 
 void Engine::Start(Active& active, int32_t number) {
   const auto& operation = active.about.schedule->operations[static_cast<size_t>(number)];
-  const auto element_bytes = BytesOf(active.about.dtype);
-  const auto bytes = static_cast<size_t>(operation.count * element_bytes);
-  const auto tag = (uint64_t{active.about.sequence} << kTagBits) | static_cast<uint64_t>(operation.tag);
-  auto* range = static_cast<uint8_t*>(active.about.result) + operation.offset * element_bytes;
-  switch (operation.kind) {
-    case Operation::Kind::kSend:
-      started_[transport_.Send(operation.peer, tag, Place(active, operation), bytes)] = {&active, number};
-      return;
-    case Operation::Kind::kReceive:
-      started_[transport_.Receive(operation.peer, tag, Place(active, operation), bytes)] = {&active, number};
-      return;
-    case Operation::Kind::kCombine:
-      ::paceline::core::Combine(active.about.dtype, active.about.op, range, Place(active, operation), operation.count);
-      break;
-    case Operation::Kind::kCopy:
-      std::memcpy(Place(active, operation), range, bytes);
-      break;
+  if (operation.kind == Kind::kCombine || operation.kind == Kind::kCopy) {
+    if (operation.kind == Kind::kCombine) {
+      active.wire.Combine(operation);
+    } else {
+      active.wire.Copy(operation);
+    }
+    active.execution.Done(number);
+    return;
   }
-  active.execution.Done(number);
+  const auto tag = (uint64_t{active.about.sequence} << kTagBits) | static_cast<uint64_t>(operation.tag);
+  const auto range = active.wire.Begin(number);
+  const auto id = operation.kind == Kind::kSend ? transport_.Send(operation.peer, tag, range.data, range.bytes)
+                                                : transport_.Receive(operation.peer, tag, range.data, range.bytes);
+  started_[id] = {&active, number};
 }
 
 void Engine::Finish() {
-  const auto finished = [](const auto& one) { return one->execution.finished(); };
   auto limit = Transport::Clock::now() + transport_.limit();
-  while (!std::all_of(active_.begin(), active_.end(), finished)) {
+  while (!active_.empty()) {
     Completion completion;
     if (!transport_.Wait(limit, completion)) {
       Fail("nothing has moved for " + std::to_string(transport_.limit().count()) + " ms while it waits for " +
@@ -77,14 +64,14 @@ void Engine::Finish() {
     started_.erase(found);
     if (!completion.error.empty()) {
       const auto& operation = active->about.schedule->operations[static_cast<size_t>(number)];
-      Fail(std::string(operation.kind == Operation::Kind::kSend ? "sending to" : "receiving from") + " rank " +
+      Fail(std::string(operation.kind == Kind::kSend ? "sending to" : "receiving from") + " rank " +
            std::to_string(operation.peer) + " of " + active->about.name + " failed: " + completion.error);
     }
+    active->wire.Over(number);
     active->execution.Done(number);
     Advance(*active);
     limit = Transport::Clock::now() + transport_.limit();
   }
-  active_.clear();
 }
 
 std::string Engine::Waiting() const {
@@ -93,7 +80,7 @@ std::string Engine::Waiting() const {
     for (const auto number : one->execution.Started()) {
       const auto& operation = one->about.schedule->operations[static_cast<size_t>(number)];
       text = "rank " + std::to_string(operation.peer) + " (" + one->about.name + ")";
-      if (operation.kind == Operation::Kind::kReceive) {  // what is waited for, more than what is waited to be taken
+      if (operation.kind == Kind::kReceive) {  // what is waited for, more than what is waited to be taken
         return text;
       }
     }

@@ -10,47 +10,38 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bridge/collectives/wire.h"
 #include "bridge/transport.h"
-#include "core/codecs/data_type.h"
 #include "core/collectives/execution.h"
-#include "core/collectives/schedule.h"
 
 namespace horovod::paceline {
-
-// What one collective is about. `result` has the schedule's elements.
-struct Collective {
-  std::string name;  // for errors
-  std::shared_ptr<const ::paceline::core::CollectiveSchedule> schedule;
-  ::paceline::core::DataType dtype = ::paceline::core::DataType::kFloat32;
-  ::paceline::core::ReduceOp op = ::paceline::core::ReduceOp::kSum;
-  void* result = nullptr;
-  // Which of the collectives of these ranks it is; the same on all of them, and of no other that is under way.
-  uint32_t sequence = 0;
-};
 
 // One thread.
 class Engine {
  public:
   explicit Engine(Transport& transport) : transport_(transport) {}
 
+  // Its messages are on their way; none has to be met at once. Throws as Wire, with nothing begun.
   void Begin(Collective collective);
-  // Returns when all that were begun have ended. Throws std::runtime_error that names this rank, the peer and the
-  // collective, when a peer is lost or nothing has moved for the transport's limit; nothing is left under way then.
+  // Returns when all that were begun have ended; each is told of (Collective::done) as soon as it has. Throws
+  // std::runtime_error that names this rank, the peer and the collective, when a peer is lost or nothing has moved for
+  // the transport's limit; nothing is left under way then.
   void Finish();
 
  private:
   struct Active {
+    explicit Active(Collective collective) : about(std::move(collective)), wire(about), execution(about.schedule) {}
+
     Collective about;
+    Wire wire;
     ::paceline::core::CollectiveExecution execution;
-    std::vector<uint8_t> scratch;
   };
   struct Started {
     Active* active = nullptr;
     int32_t number = -1;  // of the operation
   };
-  using Operation = ::paceline::core::CollectiveSchedule::Operation;
 
-  static void* Place(Active& active, const Operation& operation);
+  // Starts what may be started. If that was all of it, it is told of and gone.
   void Advance(Active& active);
   void Start(Active& active, int32_t number);
   [[noreturn]] void Fail(const std::string& why);

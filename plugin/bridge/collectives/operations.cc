@@ -1,178 +1,221 @@
 #include "bridge/collectives/operations.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <new>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
-#include "bridge/collectives/engine.h"
+#include "bridge/collectives/parts.h"
+#include "bridge/collectives/types.h"
+#include "bridge/reserved_names.h"
 #include "core/codecs/combine.h"
 #include "core/collectives/algorithms.h"
+#include "core/collectives/ping.h"
 
 namespace horovod::paceline {
 
 namespace core = ::paceline::core;
 
+using Entries = std::vector<common::TensorTableEntry>;
+
 namespace {
 
-// Of Horovod's types; false for those that we do not reduce.
-bool TypeOf(common::DataType dtype, core::DataType& out) {
-  switch (dtype) {
-    case common::DataType::HOROVOD_UINT8:
-      out = core::DataType::kUint8;
-      return true;
-    case common::DataType::HOROVOD_INT8:
-      out = core::DataType::kInt8;
-      return true;
-    case common::DataType::HOROVOD_UINT16:
-      out = core::DataType::kUint16;
-      return true;
-    case common::DataType::HOROVOD_INT16:
-      out = core::DataType::kInt16;
-      return true;
-    case common::DataType::HOROVOD_INT32:
-      out = core::DataType::kInt32;
-      return true;
-    case common::DataType::HOROVOD_INT64:
-      out = core::DataType::kInt64;
-      return true;
-    case common::DataType::HOROVOD_FLOAT16:
-      out = core::DataType::kFloat16;
-      return true;
-    case common::DataType::HOROVOD_FLOAT32:
-      out = core::DataType::kFloat32;
-      return true;
-    case common::DataType::HOROVOD_FLOAT64:
-      out = core::DataType::kFloat64;
-      return true;
-    case common::DataType::HOROVOD_BOOL:
-      out = core::DataType::kBool;
-      return true;
-  }
-  return false;
+bool OnCpu(const Entries& entries) {
+  return std::all_of(entries.begin(), entries.end(), [](const auto& one) { return one.device == CPU_DEVICE_ID; });
 }
 
-bool OpOf(common::ReduceOp op, core::ReduceOp& out) {
-  switch (op) {
-    case common::ReduceOp::AVERAGE:  // a factor makes it an average
-    case common::ReduceOp::SUM:
-      out = core::ReduceOp::kSum;
-      return true;
-    case common::ReduceOp::MIN:
-      out = core::ReduceOp::kMin;
-      return true;
-    case common::ReduceOp::MAX:
-      out = core::ReduceOp::kMax;
-      return true;
-    case common::ReduceOp::PRODUCT:
-      out = core::ReduceOp::kProduct;
-      return true;
-    default:
-      return false;
+// Of no codec where `codec` is null. Blocks of encoded values are multiples of what a codec encodes by itself.
+int64_t BlockElements(int64_t block_bytes, core::DataType dtype, const core::Codec* codec) {
+  if (codec == nullptr) {
+    return std::max<int64_t>(1, block_bytes / core::BytesOf(dtype));
+  }
+  const auto slice_bytes = codec->EncodedBytes(dtype, core::kCodecSlice);
+  return std::max<int64_t>(1, block_bytes / slice_bytes) * core::kCodecSlice;
+}
+
+// Where a part's values are put together. A part of one tensor is its result; not that of a reduce, which would leave
+// partial results with all but the root.
+bool InPlace(const MessagePart& part) {
+  return part.tensors.size() == 1 && part.purpose.kind != Purpose::Kind::kReduce;
+}
+
+void Pack(MessagePart& part, const Entries& entries) {
+  auto* to = part.data;
+  for (const auto n : part.tensors) {
+    const auto bytes = static_cast<size_t>(entries[n].tensor->size());
+    if (entries[n].tensor->data() != to && bytes > 0) {
+      std::memcpy(to, entries[n].tensor->data(), bytes);
+    }
+    to += bytes;
   }
 }
 
-bool OnCpu(const std::vector<common::TensorTableEntry>& entries) {
-  return std::all_of(entries.begin(), entries.end(), [](const auto& entry) { return entry.device == CPU_DEVICE_ID; });
+void Unpack(const MessagePart& part, Entries& entries, bool keep) {
+  const auto* from = part.data;
+  for (const auto n : part.tensors) {
+    auto* to = const_cast<void*>(entries[n].output->data());
+    const auto bytes = static_cast<size_t>(entries[n].tensor->size());
+    const void* source = keep ? static_cast<const void*>(from) : entries[n].tensor->data();
+    if (to != source && bytes > 0) {
+      std::memcpy(to, source, bytes);
+    }
+    from += bytes;
+  }
 }
 
-void Run(Transport& transport, Collective collective) {
-  Engine engine(transport);
-  engine.Begin(std::move(collective));
-  engine.Finish();
-}
-
-core::BlockedMessage InBlocks(int64_t elements, int64_t element_bytes) {
-  return {elements, std::max<int64_t>(1, Collectives::Chosen().block_bytes / element_bytes)};
+// The flight cannot go on without this rank.
+[[noreturn]] void GiveUp(Flight& flight, int32_t rank, const std::string& name, int64_t bytes) {
+  const std::runtime_error error(
+      "Rank " + std::to_string(rank) + ": no memory to carry " + name + " of " + std::to_string(bytes) +
+      " bytes. Use smaller messages (HOROVOD_FUSION_THRESHOLD) or fewer ranks on this host.");
+  flight.Fail(error);
+  throw error;
 }
 
 }  // namespace
 
-bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/,
-                           const std::vector<common::TensorTableEntry>& entries,
+bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const Entries& entries,
                            const common::Response& response) const {
-  core::DataType dtype{};
-  core::ReduceOp op{};
-  return Collectives::Chosen().method != CollectiveChoice::kHorovods && !entries.empty() && OnCpu(entries) &&
-         TypeOf(entries[0].tensor->dtype(), dtype) && OpOf(response.reduce_op(), op) &&
-         collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));
+  if (entries.empty() || !OnCpu(entries) || !TypeOf(entries[0].tensor->dtype()) || !OpOf(response.reduce_op())) {
+    return false;
+  }
+  const auto asked = TheChoices().chosen().method != CollectiveChoice::kHorovods ||
+                     Purpose::Of(entries[0].tensor_name).kind != Purpose::Kind::kAllreduce;
+  return asked && collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));
 }
 
-common::Status OwnAllreduce::Execute(std::vector<common::TensorTableEntry>& entries, const common::Response& response) {
+common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& response) {
   WaitForData(entries);
-  auto& first = entries[0];
-  auto& process_set = global_state_->process_set_table.Get(first.process_set_id);
-  auto& timeline = global_state_->timeline;
-  const auto transport = collectives_.Make(process_set);
-  const auto elements = NumElements(entries);
-
-  Collective collective;
-  TypeOf(first.tensor->dtype(), collective.dtype);
-  OpOf(response.reduce_op(), collective.op);
-  collective.name = first.tensor_name + (entries.size() > 1 ? ", ..." : "");
-  collective.sequence = collectives_.Next(first.process_set_id);
-
-  const void* packed = nullptr;
-  if (entries.size() > 1) {
-    timeline.ActivityStartAll(entries, MEMCPY_IN_FUSION_BUFFER);
-    size_t length = 0;
-    MemcpyInFusionBuffer(entries, packed, collective.result, length);
-    timeline.ActivityEndAll(entries);
-  } else {
-    collective.result = const_cast<void*>(first.output->data());
-    if (first.tensor->data() != collective.result) {
-      std::memcpy(collective.result, first.tensor->data(), static_cast<size_t>(first.tensor->size()));
-    }
-  }
-  core::Scale(collective.dtype, collective.result, elements, response.prescale_factor());
-
-  timeline.ActivityStartAll(entries, "PACELINE_ALLREDUCE");
-  const auto method = static_cast<core::AllreduceMethod>(Collectives::Chosen().method);
-  collective.schedule = std::make_shared<core::CollectiveSchedule>(core::Allreduce(
-      method, {transport->rank(), transport->size()}, InBlocks(elements, core::BytesOf(collective.dtype))));
-  auto* result = collective.result;
-  const auto dtype = collective.dtype;
-  Run(*transport, std::move(collective));
-  timeline.ActivityEndAll(entries);
-
+  const auto set = entries[0].process_set_id;
+  auto& process_set = global_state_->process_set_table.Get(set);
+  auto& flight = collectives_.In(process_set, set);
+  const auto dtype = *TypeOf(entries[0].tensor->dtype());
+  const auto element_bytes = core::BytesOf(dtype);
   const auto average = response.reduce_op() == common::ReduceOp::AVERAGE;
-  core::Scale(dtype, result, elements, response.postscale_factor() / (average ? transport->size() : 1));
-  if (entries.size() > 1) {
-    timeline.ActivityStartAll(entries, MEMCPY_OUT_FUSION_BUFFER);
-    MemcpyOutFusionBuffer(result, entries);
-    timeline.ActivityEndAll(entries);
+  const core::Place place{flight.transport().rank(), flight.transport().size()};
+  const auto name = entries[0].tensor_name + (entries.size() > 1 ? ", ..." : "");
+  const auto choice = TheChoices().chosen();
+  int64_t all_bytes = 0;
+  try {
+    auto parts = PartsOf(entries, response, dtype);
+    int64_t packed_bytes = 0;
+    for (const auto& part : parts) {
+      all_bytes += part.elements * element_bytes;
+      packed_bytes += InPlace(part) ? 0 : part.elements * element_bytes;
+    }
+    auto* room = packed_bytes > 0 ? flight.Room(packed_bytes) : nullptr;
+    for (auto& part : parts) {
+      if (InPlace(part)) {
+        part.data = static_cast<uint8_t*>(const_cast<void*>(entries[part.tensors[0]].output->data()));
+      } else {
+        part.data = room;
+        room += part.elements * element_bytes;
+      }
+    }
+    // All that can be refused, before anything begins.
+    std::vector<Collective> collectives;
+    std::vector<AutoChoice::Pick> picks;
+    for (auto& part : parts) {
+      const auto* codec = CodecOf(part.encoding);
+      Collective one;
+      one.name = name;
+      one.dtype = dtype;
+      one.op = *OpOf(response.reduce_op());
+      one.result = part.data;
+      one.codec = codec;
+      const auto wire_bytes =
+          codec == nullptr ? part.elements * element_bytes : codec->EncodedBytes(dtype, part.elements);
+      AutoChoice::Pick pick;
+      pick.way = {static_cast<core::AllreduceMethod>(choice.method), choice.block_bytes};
+      if (choice.method == CollectiveChoice::kAuto && part.purpose.kind == Purpose::Kind::kAllreduce) {
+        auto& choices = collectives_.Auto(set);
+        if (!choices.Knows(wire_bytes, codec != nullptr) && !flight.Finish()) {
+          throw std::runtime_error("Messages before this one failed.");
+        }
+        pick = choices.For(flight.transport(), wire_bytes, codec != nullptr);
+      } else if (codec != nullptr && pick.way.method == core::AllreduceMethod::kDoubling) {
+        pick.way.method = core::AllreduceMethod::kDirect;  // doubling is not for values that lose something
+      }
+      const core::BlockedMessage message{part.elements, BlockElements(pick.way.block_bytes, dtype, codec)};
+      one.schedule = std::make_shared<core::CollectiveSchedule>(
+          part.purpose.kind == Purpose::Kind::kReduce ? core::LinearReduce(place, message, part.purpose.first)
+          : part.purpose.kind == Purpose::Kind::kPing
+              ? core::PingPong(place, part.elements, {part.purpose.first, part.purpose.second, part.purpose.rounds})
+              : core::Allreduce(pick.way.method, place, message));
+      if (part.encoding.error_feedback && codec != nullptr) {
+        one.encode = WithFeedback(part, entries, dtype);
+      }
+      collectives.push_back(std::move(one));
+      picks.push_back(pick);
+    }
+    const auto message =
+        std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_ALLREDUCE");
+    message->Expect(parts.size());
+    flight.Add(message);
+    for (size_t n = 0; n < parts.size(); ++n) {
+      Pack(parts[n], message->entries());
+      core::Scale(dtype, parts[n].data, parts[n].elements, response.prescale_factor());
+      const auto factor = response.postscale_factor() / (average ? place.ranks : 1);
+      collectives[n].sequence = collectives_.NextSequence(set);
+      collectives[n].done = [this, set, message = message.get(), part = std::move(parts[n]), pick = picks[n], dtype,
+                             factor, rank = place.rank, start = Clock::now()] {
+        const std::chrono::duration<double> took = Clock::now() - start;
+        if (pick.trial) {
+          collectives_.Auto(set).Took(pick, took.count());
+        }
+        if (part.purpose.kind == Purpose::Kind::kPing && dtype == core::DataType::kFloat64 && part.elements > 0) {
+          const double seconds = took.count();
+          std::memcpy(part.data, &seconds, sizeof(seconds));
+        }
+        core::Scale(dtype, part.data, part.elements, factor);
+        const auto keep = part.purpose.kind != Purpose::Kind::kReduce || part.purpose.first == rank;
+        Unpack(part, message->entries(), keep);
+        message->PartEnded();
+      };
+      flight.Begin(std::move(collectives[n]));
+    }
+  } catch (const std::bad_alloc&) {
+    GiveUp(flight, place.rank, name, all_bytes);
   }
-  return common::Status::OK();
+  return common::Status::InProgress();
 }
 
-bool OwnBroadcast::Enabled(const common::ParameterManager& /*manager*/,
-                           const std::vector<common::TensorTableEntry>& entries,
+bool OwnBroadcast::Enabled(const common::ParameterManager& /*manager*/, const Entries& entries,
                            const common::Response& /*response*/) const {
-  return Collectives::Chosen().method != CollectiveChoice::kHorovods && entries.size() == 1 && OnCpu(entries) &&
+  return TheChoices().chosen().method != CollectiveChoice::kHorovods && entries.size() == 1 && OnCpu(entries) &&
          collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));
 }
 
-common::Status OwnBroadcast::Execute(std::vector<common::TensorTableEntry>& entries,
-                                     const common::Response& /*response*/) {
+common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& response) {
   WaitForData(entries);
-  auto& entry = entries[0];
-  auto& process_set = global_state_->process_set_table.Get(entry.process_set_id);
-  const auto transport = collectives_.Make(process_set);
-
-  Collective collective;
-  collective.name = entry.tensor_name;
-  collective.sequence = collectives_.Next(entry.process_set_id);
-  collective.dtype = core::DataType::kUint8;  // whatever it is, it is only moved
-  const auto root = process_set.controller->GetRank() == entry.root_rank;
-  collective.result = const_cast<void*>(root ? entry.tensor->data() : entry.output->data());
-  collective.schedule = std::make_shared<core::CollectiveSchedule>(core::LinearBroadcast(
-      {transport->rank(), transport->size()}, InBlocks(entry.tensor->size(), 1), entry.root_rank));
-  auto& timeline = global_state_->timeline;
-  timeline.ActivityStartAll(entries, "PACELINE_BROADCAST");
-  Run(*transport, std::move(collective));
-  timeline.ActivityEndAll(entries);
-  return common::Status::OK();
+  const auto& entry = entries[0];
+  const auto set = entry.process_set_id;
+  auto& process_set = global_state_->process_set_table.Get(set);
+  auto& flight = collectives_.In(process_set, set);
+  const core::Place place{flight.transport().rank(), flight.transport().size()};
+  const auto bytes = static_cast<int64_t>(entry.tensor->size());
+  Collective one;
+  one.name = entry.tensor_name;
+  one.dtype = core::DataType::kUint8;  // whatever it is, it is only moved
+  one.result = const_cast<void*>(place.rank == entry.root_rank ? entry.tensor->data() : entry.output->data());
+  try {
+    const core::BlockedMessage message{bytes, std::max<int64_t>(1, TheChoices().chosen().block_bytes)};
+    one.schedule = std::make_shared<core::CollectiveSchedule>(core::LinearBroadcast(place, message, entry.root_rank));
+    const auto sent = std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_BROADCAST");
+    sent->Expect(1);
+    flight.Add(sent);
+    one.sequence = collectives_.NextSequence(set);
+    one.done = [sent = sent.get()] { sent->PartEnded(); };
+    flight.Begin(std::move(one));
+  } catch (const std::bad_alloc&) {
+    GiveUp(flight, place.rank, one.name, bytes);
+  }
+  return common::Status::InProgress();
 }
 
 }  // namespace horovod::paceline

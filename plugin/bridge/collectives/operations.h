@@ -1,4 +1,4 @@
-// Allreduce and broadcast as Horovod asks for them, on our own collectives.
+// Allreduce, reduce and broadcast as Horovod asks for them, on our own collectives.
 
 #ifndef PACELINE_BRIDGE_COLLECTIVES_OPERATIONS_H
 #define PACELINE_BRIDGE_COLLECTIVES_OPERATIONS_H
@@ -10,8 +10,9 @@
 
 namespace horovod::paceline {
 
-// Sum, average, minimum, maximum and product of tensors in memory of the CPU. Horovod's list of operations goes on to
-// its own where this is not enabled; the answer is the same on all ranks.
+// Sum, average, minimum, maximum and product of tensors in memory of the CPU; also reduces and measurements of pairs,
+// which go by reserved names (reserved_names.h). Horovod's list of operations goes on to its own where this is not
+// enabled; the answer is the same on all ranks.
 class OwnAllreduce : public common::AllreduceOp {
  public:
   OwnAllreduce(common::HorovodGlobalState& state, Collectives& collectives)
@@ -19,12 +20,15 @@ class OwnAllreduce : public common::AllreduceOp {
 
   bool Enabled(const common::ParameterManager& manager, const std::vector<common::TensorTableEntry>& entries,
                const common::Response& response) const override;
+  // Returns Status::InProgress() without entries: they are finished when they have travelled. Otherwise throws, with
+  // all entries left.
   common::Status Execute(std::vector<common::TensorTableEntry>& entries, const common::Response& response) override;
 
  private:
   Collectives& collectives_;
 };
 
+// The same for broadcasts.
 class OwnBroadcast : public common::BroadcastOp {
  public:
   OwnBroadcast(common::HorovodGlobalState& state, Collectives& collectives)

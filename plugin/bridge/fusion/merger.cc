@@ -250,12 +250,9 @@ void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Respon
 }
 
 void Merger::AfterExecute(const Executed& executed) {
-  const auto& response = executed.response;
-  const auto& names = response.tensor_names();
-  if (OfControlOp(response)) {
+  if (OfControlOp(executed.response)) {
     joined_.Return(executed.process_set);
     cycle_start_ns_ = 0;
-    Answered(ControlOpOf(names[0]), executed);
     return;
   }
   if (!watching_) {
@@ -265,17 +262,7 @@ void Merger::AfterExecute(const Executed& executed) {
     monitor_.Coordinated(cycle_start_ns_, executed.start_ns);
     cycle_start_ns_ = 0;
   }
-  const bool fine = executed.status.ok() || executed.status.in_progress();
-  if (response.response_type() == common::Response::ALLREDUCE && fine) {
-    std::vector<ReducedTensor> tensors;
-    int64_t bytes = 0;
-    for (size_t n = 0; n < names.size(); ++n) {
-      tensors.push_back({names[n], BytesOf(response, n), TypeOf(response)});
-      bytes += tensors.back().bytes;
-    }
-    monitor_.Reduced(tensors, bytes, executed.start_ns, executed.end_ns);
-  }
-  for (const auto& name : names) {
+  for (const auto& name : executed.response.tensor_names()) {
     const int32_t number = monitor_.NumberOf(name);
     if (number >= 0) {
       gate_.Performed(number);
@@ -388,6 +375,29 @@ Answer Merger::answer(ControlKind kind) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = answers_.find(static_cast<int32_t>(kind));
   return found == answers_.end() ? Answer{} : found->second;
+}
+
+void Merger::Performed(const Executed& executed) {
+  const auto& response = executed.response;
+  const auto& names = response.tensor_names();
+  if (OfControlOp(response)) {
+    Answered(ControlOpOf(names[0]), executed);
+    return;
+  }
+  if (!watching_) {
+    return;
+  }
+  const bool fine = executed.status.ok() || executed.status.in_progress();
+  if (response.response_type() == common::Response::ALLREDUCE && fine) {
+    std::vector<ReducedTensor> tensors;
+    int64_t bytes = 0;
+    for (size_t n = 0; n < names.size(); ++n) {
+      tensors.push_back({names[n], BytesOf(response, n), TypeOf(response)});
+      bytes += tensors.back().bytes;
+    }
+    monitor_.Reduced(tensors, bytes, std::max(executed.start_ns, performed_ns_), executed.end_ns);
+  }
+  performed_ns_ = executed.end_ns;
 }
 
 }  // namespace horovod::paceline

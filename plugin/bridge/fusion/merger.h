@@ -76,6 +76,7 @@ class Merger {
   void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list);
   void BeforeExecute(common::ProcessSet& process_set, const common::Response& response);
   void AfterExecute(const Executed& executed);
+  void Performed(const Executed& executed);
 
   // As in MessagePlan. The limit is what the active plan's largest group needs, and at least Horovod's, which is that
   // of its own messages and is never changed.
@@ -123,6 +124,7 @@ class Merger {
   ::paceline::core::Gate gate_;
   std::unordered_map<int32_t, common::Request> held_;
   common::HorovodGlobalState* state_ = nullptr;
+  int64_t performed_ns_ = 0;    // when results were there last: what travels beside other messages counts from then
   int64_t cycle_start_ns_ = 0;  // 0 once the cycle's first message was performed
   double heard_ = -1;           // the policy of this rank that the others were told last
   Joined joined_;

@@ -52,6 +52,7 @@ class Merging : public Participant, public MessagePlan {
     current_->BeforeExecute(process_set, response);
   }
   void AfterExecute(const Executed& executed) override { current_->AfterExecute(executed); }
+  void Performed(const Executed& executed) override { current_->Performed(executed); }
 
   const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const override {
     return current_->GroupOf(name);

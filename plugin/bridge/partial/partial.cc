@@ -297,8 +297,9 @@ void Partial::BeforeExecute(common::ProcessSet& process_set, const common::Respo
   set_->joined.Leave(process_set);
 }
 
-void Partial::AfterExecute(const Executed& executed) {
-  set_->joined.Return(executed.process_set);
+void Partial::AfterExecute(const Executed& executed) { set_->joined.Return(executed.process_set); }
+
+void Partial::Performed(const Executed& executed) {
   if (!channels_.used()) {
     return;
   }

@@ -60,6 +60,7 @@ class Partial : public Exchange {
   bool Cacheable(const common::Response& response) override { return !Owns(response); }
   void BeforeExecute(common::ProcessSet& process_set, const common::Response& response) override;
   void AfterExecute(const Executed& executed) override;
+  void Performed(const Executed& executed) override;
 
  private:
   // What the background thread keeps about a process set.

@@ -52,7 +52,7 @@ void Recording::Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet&
   recorder_.Coordinated();
 }
 
-void Recording::AfterExecute(const Executed& executed) {
+void Recording::Performed(const Executed& executed) {
   const auto& names = executed.response.tensor_names();
   if (!names.empty() && Begins(names[0], kControlNames)) {
     return;  // not the user's message

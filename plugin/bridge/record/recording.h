@@ -19,7 +19,7 @@ class Recording : public Participant {
   void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
                int32_t process_set_id) override;
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
-  void AfterExecute(const Executed& executed) override;
+  void Performed(const Executed& executed) override;
 
  private:
   ::paceline::core::Recorder recorder_;

@@ -31,36 +31,67 @@ struct LostKernel {
 
 }  // namespace
 
-void ErrorFeedback::Encode(const std::string& name, int64_t elements, int64_t begin, DataType type, const void* block,
-                           int64_t count, uint8_t* bytes) {
-  if (codec_.exact()) {
-    return codec_.Encode(type, block, count, bytes);
+std::vector<ErrorFeedback::Kept> ErrorFeedback::Find(const std::vector<Part>& parts) {
+  std::vector<Kept> found;
+  for (const auto& part : parts) {
+    if (part.begin < 0 || part.count < 0 || part.begin + part.count > part.elements) {
+      throw std::invalid_argument("elements " + std::to_string(part.begin) + " to " +
+                                  std::to_string(part.begin + part.count) + " of " + part.name + ", which has " +
+                                  std::to_string(part.elements));
+    }
+    std::vector<float>& residual = residuals_[part.name];
+    if (static_cast<int64_t>(residual.size()) != part.elements) {
+      residual.assign(static_cast<size_t>(part.elements), 0.F);
+    }
+    found.push_back({residual.data() + part.begin, part.count});
   }
-  codec_.Check(type);
-  if (begin < 0 || count < 0 || begin + count > elements) {
-    throw std::invalid_argument("elements " + std::to_string(begin) + " to " + std::to_string(begin + count) + " of " +
-                                name + ", which has " + std::to_string(elements));
+  return found;
+}
+
+void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, DataType type, const void* block,
+                           uint8_t* bytes) {
+  codec.Check(type);
+  int64_t left = 0;
+  for (const auto& part : parts) {
+    left += part.count;
   }
-  std::vector<float>& residual = residuals_[name];
-  if (static_cast<int64_t>(residual.size()) != elements) {
-    residual.assign(static_cast<size_t>(elements), 0.F);
+  if (codec.exact()) {
+    return codec.Encode(type, block, left, bytes);
   }
+  auto kept = Find(parts);
+  auto part = kept.begin();
   const auto* source = static_cast<const uint8_t*>(block);
-  float* kept = residual.data() + begin;
-  for (int64_t left = count; left > 0;) {
-    const int64_t some = std::min(left, kCodecSlice);
+  while (left > 0) {
+    const int64_t slice = std::min(left, kCodecSlice);
     std::array<float, kCodecSlice> wanted;
     std::array<float, kCodecSlice> sent;
-    ToFloat(type, source, some, wanted.data());
-    Combine(DataType::kFloat32, ReduceOp::kSum, wanted.data(), kept, some);
-    codec_.Encode(DataType::kFloat32, wanted.data(), some, bytes);
-    codec_.Decode(DataType::kFloat32, bytes, some, sent.data());
-    RunOver<LostKernel>(reinterpret_cast<uint8_t*>(wanted.data()), reinterpret_cast<const uint8_t*>(sent.data()), some);
-    std::copy_n(wanted.data(), some, kept);
-    left -= some;
-    kept += some;
-    source += some * BytesOf(type);
-    bytes += codec_.EncodedBytes(DataType::kFloat32, some);
+    std::array<float*, kCodecSlice> from;
+    ToFloat(type, source, slice, wanted.data());
+    // Where each run of elements of one part has its residual.
+    std::array<int64_t, kCodecSlice> run;
+    int64_t runs = 0;
+    for (int64_t done = 0; done < slice; ++runs) {
+      for (; part->count == 0; ++part) {
+      }
+      const auto index = static_cast<size_t>(runs);
+      from[index] = part->at;
+      run[index] = std::min(part->count, slice - done);
+      Combine(DataType::kFloat32, ReduceOp::kSum, wanted.data() + done, part->at, run[index]);
+      part->at += run[index];
+      part->count -= run[index];
+      done += run[index];
+    }
+    codec.Encode(DataType::kFloat32, wanted.data(), slice, bytes);
+    codec.Decode(DataType::kFloat32, bytes, slice, sent.data());
+    RunOver<LostKernel>(reinterpret_cast<uint8_t*>(wanted.data()), reinterpret_cast<const uint8_t*>(sent.data()),
+                        slice);
+    const float* lost = wanted.data();
+    for (size_t index = 0; index < static_cast<size_t>(runs); lost += run[index++]) {
+      std::copy_n(lost, run[index], from[index]);
+    }
+    left -= slice;
+    source += slice * BytesOf(type);
+    bytes += codec.EncodedBytes(DataType::kFloat32, slice);
   }
 }
 

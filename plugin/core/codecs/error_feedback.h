@@ -24,13 +24,15 @@ namespace paceline::core {
 // dropped: 0. One thread at a time.
 class ErrorFeedback {
  public:
-  // `codec` must live as long as this.
-  explicit ErrorFeedback(const Codec& codec) : codec_(codec) {}
+  // Elements begin ... begin + count - 1 of the gradient `name`, which has `elements` of them.
+  struct Part {
+    std::string name;
+    int64_t elements = 0, begin = 0, count = 0;
+  };
 
-  // Encodes elements begin ... begin + count - 1 of the gradient `name`, which has `elements` of them, with what they
-  // lost before; otherwise as Codec::Encode. The residual of a gradient that had another number of elements is dropped.
-  void Encode(const std::string& name, int64_t elements, int64_t begin, DataType type, const void* block, int64_t count,
-              uint8_t* bytes);
+  // Encodes the parts, which lie in `block` one after the other, with what they lost before; otherwise as
+  // Codec::Encode. The residual of a gradient that had another number of elements is dropped.
+  void Encode(const Codec& codec, const std::vector<Part>& parts, DataType type, const void* block, uint8_t* bytes);
 
   // By name: to be saved with the optimizer. Codecs that are exact leave none.
   const std::map<std::string, std::vector<float>>& residuals() const { return residuals_; }
@@ -39,7 +41,13 @@ class ErrorFeedback {
   void Clear() { residuals_.clear(); }
 
  private:
-  const Codec& codec_;
+  // A part's residual.
+  struct Kept {
+    float* at = nullptr;
+    int64_t count = 0;
+  };
+  std::vector<Kept> Find(const std::vector<Part>& parts);
+
   std::map<std::string, std::vector<float>> residuals_;
 };
 

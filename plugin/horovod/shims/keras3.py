@@ -6,6 +6,7 @@ Nothing here loads Keras 3 by itself: a process with Keras 2 (TF_USE_LEGACY_KERA
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -39,8 +40,9 @@ def install(tensorflow: Any) -> None:
 
 # What Paceline puts into `exchange` while it wraps an optimizer by itself; else the variables say.
 BY_VARIABLES = object()
-# `Settings.exchange` of optimizers that are wrapped by Horovod's function.
+# `Settings.exchange` and `Settings.travel` of optimizers that are wrapped by Horovod's function.
 exchange: Any = BY_VARIABLES
+travel: Any = BY_VARIABLES
 
 
 def _exchange() -> Any:
@@ -54,6 +56,19 @@ def _exchange() -> Any:
     # By name: nothing here knows adapters.
     adapter = importlib.import_module("paceline.tensorflow.exchange.adapter")
     return maker(exchange_of_variables(), adapter.TensorFlowAdapter)
+
+
+def _travel(process_set: Any) -> Any:
+    if travel is not BY_VARIABLES:
+        return travel
+    if not {"PACELINE_COLLECTIVE", "PACELINE_CODEC", "PACELINE_EXCHANGE"} & set(os.environ):
+        return None
+    from paceline.codecs.travel import Travel
+    from paceline.native.library import loaded
+
+    # By name: options are read above.
+    arguments = importlib.import_module("paceline.arguments")
+    return Travel(loaded("tensorflow"), process_set, arguments.choice_asked())
 
 
 def local_weights(keras: Any, local_layers: Any) -> list[Any]:
@@ -88,7 +103,8 @@ def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> A
             "Set KERAS_BACKEND=tensorflow, or use paceline.keras, which also serves KERAS_BACKEND=torch.",
         )
     prefix = name or f"Distributed{type(optimizer).__name__}"
-    return distribute(optimizer, Settings(name=prefix, average=hvd.Average, exchange=_exchange(), **choices))
+    own = {"exchange": _exchange(), "travel": _travel(choices["process_set"])}
+    return distribute(optimizer, Settings(name=prefix, average=hvd.Average, **own, **choices))
 
 
 def load_model(

@@ -19,6 +19,8 @@ from keras.src import api_export
 from keras.src.saving import object_registration
 
 from paceline.errors import UsageError
+from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.sync_settings import Sync
 
 from .keras3_settings import Settings, split
 from .keras3_update import State, accumulate, reduce, run_update
@@ -98,10 +100,14 @@ class Distributed:
     def in_flight(self) -> dict[str, Any] | None:
         """The gradients in flight, as NumPy arrays, to be saved beside the model; None if there are none.
 
-        Asks no other rank and changes nothing; every rank has the same.
+        Asks no other rank and changes nothing; every rank has the same, but for what error feedback of a codec keeps.
         """
-        exchange = self._distributed.exchange
-        return None if exchange is None else exchange.state()
+        distributed = self._distributed
+        if distributed.exchange is not None:
+            state: dict[str, Any] | None = distributed.exchange.state()
+            return state
+        travel = distributed.settings.travel
+        return None if travel is None else with_residuals(None, travel.state(), Sync.tag)
 
     def load_in_flight(self, state: dict[str, Any] | None) -> None:
         """Go on with gradients in flight that `in_flight` returned; all ranks with the same. Not in a graph."""
@@ -112,9 +118,12 @@ class Distributed:
                     "Gradients in flight were given to an optimizer with a synchronous exchange.",
                     "Use the exchange that the state was saved with, or drain() before saving.",
                 )
+            if distributed.settings.travel is not None:
+                distributed.settings.travel.load(None if state is None else without_residuals(state)[1])
             return
         if state is None:
             distributed.exchange.forget()
+            distributed.exchange.adapter.travel.load(None)
             return
         in_flight = state["in_flight"]
         if not self.built:  # type: ignore[attr-defined]
@@ -123,9 +132,11 @@ class Distributed:
                 "Call optimizer.build(model.trainable_variables), or load the model, before load_in_flight().",
             )
         indices = sorted(in_flight[0][0]) if in_flight else []
-        keys = [self._var_key(self._trainable_variables[index]) for index in indices]  # type: ignore[attr-defined]
+        variables = [self._trainable_variables[index] for index in indices]  # type: ignore[attr-defined]
+        keys = [self._var_key(variable) for variable in variables]  # type: ignore[attr-defined]
         groups = split(distributed.settings.groups, keys, self._var_key)  # type: ignore[attr-defined]
-        distributed.exchange.load(state, distributed.exchange.adapter.buckets(indices, groups), self._weights)
+        buckets = distributed.exchange.adapter.buckets(indices, groups, variables)
+        distributed.exchange.load(state, buckets, self._weights)
 
     def forget_accumulated(self) -> None:
         """Drop gradients that wait for further backward passes or are in flight (after ranks came or went)."""

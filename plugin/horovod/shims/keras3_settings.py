@@ -17,7 +17,7 @@ class Settings:
 
     `groups`: None, a number of groups, or lists of variables whose gradients travel as one message each.
     `exchange`: None for a synchronous one; else exchange(settings) makes Paceline's (paceline.exchange.base) for one
-    optimizer.
+    optimizer. `travel`: how gradients travel (paceline.codecs.travel); None: as the variables say.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Settings:
     groups: int | Sequence[Sequence[Any]] | None = None
     scale_local_gradients: bool = True
     exchange: Any = None
+    travel: Any = None
 
     def __post_init__(self) -> None:
         if self.backward_passes_per_step < 1:
@@ -67,21 +68,23 @@ class Settings:
         """What stands in a compiled reduction, beside groups: those of equal values may share one."""
         return (
             self.name, self.op, self.process_set.process_set_id, self.compression, self.device_dense,
-            self.device_sparse, self.prescale, self.postscale,
+            self.device_sparse, self.prescale, self.postscale, self.travel and self.travel.choice,
         )  # fmt: skip
 
-    def operation(self, kind: str, index: int) -> str:
-        """The name of one operation, equal on all ranks.
+    def operation(self, kind: str, index: int, word: str = "") -> str:
+        """The name of one operation, equal on all ranks, with `word` in it.
 
         It holds the optimizer's name and the variable's index in the optimizer's list. Keras' own automatic names
         would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
-        return f"{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{index}"
+        words = (kind, re.sub("[^A-Za-z0-9_]", "_", self.name), *([word] if word else []), str(index))
+        return "_".join(words)
 
-    def bucket(self, indices: Sequence[int]) -> str:
-        """The name under which gradients of these variables travel as one operation."""
-        return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0])
+    def bucket(self, indices: Sequence[int], like: Sequence[Any]) -> str:
+        """The name under which gradients of these variables, of types as `like`, travel as one operation."""
+        word = "" if self.travel is None else self.travel.choice_of(like).word
+        return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0], word)
 
 
 class Reduction:

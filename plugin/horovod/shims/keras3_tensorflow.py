@@ -7,6 +7,7 @@ Every operation is named. TensorFlow drops names of operations that run eagerly,
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from paceline.errors import UsageError
 
 from .keras3_settings import Reduction, Settings, exchanged, split
 
+LIBRARY = "tensorflow"  # Horovod's
 # An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.
 _SCOPE = "horovod/"
 # What Horovod's TensorFlow operations cannot carry travels as float32.
@@ -107,6 +109,11 @@ def _dense(grads: Sequence[Any], settings: Settings, name: str) -> list[Any]:
     return [tf.cast(new, old.dtype) for new, old in zip(reduced, grads)]
 
 
+def full_names(name: str, count: int) -> list[str]:
+    """What Horovod calls an allreduce of `name`, or its so many members."""
+    return [name] if count == 1 else [f"{name}_{number + 1}of{count}" for number in range(count)]
+
+
 def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[], list[Any]]:
     """One message of dense tensors, in a graph, where operations wait for each other by themselves."""
     with tf.name_scope(_SCOPE):
@@ -120,18 +127,22 @@ def _reduce(
     result = list(grads)
     with tf.name_scope(_SCOPE):
         for group in groups:
-            dense = []
             for position in group:
                 if isinstance(grads[position], tf.IndexedSlices):
                     result[position] = _sparse(grads[position], settings, indices[position])
-                else:
-                    dense.append(position)
-            if dense:
-                name = settings.bucket([indices[position] for position in dense])
-                reduced = _dense([grads[position] for position in dense], settings, name)
-                for position, value in zip(dense, reduced):
-                    result[position] = value
+            dense, many, name = _dense_of(grads, settings, indices, group)
+            for position, value in zip(dense, _dense(many, settings, name) if dense else ()):
+                result[position] = value
     return result
+
+
+def _dense_of(
+    grads: Sequence[Any], settings: Settings, indices: Sequence[int], group: Sequence[int]
+) -> tuple[list[int], list[Any], str]:
+    """Of a group the positions of dense gradients, these, and the name that they travel under."""
+    dense = [position for position in group if not isinstance(grads[position], tf.IndexedSlices)]
+    many = [grads[position] for position in dense]
+    return dense, many, settings.bucket([indices[position] for position in dense], many) if dense else ""
 
 
 class Reducer(Reduction):
@@ -154,13 +165,14 @@ class Reducer(Reduction):
         # A function of the gradients that outlives this object: a tape is made anew in every step. So it is without the
         # variables in the settings' groups, which would live as long.
         if exchange is not None:
-            buckets = exchange.adapter.buckets(indices, groups)
+            buckets = exchange.adapter.buckets(indices, groups, grads)
             exchange.begin(buckets)
 
             def reduce(tensors: Sequence[Any]) -> list[Any]:
                 return exchanged(exchange, tensors, buckets, groups)
         else:
             alone = dataclasses.replace(settings, groups=None)
+            self._begin_travel(grads, indices, groups)
 
             def reduce(tensors: Sequence[Any]) -> list[Any]:
                 return _reduce(tensors, alone, indices, groups)
@@ -169,6 +181,18 @@ class Reducer(Reduction):
             self._enter_graph()
             return reduce(grads)
         return list(self._compiled(reduce, indices, groups)(grads))
+
+    def _begin_travel(self, grads: Sequence[Any], indices: Sequence[int], groups: Sequence[Sequence[int]]) -> None:
+        """Here, because compiled steps run no Python; those that were compiled before, too."""
+        travel = self._settings.travel
+        if travel is None:
+            return
+        travel.meet(self._settings.name)
+        for group in groups:
+            dense, many, name = _dense_of(grads, self._settings, indices, group)
+            members = [indices[position] for position in dense]
+            if dense:
+                travel.begin(name, functools.partial(full_names, name, len(dense)), members, many)
 
     def _enter_graph(self) -> None:
         """Raise UsageError if gradients are reduced twice in this graph, where an exchange knows one name of each."""

@@ -11,6 +11,7 @@ import torch
 
 from .keras3_settings import Reduction, Settings, exchanged, split
 
+LIBRARY = "torch"  # Horovod's
 # What Horovod cannot carry on CPUs travels as float32.
 _CARRIED_AS_FLOAT32 = (torch.bfloat16,)
 
@@ -22,6 +23,13 @@ def takes_part(process_set: Any) -> bool:
 
 def _carried(tensor: Any) -> Any:
     return tensor.float() if tensor.dtype in _CARRIED_AS_FLOAT32 else tensor
+
+
+def full_names(name: str, count: int) -> list[str]:
+    """What Horovod calls an allreduce of `name`, or its so many members."""
+    if count == 1:
+        return [f"allreduce.{name}"]
+    return [f"grouped_allreduce.{name}_{number + 1}of{count}" for number in range(count)]
 
 
 def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[], list[Any]]:
@@ -49,6 +57,16 @@ def start(tensors: Sequence[Any], settings: Settings, name: str) -> Callable[[],
     return done
 
 
+def _start_dense(tensors: Sequence[Any], settings: Settings, indices: Sequence[int]) -> Callable[[], list[Any]]:
+    """Start one message of dense gradients of these variables, if there are any; what is returned waits for it."""
+    if not tensors:
+        return list
+    name = settings.bucket(indices, tensors)
+    if settings.travel is not None:
+        settings.travel.begin(name, lambda: full_names(name, len(tensors)), indices, tensors)
+    return start(tensors, settings, name)
+
+
 def _start_group(
     tensors: Sequence[Any], settings: Settings, indices: Sequence[int], group: Sequence[int]
 ) -> Callable[[], list[tuple[int, Any]]]:
@@ -61,8 +79,7 @@ def _start_group(
             waiting.append(
                 (position, hvd.sparse_allreduce_async(tensors[position], name, settings.op, settings.process_set))
             )
-    name = settings.bucket([indices[position] for position in dense]) if dense else ""
-    together = start([tensors[position] for position in dense], settings, name) if dense else list
+    together = _start_dense([tensors[position] for position in dense], settings, [indices[one] for one in dense])
 
     def done() -> list[tuple[int, Any]]:
         return [*((position, wait()) for position, wait in waiting), *zip(dense, together())]
@@ -90,8 +107,10 @@ class Reducer(Reduction):
             return tensors
         groups = split(self._settings.groups, keys, key_of)
         if self.exchange is None:
+            if self._settings.travel is not None:
+                self._settings.travel.meet(self._settings.name)
             return _reduce(tensors, self._settings, indices, groups)
-        buckets = self.exchange.adapter.buckets(indices, groups)
+        buckets = self.exchange.adapter.buckets(indices, groups, tensors)
         self.exchange.begin(buckets)
         return exchanged(self.exchange, tensors, buckets, groups)
 

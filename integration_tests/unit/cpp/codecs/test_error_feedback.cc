@@ -26,7 +26,7 @@ std::vector<float> Send(ErrorFeedback& feedback, const Codec& codec, const std::
   int64_t begin = 0;
   for (const int64_t end : cuts) {
     std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, end - begin)));
-    feedback.Encode(name, elements, begin, DataType::kFloat32, gradient.data() + begin, end - begin, bytes.data());
+    feedback.Encode(codec, {{name, elements, begin, end - begin}}, DataType::kFloat32, gradient.data() + begin, bytes.data());
     codec.Decode(DataType::kFloat32, bytes.data(), end - begin, decoded.data() + begin);
     begin = end;
   }
@@ -62,7 +62,7 @@ TEST_CASE("over 1000 rounds what was decoded adds up to what was given, to withi
   for (const Row& row : {Row{"bf16", 0x1p-6}, Row{"trunc16", 0x1p-6}, Row{"q8", 4. / 127}}) {
     CAPTURE(row.codec);
     const Codec& codec = CodecNamed(row.codec);
-    ErrorFeedback feedback(codec);
+    ErrorFeedback feedback;
     std::mt19937 random(17);
     std::uniform_real_distribution<float> noise(-1, 1);
     Sums with(1283), without(1283);
@@ -73,7 +73,7 @@ TEST_CASE("over 1000 rounds what was decoded adds up to what was given, to withi
       }
       gradient[round % 1283] = 3;  // so that steps are large
       with.Add(gradient, Send(feedback, codec, "g", gradient));
-      ErrorFeedback none(codec);
+      ErrorFeedback none;
       without.Add(gradient, Send(none, codec, "g", gradient));
       REQUIRE(with.Apart() <= row.step);
     }
@@ -84,7 +84,7 @@ TEST_CASE("over 1000 rounds what was decoded adds up to what was given, to withi
 TEST_CASE("the approximation and the residual are the gradient and the residual before") {
   for (const char* name : {"bf16", "trunc16", "q8"}) {
     CAPTURE(name);
-    ErrorFeedback feedback(CodecNamed(name));
+    ErrorFeedback feedback;
     std::vector<float> before(1000);
     for (const auto& [family, gradient] : Families(1000)) {
       CAPTURE(family);
@@ -102,21 +102,40 @@ TEST_CASE("the approximation and the residual are the gradient and the residual 
 TEST_CASE("residuals belong to a name and to positions, in whatever blocks the gradient is encoded") {
   const Codec& codec = CodecNamed("bf16");
   const std::vector<float> first = Families(1000)[0].second, second = Families(1000)[1].second;
-  ErrorFeedback whole(codec), cut(codec);
+  ErrorFeedback whole, cut;
   Send(whole, codec, "a", first);
   Send(cut, codec, "a", first, {1, 300, 777});
   CHECK(whole.residuals() == cut.residuals());
   CHECK(Send(whole, codec, "a", second) == Send(cut, codec, "a", second, {256, 999}));
 
-  ErrorFeedback other(codec);
+  ErrorFeedback other;
   CHECK(Send(whole, codec, "b", first) == Send(other, codec, "a", first));
   CHECK(whole.residuals().size() == 2);
+}
+
+TEST_CASE("gradients that share a message have the residuals that they have alone") {
+  const Codec& codec = CodecNamed("bf16");
+  const std::vector<float> gradient = Families(1000)[0].second;
+  const std::vector<ErrorFeedback::Part> parts = {
+      {"a", 300, 200, 100}, {"empty", 0, 0, 0}, {"b", 7, 0, 7}, {"c", 1, 0, 1}, {"d", 900, 0, 892}};
+  std::vector<uint8_t> together(2000), alone(2000);
+  ErrorFeedback shared, own;
+  for (int round = 0; round < 2; ++round) {
+    shared.Encode(codec, parts, DataType::kFloat32, gradient.data(), together.data());
+    int64_t begin = 0;
+    for (const auto& part : parts) {
+      own.Encode(codec, {part}, DataType::kFloat32, gradient.data() + begin, alone.data() + 2 * begin);
+      begin += part.count;
+    }
+    CHECK(together == alone);
+    CHECK(shared.residuals() == own.residuals());
+  }
 }
 
 TEST_CASE("a run that goes on with saved residuals sends what it would have sent") {
   const Codec& codec = CodecNamed("q8");
   const std::vector<float> first = Families(1000)[0].second, second = Families(1000)[1].second;
-  ErrorFeedback feedback(codec), continued(codec), forgot(codec);
+  ErrorFeedback feedback, continued, forgot;
   Send(feedback, codec, "g", first);
   for (const auto& [name, residual] : feedback.residuals()) {
     continued.Put(name, residual);
@@ -133,7 +152,7 @@ TEST_CASE("NaN and infinities are sent as they are and leave no residual; neithe
   for (const char* name : {"bf16", "trunc16", "q8"}) {
     CAPTURE(name);
     const Codec& codec = CodecNamed(name);
-    ErrorFeedback feedback(codec);
+    ErrorFeedback feedback;
     const std::vector<float> sent = Send(feedback, codec, "g", {0.3F, kNan, kInf, -kInf, kGreatest});
     CHECK(std::isfinite(sent[0]));
     CHECK(std::isnan(sent[1]));
@@ -152,36 +171,36 @@ TEST_CASE("NaN and infinities are sent as they are and leave no residual; neithe
 
 TEST_CASE("a gradient of another size begins anew, and a part beyond the end is refused") {
   const Codec& codec = CodecNamed("q8");
-  ErrorFeedback feedback(codec), fresh(codec);
+  ErrorFeedback feedback, fresh;
   Send(feedback, codec, "g", Families(1000)[0].second);
   const std::vector<float> smaller = Families(300)[1].second;
   CHECK(Send(feedback, codec, "g", smaller) == Send(fresh, codec, "g", smaller));
   CHECK(feedback.residuals().at("g").size() == 300);
   uint8_t bytes[16] = {};
-  CHECK_THROWS_WITH_AS(feedback.Encode("g", 300, 299, DataType::kFloat32, smaller.data(), 2, bytes),
+  CHECK_THROWS_WITH_AS(feedback.Encode(codec, {{"g", 300, 299, 2}}, DataType::kFloat32, smaller.data(), bytes),
                        "elements 299 to 301 of g, which has 300", std::invalid_argument);
 }
 
 TEST_CASE("other types are corrected in float32, an exact codec has nothing to correct, integers are refused") {
   const Codec& codec = CodecNamed("q8");
   for (const DataType type : kFloatTypes) {
-    ErrorFeedback feedback(codec), wide(codec);
+    ErrorFeedback feedback, wide;
     Block block(type, Families(300)[0].second);
     const std::vector<float> values = block.Values(type);
     std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(type, 300)));
     for (int round = 0; round < 3; ++round) {
-      feedback.Encode("g", 300, 0, type, block.data(), 300, bytes.data());
+      feedback.Encode(codec, {{"g", 300, 0, 300}}, type, block.data(), bytes.data());
       Send(wide, codec, "g", values);
       CHECK(feedback.residuals() == wide.residuals());
     }
   }
-  ErrorFeedback exact(CodecNamed("none")), lossy(codec);
+  ErrorFeedback exact, lossy;
   int32_t number = 7, back = 0;
   uint8_t bytes[8] = {};
-  exact.Encode("n", 1, 0, DataType::kInt32, &number, 1, bytes);
+  exact.Encode(CodecNamed("none"), {{"n", 1, 0, 1}}, DataType::kInt32, &number, bytes);
   CodecNamed("none").Decode(DataType::kInt32, bytes, 1, &back);
   CHECK(back == 7);
   CHECK(exact.residuals().empty());
-  CHECK_THROWS_AS(lossy.Encode("n", 1, 0, DataType::kInt32, &number, 1, bytes), std::invalid_argument);
+  CHECK_THROWS_AS(lossy.Encode(codec, {{"n", 1, 0, 1}}, DataType::kInt32, &number, bytes), std::invalid_argument);
   CHECK(lossy.residuals().empty());
 }

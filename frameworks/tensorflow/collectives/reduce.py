@@ -1,0 +1,112 @@
+"""hvd.reduce: an allreduce whose result one rank alone needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from paceline.collectives.reduce import Reduce, check
+from paceline.errors import UsageError
+from paceline.tensorflow.horovod import horovod_tensorflow as horovod
+from paceline.tensorflow.names import node_name
+
+_UNNAMED = "unnamed"
+# What Horovod's operations cannot carry travels as float32.
+_CARRIED_AS = {tf.bfloat16: tf.float32}
+# Graphs of calls that are made eagerly, where operations would have no names.
+_compiled: dict[tuple[Any, ...], Any] = {}
+
+
+@tf.autograph.experimental.do_not_convert
+def reduce(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    op: Any = horovod.Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = horovod.global_process_set,
+) -> Any:
+    """What all ranks' tensors are combined to, on `root_rank`; on the others a copy of `tensor`.
+
+    With PACELINE_COLLECTIVE other than gloo it travels along a chain of ranks once, half of what an allreduce takes;
+    else it is an allreduce. In CPU memory.
+
+    Args:
+        tensor: dense, of one shape and dtype on all ranks, also a variable; bfloat16 is added up in float32.
+        root_rank: among all ranks, as of hvd.broadcast.
+        name: the same on all ranks; one call of a name at a time. None: all ranks make unnamed calls in one order.
+        op: hvd.Average, Sum, Min, Max or Product; factors as of hvd.allreduce.
+        process_set: the ranks to combine over, all of which must make the call and, in a graph, use the result.
+
+    Returns a tensor of the shape and dtype of `tensor`. The gradient, of averages and sums, is that of the root's
+    result, times the factors, on all ranks, all of which compute it; what flows into copies is dropped.
+
+    Raises UsageError (a ValueError) for a root outside the process set, on ranks that are not in it, for other
+    operations and sparse tensors; tf.errors.OpError when a rank is lost.
+    """
+    about = check(horovod, name or _UNNAMED, root_rank, op, prescale_factor, postscale_factor, process_set)
+    if isinstance(tensor, (tf.IndexedSlices, tf.SparseTensor)):
+        raise UsageError(
+            f"reduce of {about.name!r} was given a {type(tensor).__name__}.", "Use a dense tensor, or hvd.allgather."
+        )
+    tensor = tf.convert_to_tensor(tensor)
+
+    def run(value: Any) -> Any:
+        return _differentiable(value, about, root_rank, (op, prescale_factor, postscale_factor), process_set)
+
+    if not tf.executing_eagerly():
+        return run(tensor)
+    operation = about.operation(on_cpu=True)
+    key = (operation, about, root_rank, op, prescale_factor, postscale_factor, process_set.process_set_id)
+    if key not in _compiled:
+        _compiled[key] = tf.function(run, reduce_retracing=True, autograph=False)
+    return _compiled[key](tensor)
+
+
+def _differentiable(tensor: Any, about: Reduce, root_rank: int, how: tuple[Any, float, float], process_set: Any) -> Any:
+    @tf.custom_gradient
+    def reduced(value: Any) -> Any:
+        def gradient(upstream: Any) -> Any:
+            scale = about.gradient_scale()
+            carried = tf.cast(upstream, _CARRIED_AS.get(upstream.dtype, upstream.dtype))
+            with tf.device("CPU:0"), tf.name_scope("HorovodBroadcast/"):
+                found = horovod.broadcast(
+                    carried,
+                    root_rank,
+                    name=f"HorovodBroadcast_{node_name(about.name)}.gradient",
+                    ignore_name_scope=True,
+                    process_set=process_set,
+                )
+            return tf.cast(found * tf.cast(scale, found.dtype), upstream.dtype)
+
+        return _reduced(value, about, how, process_set), gradient
+
+    return reduced(tensor)
+
+
+def _reduced(tensor: Any, about: Reduce, how: tuple[Any, float, float], process_set: Any) -> Any:
+    op, before, after = how
+    # Elastic training knows failed operations by this word in their path.
+    with tf.device("CPU:0"), tf.name_scope("HorovodAllreduce/"):
+        # A place that TensorFlow cannot know: else it would call the operation while it compiles, or leave it out where
+        # its values are not used.
+        zero = tf.raw_ops.RandomUniformInt(shape=tf.zeros([0], tf.int32), minval=0, maxval=1, seed=1, seed2=1)
+        carried = tf.cast(tensor, _CARRIED_AS.get(tensor.dtype, tensor.dtype))
+        given = tf.reshape(tf.expand_dims(carried, zero), tf.shape(carried))
+        found = horovod.allreduce(
+            given,
+            op=op,
+            name=f"HorovodReduce{node_name(about.operation(on_cpu=True))}",
+            prescale_factor=before,
+            postscale_factor=after,
+            process_set=process_set,
+            ignore_name_scope=True,
+        )
+        if not about.at_root:
+            nothing = tf.reshape(found, [-1])[:zero]
+            found = tf.reshape(tf.concat([tf.reshape(carried, [-1]), nothing], 0), tf.shape(carried))
+        result = tf.cast(found, tensor.dtype)
+    result.set_shape(tensor.shape)
+    return result

@@ -1,0 +1,1 @@
+"""Collectives of our own, beside those that move gradients."""

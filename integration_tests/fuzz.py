@@ -1,0 +1,146 @@
+"""Random messages over our own collectives under a sanitizer, for as long as asked.
+
+    python -m integration_tests.fuzz --sanitizer thread --minutes 10        (`make fuzz SANITIZE=thread`, or address)
+
+Builds Horovod with Paceline's sources and that sanitizer (cached afterwards), and puts it in front of the installed one.
+World after world, with other numbers of ranks, collectives, blocks and codecs, ranks hand in allreduces, reduces and
+broadcasts of random sizes, types, operations and roots, many at once, in process sets, with Horovod's own operations in
+between. Every value is compared with what one process computes. Of the reports of ThreadSanitizer those count whose
+innermost frame of Horovod or Paceline is Paceline's (races.py); a report of AddressSanitizer ends its rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from integration_tests import addresses, races, sanitizers
+from integration_tests.support.ranks import World
+
+TURNS = 6  # in each world
+CALLS = 40  # in each turn
+TURN_TIMEOUT_S = 300.0
+SIZES = (0, 1, 2, 3, 7, 64, 255, 256, 257, 1000, 4099, 70_001)
+TYPES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")
+FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
+COLLECTIVES = ("linear", "ring", "direct", "doubling", "auto")
+CODECS = ("none", "none", "bf16", "trunc16", "q8")
+
+
+def given(rank: int, seed: int, length: int, dtype: str) -> np.ndarray:
+    """Whole numbers, small enough for sums and products of all ranks in every type and in bfloat16."""
+    return np.random.default_rng((rank, seed)).integers(0, 3, length).astype(dtype)
+
+
+def wanted(ranks: list[int], seed: int, length: int, dtype: str, op: str) -> np.ndarray:
+    """What one process computes."""
+    result = given(ranks[0], seed, length, dtype)
+    for rank in ranks[1:]:
+        result = FOLDS[op](result, given(rank, seed, length, dtype))
+    return result
+
+
+def turn(rank: int, size: int, seed: int, codec: str) -> int:
+    """Random messages; how many."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    same = random.Random(seed)
+    waiting = []
+    for n in range(CALLS):
+        length, dtype = same.choice(SIZES), same.choice(TYPES)
+        number, kind, op = seed * CALLS + n, same.randrange(8), same.choice(list(FOLDS))
+        root, name = same.randrange(size), f"fuzz.{n}"
+        tensor = torch.from_numpy(given(rank, number, length, dtype))
+        everybody = list(range(size))
+        if kind == 0:
+            waiting.append((hvd.broadcast_async(tensor, root, name=name), given(root, number, length, dtype), 0.0))
+        elif kind == 1:
+            hvd.allgather(torch.full((rank + 1,), rank), name=name)  # Horovod's own; what is under way goes on
+        elif kind == 2:
+            pair = [tensor, torch.from_numpy(given(rank, number + 1, length, dtype))]
+            expected = [wanted(everybody, number + more, length, dtype, "Max") for more in (0, 1)]
+            for one, right in zip(hvd.grouped_allreduce(pair, op=hvd.Max, name=name), expected):
+                np.testing.assert_array_equal(one.numpy(), right, err_msg=f"rank {rank}, seed {seed}")
+        else:
+            handle = hvd.allreduce_async(tensor, op=getattr(hvd, op), name=name)
+            lost = 0.0
+            if codec == "q8" and op == "Sum" and dtype.startswith("float"):
+                lost = 2.0 * size * (size + 1) / 127  # half a step of every partial sum, and of its sum
+            waiting.append((handle, wanted(everybody, number, length, dtype, op), lost))
+        if same.random() < 0.1:
+            _check(hvd, waiting, rank, seed)
+    _check(hvd, waiting, rank, seed)
+    return CALLS
+
+
+def _check(hvd, waiting, rank: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+    for handle, expected, lost in waiting:
+        found = hvd.synchronize(handle).numpy()
+        np.testing.assert_allclose(
+            found.astype("float64"), expected.astype("float64"), rtol=0, atol=lost, err_msg=f"rank {rank}, seed {seed}"
+        )
+    waiting.clear()
+
+
+def main() -> int:
+    """Build, run, count reports."""
+    parser = argparse.ArgumentParser(description="Random messages over our own collectives under a sanitizer.")
+    parser.add_argument("--sanitizer", choices=("thread", "address"), default="thread")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    console = Console()
+    thread = arguments.sanitizer == "thread"
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
+        folder = Path(temporary)
+        if thread:
+            env = sanitizers.ranks_env(sanitizers.THREAD, folder, console, races.OPTIONS)
+        else:
+            env = sanitizers.ranks_env(sanitizers.ADDRESS, folder, console, addresses.OPTIONS, ["libstdc++.so"])
+        chosen = random.Random(arguments.seed)
+        worlds, calls, started, seed = 0, 0, time.monotonic(), arguments.seed * 100_000
+        while time.monotonic() - started < arguments.minutes * 60:
+            codec = chosen.choice(CODECS)
+            own = {
+                "PACELINE_COLLECTIVE": chosen.choice(COLLECTIVES),
+                "PACELINE_COLLECTIVE_BLOCK_BYTES": str(chosen.choice([512, 4096, 1 << 18])),
+                "PACELINE_CODEC": codec,
+                "PACELINE_CODEC_LEAST_BYTES": str(chosen.choice([1, 1024])),
+                "HOROVOD_FUSION_THRESHOLD": str(chosen.choice([0, 4096, 1 << 26])),
+            }
+            size = chosen.choice([2, 2, 3, 4])
+            world = World(size, {**env, **own})
+            try:
+                for _ in range(TURNS):
+                    seed += 1
+                    calls += sum(world.run("integration_tests.fuzz", "turn", (seed, codec), TURN_TIMEOUT_S))
+            except BaseException:
+                console.print(f"seed {seed}, {size} ranks, {own}")
+                raise
+            finally:
+                world.end()
+            worlds += 1
+        minutes = (time.monotonic() - started) / 60
+        console.print(
+            f"{arguments.sanitizer} sanitizer, {minutes:.1f} minutes, {worlds} worlds, {calls} messages, all values right"
+        )
+        found = [report for log in sanitizers.logs(folder) for report in races.reports(log)] if thread else []
+        ours = [report for report in found if report.ours]
+        console.print(f"Reports about core and bridge: {len(ours)}; others: {len(found) - len(ours)}")
+        for report in ours[:1]:
+            console.print(report.text, markup=False)
+        return 1 if ours else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

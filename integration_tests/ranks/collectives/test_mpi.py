@@ -1,0 +1,106 @@
+"""Our own collectives where Horovod's ranks talk over MPI: a Horovod that is built with it, under Open MPI's mpirun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from integration_tests.ranks.collectives import test_collectives
+from integration_tests.support.mpi import BUILD_TIMEOUT_S, horovod_with_mpi, needs_open_mpi, run_under_mpi
+from integration_tests.support.ranks import RankFailed
+
+RUN_TIMEOUT_S = 200
+pytestmark = [pytest.mark.more, pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S), needs_open_mpi]
+
+
+@pytest.fixture(scope="module")
+def with_mpi(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return horovod_with_mpi(tmp_path_factory.mktemp("horovod") / "site")
+
+
+def _chosen(collective: str) -> dict[str, str]:
+    block_bytes = str(test_collectives.BLOCK_BYTES)
+    return {"PACELINE_COLLECTIVE": collective, "PACELINE_COLLECTIVE_BLOCK_BYTES": block_bytes}
+
+
+@pytest.mark.parametrize("collective", test_collectives.COLLECTIVES)
+@pytest.mark.parametrize("size", [2, 3])
+def test_values(with_mpi: dict[str, str], tmp_path: Path, collective: str, size: int) -> None:
+    timeline = tmp_path / "timeline"
+    env = {**with_mpi, **_chosen(collective), "HOROVOD_TIMELINE": str(timeline)}
+    first, *others = run_under_mpi(test_collectives._body, size, env=env, timeout_s=RUN_TIMEOUT_S)
+    assert all(other == first for other in others), "the bits differ between ranks"
+    performed = timeline.read_text()
+    assert "PACELINE_ALLREDUCE" in performed and "PACELINE_BROADCAST" in performed
+    assert "MPI_ALLREDUCE" not in performed and "MPI_BCAST" not in performed
+
+
+def _sets(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    assert hvd.mpi_enabled() and not hvd.gloo_enabled()
+    for turn in range(3):
+        # Sets come and go, and share ranks.
+        sets = [hvd.add_process_set(members) for members in ([0, 2], [1, 2])]
+        for number, one in enumerate(sets):
+            if one.included():
+                name = f"{turn}.{number}"
+                values = torch.arange(1001.0) + rank
+                found = hvd.allreduce(values, op=hvd.Sum, process_set=one, name=name)
+                wanted = sum(np.arange(1001.0) + other for other in one.ranks)
+                np.testing.assert_array_equal(found.numpy(), wanted)
+        everybody = hvd.allreduce(torch.ones(3), op=hvd.Sum, name=f"all.{turn}")
+        assert everybody.tolist() == [size] * 3
+        for one in sets:
+            hvd.remove_process_set(one)
+    hvd.shutdown()
+
+
+def test_process_sets(with_mpi: dict[str, str]) -> None:
+    env = {**with_mpi, **_chosen("ring"), "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+    run_under_mpi(_sets, 3, env=env, timeout_s=RUN_TIMEOUT_S)
+
+
+def _dies(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    handle = 0
+    for step in range(1000000):
+        handle = hvd.allreduce_async(torch.ones(100003), name="gradient")
+        if rank == 1 and step == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        hvd.synchronize(handle)
+
+
+def test_a_rank_that_dies_ends_the_others(with_mpi: dict[str, str]) -> None:
+    begin = time.monotonic()
+    with pytest.raises(RankFailed, match=r"rank 1 .*signal 9"):
+        run_under_mpi(_dies, 3, env={**with_mpi, **_chosen("linear")}, timeout_s=RUN_TIMEOUT_S)
+    assert time.monotonic() - begin < RUN_TIMEOUT_S / 2
+
+
+def _differ(rank: int, size: int) -> None:
+    os.environ["PACELINE_COLLECTIVE"] = "ring" if rank == 0 else "gloo"
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    hvd.allreduce(torch.ones(3), name="gradient")
+
+
+def test_ranks_that_choose_differently(with_mpi: dict[str, str]) -> None:
+    with pytest.raises(RankFailed, match=r"Is PACELINE_COLLECTIVE the same on all ranks\?"):
+        run_under_mpi(_differ, 2, env={**with_mpi, "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, timeout_s=60)

@@ -1,0 +1,80 @@
+"""Ranks under Open MPI's mpirun, also of a Horovod that is built with MPI."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.patches import overlay
+from integration_tests.sanitizers import TORCH_ALONE
+from integration_tests.support.merging import variables
+from integration_tests.support.ranks import ROOT, RankFailed
+from paceline import config
+from paceline.horovod import build
+
+MISSING = [name for name in ("mpirun.openmpi", "mpicxx.openmpi") if shutil.which(name) is None]
+needs_open_mpi = pytest.mark.skipif(
+    bool(MISSING), reason=f"{', '.join(MISSING)}: not installed; apt-get install openmpi-bin libopenmpi-dev"
+)
+# A build of Horovod for PyTorch alone, on a machine that does other things, too; once for each state of the sources.
+BUILD_TIMEOUT_S = 1800
+
+
+def mpirun(
+    size: int, words: Sequence[str | Path], timeout_s: float, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a command printed on `size` ranks of this machine, stdout and stderr in one, and mpirun's exit code.
+
+    Raises subprocess.TimeoutExpired after ending all ranks.
+    """
+    command = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", str(size), *map(str, words)]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # it ends its ranks, then itself
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=10)
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output)
+
+
+def horovod_with_mpi(folder: Path) -> dict[str, str]:
+    """Build Horovod with MPI for PyTorch (cached afterwards), install it into `folder`; what ranks need to use it."""
+    with variables(**TORCH_ALONE):
+        wheel = build.build(config.read(), mpi=True)
+    overlay(wheel, folder)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+
+
+def run_under_mpi(
+    body: Callable[..., Any], size: int, *args: Any, env: Mapping[str, str], timeout_s: float
+) -> list[Any]:
+    """`run_ranks` under mpirun: run `body(rank, size, *args)` on `size` ranks; what each returned, in their order.
+
+    Raises `RankFailed` with what they printed.
+    """
+    with tempfile.TemporaryDirectory(prefix="mpi-") as folder:
+        (Path(folder) / "call").write_bytes(pickle.dumps((body.__module__, body.__qualname__, args)))
+        done = mpirun(size, [sys.executable, "-m", "integration_tests.support.mpi_rank", folder], timeout_s, env)
+        if done.returncode:
+            raise RankFailed(f"mpirun ended with {done.returncode}:\n{done.stdout[-6000:]}")
+        return [pickle.loads((Path(folder) / str(rank)).read_bytes()) for rank in range(size)]

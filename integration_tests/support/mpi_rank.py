@@ -1,0 +1,22 @@
+"""One rank that mpirun started: runs the body that a file names, and leaves what it returned in another."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """`python -m integration_tests.support.mpi_rank FOLDER`."""
+    folder = Path(sys.argv[1])
+    module, name, args = pickle.loads((folder / "call").read_bytes())
+    rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{word}"]) for word in ("RANK", "SIZE"))
+    result = getattr(importlib.import_module(module), name)(rank, size, *args)
+    (folder / str(rank)).write_bytes(pickle.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

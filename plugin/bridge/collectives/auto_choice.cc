@@ -1,0 +1,119 @@
+#include "bridge/collectives/auto_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <sstream>
+
+#include "bridge/collectives/meeting.h"
+#include "core/collectives/schedule.h"
+
+namespace horovod::paceline {
+
+namespace core = ::paceline::core;
+
+namespace {
+
+constexpr double kWorthTrying = 2;  // times the fastest
+constexpr double kNever_s = std::numeric_limits<double>::max();
+
+// Encoded messages are classes of their own: they take other times.
+int32_t ClassOf(int64_t bytes, bool encoded) {
+  return 2 * static_cast<int32_t>(std::ilogb(static_cast<double>(std::max<int64_t>(bytes, 1)))) + (encoded ? 1 : 0);
+}
+
+}  // namespace
+
+std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, int64_t bytes, bool encoded) const {
+  std::vector<core::TimedChoice> all;
+  for (int32_t method = 0; method < core::kAllreduceMethods; ++method) {
+    if (!encoded || static_cast<core::AllreduceMethod>(method) != core::AllreduceMethod::kDoubling) {
+      all.push_back(core::BestAllreduce(static_cast<core::AllreduceMethod>(method), *network_, transport.size(),
+                                        static_cast<double>(bytes), core::BlockedMessage{}.ahead));
+    }
+  }
+  double fastest = kNever_s;
+  for (const auto& one : all) {
+    fastest = std::min(fastest, one.seconds);
+  }
+  // The same numbers from everybody: 1 where a method is worth trying, and its block, as rank 0 sees it.
+  std::vector<double> told;
+  for (const auto& one : all) {
+    const auto ours = transport.rank() == 0;
+    told.push_back(ours && one.seconds <= kWorthTrying * fastest ? 1 : 0);
+    told.push_back(ours ? one.block_bytes : 0);
+  }
+  told = Compare(transport, told).most;
+  std::vector<Candidate> candidates;
+  for (size_t n = 0; n < all.size(); ++n) {
+    if (told[2 * n] != 0) {
+      candidates.push_back({{all[n].method, static_cast<int64_t>(told[2 * n + 1])}, all[n].seconds, kNever_s, 0});
+    }
+  }
+  return candidates;
+}
+
+bool AutoChoice::Knows(int64_t bytes, bool encoded) const { return classes_.count(ClassOf(bytes, encoded)) > 0; }
+
+AutoChoice::Pick AutoChoice::For(Transport& transport, int64_t bytes, bool encoded) {
+  const auto number = ClassOf(bytes, encoded);
+  auto& its = classes_[number];
+  if (its.candidates.empty()) {
+    its.candidates = Candidates(transport, bytes, encoded);
+    its.chosen = its.candidates.size() == 1 ? 0 : -1;
+  }
+  if (its.chosen >= 0) {
+    return {its.candidates[static_cast<size_t>(its.chosen)].way, number, its.chosen, false};
+  }
+  const auto next = std::min_element(its.candidates.begin(), its.candidates.end(),
+                                     [](const auto& one, const auto& other) { return one.begun < other.begun; });
+  ++next->begun;
+  return {next->way, number, static_cast<int32_t>(next - its.candidates.begin()), true};
+}
+
+void AutoChoice::Took(const Pick& pick, double seconds) {
+  auto& best_s = classes_[pick.size_class].candidates[static_cast<size_t>(pick.candidate)].best_s;
+  best_s = std::min(best_s, seconds);
+}
+
+void AutoChoice::Decide(Transport& transport) {
+  for (auto& [number, its] : classes_) {
+    const auto tried =
+        std::all_of(its.candidates.begin(), its.candidates.end(), [](const auto& one) { return one.begun >= kTrials; });
+    if (its.chosen >= 0 || !tried) {
+      continue;
+    }
+    std::vector<double> times;
+    for (const auto& one : its.candidates) {
+      times.push_back(one.best_s);
+    }
+    times = Compare(transport, times).most;
+    for (size_t n = 0; n < times.size(); ++n) {
+      its.candidates[n].best_s = times[n];
+    }
+    its.chosen = static_cast<int32_t>(std::min_element(times.begin(), times.end()) - times.begin());
+  }
+}
+
+std::vector<std::string> AutoChoice::Lines() const {
+  std::vector<std::string> lines;
+  for (const auto& [number, its] : classes_) {
+    std::ostringstream line;
+    line << "messages of " << (int64_t{1} << (number / 2)) << " bytes and more" << (number % 2 != 0 ? ", encoded" : "")
+         << ":";
+    for (size_t n = 0; n < its.candidates.size(); ++n) {
+      const auto& one = its.candidates[n];
+      line << (n > 0 ? ";" : "") << " " << core::NameOf(one.way.method)
+           << (its.chosen == static_cast<int32_t>(n) ? " (taken)" : "") << " predicted " << 1e3 * one.predicted_s
+           << " ms";
+      if (one.best_s < kNever_s) {
+        line << ", measured " << 1e3 * one.best_s << " ms";
+      }
+    }
+    lines.push_back(line.str());
+  }
+  return lines;
+}
+
+}  // namespace horovod::paceline

@@ -1,0 +1,76 @@
+// PACELINE_COLLECTIVE=auto: which collective does messages of a size, predicted first and measured then.
+
+#ifndef PACELINE_BRIDGE_COLLECTIVES_AUTO_CHOICE_H
+#define PACELINE_BRIDGE_COLLECTIVES_AUTO_CHOICE_H
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bridge/transport.h"
+#include "core/collectives/algorithms.h"
+#include "core/collectives/collective_time.h"
+
+namespace horovod::paceline {
+
+struct Way {
+  ::paceline::core::AllreduceMethod method = ::paceline::core::AllreduceMethod::kLinear;
+  int64_t block_bytes = 1;
+};
+
+// Of one process set. Messages are counted in the order in which they begin, which is the same on all ranks; so all
+// answers are, too. Messages whose sizes are within a factor of two make a class. The states of a class:
+//
+//   state     a message goes                                        ends
+//   trying    by the next of the candidates, those that should      when each was tried kTrials times and all have
+//             take less than twice the fastest, in turn              ended: the ranks compare (Decide)
+//   decided   by the candidate whose best time was least
+//
+// The candidates are rank 0's, which tells them: predictions may differ between machines in the last bit.
+class AutoChoice {
+ public:
+  // A trial that has begun; to be told of with Took when it ends.
+  struct Pick {
+    Way way;
+    int32_t size_class = 0, candidate = 0;
+    bool trial = false;
+  };
+
+  // Whether messages of this size have been seen: if not, For needs a transport with nothing under way.
+  bool Knows(int64_t bytes, bool encoded) const;
+  // Without codecs all methods are candidates; else those that encode.
+  Pick For(Transport& transport, int64_t bytes, bool encoded);
+  void Took(const Pick& pick, double seconds);
+  // No message is under way: classes that have been tried are decided. All ranks call it at the same point.
+  void Decide(Transport& transport);
+
+  // Once, before the first message; the same on all ranks.
+  void Know(const ::paceline::core::Network& network) { network_ = network; }
+
+  // What was decided, a line each, for users.
+  std::vector<std::string> Lines() const;
+
+ private:
+  static constexpr int32_t kTrials = 3;
+
+  struct Candidate {
+    Way way;
+    double predicted_s = 0, best_s = 0;  // of this rank; once decided, of the slowest
+    int32_t begun = 0;
+  };
+  struct Class {
+    std::vector<Candidate> candidates;
+    int32_t chosen = -1;
+  };
+
+  std::vector<Candidate> Candidates(Transport& transport, int64_t bytes, bool encoded) const;
+
+  std::optional<::paceline::core::Network> network_;
+  std::map<int32_t, Class> classes_;
+};
+
+}  // namespace horovod::paceline
+
+#endif  // PACELINE_BRIDGE_COLLECTIVES_AUTO_CHOICE_H

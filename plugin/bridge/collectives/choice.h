@@ -1,0 +1,70 @@
+// What users choose: how messages travel, in general and by name.
+
+#ifndef PACELINE_BRIDGE_COLLECTIVES_CHOICE_H
+#define PACELINE_BRIDGE_COLLECTIVES_CHOICE_H
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace horovod::paceline {
+
+// Of the values of one tensor. Values that are summed may be encoded, by a codec's number among core's CodecNames().
+struct Encoding {
+  int32_t codec = 0;  // none
+  bool error_feedback = false;
+
+  bool operator<(const Encoding& other) const {
+    return std::tie(codec, error_feedback) < std::tie(other.codec, other.error_feedback);
+  }
+};
+
+// The same on all ranks (same_choice.h).
+struct CollectiveChoice {
+  static constexpr int32_t kHorovods = -1;
+  static constexpr int32_t kAuto = 4;  // behind the numbers of core's AllreduceMethod
+
+  int32_t method = kHorovods;
+  int64_t block_bytes = 1 << 18;  // what travels at a time
+  Encoding encoding;
+  int64_t codec_least_bytes = 0;  // smaller tensors are never encoded
+
+  // What ranks compare, and what the numbers are.
+  static constexpr size_t kNumbers = 5;
+  std::array<int64_t, kNumbers> numbers() const {
+    return {method, block_bytes, encoding.codec, encoding.error_feedback ? 1 : 0, codec_least_bytes};
+  }
+  static constexpr std::array<const char*, kNumbers> kNames = {"PACELINE_COLLECTIVE", "PACELINE_COLLECTIVE_BLOCK_BYTES",
+                                                               "PACELINE_CODEC", "PACELINE_CODEC_ERROR_FEEDBACK",
+                                                               "PACELINE_CODEC_LEAST_BYTES"};
+};
+
+// Any thread.
+class Choices {
+ public:
+  void Choose(const CollectiveChoice& choice);
+  CollectiveChoice chosen() const;
+
+  // The values of this name travel so, whatever is chosen in general, from now on.
+  void Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding);
+  void EncodeAsChosen(int32_t process_set_id, const std::string& name);
+  Encoding EncodingOf(int32_t process_set_id, const std::string& name) const;
+  void Forget(int32_t process_set_id);
+
+ private:
+  mutable std::mutex mutex_;  // protects all
+  CollectiveChoice choice_;
+  std::map<std::pair<int32_t, std::string>, Encoding> by_name_;
+};
+
+// The process's, over all worlds.
+Choices& TheChoices();
+
+}  // namespace horovod::paceline
+
+#endif  // PACELINE_BRIDGE_COLLECTIVES_CHOICE_H

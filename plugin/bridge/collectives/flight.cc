@@ -1,0 +1,72 @@
+#include "bridge/collectives/flight.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "bridge/failure/failure.h"
+
+namespace horovod::paceline {
+
+namespace {
+
+constexpr int64_t kAlign_bytes = 64;
+
+}  // namespace
+
+uint8_t* PackingSpace::Take(int64_t bytes) {
+  bytes = (bytes + kAlign_bytes - 1) / kAlign_bytes * kAlign_bytes;
+  if (taken_bytes_ == 0 && bytes > size_bytes_) {
+    memory_.reset();
+    size_bytes_ = 0;
+    const auto wanted_bytes = std::max(bytes, limit_bytes_);
+    memory_.reset(new uint8_t[static_cast<size_t>(wanted_bytes)]);  // not touched before it is used
+    size_bytes_ = wanted_bytes;
+  }
+  if (taken_bytes_ + bytes > size_bytes_) {
+    return nullptr;
+  }
+  taken_bytes_ += bytes;
+  return memory_.get() + (taken_bytes_ - bytes);
+}
+
+uint8_t* Flight::Room(int64_t bytes) {
+  auto* room = space_.Take(bytes);
+  if (room == nullptr) {
+    if (!Finish()) {
+      throw std::runtime_error("Messages before this one failed.");
+    }
+    room = space_.Take(bytes);
+  }
+  return room;
+}
+
+bool Flight::Finish() {
+  if (messages_.empty()) {
+    return transport_ != nullptr;
+  }
+  try {
+    engine_->Finish();
+  } catch (const std::exception& error) {
+    Fail(error);
+    return false;
+  }
+  messages_.clear();
+  space_.Empty();
+  return true;
+}
+
+void Flight::Fail(const std::exception& error) {
+  if (transport_ != nullptr) {
+    transport_->GiveUp();
+    transport_.reset();  // nobody touches memory of messages from here on
+  }
+  engine_.reset();
+  const auto status = common::Status::UnknownError(Explain(error));
+  for (const auto& message : messages_) {
+    message->Fail(status);
+  }
+  messages_.clear();
+  space_.Empty();
+}
+
+}  // namespace horovod::paceline

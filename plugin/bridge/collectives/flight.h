@@ -1,0 +1,61 @@
+// The messages of one process set that are under way together.
+
+#ifndef PACELINE_BRIDGE_COLLECTIVES_FLIGHT_H
+#define PACELINE_BRIDGE_COLLECTIVES_FLIGHT_H
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "bridge/collectives/engine.h"
+#include "bridge/collectives/message.h"
+#include "bridge/transport.h"
+
+namespace horovod::paceline {
+
+// Memory that messages of several tensors are packed in; kept from one flight to the next.
+class PackingSpace {
+ public:
+  // Null: does not fit beside what was taken since Empty(). Throws std::bad_alloc.
+  uint8_t* Take(int64_t bytes);
+  void Empty() { taken_bytes_ = 0; }
+  // What it grows to for messages that travel together; one alone gets what it needs.
+  void Limit(int64_t bytes) { limit_bytes_ = bytes; }
+
+ private:
+  std::unique_ptr<uint8_t[]> memory_;
+  int64_t size_bytes_ = 0, taken_bytes_ = 0, limit_bytes_ = 0;
+};
+
+// Background thread only.
+class Flight {
+ public:
+  Flight(std::unique_ptr<Transport> transport, PackingSpace& space)
+      : transport_(std::move(transport)), space_(space), engine_(std::make_unique<Engine>(*transport_)) {}
+
+  bool failed() const { return transport_ == nullptr; }
+  // No message may be under way for what is done with it directly: Finish() first.
+  Transport& transport() { return *transport_; }
+
+  // Room to pack a message of several tensors. Where there is none, what is under way is finished first.
+  uint8_t* Room(int64_t bytes);
+  // A message whose parts follow: it is failed if they cannot be finished.
+  void Add(std::shared_ptr<Message> message) { messages_.push_back(std::move(message)); }
+  void Begin(Collective collective) { engine_->Begin(std::move(collective)); }
+
+  // Waits for all of them; false where they failed, with all that are left told why. Connections are closed then.
+  bool Finish();
+  // This rank cannot go on, and the others must not wait for it. Messages under way are told of `error`.
+  void Fail(const std::exception& error);
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  PackingSpace& space_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<std::shared_ptr<Message>> messages_;
+};
+
+}  // namespace horovod::paceline
+
+#endif  // PACELINE_BRIDGE_COLLECTIVES_FLIGHT_H

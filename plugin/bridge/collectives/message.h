@@ -1,0 +1,49 @@
+// A message of Horovod's that our collectives carry: its tensors, and what becomes of them at its end.
+
+#ifndef PACELINE_BRIDGE_COLLECTIVES_MESSAGE_H
+#define PACELINE_BRIDGE_COLLECTIVES_MESSAGE_H
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bridge/participant.h"
+#include "horovod/common/common.h"
+#include "horovod/common/global_state.h"
+#include "horovod/common/message.h"
+
+namespace horovod::paceline {
+
+// Horovod has begun to perform it and is told when it ends. Background thread only.
+class Message {
+ public:
+  // Takes the tensors. They go back with Return, if nothing of it has begun.
+  Message(common::HorovodGlobalState& state, common::ProcessSet& process_set,
+          std::vector<common::TensorTableEntry>& entries, const common::Response& response,
+          const std::string& activity);
+  void Return(std::vector<common::TensorTableEntry>& entries);
+
+  std::vector<common::TensorTableEntry>& entries() { return entries_; }
+  // So many collectives it is made of. It ends with the last of them.
+  void Expect(size_t parts) { parts_ = parts; }
+  void PartEnded();
+  // With an error, unless it has ended.
+  void Fail(const common::Status& status);
+
+ private:
+  void End(const common::Status& status);
+
+  common::HorovodGlobalState& state_;
+  common::ProcessSet& process_set_;
+  const common::Response response_;
+  const Clock::time_point start_;
+  std::vector<common::TensorTableEntry> entries_;
+  size_t parts_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace horovod::paceline
+
+#endif  // PACELINE_BRIDGE_COLLECTIVES_MESSAGE_H

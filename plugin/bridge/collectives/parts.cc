@@ -1,0 +1,118 @@
+#include "bridge/collectives/parts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "bridge/collectives/residuals.h"
+#include "bridge/collectives/types.h"
+#include "bridge/reserved_names.h"
+
+namespace horovod::paceline {
+
+namespace core = ::paceline::core;
+
+namespace {
+
+// The number before the next dot, which is taken off; -1: none.
+int32_t Take(std::string_view& text) {
+  int32_t number = -1;
+  const auto* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || at == end || *at != '.') {
+    return -1;
+  }
+  text.remove_prefix(static_cast<size_t>(at - text.data()) + 1);
+  return number;
+}
+
+Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Response& response, core::DataType dtype,
+                    const Choices& choices, const CollectiveChoice& choice) {
+  // What ranks tell each other must be exact; that is float64. Float32 is what measures how long messages take.
+  const auto sweep = Begins(entry.tensor_name, kControlNames) && dtype == core::DataType::kFloat32;
+  const auto sum = OpOf(response.reduce_op()) == core::ReduceOp::kSum && !Begins(entry.tensor_name, kReserved);
+  if (!(sweep || sum) || static_cast<int64_t>(entry.tensor->size()) < choice.codec_least_bytes) {
+    return {};
+  }
+  const auto encoding = choices.EncodingOf(entry.process_set_id, entry.tensor_name);
+  const auto* codec = CodecOf(encoding);
+  return codec == nullptr || !codec->Refusal(dtype).empty() ? Encoding{} : encoding;
+}
+
+}  // namespace
+
+Purpose Purpose::Of(const std::string& name) {
+  std::string_view rest = name;
+  if (Begins(name, kReduceNames)) {
+    rest.remove_prefix(kReduceNames.size());
+    return {Kind::kReduce, Take(rest), -1};
+  }
+  if (Begins(name, kPingNames)) {
+    rest.remove_prefix(kPingNames.size());
+    const auto first = Take(rest), second = Take(rest);
+    return {Kind::kPing, first, second, Take(rest)};
+  }
+  return {};
+}
+
+const core::Codec* CodecOf(const Encoding& encoding) {
+  static const auto names = core::CodecNames();
+  const auto* codec = &core::CodecNamed(names.at(static_cast<size_t>(encoding.codec)));
+  return codec->exact() ? nullptr : codec;
+}
+
+std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& entries, const common::Response& response,
+                                 core::DataType dtype) {
+  const auto& choices = TheChoices();
+  const auto choice = choices.chosen();
+  std::map<std::tuple<Purpose, Encoding>, MessagePart> parts;
+  for (size_t n = 0; n < entries.size(); ++n) {
+    const auto purpose = Purpose::Of(entries[n].tensor_name);
+    const auto encoding = EncodingOf(entries[n], response, dtype, choices, choice);
+    auto& part = parts[{purpose, encoding}];
+    part.purpose = purpose;
+    part.encoding = encoding;
+    part.tensors.push_back(n);
+    part.elements += entries[n].tensor->shape().num_elements();
+  }
+  std::vector<MessagePart> list;
+  for (auto& [key, part] : parts) {
+    list.push_back(std::move(part));
+  }
+  return list;
+}
+
+std::function<void(int64_t, int64_t, uint8_t*)> WithFeedback(const MessagePart& part,
+                                                             const std::vector<common::TensorTableEntry>& entries,
+                                                             core::DataType dtype) {
+  struct Tensor {
+    std::string name;
+    int64_t begin, elements;
+  };
+  auto tensors = std::make_shared<std::vector<Tensor>>();
+  int64_t begin = 0;
+  for (const auto n : part.tensors) {
+    const auto elements = entries[n].tensor->shape().num_elements();
+    tensors->push_back({Residuals::Name(entries[n].process_set_id, entries[n].tensor_name), begin, elements});
+    begin += elements;
+  }
+  return [tensors, codec = CodecOf(part.encoding), data = part.data, dtype](int64_t offset, int64_t count,
+                                                                            uint8_t* bytes) {
+    std::vector<core::ErrorFeedback::Part> parts;
+    auto tensor = std::upper_bound(tensors->begin(), tensors->end(), offset,
+                                   [](int64_t at, const Tensor& one) { return at < one.begin; }) -
+                  1;
+    for (auto at = offset; at < offset + count; ++tensor) {
+      const auto end = std::min(offset + count, tensor->begin + tensor->elements);
+      parts.push_back({tensor->name, tensor->elements, at - tensor->begin, end - at});
+      at = end;
+    }
+    TheResiduals().Encode(*codec, parts, dtype, data + offset * core::BytesOf(dtype), bytes);
+  };
+}
+
+}  // namespace horovod::paceline

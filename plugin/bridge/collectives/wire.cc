@@ -1,0 +1,105 @@
+#include "bridge/collectives/wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/codecs/combine.h"
+
+namespace horovod::paceline {
+
+using ::paceline::core::BytesOf;
+
+namespace {
+
+// Not filled with zeros: all of it is written before it is read.
+std::unique_ptr<uint8_t[]> Memory(int64_t bytes) {
+  return std::unique_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
+}
+
+}  // namespace
+
+Wire::Wire(const Collective& about) : about_(about) {
+  const auto& schedule = *about.schedule;
+  scratch_bytes_ = schedule.scratch_count * BytesOf(about.dtype);
+  if (about.codec != nullptr) {
+    about.codec->Check(about.dtype);
+    scratch_bytes_ = std::max(scratch_bytes_, about.codec->EncodedBytes(about.dtype, schedule.scratch_count));
+  }
+  scratch_ = Memory(scratch_bytes_ * schedule.scratch_blocks);
+  scratch_encoded_.resize(static_cast<size_t>(schedule.scratch_blocks));
+}
+
+uint8_t* Wire::InResult(const Operation& operation) const {
+  return static_cast<uint8_t*>(about_.result) + operation.offset * BytesOf(about_.dtype);
+}
+
+uint8_t* Wire::InScratch(const Operation& operation) const {
+  return scratch_.get() + operation.scratch * scratch_bytes_;
+}
+
+Wire::Range Wire::Begin(int32_t number) {
+  const auto& operation = At(number);
+  const auto scratch = operation.kind == Operation::Kind::kReceive && operation.scratch >= 0;
+  if (about_.codec == nullptr) {
+    return {scratch ? InScratch(operation) : InResult(operation),
+            static_cast<size_t>(operation.count * BytesOf(about_.dtype))};
+  }
+  if (scratch) {
+    scratch_encoded_[static_cast<size_t>(operation.scratch)] = true;
+    return {InScratch(operation), static_cast<size_t>(about_.codec->EncodedBytes(about_.dtype, operation.count))};
+  }
+  return Encoded(number, operation);
+}
+
+Wire::Range Wire::Encoded(int32_t number, const Operation& operation) {
+  const auto bytes = about_.codec->EncodedBytes(about_.dtype, operation.count);
+  auto* data = (flying_[number] = Memory(bytes)).get();
+  if (operation.kind == Operation::Kind::kSend) {
+    // A rank gives each element away once, and settles it once. What was settled encodes to the same bytes again.
+    const auto again = operation.adopt && (Forwards(operation) || !settled_.insert(operation.offset).second);
+    if (about_.encode && !again) {
+      about_.encode(operation.offset, operation.count, data);
+    } else {
+      about_.codec->Encode(about_.dtype, InResult(operation), operation.count, data);
+    }
+    if (operation.adopt && !again) {
+      about_.codec->Decode(about_.dtype, data, operation.count, InResult(operation));
+    }
+  }
+  return {data, static_cast<size_t>(bytes)};
+}
+
+// Whether the range came from another rank, which has settled it.
+bool Wire::Forwards(const Operation& operation) const {
+  return std::any_of(operation.after.begin(), operation.after.end(), [&](int32_t earlier) {
+    return earlier >= 0 && At(earlier).kind == Operation::Kind::kReceive && At(earlier).scratch < 0 &&
+           At(earlier).offset == operation.offset;
+  });
+}
+
+void Wire::Over(int32_t number) {
+  const auto found = flying_.find(number);
+  if (found == flying_.end()) {
+    return;
+  }
+  const auto& operation = At(number);
+  if (operation.kind == Operation::Kind::kReceive) {
+    about_.codec->Decode(about_.dtype, found->second.get(), operation.count, InResult(operation));
+  }
+  flying_.erase(found);
+}
+
+void Wire::Combine(const Operation& operation) {
+  if (scratch_encoded_[static_cast<size_t>(operation.scratch)]) {
+    about_.codec->DecodeCombine(about_.dtype, about_.op, InScratch(operation), operation.count, InResult(operation));
+  } else {
+    ::paceline::core::Combine(about_.dtype, about_.op, InResult(operation), InScratch(operation), operation.count);
+  }
+}
+
+void Wire::Copy(const Operation& operation) {
+  scratch_encoded_[static_cast<size_t>(operation.scratch)] = false;
+  std::memcpy(InScratch(operation), InResult(operation), static_cast<size_t>(operation.count * BytesOf(about_.dtype)));
+}
+
+}  // namespace horovod::paceline

@@ -1,0 +1,1 @@
+"""How gradients travel: codecs, and the collectives that they go through."""

@@ -1,0 +1,141 @@
+"""How the gradients of one optimizer or tape travel, and what their encoding has lost on this rank."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
+
+from paceline.codecs.choice import AGREED, AS_IT_IS, Choice
+from paceline.codecs.naming import tell
+from paceline.errors import UsageError
+from paceline.native.codecs import Residual, put_residual, residual
+from paceline.native.in_flight import InFlight
+from paceline.native.library import world
+from paceline.telling import tell as say
+
+# Whose a gradient is (paceline.exchange.adapter.Key).
+Key = str | int
+REMEDY = (
+    "Give all ranks the same codec=, error_feedback= and collective=, or the same PACELINE_CODEC, "
+    "PACELINE_CODEC_ERROR_FEEDBACK and PACELINE_COLLECTIVE."
+)
+
+
+class Residuals(TypedDict):
+    """What error feedback of one rank adds to the next gradients (paceline.exchange.in_flight_state)."""
+
+    rank: int  # whose, in the process set; no other rank takes them
+    values: dict[Any, Any]  # float32, flat, by whose the gradients are
+
+
+class Travel:
+    """Tells Horovod's library of operations how they travel, before their first call.
+
+    Residuals stay in the library under the names of operations; a state has them by whose the gradients are. One that
+    was loaded waits here until the operations of its gradients are known.
+    """
+
+    def __init__(self, library: ctypes.CDLL, process_set: Any, choice: Choice) -> None:
+        self.choice = choice
+        self._library = library
+        self._process_set = process_set
+        self._world: object = None
+        self._begun: dict[str, bool] = {}  # by the first name, whether it was told to travel as it is
+        self._members: dict[str, Key] = {}  # by full name
+        self._loaded: dict[Key, Residual] = {}
+        self._met: set[tuple[object, str]] = set()
+        self._announced = False
+
+    def choice_of(self, tensors: Sequence[Any]) -> Choice:
+        """The choice for gradients like `tensors`, or for those of such variables, which travel as one operation."""
+        other = self.choice.bfloat16
+        return other if other is not None and {_dtype(one) for one in tensors} == {"bfloat16"} else self.choice
+
+    def begin(
+        self,
+        first: str,
+        names: Callable[[], Sequence[str]],
+        members: Sequence[Key],
+        tensors: Sequence[Any],
+        exact: bool = False,
+    ) -> None:
+        """Before gradients of `members` are handed in, all under the full `names()`, which belong to `first`.
+
+        `tensors` have the gradients' types. `exact`: this time they travel as they are. Raises UsageError for gradients
+        that no codec takes.
+        """
+        here = world(self._library)
+        if self._world is not here:
+            self._world = here
+            self._begun.clear()
+        process_set_id = self._process_set.process_set_id
+        choice = self.choice_of(tensors)
+        if process_set_id == 0 and self._begun.get(first) == exact and not self._loaded:
+            return
+        if choice.own_codec and choice.lossy:
+            _check(first, choice, tensors)
+        told, self._begun[first] = list(names()), exact
+        tell(self._library, process_set_id, told, AS_IT_IS if exact and choice.lossy else choice)
+        for name, member in zip(told, members, strict=True):
+            self._members[name] = member
+            if member in self._loaded:
+                put_residual(self._library, process_set_id, name, self._loaded.pop(member))
+
+    def as_they_are(self, names: Sequence[str]) -> None:
+        """Have operations with these full names travel without a codec, always."""
+        tell(self._library, self._process_set.process_set_id, names, AS_IT_IS)
+
+    def announce(self, label: str) -> None:
+        """One line on one rank, once, if it is not what the variables say."""
+        if self.choice.own and not self._announced and self._process_set.rank() == 0:
+            say(f"{self.choice} for {label}.")
+        self._announced = True
+
+    def meet(self, label: str) -> None:
+        """Wait, once in a world, for all ranks to choose the same for `label`, if this rank's is not the variables'.
+
+        Raises UserError within a minute if they do not. For gradients whose exchange does not ask.
+        """
+        key = (world(self._library), label)
+        if not self.choice.own or key in self._met:
+            return
+        self._met = {key}
+        InFlight(self._library, self._process_set.process_set_id).meet(
+            f"paceline.travel.{label}", list(self.choice.numbers), f"{', '.join(AGREED)} ({self.choice} here)", REMEDY
+        )
+        self.announce(label)
+
+    def state(self) -> Residuals | None:
+        """This rank's residuals, to be saved; None if there are none. Asks no other rank."""
+        values: dict[Key, Residual] = dict(self._loaded)
+        for name, member in self._members.items():
+            found = residual(self._library, self._process_set.process_set_id, name)
+            if found is not None and found.size:
+                values[member] = found
+        return {"rank": int(self._process_set.rank()), "values": values} if values else None
+
+    def load(self, state: Residuals | None) -> None:
+        """Go on with what `state` returned; None, or that of another rank: with nothing.
+
+        A checkpoint of one rank that all load is as good: what is missing was rounded away once.
+        """
+        for name in self._members:
+            put_residual(self._library, self._process_set.process_set_id, name, None)
+        mine = state is not None and state["rank"] == int(self._process_set.rank())
+        self._loaded = dict(state["values"]) if state is not None and mine else {}
+
+
+def _dtype(tensor: Any) -> str:
+    """As NumPy calls it, of a tensor or variable of any framework."""
+    return str(getattr(tensor.dtype, "name", tensor.dtype)).removeprefix("torch.")
+
+
+def _check(name: str, choice: Choice, tensors: Sequence[Any]) -> None:
+    for one in tensors:
+        if "float" not in _dtype(one):
+            raise UsageError(
+                f"The gradient {name!r} is of {_dtype(one)}, which codec={choice.codec!r} does not take: rounding "
+                "changes whole numbers.",
+                'Use codec="none" for it, or parameters of floating-point numbers.',
+            )

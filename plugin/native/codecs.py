@@ -1,0 +1,50 @@
+"""How operations of one name travel in Horovod's library (bridge/collectives), and what encoding them has lost."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+BY_VARIABLE = -1  # the codec that the variable says
+
+Residual = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def choose_codec(library: ctypes.CDLL, process_set_id: int, name: str, codec: int, error_feedback: bool) -> None:
+    """Have messages of `name` travel through `codec`, a number in core or BY_VARIABLE; on all ranks of the set.
+
+    While nothing of the name travels. Lasts for the global process set also over shutdown() and init().
+    """
+    library.horovod_paceline_codec_of(name.encode(), process_set_id, codec, int(error_feedback))
+
+
+def choose_collective(library: ctypes.CDLL, process_set_id: int, name: str, method: int) -> None:
+    """Have messages of `name` go by `method` (paceline.registry.collectives); as `choose_codec`."""
+    library.horovod_paceline_collective_of(name.encode(), process_set_id, method)
+
+
+def residual(library: ctypes.CDLL, process_set_id: int, name: str) -> Residual | None:
+    """A copy of what encoding `name` has lost so far, flat; None if nothing is kept of it."""
+    get = library.horovod_paceline_residual_get
+    count = get(name.encode(), process_set_id, None, 0)
+    while count >= 0:
+        values = np.empty(count, np.float32)
+        found = get(name.encode(), process_set_id, values.ctypes.data, count)
+        if found == count:
+            return values
+        count = found  # a gradient of another size came in between
+    return None
+
+
+def put_residual(library: ctypes.CDLL, process_set_id: int, name: str, values: Residual | None) -> None:
+    """Add `values`, what `residual` returned, to the next gradient of `name`; None: nothing.
+
+    A gradient of another number of elements drops them.
+    """
+    if values is None:
+        library.horovod_paceline_residual_put(name.encode(), process_set_id, None, 0)
+        return
+    whole = np.ascontiguousarray(values, np.float32)
+    library.horovod_paceline_residual_put(name.encode(), process_set_id, whole.ctypes.data, whole.size)
