@@ -23,6 +23,7 @@ from paceline import config
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile, Pair, Timing
 from paceline.launch.benchmarks.collectives.cases import Case
+from paceline.launch.benchmarks.collectives.systems import AUTO
 from paceline.launch.probe.pairs import Pairs
 from paceline.registry.collectives import COLLECTIVES, HOROVODS
 
@@ -94,9 +95,9 @@ def _timings(hvd: Any, order: Order) -> Iterator[Timing]:
 
     for operation in (BROADCAST, ALLREDUCE):
         for name, (number, _) in COLLECTIVES.items():
-            if operation == BROADCAST and name not in (HOROVODS, LINEAR):
-                continue  # all others broadcast along the same chain
-            library.horovod_paceline_collective(number, block_bytes)
+            if name == AUTO or (operation == BROADCAST and name not in (HOROVODS, LINEAR)):
+                continue  # auto is one of the others, and these broadcast along the same chain
+            library.horovod_paceline_collective(number, block_bytes, 0, 0, 0)  # without codec
             for size_bytes in order.sizes_bytes:
                 _say(hvd.rank(), f"{SAID}{operation} of {size_bytes} bytes, {name}")
                 calls = caller.prepare(Case(operation, size_bytes))
