@@ -43,7 +43,7 @@ class Order(Struct, frozen=True):
 
 
 def pairs_of(first: int, second: int, short_s: float, long_s: float, long_bytes: int) -> tuple[Pair, Pair]:
-    """Both directions, which a message there and back cannot tell apart, from the times of messages of LATENCY_BYTES and
+    """Both directions, which a message there and back cannot tell apart, from messages of LATENCY_BYTES and of
     `long_bytes`.
     """
     wire_s = max(long_s - short_s, 1e-9)  # clocks are coarse
