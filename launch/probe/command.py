@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SIZES = "4,4KiB,64KiB,1MiB,16MiB"
 PAIR = "4MiB"
+LEAST_PAIR_BYTES = 1024
 LIMIT_S = 1800.0
 _PROGRAM = ["-m", "paceline.launch.probe.rank"]
 
@@ -55,6 +56,8 @@ def probe_command(
             f"`paceline probe` runs a program of its own, not {command[0]}.", "Give flags only: `paceline probe -np 4`."
         )
     order = Order(sizes_bytes(sizes), size_bytes(pair_size))
+    if order.pair_bytes < LEAST_PAIR_BYTES:
+        raise UserError(f"--pair-size {pair_size} cannot be used.", f"Give {LEAST_PAIR_BYTES} bytes or more.")
     parser, program = run.horovodrun_parser(), ["python", *_PROGRAM]
     mistakes.check(parser, horovodrun_arguments, program)
     if parser.parse_args([*horovodrun_arguments, *program]).num_proc == 1:

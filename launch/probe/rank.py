@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from statistics import median
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -23,12 +23,14 @@ from paceline import config
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile, Pair, Timing
 from paceline.launch.benchmarks.collectives.cases import Case
-from paceline.launch.probe.pairs import Pairs
+from paceline.launch.benchmarks.collectives.systems import AUTO
+from paceline.launch.probe.pairs import LEAST_BYTES, measure_pair
 from paceline.registry.collectives import COLLECTIVES, HOROVODS
 
 SAID, RESULT = "probe: ", "probe result: "
-LATENCY_ROUNDS, LATENCY_BYTES = 30, 4
-BANDWIDTH_ROUNDS = 3
+LATENCY_BYTES = LEAST_BYTES
+# A ping tells the mean of its rounds; the median of several does not see what else the machine did during one.
+PINGS, LATENCY_ROUNDS, BANDWIDTH_ROUNDS = 5, 10, 1
 FEWEST_CALLS, MOST_CALLS = 3, 20
 CALLS_S = 0.5  # what calls of one collective and size should take
 
@@ -40,12 +42,13 @@ class Order(Struct, frozen=True):
     pair_bytes: int
 
 
-def pair_of(sender: int, receiver: int, short_s: list[float], long_s: list[float], long_bytes: int) -> Pair:
-    """A pair from the rounds of a short message and of one of `long_bytes`, each answered by a byte."""
-    latency_s = median(short_s) / 2
-    # What a round takes beyond the two latencies is the message on the wire.
-    wire_s = max(min(long_s) - 2 * latency_s, 1e-9)
-    return Pair(sender, receiver, latency_s, long_bytes / wire_s)
+def pairs_of(first: int, second: int, short_s: float, long_s: float, long_bytes: int) -> tuple[Pair, Pair]:
+    """Both directions, which a message there and back cannot tell apart, from messages of LATENCY_BYTES and of
+    `long_bytes`.
+    """
+    wire_s = max(long_s - short_s, 1e-9)  # clocks are coarse
+    found = Pair(first, second, short_s, (long_bytes - LATENCY_BYTES) / wire_s)
+    return found, msgspec.structs.replace(found, sender=second, receiver=first)
 
 
 def _host() -> str:
@@ -59,16 +62,28 @@ def _say(rank: int, text: str) -> None:
 
 
 def _pairs(hvd: Any, order: Order) -> Iterator[Pair]:
-    rank, size = hvd.rank(), hvd.size()
-    with Pairs(rank, _host(), lambda value: hvd.allgather_object(value, name="probe.gather")) as pairs:
-        for sender in range(size):
-            for receiver in range(size):
-                if sender == receiver:
-                    continue
-                _say(rank, f"{SAID}from rank {sender} to rank {receiver} of {size}")
-                short = pairs.measure_pair(sender, receiver, LATENCY_BYTES, LATENCY_ROUNDS)
-                long = pairs.measure_pair(sender, receiver, order.pair_bytes, BANDWIDTH_ROUNDS)
-                yield pair_of(sender, receiver, short, long, order.pair_bytes)
+    import torch
+
+    from paceline.native.library import loaded
+
+    library = loaded("torch")
+    _choose(library, LINEAR)  # pings are messages of Paceline's
+
+    def measured(first: int, second: int, size_bytes: int, rounds: int) -> float:
+        own = [measure_pair(library, first, second, size_bytes, rounds) for _ in range(PINGS)]
+        found = hvd.allreduce(torch.tensor(own, dtype=torch.float64), op=hvd.Max, name="probe.pair")
+        return float(found.median().item())
+
+    for first, second in combinations(range(hvd.size()), 2):
+        _say(hvd.rank(), f"{SAID}between rank {first} and rank {second} of {hvd.size()}")
+        short_s = measured(first, second, LATENCY_BYTES, LATENCY_ROUNDS)
+        long_s = measured(first, second, order.pair_bytes, BANDWIDTH_ROUNDS)
+        yield from pairs_of(first, second, short_s, long_s, order.pair_bytes)
+
+
+def _choose(library: Any, collective: str) -> None:
+    """From the next message on, on all ranks; without a codec."""
+    library.horovod_paceline_collective(COLLECTIVES[collective][0], config.read().collective_block_bytes, 0, 0, 0)
 
 
 def _timings(hvd: Any, order: Order) -> Iterator[Timing]:
@@ -78,7 +93,7 @@ def _timings(hvd: Any, order: Order) -> Iterator[Timing]:
     from paceline.launch.benchmarks.collectives.horovod_calls import HorovodCaller
     from paceline.native.library import loaded
 
-    library, block_bytes = loaded("torch"), config.read().collective_block_bytes
+    library = loaded("torch")
     caller = HorovodCaller(hvd.rank(), hvd.size())
 
     def slowest(seconds: list[float]) -> float:
@@ -93,10 +108,10 @@ def _timings(hvd: Any, order: Order) -> Iterator[Timing]:
         return time.monotonic() - begin_s
 
     for operation in (BROADCAST, ALLREDUCE):
-        for name, (number, _) in COLLECTIVES.items():
-            if operation == BROADCAST and name not in (HOROVODS, LINEAR):
-                continue  # all others broadcast along the same chain
-            library.horovod_paceline_collective(number, block_bytes)
+        for name in COLLECTIVES:
+            if name == AUTO or (operation == BROADCAST and name not in (HOROVODS, LINEAR)):
+                continue  # auto is one of the others, and these broadcast along the same chain
+            _choose(library, name)
             for size_bytes in order.sizes_bytes:
                 _say(hvd.rank(), f"{SAID}{operation} of {size_bytes} bytes, {name}")
                 calls = caller.prepare(Case(operation, size_bytes))

@@ -6,8 +6,8 @@ A JSON object:
   paceline          the version that measured
   hosts             by rank, the name of its host
   block_bytes       of Paceline's collectives when they were measured
-  pairs             for every two ranks in both directions: `sender`, `receiver`; `latency_s`, from the sender's call
-                    until a message of a few bytes is there; `bytes_per_s` of a long one
+  pairs             for every two ranks in both directions, which need not differ: `sender`, `receiver`; `latency_s`,
+                    from the sender's call until a message of a few bytes is there; `bytes_per_s` of a long one
   timings           for every `operation` ("broadcast", "allreduce"), `collective` (a name of
                     paceline.registry.collectives) and `size_bytes`: `message_s`, the collective alone, and `call_s`,
                     with the ranks' agreement on it, both on the slowest rank, medians over calls

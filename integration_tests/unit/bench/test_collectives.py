@@ -176,6 +176,7 @@ def test_systems_say_what_they_set_and_what_they_are_measured_on() -> None:
     ring = systems.find("ring+q8")
     assert ring.env["PACELINE_COLLECTIVE"] == "ring" and ring.env["PACELINE_CODEC"] == "q8"
     assert ring.operations == ("allreduce",) and ring.bounds["allreduce"] == "ring"
+    assert systems.find("linear+q8").operations == ("reduce", "allreduce")
     assert MODEL in systems.find("linear").operations and "PACELINE_CODEC" not in systems.find("gloo").env
     assert systems.plain_of(ring, [systems.find("linear"), ring]) is None
     assert systems.plain_of(ring, [systems.find("ring"), ring]) == systems.find("ring")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,44 +13,16 @@ from integration_tests.unit.collectives.test_network_file import measured
 from paceline.errors import UserError
 from paceline.launch.probe import plot
 from paceline.launch.probe.command import probe_command
-from paceline.launch.probe.pairs import Pairs
-from paceline.launch.probe.rank import pair_of
+from paceline.launch.probe.rank import pairs_of
 
 
-def test_a_pair_has_half_a_round_as_latency_and_the_rest_of_a_long_one_as_bandwidth() -> None:
-    pair = pair_of(0, 1, [0.004, 0.0041, 0.05], [0.0441, 0.9, 0.0542], 1_000_000)
-    assert pair.latency_s == pytest.approx(0.00205)
-    assert pair.bytes_per_s == pytest.approx(25e6)
-    # Clocks are coarse: a long message may seem to take no longer than a short one.
-    assert pair_of(0, 1, [0.004], [0.003], 100).bytes_per_s > 0
-
-
-class Meeting:
-    """Threads that stand for ranks: everybody gets what everybody gives."""
-
-    def __init__(self, size: int) -> None:
-        self._values: list[Any] = [None] * size
-        self._barrier = threading.Barrier(size, timeout=20)
-
-    def gather(self, rank: int, value: Any) -> list[Any]:
-        self._values[rank] = value
-        self._barrier.wait()
-        found = list(self._values)
-        self._barrier.wait()
-        return found
-
-
-def test_two_ranks_are_measured_while_the_others_wait() -> None:
-    meeting = Meeting(3)
-
-    def one(rank: int) -> list[list[float]]:
-        with Pairs(rank, "127.0.0.1", lambda value: meeting.gather(rank, value)) as pairs:
-            return [pairs.measure_pair(2, 0, 4, 3), pairs.measure_pair(0, 1, 300_000, 2)]
-
-    with ThreadPoolExecutor(3) as pool:
-        first, *others = pool.map(one, range(3))
-    assert [len(rounds) for rounds in first] == [3, 2] and all(seconds > 0 for rounds in first for seconds in rounds)
-    assert all(other == first for other in others)
+def test_a_pair_has_what_a_short_message_takes_and_the_rest_of_a_long_one_as_bandwidth() -> None:
+    there, back = pairs_of(0, 2, 0.002, 0.042, 1_000_008)
+    assert there.latency_s == 0.002 and there.bytes_per_s == pytest.approx(25e6)
+    assert (there.sender, there.receiver, back.sender, back.receiver) == (0, 2, 2, 0)
+    assert (back.latency_s, back.bytes_per_s) == (there.latency_s, there.bytes_per_s)
+    # A long message may seem to take no longer than a short one.
+    assert pairs_of(0, 1, 0.004, 0.003, 4096)[0].bytes_per_s > 0
 
 
 def test_tables_show_pairs_and_mark_what_is_fastest() -> None:
@@ -83,6 +52,7 @@ def test_the_picture_has_a_map_of_each() -> None:
         (["-np", "2", "python", "train.py"], "runs a program of its own, not python"),
         (["-np", "2", "--sizes", "5"], "The size '5' cannot be used"),
         (["-np", "2", "--pair-size", "0"], "The size '0' cannot be used"),
+        (["-np", "2", "--pair-size", "8"], "--pair-size 8 cannot be used"),
         (["-np", "2", "-o", "/nowhere/network.json"], "The folder /nowhere of the network file"),
         (["-np", "2", "--plot", "network.odd"], "cannot be drawn"),
         ([], "-np/--num-proc"),

@@ -14,21 +14,23 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline import config
-from paceline.collectives.bounds import ALLREDUCE, BROADCAST, ENCODED, LINEAR, OPERATIONS, REDUCE, RING, TREE
+from paceline.codecs.choice import EXACT
+from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR, OPERATIONS, REDUCE, RING, TREE
 from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives.cases import MODEL, Case
+from paceline.registry.codecs import CODECS
 from paceline.registry.collectives import COLLECTIVES, HOROVODS
 
 GLOO, DDP, MPI = HOROVODS, "ddp", "mpi"
-PLAIN = "none"
 AUTO = "auto"
 _HERE = "paceline.launch.benchmarks.collectives"
 # Whatever the environment of the benchmark asks for; and nothing is merged with anything.
 _HOROVOD = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "HOROVOD_FUSION_THRESHOLD": "0"}
-# The systems that are measured unless others are named. Codecs: with the collective that is for large messages.
-DEFAULT = (GLOO, DDP, MPI, *(name for name in COLLECTIVES if name != GLOO), "linear+bf16", "ring+bf16", "ring+q8")
+ENCODED_ONES = ("linear+q8", "ring+bf16", "ring+q8", "direct+q8")
+# The systems that are measured unless others are named.
+DEFAULT = (GLOO, DDP, MPI, *(name for name in COLLECTIVES if name != GLOO), *ENCODED_ONES)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class CollectiveSystem:
     env: Mapping[str, str] = field(default_factory=dict)
     bounds: Mapping[str, str] = field(default_factory=dict)
     collective: str = ""
-    codec: str = PLAIN
+    codec: str = EXACT
     operations: tuple[str, ...] = OPERATIONS
     by_mpirun: bool = False
 
@@ -97,18 +99,20 @@ class CollectiveSystem:
         return ""
 
 
-def ours(collective: str, codec: str = PLAIN) -> CollectiveSystem:
+def ours(collective: str, codec: str = EXACT) -> CollectiveSystem:
     """Paceline's `collective`, Horovod's own among them, with a codec."""
     env = {**_HOROVOD, "PACELINE_COLLECTIVE": collective}
-    if codec != PLAIN:
+    if codec != EXACT:
         env["PACELINE_CODEC"] = codec
     if collective == GLOO:
         bounds = {BROADCAST: TREE, MODEL: TREE, ALLREDUCE: RING}
     else:
         bounds = {BROADCAST: LINEAR, MODEL: LINEAR, REDUCE: LINEAR, ALLREDUCE: collective}
     # Whatever the collective is for allreduces, broadcasts and reductions go along a chain.
-    operations = (*OPERATIONS, MODEL) if collective in (GLOO, LINEAR, AUTO) else (ALLREDUCE,)
-    name = collective if codec == PLAIN else f"{collective}+{codec}"
+    operations: tuple[str, ...] = (*OPERATIONS, MODEL) if collective in (GLOO, LINEAR, AUTO) else (ALLREDUCE,)
+    if codec != EXACT:  # which is for values that are summed
+        operations = tuple(one for one in operations if one in (REDUCE, ALLREDUCE))
+    name = collective if codec == EXACT else f"{collective}+{codec}"
     return CollectiveSystem(name, f"{_HERE}.horovod_calls:setup", env, bounds, collective, codec, operations)
 
 
@@ -122,14 +126,14 @@ def find(name: str) -> CollectiveSystem:
     if name == MPI:
         return CollectiveSystem(MPI, f"{_HERE}.mpi_calls:setup", by_mpirun=True)
     collective, _, codec = name.partition("+")
-    if collective not in (*COLLECTIVES, AUTO) or (codec or PLAIN) not in ENCODED:
-        known = [*COLLECTIVES, DDP, MPI, AUTO]
+    if collective not in COLLECTIVES or (codec or EXACT) not in CODECS:
+        known = [*COLLECTIVES, DDP, MPI]
         raise UserError(
             f"There is no system {name!r}.",
             f"{nearest(name, known)} A codec may follow a collective of Paceline's: ring+bf16; codecs are "
-            f"{', '.join(one for one in ENCODED if one != PLAIN)}.",
+            f"{', '.join(one for one in CODECS if one != EXACT)}.",
         )
-    return ours(collective, codec or PLAIN)
+    return ours(collective, codec or EXACT)
 
 
 def load(setup: str) -> Setup:
@@ -141,6 +145,6 @@ def load(setup: str) -> Setup:
 
 def plain_of(system: CollectiveSystem, systems: Sequence[CollectiveSystem]) -> CollectiveSystem | None:
     """Of a system with a codec, the one among `systems` that is the same without it."""
-    if system.codec == PLAIN:
+    if system.codec == EXACT:
         return None
-    return next((one for one in systems if one.collective == system.collective and one.codec == PLAIN), None)
+    return next((one for one in systems if one.collective == system.collective and one.codec == EXACT), None)
