@@ -165,8 +165,8 @@ def _hint(status: int) -> str:
     return "It said nothing of a Python error; run the script on one rank (-np 1) to see more."
 
 
-def passed_on() -> Ranks:
-    """Shown are the lines where ours go."""
+def passed_on(around: Callable[[Callable[[str], None]], Callable[[str], None]]) -> Ranks:
+    """Shown are the lines where ours go; each stream's writer is `around` what writes there."""
 
     def writer(name: str) -> Callable[[str], None]:
         def write(text: str) -> None:
@@ -174,6 +174,6 @@ def passed_on() -> Ranks:
             stream.write(text)
             stream.flush()
 
-        return write
+        return around(write)
 
     return Ranks(writer("stdout"), writer("stderr"))
