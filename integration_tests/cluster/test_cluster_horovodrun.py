@@ -62,14 +62,8 @@ def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Clus
         "hvd.allreduce(torch.ones(1), name='x')\n"
     )
     words: list[str | Path] = [
-        HOROVODRUN.with_name("paceline"),
-        "run",
-        "-np",
-        "3",
-        "-H",
-        "host0:1,host1:2",
-        sys.executable,
-    ]
+        HOROVODRUN.with_name("paceline"), "run", "-np", "3", "-H", "host0:1,host1:2", sys.executable,
+    ]  # fmt: skip
     env = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     good = cluster.run([*words, tmp_path / "train.py", "none"], env=env, timeout_s=60)
     assert good.returncode == 0, good.stdout + good.stderr

@@ -194,21 +194,9 @@ def test_restarts_of_slurm(tmp_path: Path) -> None:
 
 def test_elastic_jobs_find_their_machines_and_say_how_to_add_one(tmp_path: Path) -> None:
     words = [
-        "--start",
-        "elastic",
-        "--name",
-        "digits",
-        "--ranks-per-node",
-        "4",
-        "--gpus",
-        "4",
-        "--partition",
-        "gpu",
-        "--min-nodes",
-        "2",
-        "--time",
-        "1h",
-    ]
+        "--start", "elastic", "--name", "digits", "--ranks-per-node", "4", "--gpus", "4", "--partition", "gpu",
+        "--min-nodes", "2", "--time", "1h",
+    ]  # fmt: skip
     text = printed("slurm", *words, "python", "train.py")
     assert "--min-np 8 " in text
     assert (
