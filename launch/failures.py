@@ -6,6 +6,7 @@ traceback, which says no more than that something failed.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -171,8 +172,12 @@ def passed_on(around: Callable[[Callable[[str], None]], Callable[[str], None]]) 
     def writer(name: str) -> Callable[[str], None]:
         def write(text: str) -> None:
             stream = getattr(sys, name)
-            stream.write(text)
-            stream.flush()
+            try:
+                stream.write(text)
+                stream.flush()
+            except BrokenPipeError:
+                # Who read it has seen enough (`| head`): the training goes on, and what it says is still taken from it.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
         return around(write)
 
