@@ -130,11 +130,11 @@ def show(step: int, steps: int, loss: float) -> None:
     print(f"step {step}/{steps} loss {loss:.4f}", flush=True)
 
 
-def conclude(framework: str, loss: float, accuracy: float, equal: bool, **more: Any) -> None:
-    """Say how it ended, for people and, in the line that begins with RESULT, for compare_exchanges.py.
+def conclude(framework: str, loss: float, accuracy: float, equal: bool) -> None:
+    """Say how it ended, for people and, in the line that begins with RESULT, for benchmarks/compare_exchanges.py.
 
-    `equal`: whether all ranks hold the same weights. `more`: other values of that line.
+    `equal`: whether all ranks hold the same weights.
     """
     print(f"{framework}: held-out loss {loss:.4f}, {accuracy:.2%} of the characters predicted", flush=True)
-    result = {"framework": framework, "loss": loss, "accuracy": accuracy, "equal": equal, **more}
+    result = {"framework": framework, "loss": loss, "accuracy": accuracy, "equal": equal}
     print("RESULT " + json.dumps(result), flush=True)

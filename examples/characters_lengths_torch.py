@@ -3,15 +3,11 @@
 The transformer of characters_torch.py on pieces of text of 16 to 256 characters (characters_lengths.py). A step takes
 as long as its batch is, so in every step some ranks are done long before others. `--exchange majority` and `solo` do
 not wait for all of them (docs/partial.md); what a script does for that is marked with (*).
-
-A step sleeps --ms-per-character for each character of its longest piece, in the place of a device's computing, so that
-several ranks can share a processor (pace.py).
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 import torch
 from torch import nn
@@ -19,7 +15,6 @@ from torch import nn
 import paceline.torch as hvd
 from paceline.examples import characters, characters_lengths, replicas_torch
 from paceline.examples.characters_torch import SHOW_EVERY, Net
-from paceline.examples.pace import Pace
 
 
 def test(model: Net, batch_size: int) -> tuple[float, float]:
@@ -39,7 +34,6 @@ def main() -> None:
     """Train, and test on text that no rank has seen."""
     parser = argparse.ArgumentParser(description="A character-level transformer on pieces of uneven length.")
     characters.add_arguments(parser)
-    parser.add_argument("--ms-per-character", type=float, default=1.0, help="emulated time of a step (default: 1)")
     chosen = parser.parse_args()
 
     hvd.init()
@@ -55,10 +49,8 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: characters.rate_factor(step, chosen.steps))
     loss_of = nn.CrossEntropyLoss(ignore_index=characters_lengths.NOTHING)
 
-    pace = Pace()
     for step in range(chosen.steps):
         inputs, targets = map(torch.from_numpy, next(batches))
-        pace.compute(inputs.shape[1] * chosen.ms_per_character)
         optimizer.zero_grad()
         loss = loss_of(model(inputs), targets)
         loss.backward()
@@ -69,18 +61,14 @@ def main() -> None:
             if hvd.exchange_stats().rounds:
                 print(hvd.exchange_stats(), flush=True)
     optimizer.drain()  # (*) what is still on its way
-    steps_per_s, apart = torch.tensor([pace.steps_per_s()]), 0.0
     if hvd.exchange_stats().rounds:
-        apart = replicas_torch.average(model)  # (*) replicas have drifted apart
+        replicas_torch.average(model)  # (*) replicas have drifted apart
 
     model.eval()
     test_loss, accuracy = test(model, chosen.batch_size)
     equal = replicas_torch.equal(model)
-    slowest = hvd.allreduce(steps_per_s, op=hvd.Min, name="steps_per_s").item()
     if hvd.rank() == 0:
-        stats = asdict(hvd.exchange_stats())  # this rank's
-        framework = f"PyTorch {torch.__version__}"
-        characters.conclude(framework, test_loss, accuracy, equal, apart=apart, steps_per_s=slowest, stats=stats)
+        characters.conclude(f"PyTorch {torch.__version__}", test_loss, accuracy, equal)
     hvd.shutdown()
 
 

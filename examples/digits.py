@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from paceline.config import EXCHANGES
-from paceline.examples import pace
 
 BATCH = 32
 
@@ -33,8 +31,6 @@ def arguments(description: str) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
     parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
-    parser.add_argument("--evaluate-every", type=int, default=1, help="epochs between tests, where all ranks meet")
-    pace.add_arguments(parser)
     parser.add_argument(
         "--result",
         type=Path,
@@ -51,7 +47,6 @@ def line(epoch: int, epochs: int, step: int, steps: int, loss: float, accuracy: 
 def conclude(hvd: Any, path: Path | None, **result: Any) -> None:
     """Print the result of rank 0, with how gradients travelled, for compare_exchanges.py; and write it to `path`."""
     merging = hvd.fusion_report()
-    result["stats"] = asdict(hvd.exchange_stats())  # this rank's
     result["fusion"] = {"policy": merging.policy, "state": merging.state, "reason": merging.reason}
     print("RESULT " + json.dumps(result), flush=True)
     if path:

@@ -1,16 +1,10 @@
-r"""Handwritten digits with Keras 3: `horovodrun -np 2 python examples/digits_keras.py --epochs 8`.
+"""Handwritten digits with Keras 3: `horovodrun -np 2 python examples/digits_keras.py --epochs 8`.
 
 A small convolutional net learns scikit-learn's 1797 images of 8x8 pixels. Each rank trains on its share of the images
 and Horovod averages the gradients; what makes the script distributed is marked with (1) to (4). How the gradients are
 merged into messages is chosen from outside: PACELINE_FUSION=optimal in front of the command. `--exchange pipelined`
 lets gradients travel while the next step is computed (docs/pipelined.md). `--exchange majority` or `solo` does not wait
-for ranks that are late (docs/partial.md); what a script does for that is marked with (*). To see what that is good for:
-
-    horovodrun -np 4 python examples/digits_keras.py --exchange majority \
-        --compute-ms 80 --delays random --delay-ms 80
-
-One random rank is late in each step. Steps sleep in the place of a device's computing, so that several ranks can share
-a processor.
+for ranks that are late (docs/partial.md); what a script does for that is marked with (*).
 """
 
 from __future__ import annotations
@@ -18,12 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 from keras import layers
 
 import paceline.keras as hvd
 from paceline.arguments import exchange_asked
-from paceline.examples import digits, pace, replicas_keras
+from paceline.examples import digits, replicas_keras
 
 
 def net() -> keras.Model:
@@ -69,18 +62,6 @@ class Progress(keras.callbacks.Callback):
         print(digits.line(self.epoch, self.params["epochs"], step, self.steps, logs["loss"], self.accuracy), flush=True)
 
 
-class Computing(keras.callbacks.Callback):
-    """Steps take the time that the options ask for, and are counted."""
-
-    def __init__(self, training: pace.Pace, compute_ms: float) -> None:
-        super().__init__()
-        self.training, self.compute_ms = training, compute_ms
-
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Sleep in the place of a device."""
-        self.training.compute(self.compute_ms)
-
-
 def main() -> None:
     """Train, test, and write the result as JSON where --result asks for it."""
     arguments = digits.arguments("Handwritten digits with Keras on all ranks.")
@@ -95,8 +76,7 @@ def main() -> None:
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
-    training = pace.of(arguments, hvd.rank(), hvd.size())
-    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Computing(training, arguments.compute_ms)]  # (4)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]  # (4)
     if exchange_asked(arguments.exchange).ranks_meet:  # (*) here ranks wait for each other
         callbacks.append(hvd.callbacks.MetricAverageCallback())  # (4)
     # (*) Updates whose gradients are still on their way at the end; none if the exchange is synchronous.
@@ -109,27 +89,17 @@ def main() -> None:
         batch_size=digits.BATCH,
         epochs=arguments.epochs,
         validation_data=(test_x, test_y),
-        validation_freq=arguments.evaluate_every,
         callbacks=callbacks,
         verbose=0,
     )
 
-    steps_per_s = training.steps_per_s()
-    apart = replicas_keras.average(model) if hvd.exchange_stats().rounds else 0.0  # (*)
-
+    if hvd.exchange_stats().rounds:
+        replicas_keras.average(model)  # (*) replicas have drifted apart
     loss, accuracy = map(float, model.evaluate(test_x, test_y, verbose=0))
     equal = replicas_keras.equal(model)
-    slowest = float(np.min(hvd.allgather(np.array([steps_per_s]), name="steps_per_s")))
     if hvd.rank() == 0:
-        digits.conclude(
-            *(hvd, arguments.result),
-            framework=f"Keras {keras.__version__} ({keras.backend.backend()})",
-            loss=loss,
-            accuracy=accuracy,
-            equal=equal,
-            apart=apart,  # before they were averaged
-            steps_per_s=slowest,
-        )
+        framework = f"Keras {keras.__version__} ({keras.backend.backend()})"
+        digits.conclude(hvd, arguments.result, framework=framework, loss=loss, accuracy=accuracy, equal=equal)
     hvd.shutdown()
 
 

@@ -1,16 +1,10 @@
-r"""Handwritten digits with PyTorch: `horovodrun -np 2 python examples/digits_torch.py --epochs 8`.
+"""Handwritten digits with PyTorch: `horovodrun -np 2 python examples/digits_torch.py --epochs 8`.
 
 A small convolutional net learns scikit-learn's 1797 images of 8x8 pixels. Each rank trains on its share of the images
 and Horovod averages the gradients; what makes the script distributed is marked with (1) to (5). How the gradients are
 merged into messages is chosen from outside: PACELINE_FUSION=optimal in front of the command. `--exchange pipelined`
 lets gradients travel while the next step is computed (docs/pipelined.md). `--exchange majority` or `solo` does not wait
-for ranks that are late (docs/partial.md); what a script does for that is marked with (*). To see what that is good for:
-
-    horovodrun -np 8 python examples/digits_torch.py --exchange majority --epochs 40 --evaluate-every 10 \
-        --compute-ms 80 --delays random --delay-ms 80
-
-One random rank is late in each step. Steps sleep in the place of a device's computing, so that eight ranks can share
-two processors.
+for ranks that are late (docs/partial.md); what a script does for that is marked with (*).
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ import torch
 from torch import nn
 
 import paceline.torch as hvd
-from paceline.examples import digits, pace, replicas_torch
+from paceline.examples import digits, replicas_torch
 
 
 def data(rank: int, size: int) -> tuple[torch.Tensor, ...]:
@@ -63,34 +57,25 @@ def main() -> None:
             if step == steps and hvd.exchange_stats().rounds:
                 print(hvd.exchange_stats(), flush=True)
 
-    steps, accuracy, apart = -(-len(train_x) // digits.BATCH), 0.0, 0.0
-    training = pace.of(arguments, hvd.rank(), hvd.size())
+    steps, accuracy = -(-len(train_x) // digits.BATCH), 0.0
     for epoch in range(1, arguments.epochs + 1):
         for step, batch in enumerate(torch.randperm(len(train_x)).split(digits.BATCH), 1):
-            training.compute(arguments.compute_ms)
             optimizer.zero_grad()
             loss = loss_of(model(train_x[batch]), train_y[batch])
             loss.backward()
             optimizer.step()
             if step % 5 == 0:
                 show(epoch, step)
-        if epoch < arguments.epochs and epoch % arguments.evaluate_every == 0:
-            optimizer.drain()  # (*) updates whose gradients are still on their way; none if the exchange is synchronous
-            accuracy = test()[1]
-            show(epoch, steps)
-    optimizer.drain()  # (*)
-    steps_per_s = torch.tensor([training.steps_per_s()])
-    if hvd.exchange_stats().rounds:
-        apart = replicas_torch.average(model)  # (*)
-    test_loss, accuracy = test()
-    show(arguments.epochs, steps)
+        optimizer.drain()  # (*) updates whose gradients are still on their way; none if the exchange is synchronous
+        if epoch == arguments.epochs and hvd.exchange_stats().rounds:
+            replicas_torch.average(model)  # (*) replicas have drifted apart
+        test_loss, accuracy = test()
+        show(epoch, steps)
 
     equal = replicas_torch.equal(model)
-    slowest = hvd.allreduce(steps_per_s, op=hvd.Min, name="steps_per_s").item()
     if hvd.rank() == 0:
         framework = f"PyTorch {torch.__version__}"
-        found = {"loss": test_loss, "accuracy": accuracy, "equal": equal, "apart": apart}  # before they were averaged
-        digits.conclude(hvd, arguments.result, framework=framework, steps_per_s=slowest, **found)
+        digits.conclude(hvd, arguments.result, framework=framework, loss=test_loss, accuracy=accuracy, equal=equal)
     hvd.shutdown()
 
 

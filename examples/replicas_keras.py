@@ -17,14 +17,11 @@ def equal(model: keras.Model) -> bool:
     return len(np.unique(checksums)) == 1
 
 
-def average(model: keras.Model) -> float:
-    """Give all ranks the mean of their weights, all floating-point; returns by how much a weight was away from it.
+def average(model: keras.Model) -> None:
+    """Give all ranks the mean of their weights, all floating-point.
 
     What a partial exchange needs before all ranks evaluate or save: its replicas drift apart unless they are trained
-    with plain SGD (docs/partial.md). The distance is the largest of all weights and ranks.
+    with plain SGD (docs/partial.md).
     """
-    weights = model.get_weights()
-    means = [np.asarray(hvd.allreduce(one, name=f"mean.{place}")) for place, one in enumerate(weights)]
-    model.set_weights(means)
-    apart = max(float(np.abs(one - mean).max()) for one, mean in zip(weights, means))
-    return float(np.max(hvd.allgather(np.array([apart]), name="apart")))
+    weights = enumerate(model.get_weights())
+    model.set_weights([np.asarray(hvd.allreduce(one, name=f"mean.{place}")) for place, one in weights])

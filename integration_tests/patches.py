@@ -1,18 +1,20 @@
 """Show that each patch is needed: its regression test must fail on a Horovod built without any patch.
 
-    python -m integration_tests.patches        (`make patches`; minutes, needs the tools of a host build)
+    python -m integration_tests.patches [NAME ...]    (`make patches`; minutes, needs the tools of a host build)
 
 Builds the unpatched host (cached afterwards), puts it in front of the installed one for a child pytest, runs every test
-that is marked with a patch and exits with 1 if one passes or a patch has no test.
+that is marked with a patch (with one of those named) and exits with 1 if one passes or a patch has no test.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -32,15 +34,15 @@ def overlay(wheel: Path, folder: Path) -> None:
     subprocess.run(command, check=True, timeout=600)
 
 
-def outcomes(overlay: Path, report: Path) -> dict[str, dict[str, bool]]:
-    """For each patch the names of its tests and whether each failed."""
+def outcomes(names: Sequence[str], overlay: Path, report: Path) -> dict[str, dict[str, bool]]:
+    """For each patch of `names` the names of its tests and whether each failed."""
     found: dict[str, dict[str, bool]] = {}
     env = {**os.environ, "PYTHONPATH": f"{overlay}{os.pathsep}{ROOT}"}
-    for patch in PATCHES:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--patch", patch.name]
+    for name in names:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--patch", name]
         command += [f"--junitxml={report}", str(ROOT / "integration_tests")]
         subprocess.run(command, env=env, cwd=ROOT, timeout=PYTEST_TIMEOUT_S)
-        found[patch.name] = {
+        found[name] = {
             str(case.get("name")): case.find("failure") is not None or case.find("error") is not None
             for case in xml.etree.ElementTree.parse(report).iter("testcase")
         }
@@ -49,13 +51,18 @@ def outcomes(overlay: Path, report: Path) -> dict[str, dict[str, bool]]:
 
 def main() -> int:
     """Build, run, print the table."""
+    every = [patch.name for patch in PATCHES]
+    parser = argparse.ArgumentParser(description="Show that patches of Horovod are needed.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)} (default: all)")
+    names = parser.parse_args().names or every
+    for name in names:
+        if name not in every:
+            parser.error(f"{name!r} is none of {', '.join(every)}")
     console = Console()
-    wheel = build.build(
-        config.read(), leave_out=[patch.name for patch in PATCHES], report=lambda line, _done: console.print(line)
-    )
+    wheel = build.build(config.read(), leave_out=every, report=lambda line, _done: console.print(line))
     with tempfile.TemporaryDirectory(prefix="unpatched-") as folder:
         overlay(wheel, Path(folder) / "site")
-        found = outcomes(Path(folder) / "site", Path(folder) / "report.xml")
+        found = outcomes(names, Path(folder) / "site", Path(folder) / "report.xml")
     table = Table("patch", "tests", "fail without it", "verdict")
     ok = True
     for name, tests in found.items():

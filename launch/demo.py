@@ -248,15 +248,16 @@ def demo_command(ranks: int, epochs: int, output: Path) -> int:
     steps. Exit code 1 if a run fails, if an accuracy does not exceed 95 %, if the runs' accuracies or the replicas
     differ, or if merging came to no plan.
     """
-    frameworks = present()
-    for framework in frameworks:
-        require(framework.library)
+    # A mistake in the command line is said also where nothing is installed.
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
             f"The folder {output} cannot be made: {error.strerror}.", "Name another with --output."
         ) from None
+    frameworks = present()
+    for framework in frameworks:
+        require(framework.library)
     outcomes = [train(framework, run, ranks, epochs, output) for framework in frameworks for run in RUNS]
     done = [outcome for outcome in outcomes if outcome is not None]
     if done:

@@ -6,6 +6,7 @@ traceback, which says no more than that something failed.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -165,15 +166,19 @@ def _hint(status: int) -> str:
     return "It said nothing of a Python error; run the script on one rank (-np 1) to see more."
 
 
-def passed_on() -> Ranks:
-    """Shown are the lines where ours go."""
+def passed_on(around: Callable[[Callable[[str], None]], Callable[[str], None]]) -> Ranks:
+    """Shown are the lines where ours go; each stream's writer is `around` what writes there."""
 
     def writer(name: str) -> Callable[[str], None]:
         def write(text: str) -> None:
             stream = getattr(sys, name)
-            stream.write(text)
-            stream.flush()
+            try:
+                stream.write(text)
+                stream.flush()
+            except BrokenPipeError:
+                # Who read it has seen enough (`| head`): the training goes on, and what it says is still taken from it.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
-        return write
+        return around(write)
 
     return Ranks(writer("stdout"), writer("stderr"))

@@ -26,13 +26,16 @@ class _Refusing(argparse.ArgumentParser):
         raise UserError(f"horovodrun: {message}.", "`horovodrun --help` explains its options.")
 
 
-def check(parser: argparse.ArgumentParser, horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
-    """Raise UserError for what horovodrun, or the system on this host, would refuse with a traceback.
-
-    `parser` is horovodrun's.
-    """
+def parsed(
+    parser: argparse.ArgumentParser, horovodrun_arguments: Sequence[str], command: Sequence[str]
+) -> argparse.Namespace:
+    """What is asked of horovodrun, whose parser it is. Raises UserError where horovodrun would print its usage."""
     parser.error = _Refusing.error.__get__(parser)  # type: ignore[method-assign]
-    asked = parser.parse_args([*horovodrun_arguments, *command])
+    return parser.parse_args([*horovodrun_arguments, *command])
+
+
+def check(asked: argparse.Namespace, command: Sequence[str]) -> None:
+    """Raise UserError for what horovodrun, or the system on this host, would refuse with a traceback."""
     if asked.num_proc is not None and asked.num_proc < 1:
         raise UserError(f"-np {asked.num_proc} starts no rank.", "Give the number of ranks: -np 2.")
     if asked.hostfile and not Path(asked.hostfile).is_file():

@@ -1,19 +1,21 @@
-"""`paceline run`: horovodrun with Paceline's options as flags, and an account of what failed first."""
+"""`paceline run`: horovodrun with Paceline's options as flags, an account of the start, and of what failed first."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import click
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, failures, flags, mistakes, processes
+from paceline.launch import console, failures, flags, mistakes, processes, start, status
 from paceline.launch.environment import announce, environment
 from paceline.launch.ranks import horovodrun
 
@@ -85,39 +87,82 @@ class HorovodrunCommand(click.Command):
         formatter.write_usage(ctx.command_path, "[OPTIONS] [HOROVODRUN OPTIONS] COMMAND...")
 
 
-def check_command(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
-    """Raise UserError if there is nothing to run, horovodrun would print its whole environment instead; and for what
+@dataclass(frozen=True)
+class Job:
+    """What `paceline run` starts: horovodrun's whole command and its environment.
+
+    `ranks`: the host of each; {} where `hosts` tell only horovodrun. `progress`: ranks say how far the start has come.
+    """
+
+    words: list[str]
+    environ: dict[str, str]
+    ranks: dict[int, str] = field(default_factory=dict)
+    hosts: str = ""
+    progress: bool = False
+
+
+def job(
+    horovodrun_arguments: Sequence[str], command: Sequence[str], environ: Mapping[str, str], settings: config.Settings
+) -> Job:
+    """Raises UserError if there is nothing to run, horovodrun would print its whole environment instead; and for what
     would end in a traceback.
     """
+    words = [*horovodrun(), *mistakes.cache_arguments(horovodrun_arguments), *horovodrun_arguments, *command]
     if ANSWERS.intersection(horovodrun_arguments):
-        return
+        return Job(words, dict(environ))
     if not command:
         raise UserError(
             "There is no command for the ranks to run.", "Put it last: `paceline run -np 2 python train.py`."
         )
-    mistakes.check(horovodrun_parser(), horovodrun_arguments, command)
+    asked = mistakes.parsed(horovodrun_parser(), horovodrun_arguments, command)
+    mistakes.check(asked, command)
+    # With --output-filename horovodrun writes files of what ranks say, and those are the user's.
+    progress = settings.progress and not asked.output_filename
+    told = flags.environment({"progress": config.as_text(progress)})
+    hosts = asked.host_discovery_script or "found out by horovodrun"
+    return Job(words, {**environ, **told}, start.ranks_of_hosts(asked), hosts, progress)
 
 
-def call(horovodrun_arguments: Sequence[str], command: Sequence[str], environ: Mapping[str, str]) -> int:
+def call(job: Job) -> int:
     """Run horovodrun to its end; its exit code. What ranks say is passed on, who failed first is said at the end.
 
     Raises KeyboardInterrupt.
     """
-    ranks = failures.passed_on()
-    words = [*horovodrun(), *mistakes.cache_arguments(horovodrun_arguments), *horovodrun_arguments, *command]
+    line = status.StatusLine(sys.stderr)
+    ranks = failures.passed_on(line.around)
+    begun = start.Start(job.ranks, line, line.around(lambda text: console.note(text.rstrip())))
+
+    def heard(piece: str) -> None:
+        if rest := begun.heard(piece):
+            ranks.err(rest)
+
     sys.stdout.flush()
     code = 0
     try:
-        code = processes.call(words, environ, on_pieces=(ranks.out, ranks.err))
+        with begun.told() if job.progress else contextlib.nullcontext():
+            code = processes.call(job.words, job.environ, on_pieces=(ranks.out, heard if job.progress else ranks.err))
     finally:
+        begun.ended(code)
         for error in ranks.ended(code):
             console.show_error(error)
     return code
 
 
+def shown(job: Job) -> list[str]:
+    """What would be started, as a shell would take it; comments say where."""
+    told = sorted(name for name in job.environ if name.startswith((config.PREFIX, "HOROVOD_")))
+    hosts = start.by_host(job.ranks)
+    return [
+        *(f"# {host}: rank {', '.join(map(str, ranks))}" for host, ranks in hosts.items()),
+        *([f"# hosts: {job.hosts}"] if job.hosts and not hosts else []),
+        *(f"{name}={shlex.quote(job.environ[name])}" for name in told),
+        shlex.join(job.words),
+    ]
+
+
 @flags.with_options("run")
 @click.command("run", cls=HorovodrunCommand)
-@click.option("--dry-run", is_flag=True, help="Print the variables and the command of horovodrun, and start nothing.")
+@click.option("--dry-run", is_flag=True, help="Print hosts, variables and horovodrun's command, and start nothing.")
 def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], dry_run: bool, **values: Any) -> int:
     """Start a script on several ranks: `paceline run --fusion optimal -np 4 -H a:2,b:2 python train.py`.
 
@@ -125,14 +170,11 @@ def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...],
     variables of the ranks; all other options go to horovodrun unchanged (`horovodrun --help` lists them). The exit code
     is horovodrun's, 130 after Ctrl-C; what failed first is said again at the end.
     """
-    check_command(horovodrun_arguments, command)
     given = flags.texts(values)
     settings = config.read(flags=given)
-    environ = environment(settings, given)
+    started = job(horovodrun_arguments, command, environment(settings, given), settings)
     announce(settings)
     if dry_run:
-        told = {name: value for name, value in sorted(environ.items()) if name.startswith(config.PREFIX)}
-        words = [*horovodrun(), *horovodrun_arguments, *command]
-        click.echo("\n".join([*(f"{name}={shlex.quote(value)}" for name, value in told.items()), shlex.join(words)]))
+        click.echo("\n".join(shown(started)))
         return 0
-    return call(horovodrun_arguments, command, environ)
+    return call(started)

@@ -63,6 +63,11 @@ OPTIONS: tuple[Option, ...] = (
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", "run",
     ),
     Option(
+        "progress", of.boolean, "yes or no", "", True,
+        "under `paceline run`, show which hosts are up, and say when the first step is done; other launchers let the "
+        "ranks say so themselves where it is set", "run",
+    ),
+    Option(
         "fusion", of.text, "policy", "", THRESHOLD,
         f"how gradients are merged into messages: {', '.join(BUILT_IN)} ({THRESHOLD} is Horovod's own), or a policy of "
         "your own (docs/fusion.md)", "run",

@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from paceline import config, uncaught
+from paceline import config, progress, uncaught
 from paceline.arguments import choice_asked
 from paceline.codecs.choice import AGREED
 from paceline.codecs.travel import REMEDY
@@ -72,6 +72,8 @@ def before_init(library: ctypes.CDLL) -> None:
         library.horovod_paceline_record_start(settings.record_steps)
         _recordings[library._handle] = library, settings.record
         before_the_end(_write_all)
+    if progress.asked():
+        progress.came_to_init()
 
 
 def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
@@ -86,13 +88,16 @@ def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
 def after_init(library: ctypes.CDLL) -> None:
     """Say, on one rank, what was asked for and will not happen, or will though it was not asked for.
 
-    Raises UserError where ranks were given different collectives or codecs.
+    Watches for the first step where that was asked for. Raises UserError where ranks were given different collectives or
+    codecs.
     """
     settings = config.read()
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
         tell(mistake)
     _agree_on_collective(library, settings)
     if library.horovod_rank() == 0:
+        if progress.asked():
+            progress.watch(library, recorded=library._handle in _recordings)
         for sentence in settings.without_effect():
             tell(sentence)
 
@@ -134,6 +139,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     if library.horovod_is_initialized():
         library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
         _say_if_exchange_was_not_used(library)
+        progress.last_look()
     if library._handle in _recordings:
         _write(*_recordings[library._handle])
 

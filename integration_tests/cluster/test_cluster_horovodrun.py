@@ -1,4 +1,4 @@
-"""Plain horovodrun crosses the emulated hosts with ordinary Horovod scripts that know nothing of Paceline."""
+"""horovodrun crosses the emulated hosts with ordinary Horovod scripts, and `paceline run` says which hosts are up."""
 
 from __future__ import annotations
 
@@ -45,3 +45,32 @@ def test_unmodified_script_trains_over_four_hosts(cluster: Cluster, script: str)
     # The gradients did cross the links: 38 kB of them in each of 15 epochs' 9 steps.
     for old, new in zip(before, cluster.counters(), strict=True):
         assert min(new.sent_bytes - old.sent_bytes, new.received_bytes - old.received_bytes) > 1_000_000
+
+
+@pytest.mark.timeout(120)
+def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Cluster, tmp_path: Path) -> None:
+    # On the last host a rank fails before it comes to init().
+    (tmp_path / "train.py").write_text(
+        "import os, sys\n"
+        "import horovod.torch as hvd\n"
+        "import torch\n"
+        "if os.environ['HOROVOD_RANK'] == sys.argv[1]:\n"
+        "    import time\n"
+        "    time.sleep(8)\n"  # the others have come
+        "    sys.exit(3)\n"
+        "hvd.init()\n"
+        "hvd.allreduce(torch.ones(1), name='x')\n"
+    )
+    words: list[str | Path] = [
+        HOROVODRUN.with_name("paceline"), "run", "-np", "3", "-H", "host0:1,host1:2", sys.executable,
+    ]  # fmt: skip
+    env = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    good = cluster.run([*words, tmp_path / "train.py", "none"], env=env, timeout_s=60)
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert re.search(r"^Up after \S+ s: host0, host1, with 3 ranks\.$", good.stderr, re.M), good.stderr
+    assert re.search(r"^First step after \S+ s: rank 0 ", good.stderr, re.M), good.stderr
+    bad = cluster.run([*words, tmp_path / "train.py", "2"], env=env, timeout_s=60)
+    assert bad.returncode != 0
+    assert "\nNever came to hvd.init(): host1 (rank 2).\n" in bad.stderr, bad.stderr
+    assert "Up after" not in bad.stderr
+    assert "Error: Rank 2 failed first, with exit code 3." in bad.stderr

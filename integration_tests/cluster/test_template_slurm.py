@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -23,6 +24,33 @@ DIGITS = (sys.executable, str(ROOT / "examples" / "digits_torch.py"))
 PROGRAMS = Path(sys.executable).parent
 LIMIT_S = 150.0
 
+# Trains until the world has grown to four ranks, then until it is back at two.
+ELASTIC = """
+import time
+import horovod.torch as hvd
+import torch
+
+hvd.init()
+model = torch.nn.Linear(3, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+
+@hvd.elastic.run
+def train(state):
+    while not state.grown or hvd.size() > 2:
+        state.step += 1
+        state.grown = state.grown or hvd.size() == 4
+        if hvd.rank() == 0 and state.step % 5 == 0:
+            print("step", state.step, "of", hvd.size(), "ranks", flush=True)
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        time.sleep(0.2)
+        state.commit()
+    print("ended with", hvd.size(), flush=True)
+
+train(hvd.elastic.TorchState(model, optimizer, step=0, grown=False))
+"""
+
 pytestmark = [
     pytest.mark.more,  # the daemons take minutes
     pytest.mark.skipif(
@@ -40,12 +68,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 class Submitted:
-    """A job of two ranks on each of two hosts, from the template to its log."""
+    """A job of two ranks on each of its hosts, from the template to its log."""
 
-    def __init__(self, slurm: Slurm, folder: Path, *words: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, slurm: Slurm, folder: Path, *words: str, options: tuple[str, ...] = (), nodes: int = 2) -> None:
         self._slurm, self._folder = slurm, folder
-        size = ("--nodes", "2", "--ranks-per-node", "2", "--name", "digits", "--time", "10m")
-        setup = ("--setup", f"export PATH={PROGRAMS}:$PATH OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=")
+        size = ("--nodes", str(nodes), "--ranks-per-node", "2", "--name", "digits", "--time", "10m")
+        # On a busy machine ranks come to init() more than Gloo's 30 s apart.
+        variables = "OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= HOROVOD_GLOO_TIMEOUT_SECONDS=120"
+        setup = ("--setup", f"export PATH={PROGRAMS}:$PATH {variables}")
         script = made(folder, "slurm", *size, *setup, "--fusion", "optimal", *options, *words)
         self.submitted_s = time.time()
         done = slurm.batch("--parsable", f"--chdir={folder}", script)
@@ -151,3 +181,19 @@ def test_horovodrun_finds_the_hosts_by_scontrol(slurm: Slurm, tmp_path: Path) ->
     job.wait_for("ended", job.ended)
     assert job.state() == "COMPLETED", job.log()
     assert "RESULT" in job.log()
+
+
+def test_an_elastic_job_grows_and_shrinks_with_jobs_that_are_added_to_it(slurm: Slurm, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ELASTIC)
+    job = Submitted(slurm, tmp_path, sys.executable, "train.py", options=("--start", "elastic"), nodes=1)
+    job.wait_for("in its first steps", lambda: "of 2 ranks" in job.log())
+    (advice,) = re.findall(r"^A machine is added with: sbatch (.*)$", job.log(), re.M)
+    added = slurm.batch("--parsable", *shlex.split(advice))
+    assert added.returncode == 0, added.stderr
+    grown_s = job.wait_for("grown", lambda: "of 4 ranks" in job.log())
+    slurm.ask("scancel", added.stdout.strip())
+    shrunk_s = job.wait_for("ended", job.ended)
+    print(f"from the added job to four ranks: {grown_s:.1f} s, from its end to two and the job's end: {shrunk_s:.1f} s")
+    print(job.log())
+    assert job.state() == "COMPLETED", job.log()
+    assert job.log().count("ended with 2") == 2

@@ -3,7 +3,7 @@
 After Li et al., "Taming Unbalanced Training Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020,
 section 7: delays of one random rank, delays of all ranks that rotate, and the imbalance of sequences of different
 lengths. Small models on real data take the place of the paper's, and ranks sleep in the place of computing
-(examples/pace.py), so that several can share a processor.
+(examples/benchmarks/pace.py), so that several can share a processor.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SYNC_EVERY = 0  # updates between averages of the models, of exchanges that do n
 VALUES = ("steps_per_s", "accuracy", "loss", "apart")
 RUN_LIMIT_S = 300.0  # a run takes a minute and a half; on a busy machine a few
 
-Result = dict[str, Any]  # what an example says at its end
+Result = dict[str, Any]  # what a script says at its end
 
 
 @dataclass(frozen=True)
 class Case:
-    """An example and what makes it uneven."""
+    """A script of examples/benchmarks/ and what makes it uneven."""
 
     script: str
     arguments: tuple[str, ...]
@@ -39,11 +39,11 @@ class Case:
 # A delay is as long as a step computes: ranks that wait for the late one lose half of their speed. Both are long beside
 # what eight ranks really compute and send on two processors, about 30 ms. Synchronous training has learnt nearly all it
 # can after 20 epochs, 120 steps.
-_DIGITS = ("--epochs", "20", "--evaluate-every", "20", "--compute-ms", "200", "--delay-ms", "200")
+_DIGITS = ("--epochs", "20", "--compute-ms", "200", "--delay-ms", "200")
 CASES = {
-    "random": Case("digits_torch", (*_DIGITS, "--delays", "random")),
-    "rotating": Case("digits_torch", (*_DIGITS, "--delays", "rotating")),
-    "lengths": Case("characters_lengths_torch", ("--steps", "60", "--batch-size", "4", "--ms-per-character", "2")),
+    "random": Case("uneven_digits", (*_DIGITS, "--delays", "random")),
+    "rotating": Case("uneven_digits", (*_DIGITS, "--delays", "rotating")),
+    "lengths": Case("uneven_lengths", ("--steps", "60", "--batch-size", "4", "--ms-per-character", "2")),
 }
 
 
@@ -91,7 +91,7 @@ def compare(
 
 
 def _train(case: Case, system: str, ranks: int, seed: int) -> Result:
-    script = importlib.util.find_spec(f"paceline.examples.{case.script}")
+    script = importlib.util.find_spec(f"paceline.examples.benchmarks.{case.script}")
     assert script is not None and script.origin is not None
     environ = runs.environment(exchange=system, partial_sync_every=SYNC_EVERY)
     return runs.train(Path(script.origin), ranks, [*case.arguments, "--seed", str(seed)], environ, RUN_LIMIT_S)

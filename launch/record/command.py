@@ -149,19 +149,18 @@ def record_command(
     those of `paceline run`. The exit code is horovodrun's; what was traced is kept also when the script fails, and when
     Ctrl-C or a termination request ends it (exit code 130).
     """
-    run.check_command(horovodrun_arguments, command)
     given = flags.texts(values)
     if "record" in given:
         raise UserError("--record belongs to `paceline run`.", "For `paceline record`, name the trace with -o FILE.")
     given["record"] = str(output.absolute())
     settings = config.read(flags=given)
-    environ = environment(settings, given)
+    job = run.job(horovodrun_arguments, command, environment(settings, given), settings)
     if picture is not None:
         outputs.check_picture(picture)
     path = prepare(output)
     announce(settings)
     try:
-        code = run.call(horovodrun_arguments, command, environ)
+        code = run.call(job)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
     return report(path, picture, code)

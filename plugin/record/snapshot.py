@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import socket
+import threading
 from collections.abc import Iterator
 
 import paceline
@@ -13,6 +14,8 @@ from paceline.native.prototypes import DTYPES
 from paceline.record.trace import Arrival, Collective, RankTrace, Step, Tensor, Totals
 
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "adasum", "join", "barrier", "error")
+# The library keeps one snapshot for whoever took it last; a signal's handler may come in between in the same thread.
+_taking = threading.RLock()
 
 
 def take(library: ctypes.CDLL) -> RankTrace:
@@ -35,6 +38,11 @@ def take(library: ctypes.CDLL) -> RankTrace:
             size_bytes=sum(message.size_bytes for message in messages),
         ),
     )
+
+
+def steps(library: ctypes.CDLL) -> tuple[Step, ...]:
+    """The steps that are kept, so far."""
+    return decode(*_words(library))[1]
 
 
 def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], tuple[Step, ...]]:
@@ -65,7 +73,8 @@ def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], 
 
 def _words(library: ctypes.CDLL) -> tuple[Iterator[int], list[str]]:
     names_bytes = ctypes.c_int64()
-    count = library.horovod_paceline_record_take(ctypes.byref(names_bytes))
-    words = library.horovod_paceline_record_words()[:count]
-    names = ctypes.string_at(library.horovod_paceline_record_names(), names_bytes.value)
+    with _taking:
+        count = library.horovod_paceline_record_take(ctypes.byref(names_bytes))
+        words = library.horovod_paceline_record_words()[:count]
+        names = ctypes.string_at(library.horovod_paceline_record_names(), names_bytes.value)
     return iter(words), names.decode().split("\0")[:-1]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from integration_tests.support.packages import ROOT
 from integration_tests.support.ranks import ranks
+from paceline.launchers import alone_by_mistake
 
 
 def blocks(page: str) -> list[str]:
@@ -41,7 +43,8 @@ def test_functions_of_the_page_about_logging(rank: int, size: int) -> None:
     hvd.init()
     hvd.partial_allreduce(torch.ones(3), "pages.partial", quorum=size)
     found: dict[str, Any] = {}
-    for block in blocks("logging.md"):
+    *functions, _ = blocks("logging.md")
+    for block in functions:
         exec(block, found)
     file = io.StringIO()
     found["log"](file, 3, hvd, loss=0.5)
@@ -54,3 +57,43 @@ def test_functions_of_the_page_about_logging(rank: int, size: int) -> None:
     assert all(isinstance(value, (int, float)) for value in scalars.values())
     for name in re.findall(r"`(fusion|exchange)\.(\w+)`", (ROOT / "docs" / "logging.md").read_text()):
         assert name[1] in line[name[0]]
+
+
+class _Writer:
+    """In the place of torch.utils.tensorboard's, which needs a package that no test does."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.closed = folder, False
+        self.written: list[tuple[str, float, int]] = []
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.written.append((name, value, step))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@ranks(2)
+def test_loop_of_the_page_about_logging(rank: int, size: int) -> None:
+    import sys
+    import tempfile
+    import types
+
+    sys.modules["torch.utils.tensorboard"] = types.ModuleType("tensorboard")
+    vars(sys.modules["torch.utils.tensorboard"])["SummaryWriter"] = _Writer
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for block in blocks("logging.md"):
+            exec(block, found)
+        lines = [json.loads(line) for line in Path(f"log.{rank}.jsonl").read_text().splitlines()]
+        os.chdir("/")
+    assert [line["epoch"] for line in lines] == [0, 1, 2] and {line["rank"] for line in lines} == {rank}
+    writer = found["writer"]
+    assert writer.folder == f"runs/rank{rank}" and writer.closed
+    assert ("exchange/in_time", 1.0, 2) in writer.written
+
+
+def test_page_for_ddp_quotes_what_processes_of_torchrun_hear() -> None:
+    said = alone_by_mistake({"WORLD_SIZE": "2", "RANK": "0"})
+    assert f"Paceline: {said}" in " ".join((ROOT / "docs" / "from_ddp.md").read_text().split())

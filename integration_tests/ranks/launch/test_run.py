@@ -1,17 +1,90 @@
-"""`paceline run`: a dry run starts nothing. What is said of failures: test_first_failure.py."""
+"""`paceline run`: what it says of the start, and that a dry run starts nothing. Failures: test_first_failure.py."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 RUN = [sys.executable, "-m", "paceline.launch.cli", "run"]
+SCRIPT = """
+import sys, time
+import horovod.torch as hvd, torch
+hvd.init()
+hvd.broadcast(torch.ones(2), 0, name="before")
+time.sleep(1)
+sys.stderr.write("%d broadcasts\\n" % hvd.rank())
+for _ in range(50):
+    hvd.allreduce(torch.ones(2), name="gradient")
+if len(sys.argv) > 1:
+    time.sleep(1)
+sys.stderr.write("%d is done\\n" % hvd.rank())
+"""
 
 
-def test_a_dry_run_prints_variables_and_command() -> None:
-    words = [*RUN, "--dry-run", "--fusion", "optimal", "-np", "2", "sh", "-c", "echo 'never said'"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+def run(folder: Path, *words: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **variables}
+    command = [*RUN, *words, "-np", "2", sys.executable, "train.py", *given.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder, env=environ)
     assert done.returncode == 0, done.stderr
-    variables, command = done.stdout.splitlines()
-    assert variables == "PACELINE_FUSION=optimal"
-    assert command.endswith("""-np 2 sh -c 'echo '"'"'never said'"'"''""")
+    return done
+
+
+@pytest.mark.parametrize("given", ["and stay", ""], ids=["training", "short"])
+def test_start_is_told_in_two_lines(given: str, tmp_path: Path) -> None:
+    lines = run(tmp_path, given=given).stderr.splitlines()
+    (up,) = (
+        at for at, line in enumerate(lines) if re.fullmatch(r"Up after \d+\.\d s: localhost, with 2 ranks\.", line)
+    )
+    (first,) = (at for at, line in enumerate(lines) if line.startswith("First step after "))
+    (broadcasts,) = (at for at, line in enumerate(lines) if line.startswith("[0]<stderr>:0 broadcasts"))
+    (done,) = (at for at, line in enumerate(lines) if line == "[0]<stderr>:0 is done")
+    assert up < broadcasts < first, "broadcasts are no step"
+    assert first < done or not given
+    assert not any("Paceline: " in line for line in lines), "what ranks tell the launcher is not the user's"
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [(["--no-progress"], {}), ([], {"PACELINE_PROGRESS": "0"}), (["--output-filename", "said"], {})],
+    ids=["flag", "variable", "files of ranks"],
+)
+def test_start_is_not_told_where_that_is_not_wanted(
+    words: list[str], variables: dict[str, str], tmp_path: Path
+) -> None:
+    done = run(tmp_path, *words, **variables)
+    said = done.stderr + "".join(path.read_text() for path in tmp_path.glob("said/*/std*"))
+    assert said.count("is done") >= 2
+    for words_of_start in ("Up after", "First step", "came to hvd.init()"):
+        assert words_of_start not in said
+
+
+def test_a_trace_and_the_first_step_do_not_disturb_each_other(tmp_path: Path) -> None:
+    done = run(tmp_path, "--record", str(tmp_path / "trace.json"))
+    assert "First step after " in done.stderr
+    assert sum(path.read_text().count('"allreduce"') for path in tmp_path.glob("trace*")) >= 50
+
+
+def test_errors_in_a_file_of_the_users_stay_the_users(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = [*RUN, "-np", "1", "sh", "-c", f"{sys.executable} train.py 2>errors"]
+    subprocess.run(words, capture_output=True, check=True, timeout=100, cwd=tmp_path)
+    assert "is done" in (tmp_path / "errors").read_text()
+    assert "Paceline" not in (tmp_path / "errors").read_text()
+
+
+def test_a_dry_run_prints_hosts_variables_and_command() -> None:
+    words = [*RUN, "--dry-run", "--fusion", "optimal", "-np", "3", "-H", "a:2,b:2", "sh", "-c", "echo 'never said'"]
+    environ = {**os.environ, "HOROVOD_CYCLE_TIME": "2"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environ)
+    assert done.returncode == 0, done.stderr
+    *lines, command = done.stdout.splitlines()
+    assert lines == [
+        "# a: rank 0, 1", "# b: rank 2", "HOROVOD_CYCLE_TIME=2", "PACELINE_FUSION=optimal", "PACELINE_PROGRESS=yes",
+    ]  # fmt: skip
+    assert command.endswith("""-np 3 -H a:2,b:2 sh -c 'echo '"'"'never said'"'"''""")

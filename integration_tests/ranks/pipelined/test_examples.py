@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from integration_tests.support.ranks import run_ranks
-from paceline.examples import characters, compare_exchanges
+from paceline.examples import characters
+from paceline.examples.benchmarks import compare_exchanges
 from paceline.launch import ranks as launched
 from paceline.launch import runs
 

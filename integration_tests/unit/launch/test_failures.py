@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 from paceline.launch import processes
@@ -102,3 +103,16 @@ def test_streams_stay_apart_and_come_in_pieces() -> None:
     err: list[str] = []
     code = processes.call([sys.executable, "-c", script], {}, on_pieces=(out.append, err.append))
     assert (code, out, err) == (0, ["a\r", "10%\r", "b\r\n", "end"], ["e\n"])
+
+
+def test_reader_that_has_seen_enough_ends_nothing() -> None:
+    code = (
+        "from paceline.launch.failures import passed_on\n"
+        "ranks = passed_on()\n"
+        "for _ in range(20000): ranks.out('[0]<stdout>:epoch\\n')\n"
+        "ranks.err('still here\\n')\n"
+    )
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" | head -n 1', sys.executable, code], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("[0]<stdout>:epoch\n", "still here\n")

@@ -1,4 +1,4 @@
-"""What makes the examples uneven, and what compares exchanges on them; no ranks are started."""
+"""What makes trainings uneven, and what compares exchanges on them; no ranks are started."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from paceline.errors import UserError
-from paceline.examples import characters_lengths, delays
-from paceline.examples.pace import UNMEASURED, Pace
+from paceline.examples import characters_lengths
+from paceline.examples.benchmarks import delays
+from paceline.examples.benchmarks.pace import UNMEASURED, Pace
 from paceline.launch import runs
 from paceline.launch.benchmarks import uneven_training
 

@@ -37,6 +37,10 @@ STAND_INS = {
     # Starts in the home folder with an environment of its own, and says nothing about failures.
     "pbsdsh": '[ "$1 $3" = "-n --" ]; n=$2; shift 3; cd /; env -i PATH="$PATH" ON="node$n" "$@"; exit 0',
     "module": ":",
+    "scancel": "[[ $* == *--name=digits-4711* ]]",
+    # This job has the first machine, jobs added to it the others; the last does not answer.
+    "squeue": 'if [[ $* == *--jobs=4711* ]]; then echo node0; else echo "node[1-2]"; echo node3; fi',
+    "sinfo": '[[ $* == *--nodes=node0,node\\[1-2\\],node3\\ * ]]; for n in 0 1 2 1; do echo "node$n:4"; done',
 }
 
 
@@ -77,7 +81,7 @@ def run(case: Case, tmp_path: Path, code: int = 0) -> tuple[int, list[dict[str, 
     environment = {
         "PATH": f"{programs}:/usr/bin:/bin",
         "NODES": str(case.nodes),
-        "SLURM_JOB_NODELIST": "node[0-9]",
+        "SLURM_JOB_NODELIST": "node[0-9]", "SLURM_JOB_ID": "4711",
         "LSB_JOBID": "123456", "LSB_DJOB_HOSTFILE": str(hosts),
         "PBS_JOBID": "4711[3].server", "PBS_NODEFILE": str(hosts), "PBS_O_WORKDIR": str(job),
     }  # fmt: skip
@@ -114,6 +118,10 @@ def test_every_rank_is_started_with_the_words_and_variables_of_the_user(case: Ca
     elif case.kind.name == "horovodrun":
         hosts = ",".join(f"node{n}:{RANKS_PER_NODE}" for n in range(case.nodes))
         assert before == [["horovodrun", "-np", str(case.ranks), "-H", hosts]]
+    elif case.kind.name == "elastic":
+        ((*words, machines),) = before
+        assert words == ["horovodrun", "-np", str(case.ranks), "--min-np", "4", "--host-discovery-script"]
+        assert not Path(machines.removeprefix("bash ")).exists(), "left behind"
     elif case.kind.name == "mpirun":
         assert before == [[]]
     else:
@@ -148,6 +156,7 @@ def test_slurm_is_asked_for_what_was_said(case: Case) -> None:
     assert directives(case) == [
         "--job-name=digits", "--output=%x-%j.out", f"--nodes={case.nodes}", "--ntasks-per-node=4", "--cpus-per-task=3",
         *(["--gpus-per-node=4"] if case.gpus else []), "--mem=65536M", "--time=1-02:30:00",
+        *(["--no-kill"] if case.kind.name == "elastic" else []),
     ]  # fmt: skip
 
 
@@ -181,6 +190,26 @@ def test_restarts_of_slurm(tmp_path: Path) -> None:
     assert '[ "${SLURM_RESTART_COUNT:-0}" -lt 3 ]' in text
     (tmp_path / "job.sh").write_text(text)
     shellcheck(tmp_path / "job.sh")
+
+
+def test_elastic_jobs_find_their_machines_and_say_how_to_add_one(tmp_path: Path) -> None:
+    words = [
+        "--start", "elastic", "--name", "digits", "--ranks-per-node", "4", "--gpus", "4", "--partition", "gpu",
+        "--min-nodes", "2", "--time", "1h",
+    ]  # fmt: skip
+    text = printed("slurm", *words, "python", "train.py")
+    assert "--min-np 8 " in text
+    assert (
+        "sbatch --job-name=$added --nodes=1 --ntasks-per-node=4 --cpus-per-task=1 --gpus-per-node=4 --time=01:00:00 "
+        "--partition=gpu --output=/dev/null --wrap='sleep infinity'"
+    ) in text
+    for name in ("squeue", "sinfo"):
+        (tmp_path / name).write_text(f"#!/bin/bash\nset -eu\n{STAND_INS[name]}\n")
+        (tmp_path / name).chmod(0o755)
+    (script,) = re.findall(r"<<'END_OF_SCRIPT'\n(.*?)^END_OF_SCRIPT$", text, re.M | re.S)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "4711"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["node0:4", "node1:4", "node2:4"], done.stderr
 
 
 def test_image_runs_in_apptainer() -> None:

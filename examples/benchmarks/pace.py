@@ -1,7 +1,7 @@
 """The pace of a training loop: sleeping in the place of a device's computing, and the speed that comes out.
 
-Ranks that share a few processors slow each other down far more than ranks with a device each do. So the examples can
-emulate the device: a step sleeps for the time it would compute, and its real computing is small beside it.
+Ranks that share a few processors slow each other down far more than ranks with a device each do. So a device is
+emulated: a step sleeps for the time it would compute, and its real computing is small beside it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from paceline.examples import delays
+from paceline.examples.benchmarks import delays
 
 UNMEASURED = 5  # steps at the beginning, in which ranks meet for the first time and memory is got
 

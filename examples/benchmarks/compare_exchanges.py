@@ -1,6 +1,6 @@
 """Does training with another exchange end where synchronous training does? Tables for several seeds and examples.
 
-    python examples/compare_exchanges.py --seeds 5 --ranks 2,4 --examples digits_torch,characters_torch
+    python examples/benchmarks/compare_exchanges.py --seeds 5 --ranks 2,4 --examples digits_torch,characters_torch
 
 Runs each example with every exchange and every seed, one run at a time, and prints a markdown table of the final loss
 and accuracy on data that no rank trained on: means, standard deviations over the seeds, and how far a mean is from that
@@ -33,6 +33,7 @@ EXCHANGES = {
     "local": "local",
 }
 DEFAULT = (SYNC, "pipelined", CORRECTED)
+EXAMPLES_FOLDER = Path(__file__).parents[1]
 EXAMPLES = ("digits_torch", "digits_keras", "characters_torch", "characters_keras", "characters_tensorflow")
 
 # (example, ranks, exchange) -> the results of all seeds
@@ -94,7 +95,7 @@ def main() -> int:
     results: Results = {}
     try:
         for example in chosen.examples.split(","):
-            script = Path(example) if example.endswith(".py") else Path(__file__).with_name(f"{example}.py")
+            script = Path(example) if example.endswith(".py") else EXAMPLES_FOLDER / f"{example}.py"
             for ranks in map(int, chosen.ranks.split(",")):
                 for seed in range(chosen.seeds):
                     for exchange in exchanges:

@@ -1,0 +1,54 @@
+r"""The digits of digits_torch.py on ranks that are late: what a training gains that does not wait for them.
+
+    horovodrun -np 8 python examples/benchmarks/uneven_digits.py --exchange majority --epochs 40 \
+        --compute-ms 80 --delays random --delay-ms 80
+
+One random rank is late in each step. Steps sleep in the place of a device's computing, so that eight ranks can share
+two processors. Tested at the end alone, as ranks meet there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+import paceline.torch as hvd
+from paceline.config import EXCHANGES
+from paceline.examples import digits, digits_torch
+from paceline.examples.benchmarks import pace, uneven
+
+
+def main() -> None:
+    """Train, test, and say the result."""
+    parser = argparse.ArgumentParser(description="Handwritten digits on ranks of uneven speed.")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0, help="chooses first weights, batches and delays")
+    parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
+    pace.add_arguments(parser)
+    chosen = parser.parse_args()
+
+    hvd.init()
+    torch.manual_seed(1000 * chosen.seed + 1 + hvd.rank())
+    train_x, train_y, test_x, test_y = digits_torch.data(hvd.rank(), hvd.size())
+    model = digits_torch.net()
+    optimizer = uneven.distributed(model, torch.optim.Adam(model.parameters(), lr=1e-3 * hvd.size()), chosen.exchange)
+
+    def steps() -> Iterator[uneven.Step]:
+        for _ in range(chosen.epochs):
+            for batch in torch.randperm(len(train_x)).split(digits.BATCH):
+                yield chosen.compute_ms, train_x[batch], train_y[batch]
+
+    loss_of = nn.CrossEntropyLoss()
+    result = uneven.train(model, optimizer, steps(), loss_of, pace.of(chosen, hvd.rank(), hvd.size()))
+    with torch.no_grad():
+        found = model(test_x)
+    accuracy = (found.argmax(1) == test_y).float().mean().item()
+    uneven.conclude({"loss": loss_of(found, test_y).item(), "accuracy": accuracy, **result})
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

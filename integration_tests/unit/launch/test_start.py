@@ -1,0 +1,162 @@
+"""What `paceline run` says of the start of a job, by the lines of its ranks and the time that passes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from paceline.launch import mistakes, run, start, status
+
+CAME = "[{0}]<stderr>:Paceline: came to hvd.init() on {1}\n"
+REDUCED = "[0]<stderr>:Paceline: the first allreduce is done\n"
+TWO_HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+class Told:
+    """A start under way, its clock in our hand; what stays of it."""
+
+    def __init__(self, hosts: dict[int, str]) -> None:
+        self.now_s = 100.0
+        self.notes: list[str] = []
+        self.start = start.Start(hosts, status.StatusLine(io.StringIO()), self.notes.append, lambda: self.now_s)
+
+    def after(self, passed_s: float, *pieces: str) -> str:
+        """So long after the start these pieces come; what is passed on."""
+        self.now_s = 100.0 + passed_s
+        passed_on = "".join(map(self.start.heard, pieces))
+        self.start.tick()
+        return passed_on
+
+
+def test_hosts_are_up_when_all_their_ranks_have_come() -> None:
+    told = Told(TWO_HOSTS)
+    assert told.after(1, CAME.format(0, "a"), "[0]<stderr>:a warning\n", CAME.format(2, "b")) == (
+        "[0]<stderr>:a warning\n"
+    )
+    assert told.after(2, CAME.format(1, "a")) == ""
+    assert told.notes == []
+    told.after(3.04, CAME.format(3, "b"))
+    assert told.notes == ["Up after 3.0 s: a, b, with 4 ranks."]
+    told.after(4.56, REDUCED, REDUCED)
+    assert told.notes[1:] == ["First step after 4.6 s: rank 0 has its first allreduce."]
+
+
+def test_a_start_that_takes_long_names_who_is_missing() -> None:
+    told = Told(TWO_HOSTS)
+    told.after(5, *(CAME.format(rank, "x") for rank in (0, 1, 3)))
+    told.after(14)
+    assert told.notes == []
+    told.after(16)
+    told.after(59)
+    assert told.notes == ["Starting: 1 of 2 hosts up, waiting for b (rank 2). 16 s"]
+    told.after(61)
+    assert len(told.notes) == 2
+    told.start.ended(1)
+    assert told.notes[2:] == ["Never came to hvd.init(): b (rank 2)."]
+
+
+def test_jobs_that_end_well_or_have_not_begun_are_not_spoken_of() -> None:
+    told = Told(TWO_HOSTS)
+    told.start.ended(1)  # horovodrun says why nobody came
+    told.after(1, *(CAME.format(rank, host) for rank, host in TWO_HOSTS.items()))
+    told.after(100)
+    told.start.ended(1)
+    assert told.notes == ["Up after 1.0 s: a, b, with 4 ranks."]
+
+
+def test_hosts_that_only_the_ranks_know() -> None:
+    told = Told({})
+    told.after(2, CAME.format(0, "a"), CAME.format(1, "b"))
+    told.after(16)
+    told.after(17, REDUCED)
+    told.start.ended(1)
+    assert told.notes == [
+        "Starting: 2 ranks up on a, b. 16 s",
+        "First step after 17.0 s: rank 0 has its first allreduce.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("piece", "left"),
+    [
+        ("[1]<stderr>:loading 50%" + CAME.partition(":")[2].format(1, "a"), "[1]<stderr>:loading 50%\n"),
+        ("Mon Nov 24 10:00:00 2025[1]<stderr>:Paceline: came to hvd.init() on a\n", ""),  # with a timestamp
+        ("[1,1]<stderr>:Paceline: came to hvd.init() on a\n", ""),  # under MPI
+        ("Paceline: came to hvd.init() on a\n", None),  # of no rank
+        ("[1]<stderr>:Paceline: came to hvd.init() on a quiet day\n", None),
+    ],
+)
+def test_lines_of_others_are_left_as_they_are(piece: str, left: str | None) -> None:
+    told = Told({0: "a", 1: "a"})
+    assert told.after(1, CAME.format(0, "a"), piece) == (piece if left is None else left)
+    assert bool(told.notes) == (left is not None)
+
+
+@pytest.mark.parametrize(
+    ("words", "hosts"),
+    [
+        ("-np 3", {"localhost": [0, 1, 2]}),
+        ("-np 3 -H a:2,b:2", {"a": [0, 1], "b": [2]}),
+        ("-np 2 --min-np 1 --max-np 4 --host-discovery-script ./hosts.sh", {}),
+        ("-np 2 --hostfile {file}", {"c": [0], "d": [1]}),
+    ],
+)
+def test_hosts_are_dealt_out_as_horovodrun_does(
+    words: str, hosts: dict[str, list[int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("hosts") / "hosts"
+    file.write_text("c slots=1\nd slots=4\n")
+    asked = mistakes.parsed(run.horovodrun_parser(), words.format(file=file).split(), ["true"])
+    assert start.by_host(start.ranks_of_hosts(asked)) == hosts
+
+
+class _Terminal:
+    """A stream that says it is a terminal, and what was written to it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError("no terminal after all")
+
+    def flush(self) -> None:
+        pass
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[_Terminal, status.StatusLine, Callable[[str], None]]:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = _Terminal()
+    line = status.StatusLine(screen)  # type: ignore[arg-type]
+    return screen, line, line.around(screen.write)
+
+
+def test_status_gives_way_to_what_ranks_say(
+    terminal: tuple[_Terminal, status.StatusLine, Callable[[str], None]],
+) -> None:
+    screen, line, write = terminal
+    line.show("1 of 2")
+    line.show("1 of 2")
+    write("hello\n")
+    line.show("2 of 2")
+    line.show("")
+    assert screen.text == "1 of 2\r\x1b[Khello\n1 of 2\r\x1b[K2 of 2\r\x1b[K"
+
+
+def test_status_does_not_touch_a_line_without_its_end(
+    terminal: tuple[_Terminal, status.StatusLine, Callable[[str], None]],
+) -> None:
+    screen, line, write = terminal
+    line.show("x" * 200)
+    write(" 10%\r")
+    line.show("2 of 2")
+    write("100%\n")
+    assert screen.text == "x" * 79 + "\r\x1b[K 10%\r100%\n2 of 2"

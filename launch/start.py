@@ -1,0 +1,168 @@
+"""How far the start of a job has come: which hosts are up, when all were, when the first step was done.
+
+A host is up when all of its ranks have come to hvd.init(). They say so on standard error (paceline.progress); these
+lines are taken out here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from paceline import progress
+from paceline.launch.status import StatusLine
+
+# When a start that takes long is told of where there is no terminal.
+TELL_AFTER_S = (15.0, 60.0, 300.0, 900.0)
+_TICK_S = 0.5
+_MOST_NAMED = 4
+_MARK = re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<stderr>:")
+
+
+def ranks_of_hosts(asked: argparse.Namespace) -> dict[int, str]:
+    """The host of each rank as horovodrun deals them out, `asked` being its arguments; {} where only it will know, or
+    cannot.
+    """
+    from horovod.runner.common.util import hosts
+    from horovod.runner.launch import _is_elastic, lsf
+
+    if _is_elastic(asked) or not asked.num_proc:
+        return {}
+    given = asked.hosts or (hosts.parse_host_files(asked.hostfile) if asked.hostfile else "")
+    if not given and lsf.LSFUtils.using_lsf():
+        return {}
+    try:
+        those = hosts.parse_hosts(given or f"localhost:{asked.num_proc}")
+        slots = hosts.get_host_assignments(those, asked.num_proc, asked.num_proc)
+    except ValueError:  # which horovodrun will say
+        return {}
+    return {slot.rank: slot.hostname for slot in slots}
+
+
+def by_host(ranks: Mapping[int, str]) -> dict[str, list[int]]:
+    """Hosts and their ranks, in the order of ranks."""
+    found: dict[str, list[int]] = {}
+    for rank, host in sorted(ranks.items()):
+        found.setdefault(host, []).append(rank)
+    return found
+
+
+class Start:
+    """What ranks said of the start of the job, from its making on.
+
+    `hosts` by rank; {}: unknown, ranks say where they are. `note` is called with what stays, `line` has what passes.
+    """
+
+    def __init__(
+        self,
+        hosts: Mapping[int, str],
+        line: StatusLine,
+        note: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hosts, self._line, self._note, self._clock = dict(hosts), line, note, clock
+        self._known = bool(hosts)
+        self._came: set[int] = set()
+        self._begin_s = clock()
+        self._all_up = self._stepped = False
+        self._told = 0  # of TELL_AFTER_S
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Within, a start that takes long is told of as it goes."""
+
+        def run() -> None:
+            while not self._over.wait(_TICK_S):
+                self.tick()
+
+        thread = threading.Thread(target=run, daemon=True, name="progress of the start")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+            self._line.show("")
+
+    def heard(self, piece: str) -> str:
+        """A piece of horovodrun's standard error, without what a rank said to us; "" if that was all."""
+        found = progress.CAME.search(piece) or progress.REDUCED.search(piece)
+        mark = _MARK.search(piece)
+        if found is None or mark is None:
+            return piece
+        with self._lock:
+            if found.re is progress.CAME:
+                self._came_to_init(int(mark["rank"]), found[1])
+            elif not self._stepped:
+                self._stepped = True
+                self._over.set()
+                self._line.show("")
+                self._note(f"First step after {self._passed_s():.1f} s: rank 0 has its first allreduce.")
+        rest = piece[: found.start()]
+        return rest + "\n" if rest[mark.end() :] else ""
+
+    def _came_to_init(self, rank: int, host: str) -> None:
+        self._came.add(rank)
+        if not self._known:
+            self._hosts[rank] = host
+        elif not self._all_up and self._came.issuperset(self._hosts):
+            self._all_up = True
+            names = list(by_host(self._hosts))
+            self._note(f"Up after {self._passed_s():.1f} s: {_listed(names)}, with {_count(len(self._hosts), 'rank')}.")
+        if self._line.shown:
+            self.tick()
+
+    def tick(self) -> None:
+        """Time has passed: say how far the start is, where that is due."""
+        with self._lock:
+            if self._stepped:
+                return
+            passed_s = self._passed_s()
+            # A script that never reduces need not be told so for ever.
+            self._line.show(f"{self._state()} {passed_s:.0f} s" if passed_s < TELL_AFTER_S[-1] else "")
+            due = self._told < len(TELL_AFTER_S) and passed_s >= TELL_AFTER_S[self._told]
+            if due:
+                self._told += 1
+                if not (self._all_up or self._line.shown):
+                    self._note(f"{self._state()} {passed_s:.0f} s")
+
+    def ended(self, code: int) -> None:
+        """The job is over; where it failed with some hosts up and others not, say which."""
+        waited_for = self._waited_for()
+        if code and self._came and waited_for and not self._stepped:
+            self._note(f"Never came to hvd.init(): {waited_for}.")
+
+    def _state(self) -> str:
+        if self._all_up:
+            return "All ranks are up; waiting for the first step."
+        if not self._known:
+            return f"Starting: {_count(len(self._came), 'rank')} up{_on(list(by_host(self._hosts)))}."
+        hosts = by_host(self._hosts)
+        up = sum(self._came.issuperset(ranks) for ranks in hosts.values())
+        return f"Starting: {up} of {_count(len(hosts), 'host')} up, waiting for {self._waited_for()}."
+
+    def _waited_for(self) -> str:
+        missing = by_host({rank: host for rank, host in self._hosts.items() if rank not in self._came})
+        return _listed([f"{host} (rank {', '.join(map(str, ranks))})" for host, ranks in missing.items()])
+
+    def _passed_s(self) -> float:
+        return self._clock() - self._begin_s
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _on(hosts: Sequence[str]) -> str:
+    return f" on {_listed(hosts)}" if hosts else ""
+
+
+def _listed(those: Sequence[str]) -> str:
+    more = len(those) - _MOST_NAMED
+    return ", ".join(those[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

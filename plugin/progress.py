@@ -1,0 +1,108 @@
+"""What a rank says of its start where it is asked to: that it came to hvd.init(), and when rank 0 has reduced first.
+
+`paceline run` asks, takes these lines out of the ranks' output and sums them up (paceline.launch.start). Elsewhere
+PACELINE_PROGRESS asks, and the lines stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import socket
+import stat
+import threading
+import time
+
+from paceline import config
+from paceline.record.snapshot import steps
+
+CAME = re.compile(r"Paceline: came to hvd\.init\(\) on (\S+)\n?$")
+REDUCED = re.compile(r"Paceline: the first allreduce is done\n?$")
+_STANDARD_ERROR = 2
+# The first allreduce may be over, and steps after it, before anybody looks: so many steps are kept for the look.
+_KEPT_STEPS = 100
+# How often is looked: what is told is right to 50 ms or 1 %, whichever is more.
+_SLICE_S = 0.05
+_SHARE = 0.01
+_LONGEST_SLICE_S = 1.0
+
+_came = False
+_watched: _FirstAllreduce | None = None
+
+
+def asked() -> bool:
+    """Whether this rank is to say something: the variable is set, and says so."""
+    settings = config.read()
+    return "progress" in settings.given() and settings.progress
+
+
+def came_to_init() -> None:
+    """This rank is about to meet the others, for the first time."""
+    global _came
+    if not _came:
+        _came = True
+        _say(f"came to hvd.init() on {os.environ.get('HOROVOD_HOSTNAME') or socket.gethostname()}")
+
+
+def watch(library: ctypes.CDLL, recorded: bool) -> None:
+    """Say, once in this process, when the first allreduce is done. `recorded`: steps are recorded for others already.
+
+    From then on nothing is done for it.
+    """
+    global _watched
+    if _watched is None:
+        _watched = _FirstAllreduce(library, recorded)
+
+
+def last_look() -> None:
+    """Before a shutdown: a short job may have ended between two looks."""
+    if _watched is not None:
+        _watched.look()
+
+
+class _FirstAllreduce:
+    """Looks at what the library recorded, in a thread: whatever framework asks for it, and however steps are compiled,
+    nothing of it passes through Python.
+    """
+
+    def __init__(self, library: ctypes.CDLL, recorded: bool) -> None:
+        self._library, self._recorded = library, recorded
+        self._messages = 0  # when last looked
+        self._lock = threading.Lock()
+        self._done = False
+        if not recorded:
+            library.horovod_paceline_record_start(_KEPT_STEPS)
+        threading.Thread(target=self._run, daemon=True, name="paceline progress").start()
+
+    def _run(self) -> None:
+        begin_s = time.monotonic()
+        while self._library.horovod_is_initialized() and not self.look():
+            passed_s = time.monotonic() - begin_s
+            time.sleep(min(max(_SLICE_S, passed_s * _SHARE), _LONGEST_SLICE_S))
+
+    def look(self) -> bool:
+        """Whether it is done; says so the first time."""
+        with self._lock:
+            if not self._done and self._reduced():
+                self._done = True
+                if not self._recorded:
+                    self._library.horovod_paceline_record_stop()
+                _say("the first allreduce is done")
+            return self._done
+
+    def _reduced(self) -> bool:
+        counters = (ctypes.c_int64 * 4)()
+        self._library.horovod_paceline_counters(counters)
+        before, self._messages = self._messages, counters[1]
+        return self._messages > before and any(
+            message.kind in ("allreduce", "adasum") for step in steps(self._library) for message in step.collectives
+        )
+
+
+def _say(text: str) -> None:
+    # In one piece, past what Python has not written yet. Where a script's errors go into a file, it is the user's.
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.fstat(_STANDARD_ERROR).st_mode):
+            os.write(_STANDARD_ERROR, f"Paceline: {text}\n".encode())
