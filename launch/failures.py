@@ -24,6 +24,7 @@ _FRAME = re.compile(r'\s+File "(.+)", line (\d+), in ')
 _ENDED = re.compile(r"Process (\d+) exit with status code (-?\d+)\.")
 _OTHERS_ENDED = re.compile(r"Terminating remaining workers after failure of Process \d+\.")
 _HOROVODRUNS = "RuntimeError: Horovod detected that one or more processes exited with non-zero status"
+_NO_SSH = "RuntimeError: could not connect to some hosts via ssh"
 _HOROVODRUNS_TAIL = re.compile(r"Process name: \S+|Exit code: -?\d+|")
 _ASKED_TO_END = (128 + signal.SIGTERM, -signal.SIGTERM)
 # What ranks raise because another one failed.
@@ -59,6 +60,7 @@ class Ranks:
         self._ended: dict[str, int] = {}
         self._own: _Traceback | None = None  # horovodrun's
         self._tail = False
+        self._unreached = False
 
     def out(self, piece: str) -> None:
         """A piece of standard output, up to the end of a line or a carriage return, with it."""
@@ -105,7 +107,8 @@ class Ranks:
             if self._own.error:
                 shown, self._own = self._own, None
                 self._tail = shown.error.startswith(_HOROVODRUNS)
-                if not self._tail:
+                self._unreached = shown.error == _NO_SSH
+                if not (self._tail or self._unreached):
                     self._show["err"]("".join(shown.lines))
         elif not (self._tail and _HOROVODRUNS_TAIL.fullmatch(line)):
             self._show["err"](piece)
@@ -114,6 +117,13 @@ class Ranks:
         """Everything was said, and horovodrun ended with `code`: what is to be said of a failure."""
         if self._own is not None:
             self._show["err"]("".join(self._own.lines))
+        if self._unreached:
+            return [
+                UserError(
+                    "horovodrun does not reach the hosts named above by ssh.",
+                    "`ssh HOST true` must work from here and ask for nothing; `paceline doctor -H HOST` looks at more.",
+                )
+            ]
         by_users = [
             UserError(f"{_named(ranks)}: {problem}", remedy) for (problem, remedy), ranks in self._user_errors.items()
         ]

@@ -116,3 +116,14 @@ def test_reader_that_has_seen_enough_ends_nothing() -> None:
         ["sh", "-c", '"$0" -c "$1" | head -n 1', sys.executable, code], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr) == ("[0]<stdout>:epoch\n", "still here\n")
+
+
+def test_hosts_that_ssh_does_not_reach_are_two_lines() -> None:
+    failed = "ssh not successful for host node1:\n/bin/sh: 1: ssh: not found\n\n"
+    own = (
+        'Traceback (most recent call last):\n  File "launch.py", line 655, in _run_static\n    raise RuntimeError\n'
+        "RuntimeError: could not connect to some hosts via ssh\n"
+    )
+    out, err, ((problem, remedy),) = said(failed + own)
+    assert err == failed
+    assert problem == "horovodrun does not reach the hosts named above by ssh." and "ssh HOST true" in remedy
