@@ -2,7 +2,7 @@
 
     python -m integration_tests.fuzz --sanitizer thread --minutes 10        (`make fuzz SANITIZE=thread`, or address)
 
-Builds Horovod with Paceline's sources and that sanitizer (cached afterwards), and puts it in front of the installed one.
+Builds Horovod with Paceline's sources and that sanitizer (cached afterwards), in front of the installed one.
 World after world, with other numbers of ranks, collectives, blocks and codecs, ranks hand in allreduces, reduces and
 broadcasts of random sizes, types, operations and roots, many at once, in process sets, with Horovod's own operations in
 between. Every value is compared with what one process computes. Of the reports of ThreadSanitizer those count whose
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -83,7 +84,7 @@ def turn(rank: int, size: int, seed: int, codec: str) -> int:
     return CALLS
 
 
-def _check(hvd, waiting, rank: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+def _check(hvd: Any, waiting: list[tuple[Any, np.ndarray, float]], rank: int, seed: int) -> None:
     for handle, expected, lost in waiting:
         found = hvd.synchronize(handle).numpy()
         np.testing.assert_allclose(
@@ -132,7 +133,8 @@ def main() -> int:
             worlds += 1
         minutes = (time.monotonic() - started) / 60
         console.print(
-            f"{arguments.sanitizer} sanitizer, {minutes:.1f} minutes, {worlds} worlds, {calls} messages, all values right"
+            f"{arguments.sanitizer} sanitizer, {minutes:.1f} minutes, {worlds} worlds, {calls} messages, "
+            "all values right"
         )
         found = [report for log in sanitizers.logs(folder) for report in races.reports(log)] if thread else []
         ours = [report for report in found if report.ours]

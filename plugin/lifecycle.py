@@ -88,8 +88,8 @@ def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
 def after_init(library: ctypes.CDLL) -> None:
     """Say, on one rank, what was asked for and will not happen, or will though it was not asked for.
 
-    Watches for the first step where that was asked for. Raises UserError where ranks were given different collectives or
-    codecs.
+    Watches for the first step where that was asked for. Raises UserError where ranks were given different collectives
+    or codecs.
     """
     settings = config.read()
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):

@@ -58,9 +58,10 @@ def probe_command(
     order = Order(sizes_bytes(sizes), size_bytes(pair_size))
     if order.pair_bytes < LEAST_PAIR_BYTES:
         raise UserError(f"--pair-size {pair_size} cannot be used.", f"Give {LEAST_PAIR_BYTES} bytes or more.")
-    parser, program = run.horovodrun_parser(), ["python", *_PROGRAM]
-    mistakes.check(parser, horovodrun_arguments, program)
-    if parser.parse_args([*horovodrun_arguments, *program]).num_proc == 1:
+    program = ["python", *_PROGRAM]
+    asked = mistakes.parsed(run.horovodrun_parser(), horovodrun_arguments, program)
+    mistakes.check(asked, program)
+    if asked.num_proc == 1:
         raise UserError("A network cannot be measured on one rank: nothing is sent.", "Give -np 2 or more.")
     outputs.check(output, "the network file")
     if picture is not None:

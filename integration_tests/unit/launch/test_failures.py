@@ -124,6 +124,6 @@ def test_hosts_that_ssh_does_not_reach_are_two_lines() -> None:
         'Traceback (most recent call last):\n  File "launch.py", line 655, in _run_static\n    raise RuntimeError\n'
         "RuntimeError: could not connect to some hosts via ssh\n"
     )
-    out, err, ((problem, remedy),) = said(failed + own)
+    _, err, ((problem, remedy),) = said(failed + own)
     assert err == failed
     assert problem == "horovodrun does not reach the hosts named above by ssh." and "ssh HOST true" in remedy

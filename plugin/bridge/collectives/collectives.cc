@@ -47,7 +47,7 @@ Flight& Collectives::In(common::ProcessSet& process_set, int32_t process_set_id)
       CheckSame(*transport, TheChoices().chosen());
       set.met = true;
     }
-    flight_ = std::make_unique<Flight>(std::move(transport), space_);
+    flight_ = std::make_unique<Flight>(std::move(transport), space_, explain_);
     flying_set_ = process_set_id;
   }
   if (flight_->failed()) {

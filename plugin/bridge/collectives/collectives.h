@@ -24,7 +24,7 @@ class Collectives : public Participant {
   // A transport among the ranks of a process set, for one round; null where there is none. The same on all ranks.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
 
-  explicit Collectives(MakeTransport make) : make_(std::move(make)) {}
+  Collectives(MakeTransport make, Flight::Explain explain) : make_(std::move(make)), explain_(std::move(explain)) {}
 
   void BeginWorld() override;
   void NewProcessSet(int32_t process_set_id) override;
@@ -54,6 +54,7 @@ class Collectives : public Participant {
   OfSet& Set(int32_t process_set_id);
 
   const MakeTransport make_;
+  const Flight::Explain explain_;
   PackingSpace space_;
   std::unique_ptr<Flight> flight_;
   int32_t flying_set_ = -1;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "bridge/failure/failure.h"
-
 namespace horovod::paceline {
 
 namespace {
@@ -61,7 +59,7 @@ void Flight::Fail(const std::exception& error) {
     transport_.reset();  // nobody touches memory of messages from here on
   }
   engine_.reset();
-  const auto status = common::Status::UnknownError(Explain(error));
+  const auto status = common::Status::UnknownError(explain_(error));
   for (const auto& message : messages_) {
     message->Fail(status);
   }

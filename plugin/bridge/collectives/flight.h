@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bridge/collectives/engine.h"
@@ -31,8 +34,14 @@ class PackingSpace {
 // Background thread only.
 class Flight {
  public:
-  Flight(std::unique_ptr<Transport> transport, PackingSpace& space)
-      : transport_(std::move(transport)), space_(space), engine_(std::make_unique<Engine>(*transport_)) {}
+  // What to tell of an error that ends a message.
+  using Explain = std::function<std::string(const std::exception&)>;
+
+  Flight(std::unique_ptr<Transport> transport, PackingSpace& space, Explain explain)
+      : transport_(std::move(transport)),
+        space_(space),
+        explain_(std::move(explain)),
+        engine_(std::make_unique<Engine>(*transport_)) {}
 
   bool failed() const { return transport_ == nullptr; }
   // No message may be under way for what is done with it directly: Finish() first.
@@ -52,6 +61,7 @@ class Flight {
  private:
   std::unique_ptr<Transport> transport_;
   PackingSpace& space_;
+  const Explain explain_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::shared_ptr<Message>> messages_;
 };

@@ -38,7 +38,8 @@ Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Respons
                     const Choices& choices, const CollectiveChoice& choice) {
   // What ranks tell each other must be exact; that is float64. Float32 is what measures how long messages take.
   const auto sweep = Begins(entry.tensor_name, kControlNames) && dtype == core::DataType::kFloat32;
-  const auto sum = OpOf(response.reduce_op()) == core::ReduceOp::kSum && entry.tensor_name.find(kReserved) == std::string::npos;
+  const auto sum =
+      OpOf(response.reduce_op()) == core::ReduceOp::kSum && entry.tensor_name.find(kReserved) == std::string::npos;
   if (!(sweep || sum) || static_cast<int64_t>(entry.tensor->size()) < choice.codec_least_bytes) {
     return {};
   }
