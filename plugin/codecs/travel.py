@@ -109,7 +109,7 @@ class Travel:
     def state(self) -> Residuals | None:
         """This rank's residuals, to be saved; None if there are none. Asks no other rank."""
         values: dict[Key, Residual] = dict(self._loaded)
-        for name, member in self._members.items():
+        for name, member in self._members.items() if self.choice.error_feedback else ():
             found = residual(self._library, self._process_set.process_set_id, name)
             if found is not None and found.size:
                 values[member] = found
@@ -120,6 +120,8 @@ class Travel:
 
         A checkpoint of one rank that all load is as good: what is missing was rounded away once.
         """
+        if not self.choice.error_feedback:
+            return
         for name in self._members:
             put_residual(self._library, self._process_set.process_set_id, name, None)
         mine = state is not None and state["rank"] == int(self._process_set.rank())
