@@ -100,7 +100,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "codec", of.one_of(CODECS), "codec", "", EXACT,
         f"how floating-point values of allreduces travel in our own collectives: {_listed(CODECS)} (docs/codecs.md); "
-        f"without PACELINE_COLLECTIVE messages go by {OF_CODECS}", "run",
+        f"without a collective of our own messages go by {OF_CODECS}", "run",
     ),
     Option(
         "codec_error_feedback", of.boolean, "yes or no", "", True,

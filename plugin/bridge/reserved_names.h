@@ -29,6 +29,8 @@ inline constexpr std::string_view kAgreementNames =
 inline constexpr std::string_view kReduceNames =
     "\x7f"
     "paceline.reduce.";
+// The same in names of nodes of TensorFlow, which cannot hold DEL.
+inline constexpr std::string_view kReduceNodes = ">7Fpaceline.reduce.";
 // A measurement of a pair of ranks: both, the rounds between them, each with a dot behind it (collectives/ping.cc).
 inline constexpr std::string_view kPingNames =
     "\x7f"

@@ -214,6 +214,8 @@ class Exchange(ABC):
         Raises UsageError for a state of another exchange, or of gradients that are not those of whole buckets.
         """
         rest, residuals = without_residuals(state)
+        if residuals is not None:
+            self._state()  # waits for what travels: it would still change the residuals
         self.adapter.travel.load(residuals)
         if rest is None:
             return

@@ -8,12 +8,6 @@ namespace horovod::paceline {
 
 using Kind = Wire::Operation::Kind;
 
-namespace {
-
-constexpr uint32_t kTagBits = 24;  // schedules have at most 2^20 blocks, each on its way between two ranks twice
-
-}  // namespace
-
 void Engine::Begin(Collective collective) {
   active_.push_back(std::make_unique<Active>(std::move(collective)));
   Advance(*active_.back());
@@ -44,7 +38,7 @@ void Engine::Start(Active& active, int32_t number) {
     active.execution.Done(number);
     return;
   }
-  const auto tag = (uint64_t{active.about.sequence} << kTagBits) | static_cast<uint64_t>(operation.tag);
+  const auto tag = (uint64_t{active.about.sequence} << Transport::kMessageBits) | static_cast<uint64_t>(operation.tag);
   const auto range = active.wire.Begin(number);
   const auto id = operation.kind == Kind::kSend ? transport_.Send(operation.peer, tag, range.data, range.bytes)
                                                 : transport_.Receive(operation.peer, tag, range.data, range.bytes);
@@ -97,7 +91,6 @@ void Engine::Fail(const std::string& why) {
   while (!started_.empty() && transport_.Wait(Transport::Clock::now() + transport_.limit(), completion)) {
     started_.erase(completion.operation);
   }
-  active_.clear();
   throw std::runtime_error(text);
 }
 

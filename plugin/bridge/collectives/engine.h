@@ -25,7 +25,8 @@ class Engine {
   void Begin(Collective collective);
   // Returns when all that were begun have ended; each is told of (Collective::done) as soon as it has. Throws
   // std::runtime_error that names this rank, the peer and the collective, when a peer is lost or nothing has moved for
-  // the transport's limit; nothing is left under way then.
+  // the transport's limit; the engine must outlive
+  // the transport then.
   void Finish();
 
  private:

@@ -101,8 +101,13 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
   if (entries.empty() || !OnCpu(entries) || !TypeOf(entries[0].tensor->dtype()) || !OpOf(response.reduce_op())) {
     return false;
   }
+  // What ranks compare in a thread of a caller must not depend on what they compare.
+  if (Begins(entries[0].tensor_name, kAgreementNames)) {
+    return false;
+  }
   const auto asked = std::any_of(entries.begin(), entries.end(), [](const auto& one) {
-    return TheChoices().MethodOf(one.process_set_id, one.tensor_name) != CollectiveChoice::kHorovods ||
+    return CodecOf(TheChoices().EncodingOf(one.process_set_id, one.tensor_name)) != nullptr ||
+           TheChoices().MethodOf(one.process_set_id, one.tensor_name) != CollectiveChoice::kHorovods ||
            Purpose::Of(one.tensor_name).kind != Purpose::Kind::kAllreduce;
   });
   return asked && collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));

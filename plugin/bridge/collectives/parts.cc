@@ -38,8 +38,7 @@ Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Respons
                     const Choices& choices, const CollectiveChoice& choice) {
   // What ranks tell each other must be exact; that is float64. Float32 is what measures how long messages take.
   const auto sweep = Begins(entry.tensor_name, kControlNames) && dtype == core::DataType::kFloat32;
-  const auto sum =
-      OpOf(response.reduce_op()) == core::ReduceOp::kSum && entry.tensor_name.find(kReserved) == std::string::npos;
+  const auto sum = OpOf(response.reduce_op()) == core::ReduceOp::kSum && !Begins(entry.tensor_name, kReserved);
   if (!(sweep || sum) || static_cast<int64_t>(entry.tensor->size()) < choice.codec_least_bytes) {
     return {};
   }
@@ -53,9 +52,11 @@ Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Respons
 Purpose Purpose::Of(const std::string& name) {
   std::string_view rest = name;
   // Frameworks put words of theirs before names.
-  if (const auto at = rest.find(kReduceNames); at != std::string_view::npos) {
-    rest.remove_prefix(at + kReduceNames.size());
-    return {Kind::kReduce, Take(rest), -1};
+  for (const auto mark : {kReduceNames, kReduceNodes}) {
+    if (const auto at = rest.find(mark); at != std::string_view::npos) {
+      rest.remove_prefix(at + mark.size());
+      return {Kind::kReduce, Take(rest), -1};
+    }
   }
   if (Begins(name, kPingNames)) {
     rest.remove_prefix(kPingNames.size());
@@ -66,9 +67,8 @@ Purpose Purpose::Of(const std::string& name) {
 }
 
 const core::Codec* CodecOf(const Encoding& encoding) {
-  static const auto names = core::CodecNames();
-  const auto* codec = &core::CodecNamed(names.at(static_cast<size_t>(encoding.codec)));
-  return codec->exact() ? nullptr : codec;
+  const auto& codec = core::CodecNumbered(encoding.codec);
+  return codec.exact() ? nullptr : &codec;
 }
 
 std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& entries, const common::Response& response,
@@ -78,7 +78,9 @@ std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& en
   std::map<std::tuple<Purpose, Encoding, int32_t>, MessagePart> parts;
   for (size_t n = 0; n < entries.size(); ++n) {
     const auto purpose = Purpose::Of(entries[n].tensor_name);
-    const auto encoding = EncodingOf(entries[n], response, dtype, choices, choice);
+    const auto encoding = purpose.kind == Purpose::Kind::kAllreduce
+                              ? EncodingOf(entries[n], response, dtype, choices, choice)
+                              : Encoding{};
     auto method = choices.MethodOf(entries[n].process_set_id, entries[n].tensor_name);
     method = method == CollectiveChoice::kHorovods ? kBeside : method;
     auto& part = parts[{purpose, encoding, method}];

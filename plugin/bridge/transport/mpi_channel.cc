@@ -56,15 +56,15 @@ bool LookUntil(const std::function<bool()>& done, Clock::time_point until) {
 }
 
 MpiChannel& MpiChannel::Of(MPI_Comm process_set, std::chrono::milliseconds limit) {
-  static const int key = [] {
+  static const int* key = new int([] {
     int made = MPI_KEYVAL_INVALID;
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, Freed, &made, nullptr);
     return made;
-  }();
-  auto* channel = static_cast<MpiChannel*>(Attribute(process_set, key));
+  }());
+  auto* channel = static_cast<MpiChannel*>(Attribute(process_set, *key));
   if (channel == nullptr) {
     channel = new MpiChannel(process_set, limit);
-    MPI_Comm_set_attr(process_set, key, channel);
+    MPI_Comm_set_attr(process_set, *key, channel);
   }
   return *channel;
 }

@@ -11,13 +11,12 @@ namespace paceline::core {
 
 namespace {
 
-const std::array<const Codec*, 4>& All() {
-  static const NoCodec none;
-  static const Bf16Codec bf16(Bf16Codec::Rounding::kNearest);
-  static const Bf16Codec trunc16(Bf16Codec::Rounding::kTowardZero);
-  static const Q8Codec q8;
-  static const std::array<const Codec*, 4> all = {&none, &bf16, &trunc16, &q8};
-  return all;
+using Codecs = std::array<const Codec*, 4>;
+
+const Codecs& All() {
+  static const auto* all = new Codecs{new NoCodec, new Bf16Codec(Bf16Codec::Rounding::kNearest),
+                                      new Bf16Codec(Bf16Codec::Rounding::kTowardZero), new Q8Codec};
+  return *all;
 }
 
 }  // namespace
@@ -38,6 +37,8 @@ const Codec& CodecNamed(const std::string& name) {
   }
   throw std::invalid_argument("there is no codec \"" + name + "\"; there are: " + known);
 }
+
+const Codec& CodecNumbered(int32_t number) { return *All().at(static_cast<size_t>(number)); }
 
 std::vector<std::string> CodecNames() {
   std::vector<std::string> names;

@@ -46,6 +46,8 @@ class Codec {
 
 // Lives as long as the program. Throws std::invalid_argument that lists the names there are.
 const Codec& CodecNamed(const std::string& name);
+// By its place in CodecNames(). Throws std::out_of_range.
+const Codec& CodecNumbered(int32_t number);
 // In the order in which to list them for users.
 std::vector<std::string> CodecNames();
 

@@ -16,11 +16,11 @@ constexpr int64_t kAtOnce = 8;
 
 // Whether the processor has these instructions and the operating system keeps the registers that they use.
 bool HasF16c() {
-  static const bool has = [] {
+  static const bool* has = new bool([] {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __builtin_cpu_supports("avx") != 0 && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-  }();
-  return has;
+  }());
+  return *has;
 }
 
 __attribute__((target("avx,f16c"))) void Widen(const uint8_t* halves, int64_t count, float* values) {
