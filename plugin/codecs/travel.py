@@ -122,10 +122,13 @@ class Travel:
         """
         if not self.choice.error_feedback:
             return
-        for name in self._members:
-            put_residual(self._library, self._process_set.process_set_id, name, None)
         mine = state is not None and state["rank"] == int(self._process_set.rank())
-        self._loaded = dict(state["values"]) if state is not None and mine else {}
+        values = dict(state["values"]) if state is not None and mine else {}
+        # Steps of a graph have begun once and for all: theirs go to the library at once.
+        for name, member in self._members.items():
+            put_residual(self._library, self._process_set.process_set_id, name, values.get(member))
+        begun = set(self._members.values()) if self._world is world(self._library) else set()
+        self._loaded = {member: one for member, one in values.items() if member not in begun}
 
 
 def _dtype(tensor: Any) -> str:
