@@ -14,7 +14,7 @@ class Choice:
     """Names as users write them, and their numbers in core (paceline.registry.codecs, .collectives).
 
     `own_codec`, `own_collective`: whether it is not what the variables say, so that operations must be told.
-    `bfloat16`: the choice for gradients of that type; None: this one.
+    `bfloat16`: the choice for gradients of that type; None: this one. `named`: whether a user chose it.
     """
 
     codec: str = EXACT
@@ -25,6 +25,7 @@ class Choice:
     own_codec: bool = False
     own_collective: bool = False
     bfloat16: Choice | None = None
+    named: bool = True
 
     @property
     def lossy(self) -> bool:
@@ -38,10 +39,12 @@ class Choice:
 
     @property
     def word(self) -> str:
-        """What stands in the names of operations that must be told, so that no others have the same; else "".
+        """What stands in the names of operations that a user chose it for, so that no others have the same; else "".
 
         So a name never has two choices, and ranks that chose differently do not take each other's bytes for theirs.
         """
+        if not self.named:
+            return ""
         codec = self.codec if self.error_feedback or not self.lossy else f"{self.codec}_plain"
         return "_".join([codec] * self.own_codec + [self.collective] * self.own_collective)
 
@@ -55,5 +58,5 @@ class Choice:
         return f"codec={self.codec!r}{feedback}, collective={self.collective!r}"
 
 
-# For what must arrive as it was: counts, models.
-AS_IT_IS = Choice(own_codec=True)
+# For what must arrive as it was, under names that nothing else has: counts, models.
+AS_IT_IS = Choice(own_codec=True, named=False)

@@ -34,6 +34,7 @@ def tell(library: ctypes.CDLL, process_set_id: int, names: Iterable[str], choice
         if wanted == before and (process_set_id == 0 or wanted == _NOTHING):
             continue
         told[name] = wanted
-        choose_codec(library, process_set_id, name, *wanted[:2])
+        if wanted[:2] != _NOTHING[:2] or before[:2] != wanted[:2]:
+            choose_codec(library, process_set_id, name, *wanted[:2])
         if wanted[2] is not None:
             choose_collective(library, process_set_id, name, wanted[2])

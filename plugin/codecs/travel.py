@@ -88,7 +88,7 @@ class Travel:
 
     def announce(self, label: str) -> None:
         """One line on one rank, once, if it is not what the variables say."""
-        if self.choice.own and not self._announced and self._process_set.rank() == 0:
+        if self.choice.word and not self._announced and self._process_set.rank() == 0:
             say(f"{self.choice} for {label}.")
         self._announced = True
 
@@ -98,7 +98,7 @@ class Travel:
         Raises UserError within a minute if they do not. For gradients whose exchange does not ask.
         """
         key = (world(self._library), label)
-        if not self.choice.own or key in self._met:
+        if not self.choice.word or key in self._met:
             return
         self._met = {key}
         InFlight(self._library, self._process_set.process_set_id).meet(

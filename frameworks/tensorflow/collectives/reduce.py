@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -53,37 +54,46 @@ def reduce(
         )
     tensor = tf.convert_to_tensor(tensor)
 
-    def run(value: Any) -> Any:
-        return _differentiable(value, about, root_rank, (op, prescale_factor, postscale_factor), process_set)
+    how = (op, prescale_factor, postscale_factor)
+    key = (about.operation(on_cpu=True), about, root_rank, *how, process_set.process_set_id)
 
-    if not tf.executing_eagerly():
-        return run(tensor)
-    operation = about.operation(on_cpu=True)
-    key = (operation, about, root_rank, op, prescale_factor, postscale_factor, process_set.process_set_id)
-    if key not in _compiled:
-        _compiled[key] = tf.function(run, reduce_retracing=True, autograph=False)
-    return _compiled[key](tensor)
+    def forward(value: Any) -> Any:
+        return _reduced(value, about, how, process_set)
 
+    def backward(upstream: Any) -> Any:
+        return _given_back(upstream, about, root_rank, process_set)
 
-def _differentiable(tensor: Any, about: Reduce, root_rank: int, how: tuple[Any, float, float], process_set: Any) -> Any:
     @tf.custom_gradient
-    def reduced(value: Any) -> Any:
-        def gradient(upstream: Any) -> Any:
-            scale = about.gradient_scale()
-            carried = tf.cast(upstream, _CARRIED_AS.get(upstream.dtype, upstream.dtype))
-            with tf.device("CPU:0"), tf.name_scope("HorovodBroadcast/"):
-                found = horovod.broadcast(
-                    carried,
-                    root_rank,
-                    name=f"HorovodBroadcast_{node_name(about.name)}.gradient",
-                    ignore_name_scope=True,
-                    process_set=process_set,
-                )
-            return tf.cast(found * tf.cast(scale, found.dtype), upstream.dtype)
+    def differentiable(value: Any) -> Any:
+        return _named(forward, key)(value), lambda upstream: _named(backward, key)(upstream)
 
-        return _reduced(value, about, how, process_set), gradient
+    return differentiable(tensor)
 
-    return reduced(tensor)
+
+def _named(function: Callable[[Any], Any], key: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """`function`, which follows from its name and `key`, as one whose operations have names: in a graph."""
+    if not tf.executing_eagerly():
+        return function
+    key = (function.__name__, *key)
+    if key not in _compiled:
+        _compiled[key] = tf.function(function, reduce_retracing=True, autograph=False)
+    compiled: Callable[[Any], Any] = _compiled[key]
+    return compiled
+
+
+def _given_back(upstream: Any, about: Reduce, root_rank: int, process_set: Any) -> Any:
+    """The gradient: the root's, on all ranks."""
+    scale = about.gradient_scale()
+    carried = tf.cast(upstream, _CARRIED_AS.get(upstream.dtype, upstream.dtype))
+    with tf.device("CPU:0"), tf.name_scope("HorovodBroadcast/"):
+        found = horovod.broadcast(
+            carried,
+            root_rank,
+            name=f"HorovodBroadcast_{node_name(about.name)}.gradient",
+            ignore_name_scope=True,
+            process_set=process_set,
+        )
+    return tf.cast(found * tf.cast(scale, found.dtype), upstream.dtype)
 
 
 def _reduced(tensor: Any, about: Reduce, how: tuple[Any, float, float], process_set: Any) -> Any:

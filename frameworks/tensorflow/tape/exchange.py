@@ -70,8 +70,8 @@ class _Kept:
 # In the order of first use, and with it of names.
 _kept: list[_Kept] = []
 _to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
-# Of synchronous tapes, whose operations have the tape's name: the last choice of each.
-_travels: dict[tuple[str, int], Travel] = {}
+# Of synchronous tapes, whose operations have the tape's name: by choice, the one that was used last at the end.
+_travels: dict[tuple[str, int], dict[Choice, Travel]] = {}
 # Exchanges that were put into a graph.
 _in_graphs: weakref.WeakKeyDictionary[Any, list[Exchange]] = weakref.WeakKeyDictionary()
 
@@ -85,16 +85,22 @@ def check(chosen: ExchangeSettings) -> None:
 
 def travel_for(name: str, process_set: Any, choice: Choice, chosen: ExchangeSettings) -> Travel:
     """How gradients of a tape travel: one of all synchronous tapes of a name; an exchange keeps its first tape's."""
+    made = Travel(loaded("tensorflow"), process_set, choice)
+    if not chosen.synchronous:
+        return made
     key = _key(name, process_set)
-    known = _travels.get(key) if chosen.synchronous else None
-    if known is None or known.choice != choice:
-        known = Travel(loaded("tensorflow"), process_set, choice)
-        if chosen.synchronous:
-            _travels[key] = known
-            for waiting in [one for one in _to_load.get(key, []) if without_residuals(one[0])[0] is None]:
-                _to_load[key].remove(waiting)
-                known.load(without_residuals(waiting[0])[1])
+    travels = _travels.setdefault(key, {})
+    known = travels[choice] = travels.pop(choice, made)
+    for waiting in list(_to_load.get(key, [])):
+        rest, residuals = without_residuals(waiting[0])
+        if rest is None:
+            _to_load[key].remove(waiting)
+            known.load(residuals)
     return known
+
+
+def _last_travel(key: tuple[str, int]) -> Travel | None:
+    return next(reversed(_travels.get(key, {}).values()), None)
 
 
 def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Exchange]) -> Callable[[Any], Exchange]:
@@ -172,7 +178,7 @@ def tape_in_flight(
     kept = _one(name, process_set, variables)
     if kept is not None:
         return kept.exchange.state()
-    travel = _travels.get(_key(name, process_set))
+    travel = _last_travel(_key(name, process_set))
     return None if travel is None else with_residuals(None, travel.state(), Sync.tag)
 
 
@@ -188,7 +194,7 @@ def load_tape_in_flight(
         kept.exchange.forget()
         kept.exchange.loading = state
         return
-    travel = _travels.get(_key(name, process_set))
+    travel = _last_travel(_key(name, process_set))
     rest, residuals = (None, None) if state is None else without_residuals(state)
     if travel is not None:
         travel.load(residuals if rest is None else None)

@@ -12,7 +12,8 @@ from torch import Tensor
 CARRIED = frozenset(
     getattr(torch, name) for name in ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 )
-# What Horovod cannot add up travels in a type that holds all its values: twice the bytes. Codecs will take this place.
+# What Horovod cannot add up is handed in in a type that holds all its values; a codec makes it two bytes again where
+# our own collectives are in use (Choice.bfloat16).
 TRAVELS_AS = {torch.bfloat16: torch.float32}
 _SAME_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

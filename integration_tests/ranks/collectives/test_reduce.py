@@ -119,7 +119,7 @@ def _refused(rank: int, size: int) -> None:
             ValueError, match=rf"rank {rank}: expected root_rank among the ranks \[0(.|\n)*hvd.rank\(\)"
         ):
             hvd.reduce(tensor, wrong, "root")
-    with pytest.raises(hvd.UsageError, match="hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product"):
+    with pytest.raises(hvd.UsageError, match=r"hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product"):
         hvd.reduce(tensor, 0, "op", hvd.Adasum)
     last = hvd.add_process_set([size - 1, size - 2])
     with pytest.raises(hvd.UsageError, match=rf"root_rank among the ranks \[{size - 2}, {size - 1}\]"):

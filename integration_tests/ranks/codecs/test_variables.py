@@ -1,0 +1,93 @@
+"""PACELINE_CODEC: what travels through it, and what does not."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from integration_tests.ranks.codecs.expected import ELEMENTS, bound, gradient, mean
+from integration_tests.support.ranks import run_ranks
+
+Q8 = {"PACELINE_CODEC": "q8", "PACELINE_CODEC_ERROR_FEEDBACK": "0"}
+
+
+def _unmodified(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    found = hvd.allreduce(torch.from_numpy(gradient(rank)), name="unmodified").numpy()
+    wrong = np.abs(found - mean(size))
+    assert wrong.max() > 1e-4 and (wrong <= bound("q8", size)).all()
+    counts = torch.full((ELEMENTS,), 2**40 + rank)
+    assert (hvd.allreduce(counts, op=hvd.Sum, name="counts") == size * 2**40 + size * (size - 1) // 2).all()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_scripts_of_horovod(size: int) -> None:
+    run_ranks(_unmodified, size, env=Q8)
+
+
+def _exact(rank: int, size: int) -> None:
+    """Counts of partial rounds, averages of models, and optimizers that ask for it."""
+    import paceline.torch as hvd
+
+    hvd.init()
+    _, fresh = hvd.partial_allreduce(torch.from_numpy(gradient(rank)), "counted", quorum=size)
+    assert fresh == size
+    for number, choices in enumerate(({"codec": "none"}, {"exchange": hvd.Local(every=1)})):
+        parameter = torch.nn.Parameter(torch.zeros(ELEMENTS))
+        sgd = torch.optim.SGD([parameter], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(sgd, [(f"exact{number}", parameter)], **choices)
+        (parameter * torch.from_numpy(gradient(rank))).sum().backward()
+        optimizer.step()
+        np.testing.assert_allclose(-parameter.detach().numpy(), mean(size), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_travels_as_it_is(size: int) -> None:
+    run_ranks(_exact, size, env=Q8)
+
+
+def _differing(rank: int, size: int, variables: list[dict[str, str]]) -> str:
+    os.environ.update(variables[rank])
+    import paceline.torch as hvd
+
+    with pytest.raises(Exception, match=r"The ranks differ at paceline.collective") as caught:
+        hvd.init()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        [{"PACELINE_COLLECTIVE": "ring"}, {"PACELINE_COLLECTIVE": "linear"}],
+        [{"PACELINE_CODEC": "q8"}, {"PACELINE_CODEC": "bf16"}],
+        [{"PACELINE_CODEC": "q8"}, {"PACELINE_CODEC": "q8", "PACELINE_CODEC_ERROR_FEEDBACK": "no"}],
+        [{"PACELINE_COLLECTIVE": "ring", "PACELINE_COLLECTIVE_BLOCK_BYTES": str(size)} for size in (64, 128)],
+    ],
+)
+def test_ranks_with_other_variables_do_not_begin(variables: list[dict[str, str]]) -> None:
+    told = run_ranks(_differing, 2, variables, fresh=True)
+    assert all("PACELINE_COLLECTIVE" in one.split("\n")[-1] for one in told)
+
+
+def _bfloat16(rank: int, size: int) -> None:
+    """256 + 1 + 1 is 258 in float32, and 256 where sums on the way are bfloat16."""
+    import paceline.torch as hvd
+
+    hvd.init()
+    parameter: Any = torch.nn.Parameter(torch.zeros(ELEMENTS, dtype=torch.bfloat16))
+    sgd = torch.optim.SGD([parameter], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, [("half", parameter)], op=hvd.Sum)
+    (parameter * (256.0 if rank == 0 else 1.0)).sum().backward()
+    optimizer.step()
+    assert (parameter.detach() == -258).all()
+
+
+@pytest.mark.parametrize("collective", ["ring", "linear", "direct"])
+def test_gradients_of_bfloat16_are_added_up_in_float32(collective: str) -> None:
+    run_ranks(_bfloat16, 3, env={"PACELINE_COLLECTIVE": collective})

@@ -1,0 +1,156 @@
+"""codec=, error_feedback= and collective=: what they mean beside the variables, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline import config
+from paceline.arguments import check_choice, choice_asked
+from paceline.codecs.choice import AS_IT_IS, Choice
+from paceline.errors import UsageError, UserError
+from paceline.exchange.sync_settings import Sync
+from paceline.local.settings import Local
+from paceline.registry.agreement import FIELDS, agreement, differing
+from paceline.registry.codecs import CODECS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PACELINE_")]:
+        monkeypatch.delenv(name)
+
+
+def _short(choice: Choice) -> tuple[str, bool, str, str]:
+    return choice.codec, choice.error_feedback, choice.collective, choice.word
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "expected"),
+    [
+        # As Horovod does it, and then as the variables say: nothing has to be told.
+        ({}, {}, ("none", False, "gloo", "")),
+        ({}, {"codec": "none", "collective": "gloo"}, ("none", False, "gloo", "")),
+        ({"CODEC": "q8"}, {}, ("q8", True, "direct", "")),
+        ({"CODEC": "q8", "COLLECTIVE": "ring"}, {"codec": "q8"}, ("q8", True, "ring", "")),
+        ({"CODEC": "q8", "CODEC_ERROR_FEEDBACK": "0"}, {}, ("q8", False, "direct", "")),
+        # Otherwise names say so.
+        ({}, {"codec": "q8"}, ("q8", True, "direct", "q8")),
+        ({}, {"codec": "bf16", "error_feedback": False}, ("bf16", False, "direct", "bf16_plain")),
+        ({}, {"codec": "q8", "collective": "linear"}, ("q8", True, "linear", "q8_linear")),
+        ({}, {"collective": "auto"}, ("none", False, "auto", "auto")),
+        ({"COLLECTIVE": "ring"}, {"codec": "trunc16"}, ("trunc16", True, "ring", "trunc16")),
+        ({"CODEC": "q8"}, {"codec": "none"}, ("none", False, "gloo", "none")),
+        ({"CODEC": "q8"}, {"error_feedback": False}, ("q8", False, "direct", "q8_plain")),
+        ({"CODEC": "q8"}, {"collective": "direct"}, ("q8", True, "direct", "")),
+    ],
+)
+def test_arguments_win_over_variables(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], arguments: dict[str, Any], expected: Any
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"PACELINE_{name}", value)
+    assert _short(choice_asked(**arguments)) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "problem", "remedy"),
+    [
+        ({}, {"codec": "bf61"}, "codec='bf61' is not known", "none, bf16, trunc16, q8. Did you mean bf16?"),
+        ({}, {"codec": 8}, "codec=8 is not known", "Use one of"),
+        ({}, {"collective": "rnig"}, "collective='rnig'", "Did you mean ring?"),
+        ({}, {"codec": "q8", "collective": "gloo"}, "codec=q8 was given together with collective=gloo", "direct"),
+        (
+            {"COLLECTIVE": "gloo"},
+            {"codec": "q8"},
+            "codec=q8 was given together with PACELINE_COLLECTIVE=gloo",
+            "direct",
+        ),
+        ({"COLLECTIVE": "gloo", "CODEC": "q8"}, {}, "PACELINE_CODEC=q8 was given together", "PACELINE_CODEC=none"),
+        (
+            {"CODEC": "q8"},
+            {"collective": "gloo"},
+            "PACELINE_CODEC=q8 was given together with collective=gloo",
+            "direct",
+        ),
+        ({}, {"error_feedback": True}, "error_feedback=True was given with codec='none'", "bf16, trunc16, q8"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_two_lines(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], arguments: dict[str, Any], problem: str, remedy: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"PACELINE_{name}", value)
+    with pytest.raises(UsageError) as caught:
+        choice_asked(**arguments)
+    assert problem in caught.value.problem and "\n" not in caught.value.problem
+    assert remedy in caught.value.remedy and "\n" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["PACELINE_CODEC", "PACELINE_COLLECTIVE", "PACELINE_EXCHANGE"])
+def test_a_misspelt_value_of_a_variable_is_refused_with_the_nearest(name: str) -> None:
+    misspelt, right = {"PACELINE_CODEC": ("trunk16", "trunc16"), "PACELINE_COLLECTIVE": ("lineal", "linear")}.get(
+        name, ("pipelind", "pipelined")
+    )
+    with pytest.raises(UserError, match=rf"{name}='{misspelt}' cannot be used: it must be one of .*mean {right}\?"):
+        config.read({name: misspelt})
+
+
+def test_compression_and_exchanges_without_gradients_take_no_codec() -> None:
+    class Fp16:
+        pass
+
+    chosen = choice_asked("q8")
+    check_choice(chosen, None, None, Sync())
+    check_choice(choice_asked(), Fp16, None, Local())
+    with pytest.raises(UsageError, match=r"codec=q8 was given together with compression=Fp16(.|\n)*Leave compression="):
+        check_choice(chosen, Fp16, None, Sync())
+    with pytest.raises(UsageError, match=r"codec=q8 .* the exchange local, under which no gradients travel"):
+        check_choice(chosen, None, None, Local())
+
+
+def test_a_variable_for_the_whole_job_is_no_mistake_where_no_gradients_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_CODEC", "q8")
+    check_choice(choice_asked(), None, None, Local())
+
+
+def test_bfloat16_gradients_travel_as_two_bytes_where_our_own_collectives_are_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert choice_asked().bfloat16 is None  # Horovod's own: as float32
+    assert choice_asked("q8").bfloat16 is None  # as all others
+    for collective, word in (("ring", "bf16_plain_direct"), ("direct", "bf16_plain")):
+        monkeypatch.setenv("PACELINE_COLLECTIVE", collective)
+        other = choice_asked().bfloat16
+        assert other is not None and _short(other) == ("bf16", False, "direct", word)
+    # Also where the collective is asked for here: the variable says another.
+    monkeypatch.delenv("PACELINE_COLLECTIVE")
+    other = choice_asked(collective="ring").bfloat16
+    assert other is not None and other.word == "bf16_plain_direct"
+
+
+def test_ranks_are_told_apart_by_what_they_chose() -> None:
+    choices = [
+        choice_asked(), choice_asked("q8"), choice_asked("q8", False), choice_asked("bf16"),
+        choice_asked("q8", collective="ring"), choice_asked(collective="ring"),
+    ]  # fmt: skip
+    for one in choices:
+        for other in choices:
+            mine, theirs = agreement(Sync(), 3, one), agreement(Sync(), 3, other)
+            assert len(mine) == len(FIELDS)
+            assert (mine == theirs) == (one == other), (one, other)
+    mine, theirs = (agreement(Sync(), 2, one) for one in (choices[1], choices[2]))
+    assert differing(theirs, mine, mine) == "error_feedback from 0 to 1 (1 here)"
+    assert AS_IT_IS.own and not AS_IT_IS.lossy
+
+
+def test_numbers_are_those_of_core() -> None:
+    # codec.cc lists its codecs in this order.
+    source = (ROOT / "plugin" / "core" / "codecs" / "codec.cc").read_text()
+    assert source.split("all = {&")[1].split("}")[0].split(", &") == list(CODECS)
+    assert [number for number, _ in CODECS.values()] == list(range(len(CODECS)))

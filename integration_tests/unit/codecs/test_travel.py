@@ -1,0 +1,141 @@
+"""Operations are told once how they travel; residuals are saved by whose the gradients are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.unit.codecs.library import Library, ProcessSet
+from paceline.codecs.choice import AS_IT_IS, Choice
+from paceline.codecs.naming import tell
+from paceline.codecs.travel import Travel
+from paceline.errors import UsageError
+from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.native.library import begin_world
+
+Q8 = Choice("q8", 3, True, "direct", 2, own_codec=True)
+BY_VARIABLE = Choice("q8", 3, True, "direct", 2)
+BF16 = Choice("bf16", 1, False, "direct", 2, own_codec=True, own_collective=True)
+
+
+def _begin(travel: Travel, name: str, exact: bool = False, dtype: str = "float32", members: Sequence[Any] = ()) -> None:
+    members = members or [name]
+    tensors = [np.zeros(1, dtype)] * len(members)
+    travel.begin(name, lambda: [f"allreduce.{one}" for one in members], members, tensors, exact)
+
+
+def test_names_are_told_once_in_a_world() -> None:
+    library: Any = Library()
+    travel = Travel(library, ProcessSet(), Q8)
+    for _ in range(3):
+        _begin(travel, "w")
+    _begin(travel, "group", members=["a", "b"])
+    assert library.take() == [("allreduce.w", 0, 3, 1), ("allreduce.a", 0, 3, 1), ("allreduce.b", 0, 3, 1)]
+    begin_world(library)
+    _begin(travel, "w")
+    assert library.take() == [("allreduce.w", 0, 3, 1)]
+
+
+def test_other_process_sets_are_told_in_every_call() -> None:
+    library: Any = Library()
+    travel = Travel(library, ProcessSet(2), Q8)
+    _begin(travel, "w")
+    _begin(travel, "w")
+    assert library.take() == [("allreduce.w", 2, 3, 1)] * 2
+
+
+def test_what_the_variables_say_is_not_told() -> None:
+    library: Any = Library()
+    travel = Travel(library, ProcessSet(), BY_VARIABLE)
+    _begin(travel, "w")
+    assert library.take() == []
+
+
+@pytest.mark.parametrize(("choice", "afterwards"), [(Q8, 3), (BY_VARIABLE, -1)])
+def test_warm_up_travels_as_it_is(choice: Choice, afterwards: int) -> None:
+    library: Any = Library()
+    travel = Travel(library, ProcessSet(), choice)
+    for exact in (True, True, False, False):
+        _begin(travel, "w", exact)
+    assert [codec for _, _, codec, _ in library.take()] == [0, afterwards]
+
+
+def test_bfloat16_has_a_choice_of_its_own() -> None:
+    library: Any = Library()
+    travel = Travel(library, ProcessSet(), Choice("none", 0, False, "ring", 1, bfloat16=BF16))
+
+    class Half:
+        dtype = "torch.bfloat16"
+
+    assert travel.choice_of([Half()]) is BF16
+    assert travel.choice_of([Half(), np.zeros(1, "float32")]) is travel.choice
+    travel.begin("w", lambda: ["allreduce.w"], ["w"], [Half()])
+    assert library.take() == [("allreduce.w", 0, 1, 0)] and library.collectives == [("allreduce.w", 0, 2)]
+
+
+def test_whole_numbers_are_refused() -> None:
+    travel = Travel(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
+        _begin(travel, "steps", dtype="int32")
+    by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
+    _begin(by_variable, "steps", dtype="int32")  # the library lets them travel as they are
+
+
+def test_counts_and_models_travel_as_they_are() -> None:
+    library: Any = Library()
+    tell(library, 0, ["count"], AS_IT_IS)
+    tell(library, 0, ["count"], AS_IT_IS)
+    assert library.take() == [("count", 0, 0, 0)]
+
+
+def test_residuals_go_on_where_they_were_saved() -> None:
+    library: Any = Library()
+    travel = Travel(library, ProcessSet(rank=1), Q8)
+    assert travel.state() is None
+    _begin(travel, "group", members=["a", "b"])
+    library.residuals["allreduce.a", 0] = np.arange(3, dtype=np.float32)
+    state = travel.state()
+    assert state is not None and state["rank"] == 1 and list(state["values"]) == ["a"]
+
+    other: Any = Library()
+    loaded = Travel(other, ProcessSet(rank=1), Q8)
+    loaded.load(state)
+    saved = loaded.state()  # nothing was handed in yet
+    assert saved is not None
+    np.testing.assert_array_equal(saved["values"]["a"], [0, 1, 2])
+    _begin(loaded, "group", members=["a", "b"])
+    np.testing.assert_array_equal(other.residuals["allreduce.a", 0], [0, 1, 2])
+    assert ("allreduce.b", 0) not in other.residuals
+    # What came since is dropped where another state is loaded.
+    loaded.load(None)
+    assert other.residuals["allreduce.a", 0].size == 0 and loaded.state() is None
+
+
+def test_a_rank_takes_no_residuals_of_another() -> None:
+    library: Any = Library()
+    travel = Travel(library, ProcessSet(rank=0), Q8)
+    travel.load({"rank": 1, "values": {"w": np.ones(2, np.float32)}})
+    _begin(travel, "w")
+    assert library.residuals == {} and travel.state() is None
+
+
+def test_residuals_are_a_part_of_what_is_in_flight() -> None:
+    residuals: Any = {"rank": 0, "values": {}}
+    assert with_residuals(None, None, 1) is None
+    assert without_residuals({"k": 2, "in_flight": []}) == ({"k": 2, "in_flight": []}, None)
+    alone = with_residuals(None, residuals, 1)
+    assert alone is not None and alone["in_flight"] == []
+    assert without_residuals(alone) == (None, residuals)
+    both = with_residuals({"k": 2, "warm": 3, "in_flight": []}, residuals, 2)
+    assert both is not None
+    assert without_residuals(both) == ({"k": 2, "warm": 3, "in_flight": []}, residuals)
+
+
+def test_one_line_says_what_is_not_as_the_variables_say(capsys: pytest.CaptureFixture[str]) -> None:
+    for travel in (Travel(Library(), ProcessSet(rank=rank), choice) for rank in (0, 1) for choice in (Q8, BY_VARIABLE)):  # type: ignore[arg-type]
+        travel.announce("w")
+        travel.announce("w")
+    assert capsys.readouterr().err == "Paceline: codec='q8', error_feedback=True, collective='direct' for w.\n"
