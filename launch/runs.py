@@ -58,3 +58,11 @@ def train(
 def spread(values: Sequence[float]) -> float:
     """The standard deviation of `values` over runs; 0 for a single one."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def apart(values: Sequence[float], base: Sequence[float]) -> float | None:
+    """How far the mean of `values` is from that of `base`, in standard deviations: the root of the mean of both
+    variances. None where neither varies.
+    """
+    common = statistics.mean(spread(one) ** 2 for one in (values, base)) ** 0.5
+    return (statistics.mean(values) - statistics.mean(base)) / common if common > 0 else None

@@ -52,10 +52,9 @@ def environment(exchange: str, k: int, warmup_steps: int, correction: float) -> 
 
 def _cells(values: Sequence[float], sync: Sequence[float], form: str) -> tuple[str, str]:
     """Mean and standard deviation of `values`, and how far from `sync` they are."""
-    spreads = [runs.spread(one) for one in (values, sync)]
-    common = statistics.mean(spread**2 for spread in spreads) ** 0.5
-    apart = statistics.mean(values) - statistics.mean(sync)
-    return f"{statistics.mean(values):{form}} ± {spreads[0]:{form}}", f"{apart / common:+.1f}" if common > 0 else "-"
+    apart = runs.apart(values, sync)
+    found = f"{statistics.mean(values):{form}} ± {runs.spread(values):{form}}"
+    return found, "-" if apart is None else f"{apart:+.1f}"
 
 
 def table(results: Results) -> str:

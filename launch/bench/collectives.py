@@ -13,7 +13,7 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, show
+from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, named_words, show
 from paceline.launch.quantities import size_name, sizes_bytes
 
 SIZES = "4,4KiB,64KiB,1MiB,16MiB,64MiB"
@@ -109,10 +109,10 @@ def requested(
     from paceline.launch.benchmarks.collectives.systems import DEFAULT, find
     from paceline.launch.cluster.rates import parse_rate
 
-    named = _words(systems) or DEFAULT
+    named = named_words(systems) or DEFAULT
     for name in named:
         find(name)
-    asked = () if operations == "none" else _words(operations) or OPERATIONS
+    asked = () if operations == "none" else named_words(operations) or OPERATIONS
     for operation in asked:
         if operation not in OPERATIONS:
             raise UserError(f"--operations {operation} cannot be used.", f"Give some of {', '.join(OPERATIONS)}.")
@@ -207,8 +207,3 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     if not found:
         raise UserError(f"{option} {text} cannot be used: the range is empty.", _NUMBERS_REMEDY)
     return tuple(sorted(set(found)))
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    """Without repetitions: what is named twice is measured once."""
-    return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paceline.errors import UserError
+from paceline.launch.bench.codecs import codecs_command
 from paceline.launch.bench.collectives import collectives_command
 from paceline.launch.bench.options import Request, measure, takes_request
 from paceline.launch.bench.partial import partial_command
@@ -27,6 +28,7 @@ def bench_command() -> None:
 
 bench_command.add_command(partial_command)
 bench_command.add_command(collectives_command)
+bench_command.add_command(codecs_command)
 
 
 @bench_command.command()

@@ -167,6 +167,11 @@ def show(result: dict[str, Any], table: Callable[[dict[str, Any]], Any], as_json
         console.out().print(table(result))
 
 
+def named_words(text: str | None) -> tuple[str, ...]:
+    """The names between commas, without repetitions: what is named twice is measured once."""
+    return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
+
+
 def _rate(request: Request, model: str, tell: Callable[[str], None]) -> tuple[str | None, Balance | None]:
     """The rate of the links, if there are any, and why it was chosen, if it was."""
     from paceline.launch.benchmarks import balance, models

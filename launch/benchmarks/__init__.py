@@ -16,4 +16,6 @@ Partial collectives are measured by two programs of their own, on ranks that hor
 skew.py         latencies of one allreduce when ranks come late (skew_rank.py), beside closed forms (skew_model.py)
 uneven_training.py  a training whose ranks differ in speed
 skew_report.py, uneven_report.py, partial_table.py  their JSON and tables
+
+codec_training.py  training through codecs, by an example on ranks that horovodrun starts; codec_table.py its table
 """

@@ -43,7 +43,7 @@ def doctor_command(host_list: str, runs: bool, as_json: bool) -> int:
     if host_list:
         findings += hosts.between(host_list)
     if runs and installed.is_usable() and worst(findings) is not Severity.ERROR:
-        findings += trials.exchanges()
+        findings += trials.choices()
     elif runs:
         console.note("Nothing is tried with 2 ranks before the errors below are put right.")
     if as_json:

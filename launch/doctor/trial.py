@@ -1,8 +1,8 @@
-"""What two ranks try for `paceline doctor`: a few steps of a tiny model with each exchange, in one framework.
+"""What two ranks try for `paceline doctor`: a few steps of a tiny model with each exchange, collective and codec.
 
     python -m paceline.launch.doctor.trial torch
 
-Rank 0 prints a line of JSON for each exchange as soon as it is through.
+In one framework. Rank 0 prints a line of JSON, the pair of CHOICES, for each as soon as it is through.
 """
 
 from __future__ import annotations
@@ -12,23 +12,36 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from paceline.codecs.choice import EXACT
 from paceline.config import EXCHANGES
+from paceline.registry.codecs import CODECS
+from paceline.registry.collectives import COLLECTIVES, HOROVODS, OF_CODECS
 
 STEPS = 4
+# An argument of the wrappers, and its value.
+CHOICES: tuple[tuple[str, str], ...] = (
+    *(("exchange", name) for name in EXCHANGES),
+    *(("collective", name) for name in COLLECTIVES if name != HOROVODS),
+    *(("codec", name) for name in CODECS if name != EXACT),
+)
 
 
-def _torch() -> tuple[Any, Callable[[str], None]]:
+def _arguments(kind: str, name: str) -> dict[str, str]:
+    return {kind: name, "collective": OF_CODECS} if kind == "codec" else {kind: name}
+
+
+def _torch() -> tuple[Any, Callable[[str, str], None]]:
     import torch
 
     import paceline.torch as hvd
 
-    def train(exchange: str) -> None:
+    def train(kind: str, name: str) -> None:
         model = torch.nn.Linear(3, 1)
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.01),
-            named_parameters=[(f"{exchange}.{name}", parameter) for name, parameter in model.named_parameters()],
-            exchange=exchange,
+            named_parameters=[(f"{kind}.{name}.{key}", parameter) for key, parameter in model.named_parameters()],
+            **_arguments(kind, name),
         )
         for _ in range(STEPS):
             optimizer.zero_grad()
@@ -39,15 +52,15 @@ def _torch() -> tuple[Any, Callable[[str], None]]:
     return hvd, train
 
 
-def _tensorflow() -> tuple[Any, Callable[[str], None]]:
+def _tensorflow() -> tuple[Any, Callable[[str, str], None]]:
     import keras
     import numpy as np
 
     import paceline.keras as hvd
 
-    def train(exchange: str) -> None:
+    def train(kind: str, name: str) -> None:
         model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), exchange=exchange)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), **_arguments(kind, name))
         model.compile(optimizer=optimizer, loss="mse")
         model.fit(np.ones((2 * STEPS, 3)), np.ones(2 * STEPS), batch_size=2, verbose=0)
 
@@ -61,10 +74,10 @@ def main() -> None:
     """One rank."""
     hvd, train = FRAMEWORKS[sys.argv[1]]()
     hvd.init()
-    for exchange in EXCHANGES:
-        train(exchange)
+    for choice in CHOICES:
+        train(*choice)
         if hvd.rank() == 0:
-            print("TRIED " + json.dumps(exchange), flush=True)
+            print("TRIED " + json.dumps(choice), flush=True)
     hvd.shutdown()
 
 

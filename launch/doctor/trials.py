@@ -1,4 +1,4 @@
-"""Tiny real runs with two ranks on this host: which exchanges work with which framework."""
+"""Tiny real runs with two ranks on this host: which exchanges, collectives and codecs work with which framework."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ LIMIT_S = 180.0  # importing a framework on a busy machine takes most of it
 _MARK = "TRIED "
 
 
-def exchanges() -> Iterator[Finding]:
-    """Each installed framework with each exchange."""
-    for framework in sorted(installed_frameworks()):
-        tried: list[str] = []
+def _named(tried: list[tuple[str, str]]) -> str:
+    """Those of each kind, in their order."""
+    kinds = dict.fromkeys(kind for kind, _ in trial.CHOICES)
+    return "; ".join(
+        f"{kind}s that work: {', '.join(name for one, name in tried if one == kind) or 'none'}" for kind in kinds
+    )
 
-        def said(line: str, tried: list[str] = tried) -> None:
+
+def choices() -> Iterator[Finding]:
+    """Each installed framework with each of trial.CHOICES."""
+    for framework in sorted(installed_frameworks()):
+        tried: list[tuple[str, str]] = []
+
+        def said(line: str, tried: list[tuple[str, str]] = tried) -> None:
             if line.startswith(_MARK):
-                tried.append(json.loads(line.removeprefix(_MARK)))
+                kind, name = json.loads(line.removeprefix(_MARK))
+                tried.append((kind, name))
 
         what = f"2 ranks with {framework}"
         # What is tried is the machine, not what the user chose for a job.
@@ -33,8 +42,7 @@ def exchanges() -> Iterator[Finding]:
         try:
             ranks.run_python(["-m", trial.__name__, framework], 2, environ, LIMIT_S, said)
         except UserError as failed:
-            works = ", ".join(tried) or "none"
-            at = config.EXCHANGES[len(tried)] if len(tried) < len(config.EXCHANGES) else "the end"
-            yield error(what, f"exchanges that work: {works}; failed at {at}: {failed.problem}", failed.remedy)
+            at = "=".join(trial.CHOICES[len(tried)]) if len(tried) < len(trial.CHOICES) else "the end"
+            yield error(what, f"{_named(tried)}; failed at {at}: {failed.problem}", failed.remedy)
         else:
-            yield ok(what, f"exchanges that work: {', '.join(tried)}")
+            yield ok(what, _named(tried))

@@ -1,4 +1,4 @@
-"""`paceline doctor` tries every exchange with two real ranks."""
+"""`paceline doctor` tries every exchange, collective and codec with two real ranks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from paceline.horovod.key import installed_frameworks
 
 
 @pytest.mark.timeout(400)
-def test_every_exchange_is_tried_with_every_framework() -> None:
+def test_every_choice_is_tried_with_every_framework() -> None:
     words = [sys.executable, "-m", "paceline.launch.cli", "doctor", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=380)
     found = {one["what"]: one for one in json.loads(done.stdout)}
     for framework in installed_frameworks():
         finding = found[f"2 ranks with {framework}"]
         assert finding["severity"] == "ok", finding
-        assert finding["found"] == f"exchanges that work: {', '.join(EXCHANGES)}"
+        for works in (
+            f"exchanges that work: {', '.join(EXCHANGES)}",
+            "collectives that work: linear, ring, direct, doubling, auto",
+            "codecs that work: bf16, trunc16, q8",
+        ):
+            assert works in finding["found"]
