@@ -1,4 +1,6 @@
-"""Gradients in fewer bytes, with PyTorch: `horovodrun -np 2 python examples/benchmarks/codecs_torch.py --model digits --seeds 5`.
+"""Gradients in fewer bytes, with PyTorch.
+
+    horovodrun -np 2 python examples/benchmarks/codecs_torch.py --model digits --seeds 5
 
 Trains one model once for each coding and seed, all else being the same: first weights, batches, steps. A coding is a
 codec (docs/codecs.md), with `_plain` behind it where error feedback is left out. All runs are made by the same ranks,

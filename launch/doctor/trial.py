@@ -26,7 +26,7 @@ CHOICES: tuple[tuple[str, str], ...] = (
 )
 
 
-def _arguments(kind: str, name: str) -> dict[str, str]:
+def _arguments(kind: str, name: str) -> dict[str, Any]:
     return {kind: name, "collective": OF_CODECS} if kind == "codec" else {kind: name}
 
 
