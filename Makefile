@@ -35,7 +35,7 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patches/*.py plugin/horovod/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo test test-more unit test-cpp soak races addresses patches idle upstream lint lint-style lint-types \
+.PHONY: help demo test test-more unit test-cpp soak races fuzz addresses patches idle upstream lint lint-style lint-types \
     lint-layers lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
@@ -48,6 +48,7 @@ help:
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
 	@echo "make races     random partial rounds under ThreadSanitizer, half an hour"
+	@echo "make fuzz      random messages over our own collectives under ThreadSanitizer; SANITIZE=address for the other"
 	@echo "make addresses messages and worlds of changing sizes under AddressSanitizer"
 	@echo "make patches   show that each patch of Horovod is needed: its test fails on a Horovod without it"
 	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
@@ -82,6 +83,9 @@ soak: $(STAMPS)/horovod
 
 races: $(STAMPS)/horovod
 	$(PY) -m integration_tests.races
+
+fuzz: $(STAMPS)/horovod
+	$(PY) -m integration_tests.fuzz --sanitizer $(or $(SANITIZE),thread)
 
 addresses: $(STAMPS)/horovod
 	$(PY) -m integration_tests.addresses

@@ -37,8 +37,9 @@ class HorovodCaller:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Reductions only where Paceline's collectives do them: Horovod has none."""
-        reduces = os.environ.get("PACELINE_COLLECTIVE", HOROVODS) != HOROVODS and hasattr(self._hvd, "reduce_async_")
+        """Reductions only where Paceline's collectives do them, which is without a codec: Horovod has none."""
+        environ = os.environ
+        reduces = environ.get("PACELINE_COLLECTIVE", HOROVODS) != HOROVODS and not environ.get("PACELINE_CODEC")
         return (BROADCAST, *((REDUCE,) if reduces else ()), ALLREDUCE, MODEL)
 
     def leave(self) -> None:
