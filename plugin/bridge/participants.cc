@@ -52,7 +52,7 @@ std::vector<Participant*> Make() {
       merging,
       new FusionBuffers,
       new Recording,
-      new Collectives(TransportAmong, Explain),
+      new Collectives(TransportAmong, ExplainEnd),
   };
 }
 

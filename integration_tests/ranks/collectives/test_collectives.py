@@ -131,5 +131,5 @@ def _differing(rank: int, _size: int) -> str:
 
 def test_ranks_that_chose_differently_are_told() -> None:
     for text in run_ranks(_differing, 2, timeout_s=60, fresh=True):
-        assert "PACELINE_COLLECTIVE from 0 to 1" in text
+        assert "The ranks differ at paceline.collective" in text
         assert "Give all ranks the same" in text

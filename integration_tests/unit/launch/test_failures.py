@@ -108,7 +108,7 @@ def test_streams_stay_apart_and_come_in_pieces() -> None:
 def test_reader_that_has_seen_enough_ends_nothing() -> None:
     code = (
         "from paceline.launch.failures import passed_on\n"
-        "ranks = passed_on()\n"
+        "ranks = passed_on(lambda write: write)\n"
         "for _ in range(20000): ranks.out('[0]<stdout>:epoch\\n')\n"
         "ranks.err('still here\\n')\n"
     )

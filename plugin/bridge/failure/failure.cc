@@ -199,6 +199,10 @@ std::string Explain(const std::exception& error) {
   if (!OfConnection(error)) {
     return error.what();
   }
+  return ExplainEnd(error);
+}
+
+std::string ExplainEnd(const std::exception& error) {
   Fail(error);
   return WhyFailed();
 }

@@ -1,0 +1,103 @@
+"""A link of an emulated host is cut in the middle of a message: for some seconds, and for good."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.launch.cluster import Cluster
+from paceline.launch.cluster.network import SWITCH
+
+HOROVODRUN = Path(sys.executable).parent / "horovodrun"
+LIMIT_S = 8  # HOROVOD_GLOO_TIMEOUT_SECONDS
+# 20 messages of 4 MB at 50 Mbit/s: more than 10 s.
+SCRIPT = """
+import sys
+import time
+import torch
+import paceline.torch as hvd
+
+hvd.init()
+last = time.monotonic()
+given = torch.arange(1_000_003, dtype=torch.float32) % 1000 + hvd.rank()
+wanted = (torch.arange(1_000_003, dtype=torch.float32) % 1000) * hvd.size() + sum(range(hvd.size()))
+for step in range(20):
+    try:
+        assert torch.equal(hvd.allreduce(given, op=hvd.Sum, name="large"), wanted), step
+    except hvd.HorovodInternalError as error:
+        print("HEARD", hvd.rank(), round(time.monotonic() - last), " ".join(str(error).split()), flush=True)
+        sys.exit(3)
+    last = time.monotonic()
+print("WELL", hvd.rank(), flush=True)
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(hosts=3, rate="50mbit") as cluster:
+        yield cluster
+
+
+def _cut(cluster: Cluster, host: int, for_s: float) -> None:
+    """Takes the host's port of the switch down; its own interface notices nothing."""
+    time.sleep(9)  # ranks have started and are in the middle of messages
+    for state, pause_s in (("down", for_s), ("up", 0.0)):
+        network = cluster._live()
+        subprocess.run(
+            ["ip", "-n", network.namespace(SWITCH), "link", "set", network.names[host], state], check=True, timeout=10
+        )
+        time.sleep(pause_s)
+
+
+def _run(cluster: Cluster, script: Path, collective: str, cut_s: float) -> subprocess.CompletedProcess[str]:
+    cutter = threading.Thread(target=_cut, args=(cluster, 1, cut_s))
+    cutter.start()
+    try:
+        return cluster.run(
+            [HOROVODRUN, "-np", "3", "-H", cluster.host_list, sys.executable, script],
+            env={
+                "CUDA_VISIBLE_DEVICES": "",
+                "OMP_NUM_THREADS": "1",
+                "PACELINE_COLLECTIVE": collective,
+                "HOROVOD_GLOO_TIMEOUT_SECONDS": str(LIMIT_S),
+            },
+            timeout_s=100,
+        )
+    finally:
+        cutter.join()
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("collective", ["linear", "direct"])
+def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path, collective: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    done = _run(cluster, script, collective, cut_s=4.0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(re.findall(r"WELL (\d)", done.stdout)) == ["0", "1", "2"], done.stdout + done.stderr
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("collective", ["linear", "ring"])
+def test_a_link_that_stays_cut_is_an_error_on_every_rank_within_the_limit(
+    cluster: Cluster, tmp_path: Path, collective: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    # It comes back when all is over, so that horovodrun can end what it started there.
+    done = _run(cluster, script, collective, cut_s=4.0 * LIMIT_S)
+    assert done.returncode != 0
+    heard = {
+        int(rank): (int(after_s), text) for rank, after_s, text in re.findall(r"HEARD (\d) (\d+) (.*)", done.stdout)
+    }
+    assert {0, 2} <= set(heard), done.stdout + done.stderr
+    for rank, (after_s, text) in heard.items():
+        assert after_s <= 2 * LIMIT_S, (rank, text)
+        assert re.search(r"Rank \d", text), text
