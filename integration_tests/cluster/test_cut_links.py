@@ -35,6 +35,8 @@ for step in range(20):
         print("HEARD", hvd.rank(), round(time.monotonic() - last), " ".join(str(error).split()), flush=True)
         sys.exit(3)
     last = time.monotonic()
+    if step == 2 and hvd.rank() == 0:
+        open(sys.argv[1], "w").close()
 print("WELL", hvd.rank(), flush=True)
 """
 
@@ -45,9 +47,14 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def _cut(cluster: Cluster, host: int, for_s: float) -> None:
-    """Takes the host's port of the switch down; its own interface notices nothing."""
-    time.sleep(9)  # ranks have started and are in the middle of messages
+def _cut(cluster: Cluster, host: int, begun: Path, for_s: float) -> None:
+    """When ranks are in the middle of messages: the host's port of the switch. Its own interface notices nothing."""
+    limit_s = time.monotonic() + 80
+    while not begun.exists():
+        if time.monotonic() > limit_s:
+            return  # the test sees that nothing was cut
+        time.sleep(0.02)
+    time.sleep(0.1)
     for state, pause_s in (("down", for_s), ("up", 0.0)):
         network = cluster._live()
         subprocess.run(
@@ -56,19 +63,21 @@ def _cut(cluster: Cluster, host: int, for_s: float) -> None:
         time.sleep(pause_s)
 
 
-def _run(cluster: Cluster, script: Path, collective: str, cut_s: float) -> subprocess.CompletedProcess[str]:
-    cutter = threading.Thread(target=_cut, args=(cluster, 1, cut_s))
+def _run(cluster: Cluster, folder: Path, collective: str, cut_s: float) -> subprocess.CompletedProcess[str]:
+    script, begun = folder / "train.py", folder / "begun"
+    script.write_text(SCRIPT)
+    cutter = threading.Thread(target=_cut, args=(cluster, 1, begun, cut_s))
     cutter.start()
     try:
         return cluster.run(
-            [HOROVODRUN, "-np", "3", "-H", cluster.host_list, sys.executable, script],
+            [HOROVODRUN, "-np", "3", "-H", cluster.host_list, sys.executable, script, begun],
             env={
                 "CUDA_VISIBLE_DEVICES": "",
                 "OMP_NUM_THREADS": "1",
                 "PACELINE_COLLECTIVE": collective,
                 "HOROVOD_GLOO_TIMEOUT_SECONDS": str(LIMIT_S),
             },
-            timeout_s=100,
+            timeout_s=130,
         )
     finally:
         cutter.join()
@@ -77,10 +86,8 @@ def _run(cluster: Cluster, script: Path, collective: str, cut_s: float) -> subpr
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("collective", ["linear", "direct"])
 def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path, collective: str) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    done = _run(cluster, script, collective, cut_s=4.0)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = _run(cluster, tmp_path, collective, cut_s=4.0)
+    assert done.returncode == 0 and (tmp_path / "begun").exists(), done.stdout + done.stderr
     assert sorted(re.findall(r"WELL (\d)", done.stdout)) == ["0", "1", "2"], done.stdout + done.stderr
 
 
@@ -89,10 +96,8 @@ def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path
 def test_a_link_that_stays_cut_is_an_error_on_every_rank_within_the_limit(
     cluster: Cluster, tmp_path: Path, collective: str
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
     # It comes back when all is over, so that horovodrun can end what it started there.
-    done = _run(cluster, script, collective, cut_s=4.0 * LIMIT_S)
+    done = _run(cluster, tmp_path, collective, cut_s=4.0 * LIMIT_S)
     assert done.returncode != 0
     heard = {
         int(rank): (int(after_s), text) for rank, after_s, text in re.findall(r"HEARD (\d) (\d+) (.*)", done.stdout)

@@ -37,8 +37,8 @@ common::Status Reduce(const std::string& name, int32_t process_set_id, const std
     waiting->status = status;
     waiting->changed.notify_all();
   }};
-  const auto handed = common::EnqueueTensorAllreduces(contexts, tensors, outputs, ready, names, CPU_DEVICE_ID,
-                                                      callbacks, common::ReduceOp::MAX, 1.0, 1.0, process_set_id);
+  auto handed = common::EnqueueTensorAllreduces(contexts, tensors, outputs, ready, names, CPU_DEVICE_ID, callbacks,
+                                                common::ReduceOp::MAX, 1.0, 1.0, process_set_id);
   if (!handed.ok()) {
     return handed;
   }

@@ -29,7 +29,7 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
   std::vector<core::TimedChoice> all;
   for (int32_t method = 0; method < core::kAllreduceMethods; ++method) {
     if (!encoded || static_cast<core::AllreduceMethod>(method) != core::AllreduceMethod::kDoubling) {
-      all.push_back(core::BestAllreduce(static_cast<core::AllreduceMethod>(method), *network_, transport.size(),
+      all.push_back(core::BestAllreduce(static_cast<core::AllreduceMethod>(method), network_, transport.size(),
                                         static_cast<double>(bytes), core::BlockedMessage{}.ahead));
     }
   }
@@ -39,6 +39,7 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
   }
   // The same numbers from everybody: 1 where a method is worth trying, and its block, as rank 0 sees it.
   std::vector<double> told;
+  told.reserve(2 * all.size());
   for (const auto& one : all) {
     const auto ours = transport.rank() == 0;
     told.push_back(ours && one.seconds <= kWorthTrying * fastest ? 1 : 0);
@@ -85,6 +86,7 @@ void AutoChoice::Decide(Transport& transport) {
       continue;
     }
     std::vector<double> times;
+    times.reserve(its.candidates.size());
     for (const auto& one : its.candidates) {
       times.push_back(one.best_s);
     }
@@ -100,8 +102,8 @@ std::vector<std::string> AutoChoice::Lines() const {
   std::vector<std::string> lines;
   for (const auto& [number, its] : classes_) {
     std::ostringstream line;
-    line << "messages of " << (int64_t{1} << (number / 2)) << " bytes and more" << (number % 2 != 0 ? ", encoded" : "")
-         << ":";
+    line << "messages of " << (uint64_t{1} << static_cast<uint32_t>(number / 2)) << " bytes and more"
+         << (number % 2 != 0 ? ", encoded" : "") << ":";
     for (size_t n = 0; n < its.candidates.size(); ++n) {
       const auto& one = its.candidates[n];
       line << (n > 0 ? ";" : "") << " " << core::NameOf(one.way.method)

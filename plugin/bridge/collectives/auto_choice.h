@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,8 +46,11 @@ class AutoChoice {
   void Decide(Transport& transport);
 
   // Once, before the first message; the same on all ranks.
-  bool measured() const { return network_.has_value(); }
-  void Know(const ::paceline::core::Network& network) { network_ = network; }
+  bool measured() const { return measured_; }
+  void Know(const ::paceline::core::Network& network) {
+    network_ = network;
+    measured_ = true;
+  }
 
   // What was decided, a line each, for users.
   std::vector<std::string> Lines() const;
@@ -68,7 +70,8 @@ class AutoChoice {
 
   std::vector<Candidate> Candidates(Transport& transport, int64_t bytes, bool encoded) const;
 
-  std::optional<::paceline::core::Network> network_;
+  ::paceline::core::Network network_;
+  bool measured_ = false;
   std::map<int32_t, Class> classes_;
 };
 

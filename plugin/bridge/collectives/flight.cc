@@ -17,7 +17,7 @@ uint8_t* PackingSpace::Take(int64_t bytes) {
     memory_.reset();
     size_bytes_ = 0;
     const auto wanted_bytes = std::max(bytes, limit_bytes_);
-    memory_.reset(new uint8_t[static_cast<size_t>(wanted_bytes)]);  // not touched before it is used
+    memory_ = MakeMemory(wanted_bytes);
     size_bytes_ = wanted_bytes;
   }
   if (taken_bytes_ + bytes > size_bytes_) {

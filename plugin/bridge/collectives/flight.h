@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bridge/collectives/engine.h"
+#include "bridge/collectives/memory.h"
 #include "bridge/collectives/message.h"
 #include "bridge/transport.h"
 
@@ -27,7 +28,7 @@ class PackingSpace {
   void Limit(int64_t bytes) { limit_bytes_ = bytes; }
 
  private:
-  std::unique_ptr<uint8_t[]> memory_;
+  Memory memory_;
   int64_t size_bytes_ = 0, taken_bytes_ = 0, limit_bytes_ = 0;
 };
 

@@ -1,13 +1,14 @@
 #include "bridge/collectives/message.h"
 
+#include <utility>
+
 #include "bridge/participants.h"
 
 namespace horovod::paceline {
 
 Message::Message(common::HorovodGlobalState& state, common::ProcessSet& process_set,
-                 std::vector<common::TensorTableEntry>& entries, const common::Response& response,
-                 const std::string& activity)
-    : state_(state), process_set_(process_set), response_(response), start_(Clock::now()) {
+                 std::vector<common::TensorTableEntry>& entries, common::Response response, const std::string& activity)
+    : state_(state), process_set_(process_set), response_(std::move(response)), start_(Clock::now()) {
   entries_.swap(entries);
   state_.timeline.ActivityStartAll(entries_, activity);
 }

@@ -21,8 +21,7 @@ class Message {
  public:
   // Takes the tensors. They go back with Return, if nothing of it has begun.
   Message(common::HorovodGlobalState& state, common::ProcessSet& process_set,
-          std::vector<common::TensorTableEntry>& entries, const common::Response& response,
-          const std::string& activity);
+          std::vector<common::TensorTableEntry>& entries, common::Response response, const std::string& activity);
   void Return(std::vector<common::TensorTableEntry>& entries);
 
   std::vector<common::TensorTableEntry>& entries() { return entries_; }

@@ -133,7 +133,9 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
   const auto set = entries[0].process_set_id;
   auto& process_set = global_state_->process_set_table.Get(set);
   auto& flight = collectives_.In(process_set, set);
-  const auto dtype = *TypeOf(entries[0].tensor->dtype());
+  // Enabled has seen that there are such a type and operation.
+  const auto dtype = TypeOf(entries[0].tensor->dtype()).value_or(core::DataType::kUint8);
+  const auto op = OpOf(response.reduce_op()).value_or(core::ReduceOp::kSum);
   const auto element_bytes = core::BytesOf(dtype);
   const auto average = response.reduce_op() == common::ReduceOp::AVERAGE;
   const core::Place place{flight.transport().rank(), flight.transport().size()};
@@ -162,7 +164,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
       Collective one;
       one.name = name;
       one.dtype = dtype;
-      one.op = *OpOf(response.reduce_op());
+      one.op = op;
       one.result = part.data;
       one.codec = CodecOf(part.encoding);
       one.schedule = std::make_shared<core::CollectiveSchedule>(ScheduleOf(part, picks[n].way, dtype, place));

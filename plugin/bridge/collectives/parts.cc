@@ -1,7 +1,6 @@
 #include "bridge/collectives/parts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -21,13 +20,13 @@ namespace {
 
 // The number before the next dot, which is taken off; -1: none.
 int32_t Take(std::string_view& text) {
-  int32_t number = -1;
-  const auto* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || at == end || *at != '.') {
+  constexpr size_t kMostDigits = 9;
+  const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  if (digits == 0 || digits > kMostDigits || digits == text.size() || text[digits] != '.') {
     return -1;
   }
-  text.remove_prefix(static_cast<size_t>(at - text.data()) + 1);
+  const auto number = std::stoi(std::string(text.substr(0, digits)));
+  text.remove_prefix(digits + 1);
   return number;
 }
 
@@ -92,6 +91,7 @@ std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& en
     part.elements += entries[n].tensor->shape().num_elements();
   }
   std::vector<MessagePart> list;
+  list.reserve(parts.size());
   for (auto& [key, part] : parts) {
     list.push_back(std::move(part));
   }

@@ -9,15 +9,6 @@ namespace horovod::paceline {
 
 using ::paceline::core::BytesOf;
 
-namespace {
-
-// Not filled with zeros: all of it is written before it is read.
-std::unique_ptr<uint8_t[]> Memory(int64_t bytes) {
-  return std::unique_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
-}
-
-}  // namespace
-
 Wire::Wire(const Collective& about) : about_(about) {
   const auto& schedule = *about.schedule;
   scratch_bytes_ = schedule.scratch_count * BytesOf(about.dtype);
@@ -25,7 +16,7 @@ Wire::Wire(const Collective& about) : about_(about) {
     about.codec->Check(about.dtype);
     scratch_bytes_ = std::max(scratch_bytes_, about.codec->EncodedBytes(about.dtype, schedule.scratch_count));
   }
-  scratch_ = Memory(scratch_bytes_ * schedule.scratch_blocks);
+  scratch_ = MakeMemory(scratch_bytes_ * schedule.scratch_blocks);
   scratch_encoded_.resize(static_cast<size_t>(schedule.scratch_blocks));
 }
 
@@ -53,7 +44,7 @@ Wire::Range Wire::Begin(int32_t number) {
 
 Wire::Range Wire::Encoded(int32_t number, const Operation& operation) {
   const auto bytes = about_.codec->EncodedBytes(about_.dtype, operation.count);
-  auto* data = (flying_[number] = Memory(bytes)).get();
+  auto* data = (flying_[number] = MakeMemory(bytes)).get();
   if (operation.kind == Operation::Kind::kSend) {
     // A rank gives each element away once, and settles it once. What was settled encodes to the same bytes again.
     const auto again = operation.adopt && (Forwards(operation) || !settled_.insert(operation.offset).second);

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bridge/collectives/memory.h"
 #include "core/codecs/codec.h"
 #include "core/codecs/data_type.h"
 #include "core/collectives/schedule.h"
@@ -65,10 +66,10 @@ class Wire {
 
   const Collective& about_;
   int64_t scratch_bytes_ = 0;  // of each block
-  std::unique_ptr<uint8_t[]> scratch_;
-  std::vector<bool> scratch_encoded_;                               // by block
-  std::unordered_map<int32_t, std::unique_ptr<uint8_t[]>> flying_;  // by operation: encoded values
-  std::set<int64_t> settled_;                                       // offsets of ranges that all go on with
+  Memory scratch_;
+  std::vector<bool> scratch_encoded_;           // by block
+  std::unordered_map<int32_t, Memory> flying_;  // by operation: encoded values
+  std::set<int64_t> settled_;                   // offsets of ranges that all go on with
 };
 
 }  // namespace horovod::paceline

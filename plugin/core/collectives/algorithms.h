@@ -50,7 +50,7 @@ constexpr int32_t kAllreduceMethods = 4;
 // What should travel at a time where nothing is known of the network. Smaller blocks where both directions of a link
 // are in use: what says that a block may come waits behind blocks that go.
 constexpr int64_t UsualBlockBytes(AllreduceMethod method) {
-  return method == AllreduceMethod::kLinear ? int64_t{1} << 16U : int64_t{1} << 17U;
+  return method == AllreduceMethod::kLinear ? 64 * 1024 : 128 * 1024;
 }
 
 // "linear", "ring", "direct" or "doubling". Throws std::invalid_argument for any other name, with the list of them.
