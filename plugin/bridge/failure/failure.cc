@@ -152,15 +152,17 @@ void EndWatch() {
   // Its thread, which may want the lock, is waited for after it is released: `watch` is destroyed last.
 }
 
-void Fail(const std::exception& error) {
+namespace {
+
+// `others`: another rank may be the cause, and the news of its death on its way.
+void FailAs(const std::string& own, bool others) {
   if (HasFailed()) {
     End("");  // connections made since
     return;
   }
   const auto watch = TheWatch();
-  const std::string own = error.what();
   std::string news;
-  if (watch != nullptr && OfConnection(error)) {
+  if (watch != nullptr && others) {
     news = watch->Await(kNewsTravel);
   }
   if (watch != nullptr && news.empty()) {
@@ -168,6 +170,10 @@ void Fail(const std::exception& error) {
   }
   End(news.empty() ? own : news);
 }
+
+}  // namespace
+
+void Fail(const std::exception& error) { FailAs(error.what(), OfConnection(error)); }
 
 bool HasFailed() { return TheWorld().failed; }
 
@@ -199,11 +205,12 @@ std::string Explain(const std::exception& error) {
   if (!OfConnection(error)) {
     return error.what();
   }
-  return ExplainEnd(error);
+  Fail(error);
+  return WhyFailed();
 }
 
 std::string ExplainEnd(const std::exception& error) {
-  Fail(error);
+  FailAs(error.what(), true);
   return WhyFailed();
 }
 
