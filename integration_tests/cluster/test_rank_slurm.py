@@ -20,14 +20,7 @@ SCRIPT = ROOT / "integration_tests" / "support" / "rank_script.py"
 PACELINE = [sys.executable, "-m", "paceline.launch.cli", "rank"]
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
-pytestmark = [
-    pytest.mark.more,  # the daemons take minutes
-    pytest.mark.skipif(
-        bool(support.missing()),
-        reason=f"{', '.join(support.missing())} not installed: apt-get install {support.PACKAGES}",
-    ),
-    pytest.mark.timeout(200),
-]
+pytestmark = [*support.MARKS, pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")

@@ -51,14 +51,7 @@ def train(state):
 train(hvd.elastic.TorchState(model, optimizer, step=0, grown=False))
 """
 
-pytestmark = [
-    pytest.mark.more,  # the daemons take minutes
-    pytest.mark.skipif(
-        bool(support.missing()),
-        reason=f"{', '.join(support.missing())} not installed: apt-get install {support.PACKAGES}",
-    ),
-    pytest.mark.timeout(400),
-]
+pytestmark = [*support.MARKS, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 from paceline.launch.cluster import Cluster
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo", "munged")
@@ -51,6 +53,13 @@ def missing() -> list[str]:
     """Which of Slurm's programs this machine lacks."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+
+
+# The marks of a module of such tests: the daemons take minutes.
+MARKS = [
+    pytest.mark.more,
+    pytest.mark.skipif(bool(missing()), reason=f"{', '.join(missing())} not installed: apt-get install {PACKAGES}"),
+]
 
 
 class Slurm:

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <sstream>
 
 #include "bridge/collectives/meeting.h"
 #include "core/collectives/schedule.h"
@@ -96,26 +95,6 @@ void AutoChoice::Decide(Transport& transport) {
     }
     its.chosen = static_cast<int32_t>(std::min_element(times.begin(), times.end()) - times.begin());
   }
-}
-
-std::vector<std::string> AutoChoice::Lines() const {
-  std::vector<std::string> lines;
-  for (const auto& [number, its] : classes_) {
-    std::ostringstream line;
-    line << "messages of " << (uint64_t{1} << static_cast<uint32_t>(number / 2)) << " bytes and more"
-         << (number % 2 != 0 ? ", encoded" : "") << ":";
-    for (size_t n = 0; n < its.candidates.size(); ++n) {
-      const auto& one = its.candidates[n];
-      line << (n > 0 ? ";" : "") << " " << core::NameOf(one.way.method)
-           << (its.chosen == static_cast<int32_t>(n) ? " (taken)" : "") << " predicted " << 1e3 * one.predicted_s
-           << " ms";
-      if (one.best_s < kNever_s) {
-        line << ", measured " << 1e3 * one.best_s << " ms";
-      }
-    }
-    lines.push_back(line.str());
-  }
-  return lines;
 }
 
 }  // namespace horovod::paceline

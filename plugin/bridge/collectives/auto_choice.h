@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "bridge/transport.h"
@@ -51,9 +50,6 @@ class AutoChoice {
     network_ = network;
     measured_ = true;
   }
-
-  // What was decided, a line each, for users.
-  std::vector<std::string> Lines() const;
 
  private:
   static constexpr int32_t kTrials = 3;

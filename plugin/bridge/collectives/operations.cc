@@ -141,6 +141,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
   const core::Place place{flight.transport().rank(), flight.transport().size()};
   const auto name = entries[0].tensor_name + (entries.size() > 1 ? ", ..." : "");
   int64_t all_bytes = 0;
+  bool begun = false;  // from then on the message has the tensors, and the other ranks wait for this one
   try {
     auto parts = PartsOf(entries, response, dtype);
     // First what may wait for messages before this one.
@@ -177,6 +178,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
         std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_ALLREDUCE");
     message->Expect(parts.size());
     flight.Add(message);
+    begun = true;
     for (size_t n = 0; n < parts.size(); ++n) {
       Pack(parts[n], message->entries());
       core::Scale(dtype, parts[n].data, parts[n].elements, response.prescale_factor());
@@ -201,6 +203,11 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
     }
   } catch (const std::bad_alloc&) {
     GiveUp(flight, place.rank, name, all_bytes);
+  } catch (const std::exception& error) {
+    if (begun) {
+      flight.Fail(error);
+    }
+    throw;
   }
   return common::Status::InProgress();
 }

@@ -82,9 +82,10 @@ def cases(*schedulers: str, kind: str | None = None) -> list[Case]:
     ]
 
 
-def table(*schedulers: str, kind: str | None = None) -> pytest.MarkDecorator:
-    """Decorator: the test runs for each case, which it gets as `case`."""
-    return pytest.mark.parametrize("case", cases(*schedulers, kind=kind), ids=lambda case: case.id)
+def table(*schedulers: str, kind: str | None = None, nodes: tuple[int, ...] = NODES) -> pytest.MarkDecorator:
+    """Decorator: the test runs for each case of so many nodes, which it gets as `case`."""
+    chosen = [case for case in cases(*schedulers, kind=kind) if case.nodes in nodes]
+    return pytest.mark.parametrize("case", chosen, ids=lambda case: case.id)
 
 
 def needed(module: str) -> None:

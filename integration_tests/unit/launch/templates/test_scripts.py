@@ -128,10 +128,8 @@ def test_every_rank_is_started_with_the_words_and_variables_of_the_user(case: Ca
         assert before == [["paceline", "rank", "--"]]
 
 
-@table("slurm", "lsf", "pbs")
+@table("slurm", "lsf", "pbs", nodes=(1, 2))
 def test_failure_of_a_rank_is_the_jobs(case: Case, tmp_path: Path) -> None:
-    if case.nodes == 16:
-        pytest.skip("two nodes show it")
     code, _ = run(case, tmp_path, code=7)
     assert code == 7
 
