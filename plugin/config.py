@@ -95,7 +95,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "collective_block_bytes", of.count, "whole number", "bytes", 0,
-        "what our own collectives send at a time, the same on all ranks; 0: 64 KiB for linear, else 128 KiB", "run",
+        "what our own collectives send at a time, the same on all ranks; 0: 64 KiB for linear, 512 KiB for ring of 3 "
+        "and more, else 128 KiB", "run",
     ),
     Option(
         "codec", of.one_of(CODECS), "codec", "", EXACT,

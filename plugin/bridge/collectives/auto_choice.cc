@@ -42,7 +42,8 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
   for (const auto& one : all) {
     const auto ours = transport.rank() == 0;
     told.push_back(ours && one.seconds <= kWorthTrying * fastest ? 1 : 0);
-    told.push_back(ours ? std::min(one.block_bytes, static_cast<double>(core::UsualBlockBytes(one.method))) : 0);
+    told.push_back(
+        ours ? std::min(one.block_bytes, static_cast<double>(core::UsualBlockBytes(one.method, transport.size()))) : 0);
   }
   told = Compare(transport, told).most;
   std::vector<Candidate> candidates;

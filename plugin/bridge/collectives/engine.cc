@@ -29,12 +29,8 @@ void Engine::Advance(Active& active) {
 
 void Engine::Start(Active& active, int32_t number) {
   const auto& operation = active.about.schedule->operations[static_cast<size_t>(number)];
-  if (operation.kind == Kind::kCombine || operation.kind == Kind::kCopy) {
-    if (operation.kind == Kind::kCombine) {
-      active.wire.Combine(operation);
-    } else {
-      active.wire.Copy(operation);
-    }
+  if (operation.kind != Kind::kSend && operation.kind != Kind::kReceive) {
+    active.wire.Compute(operation);
     active.execution.Done(number);
     return;
   }

@@ -29,11 +29,10 @@ bool OnCpu(const Entries& entries) {
   return std::all_of(entries.begin(), entries.end(), [](const auto& one) { return one.device == CPU_DEVICE_ID; });
 }
 
-// What the user chose, or what is best on a link whose queue holds 50 ms: docs/collectives.md. A reduce or a broadcast
-// fills one direction of each link, as `ring` does.
-int64_t BlockBytes(core::AllreduceMethod method) {
-  const auto chosen = TheChoices().chosen().block_bytes;
-  return chosen > 0 ? chosen : core::UsualBlockBytes(method);
+// What the user chose, or what is best on a link whose queue holds 50 ms: docs/collectives.md.
+int64_t BlockBytes(int64_t usual_bytes) {
+  const auto chosen_bytes = TheChoices().chosen().block_bytes;
+  return chosen_bytes > 0 ? chosen_bytes : usual_bytes;
 }
 
 // Of no codec where `codec` is null. Blocks of encoded values are multiples of what a codec encodes by itself.
@@ -45,10 +44,14 @@ int64_t BlockElements(int64_t block_bytes, core::DataType dtype, const core::Cod
   return std::max<int64_t>(1, block_bytes / slice_bytes) * core::kCodecSlice;
 }
 
-// Where a part's values are put together. A part of one tensor is its result; not that of a reduce, which would leave
-// partial results with all but the root.
-bool InPlace(const MessagePart& part) {
-  return part.tensors.size() == 1 && part.purpose.kind != Purpose::Kind::kReduce;
+bool IsReduce(const MessagePart& part) { return part.purpose.kind == Purpose::Kind::kReduce; }
+
+// Whether this rank is left with what it brought.
+bool KeepsItsOwn(const MessagePart& part, int32_t rank) { return IsReduce(part) && part.purpose.first != rank; }
+
+// Whether a part's values are put together where its result is to be, or, where there is none, are read where they are.
+bool InPlace(const MessagePart& part, const common::Response& response, int32_t rank) {
+  return part.tensors.size() == 1 && !(KeepsItsOwn(part, rank) && response.prescale_factor() != 1.0);
 }
 
 void Pack(MessagePart& part, const Entries& entries) {
@@ -81,8 +84,8 @@ core::CollectiveSchedule ScheduleOf(const MessagePart& part, const Way& way, cor
     return core::PingPong(place, part.elements, {purpose.first, purpose.second, purpose.rounds});
   }
   const core::BlockedMessage message{part.elements, BlockElements(way.block_bytes, dtype, CodecOf(part.encoding))};
-  return purpose.kind == Purpose::Kind::kReduce ? core::LinearReduce(place, message, purpose.first)
-                                                : core::Allreduce(way.method, place, message);
+  return IsReduce(part) ? core::LinearReduce(place, message, purpose.first)
+                        : core::Allreduce(way.method, place, message);
 }
 
 // The flight cannot go on without this rank.
@@ -113,11 +116,11 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
   return asked && collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));
 }
 
-AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType dtype) {
+AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType dtype, int32_t ranks) {
   const auto* codec = CodecOf(part.encoding);
   AutoChoice::Pick pick;
   const auto method = static_cast<core::AllreduceMethod>(part.method);
-  pick.way = {method, BlockBytes(part.purpose.kind == Purpose::Kind::kReduce ? core::AllreduceMethod::kRing : method)};
+  pick.way = {method, BlockBytes(IsReduce(part) ? core::kOneWayBlockBytes : core::UsualBlockBytes(method, ranks))};
   if (part.method == CollectiveChoice::kAuto && part.purpose.kind == Purpose::Kind::kAllreduce) {
     const auto wire_bytes =
         codec == nullptr ? part.elements * core::BytesOf(dtype) : codec->EncodedBytes(dtype, part.elements);
@@ -149,15 +152,17 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
     int64_t packed_bytes = 0;
     for (const auto& part : parts) {
       all_bytes += part.elements * element_bytes;
-      packed_bytes += InPlace(part) ? 0 : part.elements * element_bytes;
-      picks.push_back(PickFor(part, dtype));
+      packed_bytes += InPlace(part, response, place.rank) ? 0 : part.elements * element_bytes;
+      picks.push_back(PickFor(part, dtype, place.ranks));
     }
     auto* room = packed_bytes > 0 ? flight.Room(packed_bytes) : nullptr;
     std::vector<Collective> collectives;
     for (size_t n = 0; n < parts.size(); ++n) {
       auto& part = parts[n];
-      if (InPlace(part)) {
-        part.data = static_cast<uint8_t*>(const_cast<void*>(entries[part.tensors[0]].output->data()));
+      if (InPlace(part, response, place.rank)) {
+        const auto& entry = entries[part.tensors[0]];
+        const auto* data = KeepsItsOwn(part, place.rank) ? entry.tensor->data() : entry.output->data();
+        part.data = static_cast<uint8_t*>(const_cast<void*>(data));
       } else {
         part.data = room;
         room += part.elements * element_bytes;
@@ -194,9 +199,10 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
           const double seconds = took.count();
           std::memcpy(part.data, &seconds, sizeof(seconds));
         }
-        core::Scale(dtype, part.data, part.elements, factor);
-        const auto keep = part.purpose.kind != Purpose::Kind::kReduce || part.purpose.first == rank;
-        Unpack(part, message->entries(), keep);
+        if (!KeepsItsOwn(part, rank)) {
+          core::Scale(dtype, part.data, part.elements, factor);
+        }
+        Unpack(part, message->entries(), !KeepsItsOwn(part, rank));
         message->PartEnded();
       };
       flight.Begin(std::move(collectives[n]));
@@ -231,7 +237,7 @@ common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& r
   one.dtype = core::DataType::kUint8;  // whatever it is, it is only moved
   one.result = const_cast<void*>(place.rank == entry.root_rank ? entry.tensor->data() : entry.output->data());
   try {
-    const core::BlockedMessage message{bytes, BlockBytes(core::AllreduceMethod::kRing)};
+    const core::BlockedMessage message{bytes, BlockBytes(core::kOneWayBlockBytes)};
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::LinearBroadcast(place, message, entry.root_rank));
     const auto sent = std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_BROADCAST");
     sent->Expect(1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "core/codecs/combine.h"
 
@@ -11,6 +12,10 @@ using ::paceline::core::BytesOf;
 
 Wire::Wire(const Collective& about) : about_(about) {
   const auto& schedule = *about.schedule;
+  const auto gives_scratch = [](const auto& one) { return one.kind == Operation::Kind::kCombineAway; };
+  if (about.codec != nullptr && std::any_of(schedule.operations.begin(), schedule.operations.end(), gives_scratch)) {
+    throw std::invalid_argument(about.name + ": what goes on from scratch memory travels as it is, without a codec");
+  }
   scratch_bytes_ = schedule.scratch_count * BytesOf(about.dtype);
   if (about.codec != nullptr) {
     about.codec->Check(about.dtype);
@@ -30,12 +35,12 @@ uint8_t* Wire::InScratch(const Operation& operation) const {
 
 Wire::Range Wire::Begin(int32_t number) {
   const auto& operation = At(number);
-  const auto scratch = operation.kind == Operation::Kind::kReceive && operation.scratch >= 0;
+  const auto scratch = operation.scratch >= 0;
   if (about_.codec == nullptr) {
     return {scratch ? InScratch(operation) : InResult(operation),
             static_cast<size_t>(operation.count * BytesOf(about_.dtype))};
   }
-  if (scratch) {
+  if (scratch && operation.kind == Operation::Kind::kReceive) {
     scratch_encoded_[static_cast<size_t>(operation.scratch)] = true;
     return {InScratch(operation), static_cast<size_t>(about_.codec->EncodedBytes(about_.dtype, operation.count))};
   }
@@ -78,6 +83,20 @@ void Wire::Over(int32_t number) {
     about_.codec->Decode(about_.dtype, found->second.get(), operation.count, InResult(operation));
   }
   flying_.erase(found);
+}
+
+void Wire::Compute(const Operation& operation) {
+  switch (operation.kind) {
+    case Operation::Kind::kCombine:
+      return Combine(operation);
+    case Operation::Kind::kCombineAway:
+      return ::paceline::core::Combine(about_.dtype, about_.op, InScratch(operation), InResult(operation),
+                                       operation.count);
+    case Operation::Kind::kCopy:
+      return Copy(operation);
+    default:
+      throw std::logic_error("sends and receives are the transport's");
+  }
 }
 
 void Wire::Combine(const Operation& operation) {

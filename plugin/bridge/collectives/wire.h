@@ -53,14 +53,15 @@ class Wire {
   Range Begin(int32_t number);
   // It has completed: what was received is in its place now.
   void Over(int32_t number);
-  // Operations within the rank.
-  void Combine(const Operation& operation);
-  void Copy(const Operation& operation);
+  // An operation within the rank.
+  void Compute(const Operation& operation);
 
  private:
   const Operation& At(int32_t number) const { return about_.schedule->operations[static_cast<size_t>(number)]; }
   uint8_t* InResult(const Operation& operation) const;
   uint8_t* InScratch(const Operation& operation) const;
+  void Combine(const Operation& operation);
+  void Copy(const Operation& operation);
   Range Encoded(int32_t number, const Operation& operation);
   bool Forwards(const Operation& operation) const;
 

@@ -47,10 +47,20 @@ CollectiveSchedule DoublingAllreduce(Place place, const BlockedMessage& message)
 enum class AllreduceMethod : int32_t { kLinear, kRing, kDirect, kDoubling };
 constexpr int32_t kAllreduceMethods = 4;
 
-// What should travel at a time where nothing is known of the network. Smaller blocks where both directions of a link
-// are in use: what says that a block may come waits behind blocks that go.
-constexpr int64_t UsualBlockBytes(AllreduceMethod method) {
-  return method == AllreduceMethod::kLinear ? 64 * 1024 : 128 * 1024;
+// What should travel at a time where nothing is known of the network. What says that a block may come waits behind
+// blocks that go the same way: a ring's window must cover that, or its links fall idle. Where two ranks have one
+// connection for both directions, smaller blocks keep the waiting short. On a chain in one direction nothing waits, and
+// the last rank has the first block the sooner.
+constexpr int64_t kOneWayBlockBytes = 128 * 1024;
+constexpr int64_t UsualBlockBytes(AllreduceMethod method, int32_t ranks) {
+  switch (method) {
+    case AllreduceMethod::kLinear:
+      return 64 * 1024;
+    case AllreduceMethod::kRing:
+      return ranks == 2 ? 128 * 1024 : 512 * 1024;
+    default:
+      return 128 * 1024;
+  }
 }
 
 // "linear", "ring", "direct" or "doubling". Throws std::invalid_argument for any other name, with the list of them.

@@ -26,10 +26,15 @@ CollectiveSchedule Linear(Place place, const BlockedMessage& message, int32_t ro
   const int32_t previous = (place.rank + place.ranks - 1) % place.ranks, next = (place.rank + 1) % place.ranks;
   const auto blocks = builder.Blocks(0, message.elements);
   for (std::size_t k = 0; k < blocks.size(); ++k) {
-    if (ways != Ways::kBroadcast) {
+    // One is combined while the others are filled.
+    const auto scratch = static_cast<int32_t>(k % static_cast<std::size_t>(message.scratch));
+    if (ways == Ways::kReduce && !first && !last) {
+      // What goes on to the root is nobody else's result.
+      builder.ReceiveScratch(blocks[k], previous, scratch);
+      builder.CombineAway(blocks[k], scratch, ScheduleBuilder::Left::kScratch);
+      builder.SendScratch(blocks[k], next, scratch);
+    } else if (ways != Ways::kBroadcast) {
       if (!first) {
-        // One is combined while the others are filled.
-        const auto scratch = static_cast<int32_t>(k % static_cast<std::size_t>(message.scratch));
         builder.ReceiveScratch(blocks[k], previous, scratch);
         builder.Combine(blocks[k], scratch, ScheduleBuilder::Left::kScratch);
       }

@@ -30,7 +30,7 @@ struct BlockedMessage {
 
 // The work of one rank. It is done on one buffer, the result, of `elements` elements, and on blocks of scratch memory.
 // When the collective begins, the result holds what this rank brings; at its end it holds the result, except that in a
-// reduce all ranks but the root are left with partial results, and with what they brought before it was their turn.
+// reduce all ranks but the root are left with what they brought.
 //
 // An operation may be started when those in `after` are done; all else may happen in any order and at once. No range is
 // written while another operation reads or writes it, and no scratch block filled again before it was combined. Two
@@ -40,15 +40,16 @@ struct BlockedMessage {
 struct CollectiveSchedule {
   struct Operation {
     enum class Kind : uint8_t {
-      kSend,     // the range of the result goes to `peer`
-      kReceive,  // the range comes from `peer`: into the result, or into `scratch` if that is not negative
-      kCombine,  // the range of the result becomes the reduction of itself and `scratch`
-      kCopy,     // the range is copied into `scratch`
+      kSend,         // the range of the result, or `scratch` if that is not negative, goes to `peer`
+      kReceive,      // the range comes from `peer`: into the result, or into `scratch` if that is not negative
+      kCombine,      // the range of the result becomes the reduction of itself and `scratch`
+      kCombineAway,  // `scratch` becomes that; the result stays as it is
+      kCopy,         // the range is copied into `scratch`
     };
 
     Kind kind = Kind::kSend;
-    // Of a combine: the scratch block is the left operand. Matters where a op b is not b op a, to the last bit: minimum
-    // and maximum of NaN and of zeros with different signs.
+    // Of both combines: the scratch block is the left operand. Matters where a op b is not b op a, to the last bit:
+    // minimum and maximum of NaN and of zeros with different signs.
     bool scratch_first = false;
     // Of a send: all ranks are to go on with the same values, this one, too. An executor that encodes them with loss
     // must put into the range what the receiver will decode. Encoding what was decoded must give the same bytes.

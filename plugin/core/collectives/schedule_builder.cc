@@ -138,6 +138,18 @@ void ScheduleBuilder::Combine(const Range& range, int32_t scratch, Left left) {
   Writes(CellOf(range));
 }
 
+void ScheduleBuilder::CombineAway(const Range& range, int32_t scratch, Left left) {
+  Operation& operation = Append(Operation::Kind::kCombineAway, range);
+  operation.scratch_first = left == Left::kScratch;
+  Reads(CellOf(range));
+  Writes(UseScratch(operation, scratch));
+}
+
+void ScheduleBuilder::SendScratch(const Range& range, int32_t peer, int32_t scratch) {
+  Operation& operation = AppendMessage(Operation::Kind::kSend, range, peer);
+  Reads(UseScratch(operation, scratch));
+}
+
 void ScheduleBuilder::Copy(const Range& range, int32_t scratch) {
   Operation& operation = Append(Operation::Kind::kCopy, range);
   Reads(CellOf(range));

@@ -45,6 +45,9 @@ class ScheduleBuilder {
   void ReceiveScratch(const Range& range, int32_t peer, int32_t scratch);
   enum class Left : bool { kResult, kScratch };
   void Combine(const Range& range, int32_t scratch, Left left);
+  // Into scratch, which goes on; the result is left alone.
+  void CombineAway(const Range& range, int32_t scratch, Left left);
+  void SendScratch(const Range& range, int32_t peer, int32_t scratch);
   void Copy(const Range& range, int32_t scratch);
   // The operation appended last comes after this one, too; negative: after none.
   void After(int32_t earlier);

@@ -36,7 +36,7 @@ template <typename Value>
 struct Memory {
   std::vector<Cell<Value>> result;
   std::vector<std::vector<Cell<Value>>> scratch;
-  std::vector<bool> full;  // by scratch block: filled, and not combined
+  std::vector<bool> full;  // by scratch block: filled, and not combined or sent
 
   // The range of the operation, in the result or in its scratch block.
   Cell<Value>* In(const Operation& operation, bool scratch_block) {
@@ -118,7 +118,7 @@ class Job {
     const Operation& send = operation(transfer.sender, transfer.send);
     const Operation& receive = operation(transfer.receiver, transfer.receive);
     REQUIRE(send.count == receive.count);
-    const auto* from = Of(transfer.sender).In(send, false);
+    const auto* from = Of(transfer.sender).In(send, send.scratch >= 0);
     auto* into = Of(transfer.receiver).In(receive, receive.scratch >= 0);
     for (int64_t n = 0; n < send.count; ++n) {
       into[n].value = from[n].value;
@@ -128,7 +128,7 @@ class Job {
   // Combines and copies are done here.
   void Done(int32_t rank, int32_t number) {
     const Operation& done = operation(rank, number);
-    if (done.kind == Kind::kCombine || done.kind == Kind::kCopy) {
+    if (done.kind != Kind::kSend && done.kind != Kind::kReceive) {
       Compute(done, Of(rank));
     }
     Use(rank, number, -1);
@@ -145,8 +145,9 @@ class Job {
       if (operation.kind == Kind::kCopy) {
         scratch[n].value = result[n].value;
       } else {
-        result[n].value = operation.scratch_first ? reduce_(scratch[n].value, result[n].value)
-                                                  : reduce_(result[n].value, scratch[n].value);
+        auto& into = operation.kind == Kind::kCombine ? result[n].value : scratch[n].value;
+        into = operation.scratch_first ? reduce_(scratch[n].value, result[n].value)
+                                       : reduce_(result[n].value, scratch[n].value);
       }
     }
   }
@@ -158,18 +159,19 @@ class Job {
     const bool scratch = operation.scratch >= 0;
     if (scratch) {
       const auto block = static_cast<std::size_t>(operation.scratch);
-      const bool fills = operation.kind != Kind::kCombine;
+      const bool ends = operation.kind == Kind::kCombine || operation.kind == Kind::kSend;
+      const bool goes_on = operation.kind == Kind::kCombineAway;
       REQUIRE(operation.count <= static_cast<int64_t>(memory.scratch.at(block).size()));
       if (change > 0) {
-        REQUIRE(memory.full[block] == !fills);
+        REQUIRE(memory.full[block] == (ends || goes_on));
       } else {
-        memory.full[block] = fills;
+        memory.full[block] = !ends;
       }
-      Touch(memory.In(operation, true), operation.count, fills, change);
+      Touch(memory.In(operation, true), operation.count, !ends, change);
     }
-    if (!scratch || operation.kind != Kind::kReceive) {
+    if (!scratch || (operation.kind != Kind::kReceive && operation.kind != Kind::kSend)) {
       REQUIRE(operation.offset + operation.count <= static_cast<int64_t>(memory.result.size()));
-      const bool reads = operation.kind == Kind::kSend || operation.kind == Kind::kCopy;
+      const bool reads = operation.kind != Kind::kReceive && operation.kind != Kind::kCombine;
       Touch(memory.In(operation, false), operation.count, !reads, change);
     }
   }

@@ -36,7 +36,11 @@ TEST_CASE("a linear broadcast gives everybody the root's values") {
 TEST_CASE("a linear reduce adds along the chain to the root; an allreduce has the same everywhere") {
   ForAllCases({"reduce", true, LinearReduce}, [](const auto& schedules, int32_t p, const auto& message, int32_t root) {
     const std::vector<std::string> expected(static_cast<size_t>(message.elements), InTurn((root + 1) % p, p));
-    CHECK(Terms(schedules, message.elements)[static_cast<size_t>(root)] == expected);
+    const auto all = Terms(schedules, message.elements);
+    for (int32_t rank = 0; rank < p; ++rank) {  // the others keep what they brought
+      const std::vector<std::string> own(expected.size(), std::string(1, static_cast<char>('a' + rank)));
+      CHECK(all[static_cast<size_t>(rank)] == (rank == root ? expected : own));
+    }
   });
   ForAllCases(
       {"allreduce", true, LinearAllreduce}, [](const auto& schedules, int32_t p, const auto& message, int32_t root) {

@@ -60,7 +60,7 @@ bool Completes(const std::vector<CollectiveSchedule>& schedules) {
         }
         const auto& operation = schedules[rank].operations[number];
         const auto self = static_cast<int32_t>(rank);
-        if (operation.kind == Kind::kCombine || operation.kind == Kind::kCopy) {
+        if (operation.kind != Kind::kSend && operation.kind != Kind::kReceive) {
           done[rank][number] = goes_on = true;
           --left;
           continue;

@@ -73,7 +73,7 @@ class Timing {
       Transfer transfer = {};
       if (operation.kind == Kind::kCopy) {
         At(now_s_, [=, &job] { Done(job, rank, number); });
-      } else if (operation.kind == Kind::kCombine) {
+      } else if (operation.kind == Kind::kCombine || operation.kind == Kind::kCombineAway) {
         double& free_s = processor_[rank];
         free_s = std::max(free_s, now_s_) + static_cast<double>(operation.count) * wire_.gamma_s;
         At(free_s, [=, &job] { Done(job, rank, number); });
