@@ -39,9 +39,10 @@ def arguments(description: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def line(epoch: int, epochs: int, step: int, steps: int, loss: float, accuracy: float) -> str:
-    """What rank 0 prints every few steps; `paceline demo` draws it."""
-    return f"epoch {epoch}/{epochs} step {step}/{steps} loss {loss:.4f} accuracy {accuracy:.4f}"
+def line(epoch: int, epochs: int, step: int, steps: int, loss: float, accuracy: float | None) -> str:
+    """What rank 0 prints every few steps; `paceline demo` draws it. Accuracy is None before the first test."""
+    tested = "-" if accuracy is None else f"{accuracy:.4f}"
+    return f"epoch {epoch}/{epochs} step {step}/{steps} loss {loss:.4f} accuracy {tested}"
 
 
 def conclude(hvd: Any, path: Path | None, **result: Any) -> None:

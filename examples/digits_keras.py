@@ -39,7 +39,8 @@ class Progress(keras.callbacks.Callback):
 
     def __init__(self, steps: int) -> None:
         super().__init__()
-        self.steps, self.epoch, self.accuracy = steps, 0, 0.0
+        self.steps, self.epoch = steps, 0
+        self.accuracy: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Epochs are counted from 1."""

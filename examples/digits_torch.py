@@ -57,7 +57,8 @@ def main() -> None:
             if step == steps and hvd.exchange_stats().rounds:
                 print(hvd.exchange_stats(), flush=True)
 
-    steps, accuracy = -(-len(train_x) // digits.BATCH), 0.0
+    steps = -(-len(train_x) // digits.BATCH)
+    accuracy: float | None = None
     for epoch in range(1, arguments.epochs + 1):
         for step, batch in enumerate(torch.randperm(len(train_x)).split(digits.BATCH), 1):
             optimizer.zero_grad()

@@ -49,7 +49,7 @@ def check() -> None:
     if os.geteuid() != 0:
         raise UserError(
             f"The emulated cluster needs root (network namespaces); this process runs as user {os.geteuid()}.",
-            "Run the command as root, for example with sudo.",
+            "Run the command as root: sudo env PATH=$PATH paceline ...",
         )
     missing = [program for program in PACKAGES if find(program) is None]
     if missing:

@@ -34,8 +34,9 @@ def tables(network: NetworkFile) -> Iterator[Table]:
         for sender, host in enumerate(network.hosts):
             cells = [_pair_text(found.get((sender, receiver))) for receiver in range(network.ranks)]
             pairs.add_row(f"{sender} {host}", *cells)
+        between = "hosts" if len(set(network.hosts)) > 1 else "ranks"
         pairs.caption = (
-            f"Between hosts: {network.alpha_s * 1e6:.4g} us + {network.beta_s_per_byte * 1e9:.4g} ms/MB (median)"
+            f"Between {between}: {network.alpha_s * 1e6:.4g} us + {network.beta_s_per_byte * 1e9:.4g} ms/MB (median)"
         )
         yield pairs
     for operation in dict.fromkeys(timing.operation for timing in network.timings):

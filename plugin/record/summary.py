@@ -78,7 +78,11 @@ def _median(values: Iterable[float]) -> float | None:
 
 
 def slowest_tensors(ranks: Sequence[RankTrace], count: int = 5) -> list[SlowTensor]:
-    """The `count` tensors with the longest median latency, longest first."""
+    """The `count` tensors with the longest median latency, longest first.
+
+    Names that came in fewer than half as many steps as the most frequent ones are left out: what ranks agree on in the
+    first step, or average once an epoch, has no median over steps.
+    """
     latencies_ms: dict[str, list[float]] = {}
     sizes: dict[str, int] = {}
     for trace in ranks:
@@ -90,7 +94,12 @@ def slowest_tensors(ranks: Sequence[RankTrace], count: int = 5) -> list[SlowTens
                     sizes[tensor.name] = tensor.size_bytes
                     latency_ms = 1e3 * (done_s[arrival.tensor] - arrival.time_s)
                     latencies_ms.setdefault(tensor.name, []).append(latency_ms)
-    slow = [SlowTensor(name, sizes[name], median(values)) for name, values in latencies_ms.items()]
+    most = max(map(len, latencies_ms.values()), default=0)
+    slow = [
+        SlowTensor(name, sizes[name], median(values))
+        for name, values in latencies_ms.items()
+        if 2 * len(values) >= most
+    ]
     return sorted(slow, key=lambda tensor: (-tensor.latency_ms, tensor.name))[:count]
 
 

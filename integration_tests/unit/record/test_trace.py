@@ -248,6 +248,15 @@ def test_slowest_tensors_come_first() -> None:
     assert trace_summary.slowest_tensors([one_rank()], count=1) == [first]
 
 
+def test_what_comes_in_one_step_alone_is_no_slow_tensor() -> None:
+    document = rank_json()
+    document["tensors"].append({**document["tensors"][0], "name": "agreed.once"})
+    document["steps"][0]["arrivals"].append([2, 1.0])
+    document["steps"][0]["collectives"][0]["tensors"].append(2)
+    slow = trace_summary.slowest_tensors(of_json(document).ranks)
+    assert [one.name for one in slow] == ["allreduce.last.weight", "allreduce.first.weight"]
+
+
 def test_median_step_is_one_that_was_timed() -> None:
     merged = trace.merge([of_json(rank_json(rank)) for rank in (0, 1)])
     assert trace_summary.median_step(merged) == 4  # the lower of 100 and 200 ms
