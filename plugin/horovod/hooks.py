@@ -204,7 +204,7 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             '  const auto why = ::gloo::MakeString("it sends ", op.preamble.length, " bytes where ", op.nbytes,\n'
             '                                      " were expected");\n'
             "  buf->signalException(std::make_exception_ptr(std::length_error(why)));\n"
-            "  signalException(GLOO_ERROR_MSG(why, \" \", peer_.str()));\n"
+            '  signalException(GLOO_ERROR_MSG(why, " ", peer_.str()));\n'
             "  return -1;\n"
             "}",
             within="ssize_t Pair::prepareRead(",
