@@ -69,6 +69,14 @@ class Schedule(ABC):
         end = steps * self.microbatches
         return tuple(self._backwards(range(max(0, end - self.ahead(stage)), end)))
 
+    def forward_version(self, minibatch: int, updates: int) -> int:
+        """The version of the weights that a FORWARD of this mini-batch takes, after so many updates of its stage."""
+        return updates if self.forward_weights == "newest" else max(0, minibatch - 1)
+
+    def backward_version(self, forwards: int, updates: int) -> int:
+        """The version that a BACKWARD takes whose FORWARD had version `forwards`, after so many updates."""
+        return updates if self.backward_weights == "newest" else forwards
+
     def _in_turn(self, ahead: int, first: int, end: int, least: int) -> Iterator[Instruction]:
         """FORWARDs first .. end-1, each with the BACKWARD due after it unless its number is below `least`; with a flush
         the other BACKWARDs up to end-1.
