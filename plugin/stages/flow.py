@@ -1,0 +1,73 @@
+"""What instructions need of other stages, and an order in which they can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from paceline.stages.instructions import Instruction, Kind
+from paceline.stages.schedule import Schedule
+
+# The stage, counted from one's own, whose result of the same instruction is needed.
+_NEIGHBOUR = {Kind.FORWARD: -1, Kind.BACKWARD: 1}
+
+
+class ScheduleError(Exception):
+    """A schedule that cannot be followed, or that would not train the model as it promises."""
+
+    def __init__(self, schedule: Schedule, stage: int, what: Instruction | str, reason: str) -> None:
+        super().__init__(
+            f"Schedule {schedule.name}, {schedule.stages} stages, {schedule.microbatches} micro-batches: "
+            f"stage {stage}, {what}: {reason}."
+        )
+        self.stage = stage
+        self.what = what
+
+
+def source(instruction: Instruction, stage: int, stages: int) -> int | None:
+    """The stage that must have done the same instruction before and sends its result, or None."""
+    if instruction.kind not in _NEIGHBOUR:
+        return None
+    neighbour = stage + _NEIGHBOUR[instruction.kind]
+    return neighbour if 0 <= neighbour < stages else None
+
+
+def program(schedule: Schedule, stage: int, steps: int) -> tuple[Instruction, ...]:
+    """All that the stage does in so many steps and the drain that follows."""
+    parts = (schedule.of_step(stage, step) for step in range(steps))
+    return (*chain.from_iterable(parts), *schedule.drain(stage, steps))
+
+
+def in_order(schedule: Schedule, steps: int) -> Iterator[tuple[int, Instruction]]:
+    """(stage, instruction) for all stages, each after what it needs: what stages do that wait for what they receive and
+    never for what they send. Raises ScheduleError where all that are not done wait for each other.
+    """
+    stages = range(schedule.stages)
+    programs = [program(schedule, stage, steps) for stage in stages]
+    places = [0] * schedule.stages
+    done: set[tuple[int, Instruction]] = set()
+
+    def waits_for(stage: int) -> tuple[int, Instruction] | None:
+        instruction = programs[stage][places[stage]]
+        needed = source(instruction, stage, schedule.stages)
+        return None if needed is None or (needed, instruction) in done else (needed, instruction)
+
+    moved = True
+    while moved:
+        moved = False
+        for stage in stages:
+            while places[stage] < len(programs[stage]) and waits_for(stage) is None:
+                instruction = programs[stage][places[stage]]
+                yield stage, instruction
+                done.add((stage, instruction))
+                places[stage] += 1
+                moved = True
+    for stage in stages:
+        if places[stage] < len(programs[stage]):
+            needed = waits_for(stage)
+            assert needed is not None
+            doing = programs[needed[0]][places[needed[0]] :][:1]
+            other = f"which is at {doing[0]}" if doing else "which has ended"
+            raise ScheduleError(
+                schedule, stage, programs[stage][places[stage]], f"waits for ever for stage {needed[0]}, {other}"
+            )

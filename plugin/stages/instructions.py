@@ -1,0 +1,33 @@
+"""What a stage is told to do."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+ALL = -1  # the `microbatch` of an instruction that is about a whole mini-batch
+
+
+class Kind(enum.Enum):
+    """FORWARD needs the activations of the stage before, BACKWARD those of its own FORWARD and the gradients of the
+    stage after. UPDATE applies the sum of a mini-batch's gradients to the stage's weights and needs no other stage.
+    """
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One thing that a stage does. Mini-batches count from 0 since the start or the last drain, micro-batches from 0
+    within theirs; `microbatch` is ALL for an UPDATE.
+    """
+
+    kind: Kind
+    minibatch: int
+    microbatch: int = ALL
+
+    def __str__(self) -> str:
+        of = f"mini-batch {self.minibatch}"
+        return f"{self.kind.name} of " + (of if self.microbatch == ALL else f"micro-batch {self.microbatch} of {of}")

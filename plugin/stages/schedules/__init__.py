@@ -1,0 +1,22 @@
+"""All schedules. To add one, write its file in this folder and a line here."""
+
+from __future__ import annotations
+
+from paceline.errors import UserError
+from paceline.stages.schedule import Schedule as Schedule
+from paceline.stages.schedules.gpipe import GPipe
+from paceline.stages.schedules.one_f_one_b import OneFOneB
+from paceline.stages.schedules.pipedream import PipeDream
+from paceline.stages.schedules.pipemare import PipeMare
+from paceline.stages.schedules.two_bw import TwoBW
+
+SCHEDULES: dict[str, type[Schedule]] = {one.name: one for one in (GPipe, OneFOneB, PipeDream, TwoBW, PipeMare)}
+
+
+def make(name: str, stages: int, microbatches: int) -> Schedule:
+    """The schedule of that name for so many stages, and micro-batches per mini-batch. Raises UserError for a name that
+    is not known and for numbers below 1.
+    """
+    if name not in SCHEDULES:
+        raise UserError(f"There is no schedule {name!r} of stages.", f"Choose one of {', '.join(SCHEDULES)}.")
+    return SCHEDULES[name](stages, microbatches)
