@@ -1,0 +1,81 @@
+"""Passes that keep no activations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+
+from paceline.torch.stages.passes import Flight, Passes
+from paceline.torch.stages.weights import Version, Weights
+
+
+class RecomputingPasses(Passes):
+    """Keeps a micro-batch's inputs alone, and computes again before the backward pass.
+
+    That is at the weights of the backward pass, corrected or not, with the random numbers of the first time, and without
+    a second effect on buffers. Corrected weights are made for the whole stage while it lasts.
+    """
+
+    def __init__(self, module: nn.Module, weights: Weights, device: torch.device) -> None:
+        super().__init__(module, weights)
+        self._device = device
+        # What random numbers came from, by flight.
+        self._random: dict[int, list[Tensor]] = {}
+
+    def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
+        """As of Passes; a gradient is wanted for all floating-point outputs."""
+        self._random[id(flight)] = _random_state(self._device)
+        with torch.no_grad():
+            # Clones: layers may change in place what they are given.
+            outputs = self._outputs(flight, flight.version, [one.clone() for one in flight.inputs])
+        return outputs, [_can_have_gradient(one) for one in outputs]
+
+    def _backward(self, flight: Flight, version: Version, gradients: Sequence[Tensor] | None) -> None:
+        if self.correction is not None:
+            version = self._weights.corrected(self.correction.corrected)
+        now = _random_state(self._device)
+        _set_random_state(self._random.pop(id(flight)), self._device)
+        with _buffers_aside(self._module):
+            outputs = self._with_graph(flight, version)
+        _set_random_state(now, self._device)
+        flight.roots = [
+            get_gradient_edge(one) if one.requires_grad else None for one in outputs if _can_have_gradient(one)
+        ]
+        super()._backward(flight, version, gradients)
+
+
+def _can_have_gradient(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _random_state(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
+
+
+@contextlib.contextmanager
+def _buffers_aside(module: nn.Module) -> Iterator[None]:
+    """The module computes with copies of its buffers."""
+    held = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    for owner, name, buffer in held:
+        owner._buffers[name] = buffer.clone()
+    try:
+        yield
+    finally:
+        for owner, name, buffer in held:
+            owner._buffers[name] = buffer
