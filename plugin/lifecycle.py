@@ -33,7 +33,7 @@ uncaught.install()
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
-INTERFACE = 3  # bridge/c_api.cc: horovod_paceline_interface
+INTERFACE = 4  # bridge/c_api.cc: horovod_paceline_interface
 
 # The recorded libraries and where their traces go, by the library's handle.
 _recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}

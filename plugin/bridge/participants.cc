@@ -9,6 +9,7 @@
 #include "bridge/partial/partial.h"
 #include "bridge/pipelined/pipelined.h"
 #include "bridge/record/recording.h"
+#include "bridge/stages/mails.h"
 #include "bridge/transport/gloo_transport.h"
 #include "bridge/transport/mpi_transport.h"
 #include "horovod/common/gloo/gloo_context.h"
@@ -21,7 +22,7 @@ namespace {
 // What Horovod's controller uses, so the same on all ranks: it gives a process set a Gloo context or a communicator.
 std::unique_ptr<Transport> TransportAmong(common::ProcessSet& process_set) {
   if (const auto& context = process_set.gloo_context.ctx) {
-    return std::make_unique<GlooTransport>(context);
+    return std::make_unique<GlooTransport>(context, GlooTransport::Kind::kCollectives);
   }
 #if HAVE_MPI
   if (const auto comm = process_set.mpi_context.GetMPICommunicator(common::Communicator::GLOBAL);
@@ -32,6 +33,23 @@ std::unique_ptr<Transport> TransportAmong(common::ProcessSet& process_set) {
   }
 #endif
   return nullptr;
+}
+
+// MPI has none: its calls belong to Horovod's background thread.
+std::unique_ptr<Transport> MailTransportAmong(common::ProcessSet& process_set) {
+  const auto& context = process_set.gloo_context.ctx;
+  return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context, GlooTransport::Kind::kMail);
+}
+
+WorldEnd EndOfWorld() {
+  WorldEnd end;
+  end.why = WhyFailed;
+  end.others = ExplainEnd;
+  end.here = [](const std::exception& error) {
+    Fail(error);
+    return WhyFailed();
+  };
+  return end;
 }
 
 std::vector<Participant*> Make() {
@@ -53,6 +71,7 @@ std::vector<Participant*> Make() {
       new FusionBuffers,
       new Recording,
       new Collectives(TransportAmong, ExplainEnd),
+      new Mails(MailTransportAmong, EndOfWorld()),
   };
 }
 

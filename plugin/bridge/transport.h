@@ -15,6 +15,7 @@ namespace horovod::paceline {
 struct Completion {
   uint64_t operation = 0;
   std::string error;
+  bool of_here = false;  // an error that this end alone sees the reason of
 };
 
 // Any number of sends and receives may be in flight. A message of a sender goes to the receive with its tag, whichever

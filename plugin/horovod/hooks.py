@@ -14,6 +14,7 @@ _CONTROLLER = "horovod/common/controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _TENSOR_QUEUE = "horovod/common/tensor_queue.h"
 _GLOO_BUFFER = "third_party/gloo/gloo/transport/unbound_buffer.h"
+_GLOO_TCP_PAIR = "third_party/gloo/gloo/transport/tcp/pair.cc"
 _GLOO_TCP_BUFFER = "third_party/gloo/gloo/transport/tcp/unbound_buffer.cc"
 
 HOOKS: dict[str, tuple[Edit, ...]] = {
@@ -190,6 +191,21 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
                 ("sendRank_ = rank;", "nullptr", "void UnboundBuffer::handleSendCompletion(int rank) {"),
                 ("ex_ = std::move(ex);", "ex_", "void UnboundBuffer::signalException(std::exception_ptr ex) {"),
             )
+        ),
+    ),
+    # A message of ours that is longer than what it is received into would end the process, a shorter one pass for all.
+    # signalException closes the connection, with a kind of error that Gloo has not.
+    "lengths": (
+        Edit(
+            _GLOO_TCP_PAIR,
+            "GLOO_ENFORCE_LE(op.preamble.length, op.nbytes);",
+            "before",
+            "if (op.preamble.slot >> 60 == 7 && op.preamble.length != op.nbytes) {\n"
+            "  signalException(std::make_exception_ptr(std::length_error(::gloo::MakeString(\n"
+            '      "it sends ", op.preamble.length, " bytes where ", op.nbytes, " were expected"))));\n'
+            "  return -1;\n"
+            "}",
+            within="ssize_t Pair::prepareRead(",
         ),
     ),
     "operations": (

@@ -82,6 +82,14 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "partial_save": (c_int32, (*_OPERATION, c_void_p, c_void_p, c_void_p, c_int64)),
     "partial_restore": (c_int32, (*_OPERATION, POINTER(TensorDescription), c_void_p, c_void_p, c_void_p, c_int64)),
     "partial_flush_next": (None, _OPERATION),
+    "mail_open": (c_int64, (c_int32, POINTER(c_int32), POINTER(c_int32), POINTER(c_double), *_ERROR)),
+    "mail_send": (c_int64, (c_int64, c_int32, c_int64, c_void_p, c_int64)),
+    "mail_receive": (c_int64, (c_int64, c_int32, c_int64, c_void_p, c_int64)),
+    "mail_wait": (c_int64, (c_int64, c_int64, c_double)),
+    "mail_give_up": (None, (c_int64, c_int64, c_double)),
+    "mail_alarm": (None, (c_int64, c_char_p)),
+    "mail_why": (None, (c_int64, *_ERROR)),
+    "mail_close": (None, (c_int64,)),
 }
 
 

@@ -1,5 +1,6 @@
 #include "bridge/transport/gloo_transport.h"
 
+#include <stdexcept>
 #include <utility>
 
 #include "gloo/transport/context.h"
@@ -8,18 +9,21 @@ namespace horovod::paceline {
 
 namespace {
 
-// Gloo's own collectives have small numbers in the highest byte of a tag (gloo/types.h).
-constexpr uint64_t kOurs = uint64_t{0x70} << 56U;
 // Memory of operations without bytes.
 uint8_t nothing = 0;
 
-std::string Reason(const std::exception_ptr& error) {
+Completion Ended(uint64_t operation, const std::exception_ptr& error) {
+  if (error == nullptr) {
+    return {operation, "", false};
+  }
   try {
     std::rethrow_exception(error);
+  } catch (const std::length_error& failure) {  // of the hook `lengths`
+    return {operation, failure.what(), true};
   } catch (const std::exception& failure) {
-    return failure.what();
+    return {operation, failure.what(), false};
   } catch (...) {
-    return "unknown";
+    return {operation, "unknown", false};
   }
 }
 
@@ -43,7 +47,7 @@ uint64_t GlooTransport::Send(int32_t peer, uint64_t tag, const void* data, size_
   // Gloo has one kind of buffer; one that is sent from is only read.
   auto& buffer = Make(operation, const_cast<void*>(data), bytes);
   try {
-    buffer.send(peer, kOurs | tag, 0, bytes);
+    buffer.send(peer, kind_ | tag, 0, bytes);
   } catch (const std::exception&) {
     Told(operation, std::current_exception());
   }
@@ -54,7 +58,7 @@ uint64_t GlooTransport::Receive(int32_t peer, uint64_t tag, void* data, size_t b
   const auto operation = ++made_;
   auto& buffer = Make(operation, data, bytes);
   try {
-    buffer.recv(peer, kOurs | tag, 0, bytes);
+    buffer.recv(peer, kind_ | tag, 0, bytes);
   } catch (const std::exception&) {
     Told(operation, std::current_exception());
   }
@@ -63,7 +67,7 @@ uint64_t GlooTransport::Receive(int32_t peer, uint64_t tag, void* data, size_t b
 
 // With a lock of Gloo's held.
 void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
-  Completion completion{operation, error == nullptr ? "" : Reason(error)};
+  auto completion = Ended(operation, error);
   const std::lock_guard<std::mutex> lock(mutex_);
   told_.push_back(std::move(completion));
   changed_.notify_one();

@@ -1,4 +1,7 @@
 // Transport over the connections of a Gloo context. No others are made, and no ports are opened.
+//
+// Several may use one context, each in a thread of its own, if their messages are of different kinds. Where a tag is
+// used again while messages with it are in flight, they are received in the order in which they were sent.
 
 #ifndef PACELINE_BRIDGE_TRANSPORT_GLOO_TRANSPORT_H
 #define PACELINE_BRIDGE_TRANSPORT_GLOO_TRANSPORT_H
@@ -20,7 +23,12 @@ namespace horovod::paceline {
 
 class GlooTransport : public Transport {
  public:
-  explicit GlooTransport(std::shared_ptr<gloo::Context> context) : context_(std::move(context)) {}
+  // Whose messages they are: the highest byte of Gloo's tags. Gloo's own collectives have small numbers there
+  // (gloo/types.h), and the hook `lengths` knows ours by the highest four bits.
+  enum class Kind : uint8_t { kCollectives = 0x70, kMail = 0x71 };
+
+  GlooTransport(std::shared_ptr<gloo::Context> context, Kind kind)
+      : context_(std::move(context)), kind_(uint64_t{static_cast<uint8_t>(kind)} << 56U) {}
   ~GlooTransport() override;
   GlooTransport(const GlooTransport&) = delete;
   GlooTransport& operator=(const GlooTransport&) = delete;
@@ -44,6 +52,7 @@ class GlooTransport : public Transport {
   void Told(uint64_t operation, const std::exception_ptr& error);
 
   const std::shared_ptr<gloo::Context> context_;
+  const uint64_t kind_;
   uint64_t made_ = 0;
   std::unordered_map<uint64_t, std::unique_ptr<Buffer>> in_flight_;
   std::mutex mutex_;  // protects told_

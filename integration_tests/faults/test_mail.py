@@ -1,0 +1,269 @@
+"""Ranks that wait for messages of another end when that one dies, stops, fails or goes, with an error that names it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integration_tests.kills import kill_in
+from integration_tests.support.ranks import World, ranks
+
+SIZE = 3
+LIMIT_S = 4  # HOROVOD_GLOO_TIMEOUT_SECONDS, where it is waited for
+SOON_S = 10.0  # Gloo's own limit is 30 s
+PATIENCE_S = 60.0
+
+
+def _mail() -> Any:
+    import horovod.torch as hvd
+
+    from paceline.native.library import loaded
+    from paceline.native.mail import Mail
+
+    hvd.init()
+    return Mail(loaded("torch"))
+
+
+def _circle(rank: int, size: int, size_bytes: int, folder: str) -> tuple[float, str]:
+    """Each rank waits for the one before it nearly all the time."""
+    from paceline.native.mail import StageLost
+
+    mail = _mail()
+    given, got = np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8)
+    step = 0
+    try:
+        while True:
+            receive = mail.receive((rank - 1) % size, 1, got.data)
+            send = mail.send((rank + 1) % size, 1, given.data)
+            mail.wait(receive)
+            mail.wait(send)
+            step += 1
+            if step == 3:
+                (Path(folder) / str(rank)).touch()
+    except StageLost as error:
+        heard_s = time.monotonic()
+        with pytest.raises(StageLost):
+            mail.send((rank + 1) % size, 1, given.data)
+        with pytest.raises(StageLost):
+            mail.done(1)
+        mail.close()
+        return heard_s, str(error)
+
+
+@pytest.mark.parametrize(("victim", "size_bytes"), [(0, 11), (1, 4_000_001), (2, 0)])
+def test_survivors_name_the_dead_rank(victim: int, size_bytes: int) -> None:
+    heard = kill_in(_circle, (size_bytes,), victim, moment_s=0.2, size=SIZE)
+    assert len(heard) == SIZE - 1
+    for one in heard:
+        assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
+        assert one.seconds is not None and one.seconds < SOON_S
+
+
+def _stop(rank: int, size: int, victim: int, limit_s: float | None) -> str:
+    """The victim stops; the next rank waits for it, and the one behind for that one."""
+    from paceline.native.mail import StageLost
+
+    mail = _mail()
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    got = np.zeros(77, np.uint8)
+    with pytest.raises(StageLost) as raised:
+        mail.wait(mail.receive((rank - 1) % size, 4, got.data), limit_s)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(("victim", "limit_s"), [(0, LIMIT_S / 2), (1, LIMIT_S / 2), (1, None)])
+def test_a_rank_that_stops_is_named_after_the_limit(victim: int, limit_s: float | None) -> None:
+    world = World(SIZE, {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(LIMIT_S)})
+    try:
+        world.send(_stop.__module__, _stop.__qualname__, (victim, limit_s))
+        answers = world.answers(PATIENCE_S, grace_s=PATIENCE_S, without=[victim])
+        assert len(answers) == SIZE - 1, world.report(answers)
+        for rank, (kind, text) in answers.items():
+            assert kind == "ok", text
+            before = (rank - 1) % SIZE
+            assert text.startswith(f"Rank {rank}, waiting for rank {before} to send 77 bytes (tag 4): "), text
+        # With Horovod's limit, its background thread may be first.
+        assert limit_s is None or any(
+            f"has not happened within {limit_s:g} s. Is that rank alive" in text for _, text in answers.values()
+        ), answers
+    finally:
+        world.end()
+
+
+def _fails(mail: Any, rank: int) -> None:
+    try:
+        raise ValueError(f"layer 7 of rank {rank} found 3 columns")
+    except ValueError:
+        import traceback
+
+        mail.alarm(traceback.format_exc())
+
+
+def _waits(mail: Any, rank: int, size: int) -> None:
+    mail.wait(mail.receive((rank - 1) % size, 2, bytearray(10)))
+
+
+def _computes(mail: Any, rank: int, size: int) -> None:
+    time.sleep(1.0)
+    mail.send((rank + 1) % size, 2, b"late")
+
+
+def _reduces(mail: Any, rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    with pytest.raises(hvd.HorovodInternalError, match=r"(?s)its stage failed:.*found 3 columns"):
+        hvd.allreduce(torch.ones(3), name="mail.never")
+    mail.wait(mail.receive((rank - 1) % size, 2, bytearray(10)))
+
+
+@ranks(3, fresh=True)
+def test_an_alarm_ends_all_with_its_text(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    from paceline.native.mail import StageFailed
+
+    others: list[Callable[[Any, int, int], None]] = [_waits, _computes, _reduces]
+    for fails in range(size):  # one world each
+        mail = _mail()
+        hvd.barrier()
+        if rank == fails:
+            time.sleep(0.3)
+            _fails(mail, rank)
+        with pytest.raises(StageFailed) as raised:
+            (_waits if rank == fails else others[rank])(mail, rank, size)
+        assert raised.value.rank == fails
+        assert raised.value.text.startswith("Traceback (most recent call last):")
+        assert f"ValueError: layer 7 of rank {fails} found 3 columns" in raised.value.text
+        mail.alarm("too late")
+        with pytest.raises(StageFailed, match=f"of rank {fails} found 3 columns"):
+            mail.done(1)
+        mail.close()
+        hvd.shutdown()
+
+
+@ranks(2, fresh=True)
+def test_of_a_long_alarm_the_end_is_heard(rank: int, size: int) -> None:
+    from paceline.native.mail import ALARM_BYTES, StageFailed
+
+    mail = _mail()
+    if rank == 1:
+        mail.alarm("begin" + "é" * ALARM_BYTES + "end")
+    with pytest.raises(StageFailed) as raised:
+        _waits(mail, rank, size)
+    assert raised.value.text.strip("é") == "end" and len(raised.value.text) > ALARM_BYTES // 2 - 10
+
+
+@pytest.mark.parametrize("given_bytes", [60, 100, 0])
+def test_messages_of_other_lengths_than_expected(given_bytes: int) -> None:
+    from integration_tests.support.ranks import run_ranks
+
+    for text in run_ranks(_other_length, 3, given_bytes, fresh=True):
+        assert f"Rank 1, waiting for rank 0 to send 80 bytes (tag 6): it sends {given_bytes} bytes where 80" in text
+
+
+def _other_length(rank: int, size: int, given_bytes: int) -> str:
+    from paceline.native.mail import StageLost
+
+    mail = _mail()
+    with pytest.raises(StageLost) as raised:
+        if rank == 0:
+            mail.send(1, 6, bytes(given_bytes))
+        mail.wait(mail.receive((rank - 1) % size, 6, bytearray(80)))
+    return str(raised.value)
+
+
+@ranks(3, fresh=True)
+def test_a_mail_that_is_dropped_with_messages_in_flight(rank: int, size: int) -> None:
+    from paceline.native.mail import StageLost
+
+    mail = _mail()
+    if rank == 2:
+        mail.receive(1, 3, bytearray(20))
+        del mail
+        gc.collect()
+        return
+    with pytest.raises(StageLost, match=r"Rank 2, closing its mail: it is still waiting for rank 1 to send 20 bytes"):
+        mail.wait(mail.receive(1 - rank, 3, bytearray(20)))
+
+
+@ranks(2, fresh=True)
+def test_closing_in_vain_is_limited(rank: int, size: int) -> None:
+    from paceline.native.mail import StageLost
+
+    mail = _mail()
+    mail.receive(1 - rank, 3, bytearray(20))
+    with pytest.raises(StageLost, match=r"to send 20 bytes \(tag 3\)"):
+        mail.close(limit_s=1.0)
+
+
+def _end(rank: int, size: int, sets: bool) -> None:
+    """A rank ends Horovod while the others wait; what was open then stays ended in the next world."""
+    import horovod.torch as hvd
+
+    from paceline.native.mail import StageLost
+
+    for turn in range(3):
+        hvd.init(process_sets=[hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 2])] if sets else None)
+        mail, idle = _mail(), _mail()
+        hvd.barrier()
+        got = np.zeros(50, np.uint8)
+        receive = mail.receive((rank - 1) % size, 5, got.data)
+        if rank == turn:
+            hvd.shutdown()
+        with pytest.raises(StageLost, match=r"Horovod was shut down, by this rank or by one that came to its end"):
+            mail.wait(receive)
+        hvd.shutdown()
+        hvd.init()
+        with pytest.raises(StageLost, match=r"Horovod (was shut down|began anew)"):
+            mail.send((rank + 1) % size, 5, got.data)
+        with pytest.raises(StageLost, match=r"Horovod began anew since this mail was opened"):
+            idle.send((rank + 1) % size, 5, got.data)
+        again = _mail()
+        operation = again.receive((rank - 1) % size, 5, got.data)
+        again.wait(again.send((rank + 1) % size, 5, np.full(50, rank + turn, np.uint8).data))
+        again.wait(operation)
+        assert (got == (rank - 1) % size + turn).all()
+        again.close()
+        mail.close()
+        hvd.barrier()
+        hvd.shutdown()
+        idle.close()
+
+
+@pytest.mark.parametrize("sets", [False, True])
+def test_shutdown_and_another_world_while_a_mail_is_open(sets: bool) -> None:
+    from integration_tests.support.ranks import run_ranks
+
+    run_ranks(_end, SIZE, sets, fresh=True)
+
+
+@ranks(2, fresh=True)
+def test_a_new_world_while_messages_are_in_flight_and_nobody_looks(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    from paceline.native.mail import StageLost
+
+    mails = []
+    for turn in range(3):
+        mail, got = _mail(), np.zeros(1_000_001, np.uint8)
+        mails.append((mail, mail.receive(1 - rank, 1, got.data), mail.receive(1 - rank, 2, bytearray(9))))
+        mail.send(1 - rank, 1, np.full(1_000_001, turn, np.uint8).data)
+        hvd.barrier()
+        hvd.shutdown()
+    hvd.init()
+    for mail, first, second in mails:
+        for operation in (first, second):
+            with pytest.raises(StageLost):
+                mail.wait(operation)
+    hvd.barrier()
+    hvd.shutdown()

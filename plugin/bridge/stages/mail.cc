@@ -1,0 +1,176 @@
+#include "bridge/stages/mail.h"
+
+#include <chrono>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+namespace horovod::paceline {
+
+namespace {
+
+using Clock = Transport::Clock;
+
+constexpr auto* kAnew = "Horovod began anew since this mail was opened. Open another one after each hvd.init().";
+constexpr auto* kShutDown =
+    "Horovod was shut down, by this rank or by one that came to its end. Close the mail on all ranks before that.";
+constexpr auto* kClosed = "The mail is closed.";
+
+Clock::time_point In(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Mail::Mail(std::unique_ptr<Transport> transport, MailPlace place, const WorldEnd& end)
+    : place_(std::move(place)),
+      end_(end),
+      rank_(transport->rank()),
+      size_(transport->size()),
+      limit_s_(std::chrono::duration<double>(transport->limit()).count()),
+      transport_(std::move(transport)) {}
+
+int64_t Mail::Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Post({peer, tag, bytes, false}, const_cast<void*>(data));  // only read
+}
+
+int64_t Mail::Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Post({peer, tag, bytes, true}, data);
+}
+
+int64_t Mail::Post(const Operation& operation, void* data) {
+  if (!Usable(Doing(operation))) {
+    return -1;
+  }
+  made_ = operation.receive ? transport_->Receive(operation.peer, operation.tag, data, operation.bytes)
+                            : transport_->Send(operation.peer, operation.tag, data, operation.bytes);
+  in_flight_[made_] = operation;
+  return static_cast<int64_t>(made_);
+}
+
+Mail::Outcome Mail::Wait(int64_t operation, double limit_s) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto number = static_cast<uint64_t>(operation);
+  const auto found = in_flight_.find(number);
+  if (!Usable(found == in_flight_.end() ? "with nothing to wait for" : Doing(found->second))) {
+    return Outcome::kFailed;
+  }
+  for (const auto until = In(limit_s); in_flight_.count(number) > 0;) {
+    if (!Hear(until)) {
+      return Outcome::kNotYet;
+    }
+    if (transport_ == nullptr) {
+      return Outcome::kFailed;
+    }
+  }
+  return Outcome::kDone;
+}
+
+bool Mail::Hear(Clock::time_point until) {
+  Completion completion;
+  if (!transport_->Wait(until, completion)) {
+    return false;
+  }
+  const auto found = in_flight_.find(completion.operation);
+  if (completion.error.empty()) {
+    in_flight_.erase(found);
+  } else if (!Over(Doing(found->second))) {
+    Fail(Doing(found->second), completion.error, completion.of_here ? end_.here : end_.others);
+  }
+  return true;
+}
+
+bool Mail::Usable(const std::string& doing) {
+  while (transport_ != nullptr && Hear(Clock::now())) {
+  }
+  return transport_ != nullptr && !Over(doing);
+}
+
+bool Mail::Over(const std::string& doing) {
+  if (forgotten_) {
+    Drop(kAnew);
+  } else if (end_.over()) {
+    const auto why = end_.why();
+    end_.settle();
+    Drop(Self() + ", " + doing + ": " + (why.empty() ? kShutDown : why));
+  }
+  return transport_ == nullptr;
+}
+
+void Mail::GiveUp(int64_t operation, double limit_s) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = in_flight_.find(static_cast<uint64_t>(operation));
+  if (transport_ == nullptr || found == in_flight_.end()) {
+    return;
+  }
+  std::ostringstream error;
+  error << "that has not happened within " << limit_s
+        << " s. Is that rank alive, its network up, and does it send and receive the same?";
+  Fail(Doing(found->second), error.str(), end_.others);
+}
+
+void Mail::Alarm(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  end_.here(std::runtime_error(text));
+  Drop(Self() + " could not go on: " + text);
+}
+
+void Mail::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Usable("closing its mail") && !in_flight_.empty()) {
+    Fail("closing its mail",
+         "it is still " + Doing(in_flight_.begin()->second) + ". Wait for all messages before that.", end_.here);
+  }
+  if (transport_ != nullptr) {
+    Drop(kClosed);
+  }
+}
+
+void Mail::Forget() {
+  forgotten_ = true;
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock() && transport_ != nullptr) {  // else its thread finds out as soon as it looks
+    Drop(kAnew);
+  }
+}
+
+std::string Mail::Why() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return why_;
+}
+
+void Mail::Fail(const std::string& doing, const std::string& error, const WorldEnd::Explain& explain) {
+  const auto begin = Self() + ", " + doing + ": ";
+  const auto why = explain(std::runtime_error(begin + error));
+  Drop(why == begin + error ? why : begin + why);
+}
+
+void Mail::Drop(const std::string& why) {
+  transport_.reset();
+  in_flight_.clear();
+  if (why_.empty()) {
+    why_ = why;
+  }
+}
+
+std::string Mail::Name(int32_t peer) const {
+  const auto name = "rank " + std::to_string(place_.ranks[static_cast<size_t>(peer)]);
+  return place_.process_set_id == 0
+             ? name
+             : name + " (" + std::to_string(peer) + " of process set " + std::to_string(place_.process_set_id) + ")";
+}
+
+std::string Mail::Self() const {
+  auto name = Name(rank_);
+  name[0] = 'R';
+  return name;
+}
+
+std::string Mail::Doing(const Operation& operation) const {
+  return "waiting for " + Name(operation.peer) + " to " + (operation.receive ? "send " : "take ") +
+         std::to_string(operation.bytes) + " bytes (tag " + std::to_string(operation.tag) + ")";
+}
+
+}  // namespace horovod::paceline

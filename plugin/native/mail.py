@@ -1,0 +1,183 @@
+"""Messages between two ranks of a process set, from a thread of a framework (plugin/bridge/stages/mail.h).
+
+They go over the connections that Horovod has, beside its collectives, straight from and into the caller's memory. What
+fails ends the world of Horovod: all ranks hear of it, whatever they wait for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import time
+import weakref
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from paceline.errors import UsageError
+from paceline.native.prototypes import ERROR_BYTES, declare
+
+# An alarm's text travels whole up to here, and its end if it is longer: of a traceback, the end says what happened.
+ALARM_BYTES = 32768
+_WHY_BYTES = 2 * ALARM_BYTES
+# So often a rank that waits looks for signals, such as Ctrl-C, and for the end of Horovod.
+_LOOK_S = 0.1
+_MOST_TAG = 2**55
+
+_STAGE = "its stage failed:\n"
+_ALARM = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*)", re.DOTALL)
+
+
+class MailError(RuntimeError):
+    """A mail has failed, and Horovod with it; so does all that is asked of it later."""
+
+
+class StageLost(MailError):
+    """A rank could not be reached, or did not answer in time: the text names it and the message waited for."""
+
+
+class StageFailed(MailError):
+    """Rank `rank` of the world raised an alarm, and `text` is what it said."""
+
+    def __init__(self, message: str, rank: int, text: str) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.text = text
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """`held` keeps it alive."""
+
+    address: int | None
+    size_bytes: int
+    held: object
+
+
+def _memory(data: memoryview | int, size_bytes: int | None, written: bool) -> _Memory:
+    if isinstance(data, int):
+        if size_bytes is None or size_bytes < 0:
+            raise UsageError(f"Memory at an address: found size_bytes={size_bytes}.", "Give its size, 0 or more.")
+        return _Memory(data or None, size_bytes, None)
+    view = memoryview(data)
+    if not view.c_contiguous or (written and view.readonly):
+        found = "read-only memory" if view.c_contiguous else "memory with gaps"
+        raise UsageError(f"Mail: found {found}.", f"Give contiguous{' writable' if written else ''} memory.")
+    if size_bytes not in (None, view.nbytes):
+        raise UsageError(f"Memory of {view.nbytes} bytes: found size_bytes={size_bytes}.", "Leave it out.")
+    address = np.frombuffer(view, np.uint8).ctypes.data if view.nbytes else None
+    return _Memory(address, view.nbytes, view)
+
+
+class Mail:
+    """Sends and receives of this rank among those of a process set of `library`; made without the others' help.
+
+    Messages of one tag between two ranks are received in the order in which they were sent, whichever end is first. One
+    thread at a time. `rank` and `size` are those in the set, as is every `peer`; texts of errors name ranks of the
+    world. `limit_s` is Horovod's for Gloo (HOROVOD_GLOO_TIMEOUT_SECONDS).
+
+    Raises UsageError where there is no such set, Horovod is not initialised, or ranks are connected by MPI. All methods
+    raise StageFailed when a rank has raised an alarm, else StageLost.
+    """
+
+    def __init__(self, library: ctypes.CDLL, process_set_id: int = 0) -> None:
+        self._library = declare(library)
+        rank, size, limit_s = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_double()
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        self._number = library.horovod_paceline_mail_open(process_set_id, rank, size, limit_s, error, ERROR_BYTES)
+        if self._number < 0:
+            problem, _, remedy = error.value.decode(errors="replace").partition(". ")
+            raise UsageError(f"{problem}.", remedy)
+        self.rank, self.size, self.limit_s = rank.value, size.value, limit_s.value
+        # What memory is kept for, by operation: those that nobody has seen done.
+        self._flying: dict[int, _Memory] = {}
+        # A mail that nobody closes ends with its object, or the process.
+        self._end = weakref.finalize(self, library.horovod_paceline_mail_close, self._number)
+
+    def send(self, peer: int, tag: int, data: memoryview | int, size_bytes: int | None = None) -> int:
+        """Begin to send memory, or `size_bytes` at an address, and return the operation's number at once.
+
+        Memory stays as it is until `done` or `wait` say so. A tag is a number of the caller's, from 0 to 2**55.
+        """
+        memory = self._checked(peer, tag, data, size_bytes, written=False)
+        return self._begun(self._library.horovod_paceline_mail_send, peer, tag, memory)
+
+    def receive(self, peer: int, tag: int, data: memoryview | int, size_bytes: int | None = None) -> int:
+        """Begin to receive as many bytes as the peer sends, as `send` does; also long before it does."""
+        memory = self._checked(peer, tag, data, size_bytes, written=True)
+        return self._begun(self._library.horovod_paceline_mail_receive, peer, tag, memory)
+
+    def done(self, operation: int) -> bool:
+        """Whether an operation has ended: what it sent was handed over, or what it receives is there."""
+        return self._look(operation, 0.0)
+
+    def wait(self, operation: int, limit_s: float | None = None) -> None:
+        """Wait until an operation has ended, at most `limit_s`, after which this rank goes no further."""
+        limit_s = self.limit_s if limit_s is None else limit_s
+        until_s = time.monotonic() + limit_s
+        while not self._look(operation, min(_LOOK_S, max(0.0, until_s - time.monotonic()))):
+            if time.monotonic() >= until_s:
+                self._library.horovod_paceline_mail_give_up(self._number, operation, limit_s)
+                self._look(operation, 0.0)
+
+    def alarm(self, text: str) -> None:
+        """End all ranks with StageFailed, which has `text`; whoever waits, at once. This mail is at its end, too."""
+        self._check_open()
+        said = text.encode(errors="replace")[-ALARM_BYTES:].decode(errors="ignore").replace("\0", " ")
+        self._library.horovod_paceline_mail_alarm(self._number, (_STAGE + said).encode())
+
+    def close(self, limit_s: float | None = None) -> None:
+        """Wait for all that is in flight, at most `limit_s` altogether, and end; again: nothing.
+
+        On all ranks before hvd.shutdown(), whose other ranks may wait for what is in flight here.
+        """
+        if not self._end.alive:
+            return
+        until_s = time.monotonic() + (self.limit_s if limit_s is None else limit_s)
+        try:
+            for operation in list(self._flying):
+                self.wait(operation, max(0.0, until_s - time.monotonic()))
+        finally:
+            self._end()
+            self._flying.clear()
+
+    def _check_open(self) -> None:
+        if not self._end.alive:
+            raise UsageError("The mail is closed.", "Open another one.")
+
+    def _checked(self, peer: int, tag: int, data: memoryview | int, size_bytes: int | None, written: bool) -> _Memory:
+        self._check_open()
+        if not 0 <= peer < self.size or peer == self.rank:
+            raise UsageError(
+                f"Mail of rank {self.rank} of {self.size}: found peer {peer}.", "Give another rank of its process set."
+            )
+        if not 0 <= tag <= _MOST_TAG:
+            raise UsageError(f"Mail: found tag {tag}.", f"Give one from 0 to {_MOST_TAG}.")
+        return _memory(data, size_bytes, written)
+
+    def _begun(self, begin: ctypes._NamedFuncPointer, peer: int, tag: int, memory: _Memory) -> int:
+        operation = int(begin(self._number, peer, tag, memory.address, memory.size_bytes))
+        if operation < 0:
+            self._raise()
+        self._flying[operation] = memory
+        return operation
+
+    def _look(self, operation: int, limit_s: float) -> bool:
+        self._check_open()
+        state = self._library.horovod_paceline_mail_wait(self._number, operation, limit_s)
+        if state < 0:
+            self._raise()
+        if state > 0:
+            self._flying.pop(operation, None)
+        return bool(state)
+
+    def _raise(self) -> NoReturn:
+        self._flying.clear()
+        out = ctypes.create_string_buffer(_WHY_BYTES)
+        self._library.horovod_paceline_mail_why(self._number, out, _WHY_BYTES)
+        why = out.value.decode(errors="replace")
+        alarm = _ALARM.search(why)
+        if alarm is not None:
+            raise StageFailed(why, int(alarm[1]), alarm[2])
+        raise StageLost(why)
