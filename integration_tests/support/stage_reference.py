@@ -113,11 +113,12 @@ def _update(
     factor = 1.0
     if asynchronous >= 0 and annealing_steps:
         factor = max(forward, 1.0) ** -(1 - min(asynchronous / annealing_steps, 1.0))
-    for group in stage.optimizer.param_groups:
-        group["lr"] *= factor
+    rates = [group["lr"] for group in stage.optimizer.param_groups]
+    for group, rate in zip(stage.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * factor
     stage.optimizer.step()
-    for group in stage.optimizer.param_groups:
-        group["lr"] /= factor
+    for group, rate in zip(stage.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
     stage.optimizer.zero_grad()
     before, after = stage.weights[-1], [one.detach().clone() for one in stage.parameters]
     stage.weights.append(after)

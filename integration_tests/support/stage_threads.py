@@ -74,12 +74,12 @@ class QueueMail:
         self._office.alarm = self._office.alarm or (self.rank, text)
 
     def close(self, limit_s: float | None = None) -> None:
-        for operation in sorted(self._flying):
+        for operation in sorted(self._flying) if self._office.alarm is None else ():
             self.wait(operation, limit_s)
 
     def _look(self, operation: int, limit_s: float) -> bool:
         assert operation in self._flying, "nobody asks twice for what has ended"
-        if self._office.alarm is not None and self._office.alarm[0] != self.rank:
+        if self._office.alarm is not None:
             rank, text = self._office.alarm
             raise StageFailed(f"Rank {rank} could not go on: {text}", rank, text)
         while operation in self._where:

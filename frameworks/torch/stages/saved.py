@@ -25,19 +25,29 @@ def replace(outputs: Iterable[Tensor], weights: Sequence[Tensor], instead: Calla
     `instead` is called when the backward pass comes to such a place and returns a tensor of the weight's form.
     Operations written in C++ outside PyTorch do not show what they saved: they use the newest weights.
     """
-    numbers = {weight.untyped_storage().data_ptr(): number for number, weight in enumerate(weights) if weight.numel()}
+    numbers: dict[int, list[int]] = {}
+    for number, weight in enumerate(weights):
+        if weight.numel():
+            numbers.setdefault(weight.untyped_storage().data_ptr(), []).append(number)
     replaced = 0
     for node in _nodes(outputs):
         for saved in _saved(node):
             # None: nothing was saved, or somebody else's hook has it (checkpoints).
             tensor = saved.data
-            if tensor is None:
+            if tensor is None or not tensor.numel() or tensor.layout != torch.strided:
                 continue
-            number = numbers.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
-            if number is not None:
-                saved.register_hooks(*_hooks(number, weights[number], instead))
-                replaced += 1
+            for number in numbers.get(tensor.untyped_storage().data_ptr(), ()):
+                if _within(tensor, weights[number]):
+                    saved.register_hooks(*_hooks(number, weights[number], instead))
+                    replaced += 1
+                    break
     return replaced
+
+
+def _within(part: Tensor, weight: Tensor) -> bool:
+    """Whether `part`, of the same memory, begins in that of `weight`."""
+    begin = weight.storage_offset()
+    return part.dtype == weight.dtype and begin <= part.storage_offset() < begin + weight.numel()
 
 
 def _hooks(
