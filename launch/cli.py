@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "paceline.launch.plan.command:plan_command",
         "Predict from a trace how long each way of merging gradients would take.",
     ),
+    "schedule": (
+        "paceline.launch.schedule.command:schedule_command",
+        "Show what stages of a pipeline do when, how late gradients are, and what that costs.",
+    ),
     "probe": (
         "paceline.launch.probe.command:probe_command",
         "Measure the network between ranks and every collective on it.",

@@ -33,8 +33,11 @@ def _utilisation(schedule: Schedule) -> float:
     stages, microbatches = schedule.stages, schedule.microbatches
     if schedule.synchronous:
         return microbatches / (microbatches + stages - 1)
-    # From one stage to the last and back a micro-batch takes as long as P - stage of them on one stage.
-    return min(1.0, *((schedule.ahead(stage) + 1) / (stages - stage) for stage in range(stages)))
+    # Stage i goes on with a FORWARD after a BACKWARD that came back from stage j: a micro-batch takes as long for that
+    # way as j - i + 1 of them on one stage, and so many FORWARDs as i is further ahead than j, and one, begin meanwhile.
+    return min(
+        (schedule.ahead(i) - schedule.ahead(j) + 1) / (j - i + 1) for i in range(stages) for j in range(i, stages)
+    )
 
 
 def _weight_copies(schedule: Schedule, stage: int) -> int:

@@ -7,8 +7,8 @@ from paceline.stages.schedule import Schedule
 
 class TwoBW(Schedule):
     """No flush; both passes of mini-batch t are at version t - 1 of the weights on every stage, so that two versions are
-    enough and all gradients are late by one update. The paper asks for N >= P; with N < P - 1 version t - 1 would not
-    be there in time if stages ran further ahead than N, and the pipeline has bubbles.
+    enough and all gradients are late by one update. The paper asks for N >= P; N = P - 1 is enough. With fewer
+    micro-batches no stage may be more than N ahead, for version t - 1 to be there, and the pipeline has bubbles.
     """
 
     name = "2bw"
@@ -22,5 +22,7 @@ class TwoBW(Schedule):
         self.forward_weights = "previous" if stages > 1 else "newest"
 
     def ahead(self, stage: int) -> int:
-        """One for each stage that follows, across the ends of mini-batches; N at most."""
-        return min(self.stages - 1 - stage, self.microbatches)
+        """One for each stage that follows, across the ends of mini-batches; with N < P - 1 fewer, spread evenly: as many
+        stages in a row as are equally far ahead do a micro-batch after each other.
+        """
+        return (self.stages - 1 - stage) * min(self.stages, self.microbatches + 1) // self.stages

@@ -1,0 +1,96 @@
+"""Stability of training with late gradients: Lemmas 1 to 3 of PipeMare, and its correction T2."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from paceline.stages import stability
+
+# Largest alpha lambda.
+BOUNDS = {0: 2.0, 1: 1.0, 2: 0.618034, 5: 0.284630, 10: 0.149460, 20: 0.076605, 50: 0.031104, 107: 0.014612}
+
+
+def weight_after(updates: int, tau: int, alpha: float, curvature: float, momentum: float = 0.0) -> float:
+    """|w| after SGD whose gradients are at weights of tau updates ago; infinity once it has grown beyond all bounds."""
+    seen = deque([1.0] * (tau + 1), maxlen=tau + 1)
+    change = 0.0
+    for _ in range(updates):
+        change = momentum * change - alpha * curvature * seen[0]
+        seen.append(seen[-1] + change)
+        if abs(seen[-1]) > 1e9:
+            return float("inf")
+    return abs(seen[-1])
+
+
+@pytest.mark.parametrize(("tau", "expected"), BOUNDS.items())
+def test_bound(tau: int, expected: float) -> None:
+    assert stability.bound(tau) == pytest.approx(expected, abs=1e-6)
+    assert stability.bound(tau, curvature=4.0) == pytest.approx(expected / 4, abs=1e-6)
+
+
+@pytest.mark.parametrize("tau", [0, 1, 2, 5, 10, 20])
+def test_bound_is_where_the_polynomial_becomes_unstable(tau: int) -> None:
+    found = stability.first_unstable(lambda alpha: stability.of_delay(tau, alpha))
+    assert found == pytest.approx(stability.bound(tau), rel=1e-6)
+
+
+@pytest.mark.parametrize("tau", [1, 5, 10])
+@pytest.mark.parametrize("curvature", [1.0, 3.0])
+def test_training_settles_below_the_bound_and_not_above(tau: int, curvature: float) -> None:
+    """papers.md 5.6, item 2."""
+    bound = stability.bound(tau, curvature)
+    assert weight_after(20_000, tau, 0.98 * bound, curvature) < 1e-11
+    assert weight_after(20_000, tau, 1.02 * bound, curvature) == float("inf")
+
+
+@pytest.mark.parametrize(("momentum", "expected"), [(0.1, 0.1334), (0.5, 0.0699), (0.9, 0.0116)])
+def test_momentum_lowers_the_bound(momentum: float, expected: float) -> None:
+    """Lemma 3: some learning rate up to twice the bound without momentum is unstable."""
+    found = stability.first_unstable(lambda alpha: stability.of_delay(10, alpha, momentum=momentum))
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert found < 2 * stability.bound(10)
+    assert weight_after(20_000, 10, 0.97 * found, 1.0, momentum) < 1e-3
+    assert weight_after(20_000, 10, 1.03 * found, 1.0, momentum) == float("inf")
+
+
+# (tau_forward, tau_backward, Delta, gamma or None for no correction, first unstable learning rate); lambda = 1.
+DISCREPANCIES = [
+    (10, 0, 1, None, 0.0594),
+    (10, 0, 1, "best", 0.1314),
+    (10, 0, 5, None, 0.0176),
+    (10, 0, 5, "best", 0.0979),
+    (10, 0, 5, 0.1 ** (1 / 10), 0.1194),
+    (10, 0, 5, 0.5 ** (1 / 10), 0.0291),
+    (10, 0, 10, None, 0.0094),
+    (10, 0, 10, "best", 0.0796),
+    (20, 0, 5, None, 0.0089),
+    (20, 0, 5, "best", 0.0491),
+    (10, 6, 5, None, 0.0381),
+    (10, 6, 5, "best", 0.1051),
+]
+
+
+@pytest.mark.parametrize(("forward", "backward", "delta", "gamma", "expected"), DISCREPANCIES)
+def test_correction_allows_larger_learning_rates(
+    forward: int, backward: int, delta: int, gamma: float | str | None, expected: float
+) -> None:
+    """papers.md 5.6, item 6; best: gamma = 1 - 2/(tau_forward - tau_backward + 1)."""
+    decay = 1 - 2 / (forward - backward + 1) if isinstance(gamma, str) else gamma
+    found = stability.first_unstable(
+        lambda alpha: stability.of_discrepancy(forward, backward, alpha, 1.0, delta, decay)
+    )
+    assert found == pytest.approx(expected, abs=1e-4)
+    if gamma is None:  # Lemma 2
+        assert found <= min(2 / (delta * (forward - backward)), stability.bound(forward))
+
+
+def test_without_late_passes_there_is_no_discrepancy() -> None:
+    """Delta has no effect where both passes have the same weights: Lemma 2 is Lemma 1."""
+    found = stability.first_unstable(lambda alpha: stability.of_discrepancy(5, 5, alpha, 1.0, 7.0))
+    assert found == pytest.approx(stability.bound(5), rel=1e-6)
+
+
+def test_what_is_always_stable_has_no_bound() -> None:
+    assert stability.first_unstable(lambda alpha: stability.of_delay(3, alpha), most=0.1) == float("inf")
