@@ -27,7 +27,7 @@ class Microbatches:
                 "Leave out last batches that are too small (drop_last=True), or use fewer micro-batches.",
             )
         self._parts = [one.tensor_split(count) for one in tensors]
-        self.shares = [part.shape[0] / rows.copy().pop() for part in self._parts[0]]
+        self.shares = [part.shape[0] / tensors[0].shape[0] for part in self._parts[0]]
 
     def __getitem__(self, number: int) -> tuple[str, list[Tensor]]:
         """Its kind and tensors; see activations.members."""

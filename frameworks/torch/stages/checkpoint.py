@@ -7,6 +7,7 @@ and corrections need to go on.
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -54,7 +55,8 @@ def load_optimizer_state(
             )
         by_name.update({name: (group, number) for name, number in zip(names, group[_PARAMS], strict=True)})
     own = optimizer.state_dict()
-    state, groups = {}, []
+    state: dict[int, Any] = {}
+    groups = []
     for group, names in zip(own["param_groups"], _names(optimizer, stage), strict=True):
         missing = [name for name in names if name not in by_name]
         if missing:
@@ -65,7 +67,8 @@ def load_optimizer_state(
         for name, number in zip(names, group[_PARAMS], strict=True):
             saved_number = by_name[name][1]
             if saved_number in saved["state"]:
-                state[number] = saved["state"][saved_number]
+                # Optimizers change in place what they have loaded.
+                state[number] = copy.deepcopy(saved["state"][saved_number])
         options = dict(by_name[names[0]][0]) if names else dict(group)
         options.pop(_NAMES, None)
         groups.append({**options, _PARAMS: group[_PARAMS]})

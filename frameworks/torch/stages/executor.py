@@ -17,7 +17,7 @@ from torch import Tensor
 from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.schedule import Schedule
 from paceline.torch.errors import UsageError
-from paceline.torch.stages.activations import members, signature, travelling, whole
+from paceline.torch.stages.activations import Signature, members, signature, travelling, whole
 from paceline.torch.stages.batches import Microbatches
 from paceline.torch.stages.losses import Losses
 from paceline.torch.stages.passes import Flight, Passes
@@ -85,10 +85,7 @@ class Executor:
         """Do them in turn. `given`: where FORWARDs are among them, all of one mini-batch."""
         self._weights.refresh()
         if given is not None:
-            if not self._first:
-                self._arrivals.expect(self._places)
-            if not self._last:
-                self._losses.expect()
+            self._expect()
         with self._weights.lent():
             for one in instructions:
                 self.doing = f"at {one}"
@@ -101,32 +98,65 @@ class Executor:
                 else:
                     self._update(one, given is None)
 
+    def evaluate(self, given: Given) -> None:
+        """Forward passes alone, at the newest weights; nothing is under way."""
+        self._weights.refresh()
+        self._expect()
+        with self._weights.lent():
+            for microbatch in self._places:
+                self.doing = f"at micro-batch {microbatch} of an evaluation"
+                self._post.sweep()
+                flight = self._flight(microbatch, given, self._weights.count)
+                outputs = self._passes.evaluate(flight)
+                self._hand_on(microbatch, flight, outputs, [False] * len(outputs))
+
+    def _expect(self) -> None:
+        """The messages of a mini-batch's forward passes will come."""
+        if not self._first:
+            self._arrivals.expect(self._places)
+        if not self._last:
+            self._losses.expect()
+
     def _forward(self, one: Instruction, given: Given) -> None:
+        updates = self._weights.count - self._base
+        version = self._base + self._schedule.forward_version(one.minibatch, updates)
+        flight = self._flight(one.microbatch, given, version)
+        outputs, wanted = self._passes.forward(flight)
+        self._flights[one.minibatch, one.microbatch] = flight
+        self._versions.setdefault(one.minibatch, ([], []))[0].append(version)
+        self.most_held = max(self.most_held, len(self._flights))
+        form = self._hand_on(one.microbatch, flight, outputs, wanted)
+        if form is not None:
+            self._gradients.expect(form)
+
+    def _flight(self, microbatch: int, given: Given, version: int) -> Flight:
+        """A micro-batch that has come, or waits for it."""
         if self._first:
             assert given.batch is not None
-            kind, inputs = given.batch[one.microbatch]
+            kind, inputs = given.batch[microbatch]
             inputs = [tensor.to(self._device) for tensor in inputs]
             differentiable = [False] * len(inputs)
         else:
             form, inputs = self._arrivals.take()
             kind, differentiable = form.kind, [each.differentiable for each in form.forms]
         self._arrivals.progress()
-        updates = self._weights.count - self._base
-        version = self._base + self._schedule.forward_version(one.minibatch, updates)
-        flight = Flight(
-            version, self._weights.of_count(version), kind, inputs, differentiable, self._finish(one.microbatch, given)
-        )
-        outputs, wanted = self._passes.forward(flight)
-        self._flights[one.minibatch, one.microbatch] = flight
-        self._versions.setdefault(one.minibatch, ([], []))[0].append(version)
-        self.most_held = max(self.most_held, len(self._flights))
+        finish = self._finish(microbatch, given)
+        return Flight(version, self._weights.of_count(version), kind, inputs, differentiable, finish)
+
+    def _hand_on(
+        self, microbatch: int, flight: Flight, outputs: list[Tensor], wanted: list[bool]
+    ) -> Signature | None:
+        """Send what a stage made to the next, and return its signature; the last adds up losses."""
         if self._last:
-            self._add_loss(one.microbatch, outputs[0].detach())
-        else:
-            tensors = [travelling(each) for each in outputs]
-            form = signature(flight.output_kind, tensors, wanted)
-            self._departures.send(one.microbatch, form, tensors)
-            self._gradients.expect(form)
+            loss = outputs[0].detach()
+            self._total = loss if microbatch == 0 else self._total + loss
+            if microbatch == self._places[-1]:
+                self._losses.tell(self._total)
+            return None
+        tensors = [travelling(each) for each in outputs]
+        form = signature(flight.output_kind, tensors, wanted)
+        self._departures.send(microbatch, form, tensors)
+        return form
 
     def _finish(self, microbatch: int, given: Given) -> Callable[[Any], tuple[str, list[Tensor]]]:
         if not self._last:
@@ -144,11 +174,6 @@ class Executor:
             return "tensor", [found * share]
 
         return loss_of
-
-    def _add_loss(self, microbatch: int, loss: Tensor) -> None:
-        self._total = loss if microbatch == 0 else self._total + loss
-        if microbatch == self._places[-1]:
-            self._losses.tell(self._total)
 
     def _backward(self, one: Instruction) -> None:
         gradients = None if self._last else self._gradients.take()

@@ -40,8 +40,8 @@ class Flight:
 class Passes:
     """Computes with the module of a stage and keeps the graph between the two passes.
 
-    `stashed`: backward passes are at the weights of their forward passes, else at the newest; `correction`: at these,
-    corrected.
+    `stashed`: backward passes are at the weights of their forward passes; else at the newest, with `correction` at these,
+    corrected. A graph refers to memory: what is in it, older weights or the newest, is left to Weights.
     """
 
     def __init__(self, module: nn.Module, weights: Weights) -> None:
@@ -51,7 +51,7 @@ class Passes:
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
         """What the stage hands on, and for which of it gradients will come; in the order of `backward`'s."""
-        outputs = self._with_graph(flight, flight.version)
+        outputs = self._with_graph(flight)
         graph = [one for one in outputs if one.requires_grad]
         flight.roots = [get_gradient_edge(one) for one in graph]
         if self.correction is not None:
@@ -63,21 +63,26 @@ class Passes:
 
         `gradients`: of the outputs that wanted them, or None for a loss.
         """
-        self._backward(flight, flight.version if self.stashed else self._weights.newest, gradients)
+        self._backward(flight, gradients)
         return [
-            flight.gradients[number] if number in flight.gradients else torch.zeros_like(one)
+            _laid_out(flight.gradients.get(number), one)
             for number, one in enumerate(flight.inputs)
             if flight.differentiable[number]
         ]
 
-    def _backward(self, flight: Flight, version: Version, gradients: Sequence[Tensor] | None) -> None:
+    def evaluate(self, flight: Flight) -> list[Tensor]:
+        """What the stage hands on, of a micro-batch that has no backward pass."""
+        with torch.no_grad():
+            return self._outputs(flight, flight.inputs)
+
+    def _backward(self, flight: Flight, gradients: Sequence[Tensor] | None) -> None:
         given: Sequence[Tensor | None] = [None] * len(flight.roots) if gradients is None else gradients
         pairs = [(root, one) for root, one in zip(flight.roots, given, strict=True) if root is not None]
         if pairs:
-            with self._weights.accumulating(version):
+            with self._weights.accumulating(flight.version):
                 torch.autograd.backward([root for root, _ in pairs], [one for _, one in pairs])
 
-    def _with_graph(self, flight: Flight, version: Version) -> list[Tensor]:
+    def _with_graph(self, flight: Flight) -> list[Tensor]:
         """Compute; the backward pass through it will leave gradients of inputs with the flight."""
         with torch.enable_grad():
             anchor = torch.empty(0, requires_grad=True)
@@ -85,12 +90,21 @@ class Passes:
                 _Arrived.apply(anchor, one, number, flight.gradients) if flight.differentiable[number] else one
                 for number, one in enumerate(flight.inputs)
             ]
-            return self._outputs(flight, version, inputs)
+            return self._outputs(flight, inputs)
 
-    def _outputs(self, flight: Flight, version: Version, inputs: Sequence[Tensor]) -> list[Tensor]:
-        self._weights.use(version)
+    def _outputs(self, flight: Flight, inputs: Sequence[Tensor]) -> list[Tensor]:
+        self._weights.use(flight.version)
         flight.output_kind, outputs = flight.finish(self._module(whole(flight.kind, inputs)))
         return outputs
+
+
+def _laid_out(gradient: Tensor | None, tensor: Tensor) -> Tensor:
+    """`gradient` in the memory layout of `tensor`, which is how the other end takes it; zeros if there is none."""
+    if gradient is None:
+        return torch.zeros_like(tensor)
+    if gradient.stride() == tensor.stride():
+        return gradient
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(gradient)
 
 
 class _Arrived(torch.autograd.Function):

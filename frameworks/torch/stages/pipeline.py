@@ -137,14 +137,18 @@ class Pipeline:
         bounds = [*firsts, len(layers)]
         own = range(bounds[self.stage], bounds[self.stage + 1])
         free([layer for number, layer in enumerate(layers) if number not in own])
-        self._stage = Stage([layers[number] for number in own])
-        self._build(optimizer, loss, device, _counts(layers, bounds))
+        counts = _counts(layers, bounds)
+        self._doing = lambda: "while it was built"
+        with self._failing():
+            if device is not None:
+                for number in own:
+                    layers[number].module.to(device)
+            self._stage = Stage([layers[number] for number in own])
+            self._build(optimizer, loss, _device_of(self._stage, device), counts)
+        self._doing = lambda: self._executor.doing
 
-    def _build(self, optimizer: MakeOptimizer, loss: Loss, device: torch.device | str | None, counts: list[int]) -> None:
+    def _build(self, optimizer: MakeOptimizer, loss: Loss, device: torch.device, counts: list[int]) -> None:
         settings, stage = self._settings, self._stage
-        if device is not None:
-            stage.module.to(device)
-        self._device = torch.device(device) if device is not None else _device_of(stage)
         self._asked = settings.schedule_of(self.stages)
         self._warm_up = settings.warm_up_of(self.stages)
         tau_forward, tau_backward = delays(self._asked)[self.stage]
@@ -157,7 +161,7 @@ class Pipeline:
         if settings.discrepancy is not None and tau_forward > tau_backward and stage.parameters:
             self._correction = Correction(stage.parameters, settings.discrepancy, tau_forward, tau_backward)
         if settings.recompute:
-            self._passes: Passes = RecomputingPasses(stage.module, weights, self._device)
+            self._passes: Passes = RecomputingPasses(stage.module, weights, device)
         else:
             self._passes = Passes(stage.module, weights)
         self._updates = Updates(
@@ -167,7 +171,7 @@ class Pipeline:
         self._executor = Executor(
             self._post,
             settings.n_microbatches,
-            self._device,
+            device,
             weights,
             self._passes,
             self._updates,
@@ -237,7 +241,7 @@ class Pipeline:
             schedule = self._next_schedule()
             if schedule is not self._schedule:
                 self._begin()
-            given = Given(self._cut_batch(batch, "batch", 0), self._cut_batch(target, "target", self.stages - 1))
+            given = self._given(batch, target)
             step = self._steps
             self._steps += 1
             self._age += 1
@@ -259,6 +263,25 @@ class Pipeline:
             self._post.finish()
             self._begin()
             return losses
+
+    def evaluate(self, batch: Any = None, target: Any = None) -> Tensor:
+        """The loss of a batch at the newest weights, with layers in eval mode and without training; on all ranks.
+
+        Arguments and result as of step(). Raises UsageError while micro-batches are under way: call drain() before.
+        """
+        self._refuse_under_way("evaluated")
+        modes = [(one, one.training) for one in self.module.modules()]
+        with self._failing():
+            self.module.eval()
+            try:
+                self._executor.evaluate(self._given(batch, target))
+            finally:
+                for one, training in modes:
+                    one.training = training
+            self._losses.begin()
+            loss = self._losses.of(0)
+            self._begin()
+            return loss
 
     def state_dict(self) -> dict[str, Any]:
         """The state of this stage, with the names of the whole model: "model", "optimizer" and "pipeline".
@@ -324,6 +347,9 @@ class Pipeline:
     def _next_schedule(self) -> Schedule:
         return self._warm_up if self._age < self._settings.warmup_steps else self._asked
 
+    def _given(self, batch: Any, target: Any) -> Given:
+        return Given(self._cut_batch(batch, "batch", 0), self._cut_batch(target, "target", self.stages - 1))
+
     def _cut_batch(self, value: Any, whose: str, stage: int) -> Microbatches | None:
         if stage != self.stage:
             return None
@@ -349,7 +375,7 @@ class Pipeline:
         except BaseException as error:
             self._failed = f"{type(error).__name__}: {error}".splitlines()[0]
             if not isinstance(error, MailError):
-                where = f"Stage {self.stage} failed, {self._executor.doing}."
+                where = f"Stage {self.stage} failed, {self._doing()}."
                 # The mail may be at its end already; this error is the one to be told.
                 with contextlib.suppress(MailError):
                     self._mail.alarm(f"{where}\n{traceback.format_exc()}")
@@ -389,6 +415,8 @@ def _counts(layers: Sequence[Layer], bounds: Sequence[int]) -> list[int]:
     return [len(Stage(layers[begin:end]).parameters) for begin, end in itertools.pairwise(bounds)]
 
 
-def _device_of(stage: Stage) -> torch.device:
+def _device_of(stage: Stage, asked: torch.device | str | None) -> torch.device:
+    if asked is not None:
+        return torch.device(asked)
     tensors = [*stage.module.parameters(), *stage.module.buffers()]
     return tensors[0].device if tensors else torch.device("cpu")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from paceline.torch.stages.passes import Flight, Passes
-from paceline.torch.stages.weights import Version, Weights
+from paceline.torch.stages.weights import Weights
 
 
 class RecomputingPasses(Passes):
@@ -31,21 +31,23 @@ class RecomputingPasses(Passes):
         self._random[id(flight)] = _random_state(self._device)
         with torch.no_grad():
             # Clones: layers may change in place what they are given.
-            outputs = self._outputs(flight, flight.version, [one.clone() for one in flight.inputs])
+            outputs = self._outputs(flight, [one.clone() for one in flight.inputs])
         return outputs, [_can_have_gradient(one) for one in outputs]
 
-    def _backward(self, flight: Flight, version: Version, gradients: Sequence[Tensor] | None) -> None:
+    def _backward(self, flight: Flight, gradients: Sequence[Tensor] | None) -> None:
         if self.correction is not None:
-            version = self._weights.corrected(self.correction.corrected)
+            flight.version = self._weights.corrected(self.correction.corrected)
+        elif not self.stashed:
+            flight.version = self._weights.newest
         now = _random_state(self._device)
         _set_random_state(self._random.pop(id(flight)), self._device)
         with _buffers_aside(self._module):
-            outputs = self._with_graph(flight, version)
+            outputs = self._with_graph(flight)
         _set_random_state(now, self._device)
         flight.roots = [
             get_gradient_edge(one) if one.requires_grad else None for one in outputs if _can_have_gradient(one)
         ]
-        super()._backward(flight, version, gradients)
+        super()._backward(flight, gradients)
 
 
 def _can_have_gradient(tensor: Tensor) -> bool:

@@ -21,11 +21,10 @@ def meet(post: Post, terms: dict[str, Any] | UserError) -> None:
     Raises that error on the rank that brings it, and UsageError on all others and where terms differ; the ranks can
     try again.
     """
-    refused = isinstance(terms, UserError)
     mine = json.dumps({_REFUSED: str(terms)} if isinstance(terms, UserError) else terms)
     everyones = [json.loads(text) for text in _gathered(post, mine)]
-    if refused:
-        raise terms
+    if isinstance(terms, UserError):
+        raise UsageError(terms.problem, terms.remedy) from terms
     for rank, theirs in enumerate(everyones):
         if _REFUSED in theirs:
             raise UsageError(

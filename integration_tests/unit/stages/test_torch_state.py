@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_saved_at_three_stages_goes_on_at_two_at_one_and_as_the_plain_model(
     model = net()
     model.load_state_dict(whole["model"])
     made = optimizer(model.parameters())
-    made.load_state_dict(whole["optimizer"])
+    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
     expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
     # Drained after every step, gradients are never late.
     for stages in (1, 2, 3):
@@ -131,7 +132,7 @@ def test_groups_of_optimizers() -> None:
     model = net()
     model.load_state_dict(whole["model"])
     made = grouped(model.parameters())
-    made.load_state_dict(whole["optimizer"])
+    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
     expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
     assert goes_on(2, whole, grouped) == pytest.approx(expected, rel=0, abs=1e-9)
 
