@@ -20,7 +20,7 @@ DEFAULT_STEPS = 3
 MOST_PASSES = 100_000  # some seconds
 
 
-@click.command("schedule")
+@click.command("schedule", epilog=f"Schedules: {', '.join(schedules.SCHEDULES)}.")
 @click.argument("name", metavar="SCHEDULE")
 @click.option("--stages", default=4, show_default=True, help="P, stages of the model.")
 @click.option("--microbatches", default=4, show_default=True, help="N, micro-batches of a mini-batch.")
@@ -43,9 +43,9 @@ def schedule_command(
 ) -> None:
     """Show a schedule of pipeline stages: `paceline schedule pipemare --stages 4 --microbatches 4`.
 
-    SCHEDULE is gpipe, 1f1b, pipedream, 2bw or pipemare. Prints what each stage does in each tick, as the papers draw it,
-    then for each stage how late its gradients are, in updates, up to which learning rate that is stable, how busy it is,
-    and how many copies of weights and activations it keeps. docs/stages.md explains all of it.
+    Prints what each stage does in each tick, as the papers draw it, then for each stage how late its gradients are, in
+    updates, up to which learning rate that is stable, how busy it is, and how many copies of weights and activations it
+    keeps. docs/stages.md explains all of it.
     """
     for option, value, least in (
         ("--steps", steps, 1),
