@@ -32,9 +32,11 @@ def replace(outputs: Iterable[Tensor], weights: Sequence[Tensor], instead: Calla
     replaced = 0
     for node in _nodes(outputs):
         for saved in _saved(node):
-            # None: nothing was saved, or somebody else's hook has it (checkpoints).
             tensor = saved.data
-            if tensor is None or not tensor.numel() or tensor.layout != torch.strided:
+            # No tensor: nothing was saved, or somebody's hook has it, such as a checkpoint's.
+            if saved.unpack_hook is not None or not isinstance(tensor, Tensor):
+                continue
+            if not tensor.numel() or tensor.layout != torch.strided:
                 continue
             for number in numbers.get(tensor.untyped_storage().data_ptr(), ()):
                 if _within(tensor, weights[number]):
