@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from paceline.torch.errors import UsageError
 from paceline.torch.stages.passes import Flight, Passes
 from paceline.torch.stages.weights import Weights
 
@@ -25,13 +26,28 @@ class RecomputingPasses(Passes):
         self._device = device
         # What random numbers came from, by flight.
         self._random: dict[int, list[Tensor]] = {}
+        # Whether layers change in place what they are given, so that it must be copied; not known at first.
+        self._changes_inputs = True
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
         """As of Passes; a gradient is wanted for all floating-point outputs."""
         self._random[id(flight)] = _random_state(self._device)
+        kept = [one.clone() for one in flight.inputs] if self._changes_inputs else None
+        versions = [one._version for one in flight.inputs]
         with torch.no_grad():
-            # Clones: layers may change in place what they are given.
-            outputs = self._outputs(flight, [one.clone() for one in flight.inputs])
+            outputs = self._outputs(flight, flight.inputs)
+            changed = versions != [one._version for one in flight.inputs]
+            if changed and kept is None:
+                raise UsageError(
+                    "A layer changed its input in place, and did not do so for the first micro-batch: it cannot be "
+                    "recomputed.",
+                    "Let the first layer of a stage always work in place or never, or leave recompute= out.",
+                )
+            if changed and kept is not None:
+                # Into the same memory: sums may depend on where their terms lie.
+                for one, before in zip(flight.inputs, kept, strict=True):
+                    one.copy_(before)
+        self._changes_inputs = changed
         return outputs, [_can_have_gradient(one) for one in outputs]
 
     def _backward(self, flight: Flight, gradients: Sequence[Tensor] | None) -> None:

@@ -44,7 +44,7 @@ class Updates:
             factor = corrections.learning_rate_factor(self._tau, self.asynchronous, self._annealing)
             self.asynchronous += 1
         self._weights.update(lambda: self._step(factor), keep, as_previous)
-        if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             torch.clear_autocast_cache()  # it has casts of the weights before
 
     def _step(self, factor: float) -> None:
