@@ -61,7 +61,7 @@ def members(value: Any, whose: str) -> tuple[str, list[Tensor]]:
             where = "" if kind == "tensor" else f" in a {kind}"
             raise UsageError(
                 f"{whose} is {what}{where}: expected a dense tensor, or a tuple or list of them.",
-                "Let the layers before a cut return tensors, and hand on everything else by other means.",
+                "Use dense tensors, in a tuple or list if there are several.",
             )
     return kind, found
 

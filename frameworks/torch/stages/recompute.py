@@ -44,6 +44,8 @@ class RecomputingPasses(Passes):
                     "Let the first layer of a stage always work in place or never, or leave recompute= out.",
                 )
             if changed and kept is not None:
+                inputs = {one.untyped_storage().data_ptr() for one in flight.inputs}
+                outputs = [one.clone() if one.untyped_storage().data_ptr() in inputs else one for one in outputs]
                 # Into the same memory: sums may depend on where their terms lie.
                 for one, before in zip(flight.inputs, kept, strict=True):
                     one.copy_(before)
