@@ -137,7 +137,7 @@ def test_saved_and_loaded(rank: int, size: int) -> None:
     assert [found] == pytest.approx(expected, rel=0, abs=1e-9)
 
 
-@ranks(3)
+@ranks(3, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
 def test_a_process_set_is_a_pipeline_of_its_own(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
