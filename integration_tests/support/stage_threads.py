@@ -30,7 +30,9 @@ class _Office:
 
 
 class QueueMail:
-    """As paceline.native.mail.Mail: messages of one tag between two ranks arrive in order, in memory posted for them."""
+    """As paceline.native.mail.Mail: messages of one tag between two ranks arrive in order, in memory posted for
+    them.
+    """
 
     def __init__(self, office: _Office, rank: int) -> None:
         self.rank, self.size = rank, office.size
@@ -44,7 +46,7 @@ class QueueMail:
 
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         assert 0 <= peer < self.size and peer != self.rank
-        sent = ctypes.string_at(data, size_bytes) if isinstance(data, int) else bytes(data)
+        sent = ctypes.string_at(data, size_bytes or 0) if isinstance(data, int) else bytes(data)
         self._office.box(self.rank, peer, tag).put(sent)
         number = next(self._numbers)
         self._flying.add(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ def net(dtype: torch.dtype = torch.float64) -> torch.nn.Sequential:
     """Five linear layers with tanh between them; the same wherever it is built."""
     random = torch.Generator().manual_seed(7)
     layers: list[torch.nn.Module] = []
-    for inputs, outputs in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(WIDTHS):
         linear = torch.nn.Linear(inputs, outputs, dtype=dtype)
         with torch.no_grad():
             linear.weight.copy_(torch.randn(outputs, inputs, generator=random) / inputs**0.5)

@@ -53,7 +53,7 @@ class Signature:
 
 def members(value: Any, whose: str) -> tuple[str, list[Tensor]]:
     """The kind of `value` and its tensors. Raises UsageError, which says `whose` it is, for what has others."""
-    kind = {tuple: "tuple", list: "list"}.get(type(value), "tensor")
+    kind = "tuple" if type(value) is tuple else "list" if type(value) is list else "tensor"
     found = [value] if kind == "tensor" else list(value)
     for one in found:
         if not isinstance(one, Tensor) or one.layout != torch.strided:
@@ -68,7 +68,9 @@ def members(value: Any, whose: str) -> tuple[str, list[Tensor]]:
 
 def whole(kind: str, tensors: Sequence[Tensor]) -> Any:
     """What `members` took apart."""
-    return {"tensor": lambda: tensors[0], "tuple": lambda: tuple(tensors), "list": lambda: list(tensors)}[kind]()
+    if kind == "tensor":
+        return tensors[0]
+    return tuple(tensors) if kind == "tuple" else list(tensors)
 
 
 def travelling(tensor: Tensor) -> Tensor:

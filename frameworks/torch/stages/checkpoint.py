@@ -1,7 +1,7 @@
 """The state of a stage, and of all stages as one: {"model", "optimizer", "pipeline"}.
 
-"model" and "optimizer" are what nn.Module.state_dict and torch.optim.Optimizer.state_dict give for the whole model, or for
-what a stage has of it; groups of the optimizer name their parameters ("param_names"). "pipeline" has what schedules
+"model" and "optimizer" are what nn.Module.state_dict and torch.optim.Optimizer.state_dict give for the whole model, or
+for what a stage has of it; groups of the optimizer name their parameters ("param_names"). "pipeline" has what schedules
 and corrections need to go on.
 """
 

@@ -1,10 +1,10 @@
 """Clipping by the norm of all stages' gradients.
 
-Each stage tells the others the norm of each of its gradients. Under a synchronous schedule, and with one stage, factors are
-those of torch.nn.utils.clip_grad_norm_ for the whole model, bit for bit. Under an asynchronous one a stage that waited for
-all norms of a mini-batch would undo what the schedule gains: it takes those of later stages for the same mini-batch,
-which are there already, and those of a stage d before it for the one ceil(d / N) before; that stage is left out while
-there is none. Which norms are taken follows from the schedule alone, so that runs repeat.
+Each stage tells the others the norm of each of its gradients. Under a synchronous schedule, and with one stage, factors
+are those of torch.nn.utils.clip_grad_norm_ for the whole model, bit for bit. Under an asynchronous one a stage that
+waited for all norms of a mini-batch would undo what the schedule gains: it takes those of later stages for the same
+mini-batch, which are there already, and those of a stage d before it for the one ceil(d / N) before; that stage is left
+out while there is none. Which norms are taken follows from the schedule alone, so that runs repeat.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ class Correction:
     `weight`: tau_forward - tau_backward, by which delta is multiplied where weights are corrected.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], discrepancy: float, tau_forward: float, tau_backward: float) -> None:
+    def __init__(
+        self, parameters: Sequence[Tensor], discrepancy: float, tau_forward: float, tau_backward: float
+    ) -> None:
         self.weight = corrections.correction_weight(tau_forward, tau_backward)
         self._gamma = corrections.delta_decay(discrepancy, tau_forward, tau_backward)
         self._parameters = list(parameters)

@@ -30,7 +30,9 @@ def first_layers(
         )
     if isinstance(asked, str):
         if asked != AUTO:
-            raise UsageError(f"stages={asked!r} is not known.", f'Use "{AUTO}" or a list of numbers or names of layers.')
+            raise UsageError(
+                f"stages={asked!r} is not known.", f'Use "{AUTO}" or a list of numbers or names of layers.'
+            )
         return balanced(_costs(layers, costs), stages)
     found = [0, *(_number(layers, one) for one in asked)]
     if len(found) != stages:

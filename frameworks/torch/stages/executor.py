@@ -143,9 +143,7 @@ class Executor:
         finish = self._finish(microbatch, given)
         return Flight(version, self._weights.of_count(version), kind, inputs, differentiable, finish)
 
-    def _hand_on(
-        self, microbatch: int, flight: Flight, outputs: list[Tensor], wanted: list[bool]
-    ) -> Signature | None:
+    def _hand_on(self, microbatch: int, flight: Flight, outputs: list[Tensor], wanted: list[bool]) -> Signature | None:
         """Send what a stage made to the next, and return its signature; the last adds up losses."""
         if self._last:
             loss = outputs[0].detach()

@@ -22,8 +22,8 @@ class Flight:
 
     `count`: after how many updates its forward pass was, and `version`, the weights which that had. `inputs` of the
     kind `kind`, and which of them are `differentiable`; `gradients`, what the backward pass found for these, by number.
-    `finish` makes tensors, and their `output_kind`, of what the module returns: those that travel on, or the loss. `roots`: where the backward
-    pass begins, for each output that wants a gradient; None where nothing depends on it.
+    `finish` makes tensors, and their `output_kind`, of what the module returns: those that travel on, or the loss.
+    `roots`: where the backward pass begins, for each output that wants a gradient; None where nothing depends on it.
     """
 
     count: int
@@ -40,8 +40,8 @@ class Flight:
 class Passes:
     """Computes with the module of a stage and keeps the graph between the two passes.
 
-    `stashed`: backward passes are at the weights of their forward passes; else at the newest, with `correction` at these,
-    corrected. A graph refers to memory: what is in it, older weights or the newest, is left to Weights.
+    `stashed`: backward passes are at the weights of their forward passes; else at the newest, with `correction` at
+    these, corrected. A graph refers to memory: what is in it, older weights or the newest, is left to Weights.
     """
 
     def __init__(self, module: nn.Module, weights: Weights) -> None:
@@ -108,7 +108,9 @@ def _laid_out(gradient: Tensor | None, tensor: Tensor) -> Tensor:
 
 
 class _Arrived(torch.autograd.Function):
-    """A tensor that came from another stage: no leaf, so that layers may change it in place as they could in one model."""
+    """A tensor that came from another stage: no leaf, so that layers may change it in place as they could in one
+    model.
+    """
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, tensor: Tensor, number: int, gradients: dict[int, Tensor]) -> Tensor:

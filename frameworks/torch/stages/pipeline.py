@@ -56,19 +56,21 @@ class Pipeline:
     - `model`: an nn.Sequential or a list of modules. Layers hand on a tensor, or a tuple or list of tensors. Each rank
       keeps the layers of its own stage, with the weights that it built them with (seed all ranks alike), and frees the
       others, which become layers without memory (device "meta").
-    - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for schedulers.
+    - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
+      schedulers.
     - `loss`: called on the last stage with the model's output and the target of a micro-batch.
     - `n_microbatches`: how many a batch is cut into, by its first dimension, as evenly as it goes.
     - `schedule`: "gpipe", "1f1b", "pipedream", "2bw" or "pipemare".
     - `stages`: "auto", balanced by `costs` (numbers, one per layer) or by parameters; or the first layers of stages
       1 .. P-1, as numbers or names.
-    - `loss_reduction`: what `loss` is of its rows, "mean" or "sum". Micro-batches are weighted so that their losses, and
-      gradients, add up to those of the batch.
+    - `loss_reduction`: what `loss` is of its rows, "mean" or "sum". Micro-batches are weighted so that their losses,
+      and gradients, add up to those of the batch.
     - `max_norm`: clip gradients by the norm over all stages. Asynchronous schedules take norms of earlier stages from
       some mini-batches before: paceline.torch.stages.clipping.
     - `recompute`: keep a stage's inputs alone, and compute again before the backward pass.
     - `warmup_steps`: so many steps first are synchronous (PipeMare's T3).
-    - `annealing_steps`: for so many asynchronous steps learning rates are lower where gradients are late (T1); 0: never.
+    - `annealing_steps`: for so many asynchronous steps learning rates are lower where gradients are late (T1); 0:
+      never.
     - `discrepancy`: D in (0, 1), for backward passes at corrected weights (T2); None: off.
     - `device`: where this stage computes; None: where its layers are.
     - `process_set`: whose ranks are the stages, in the order of ranks.
@@ -138,7 +140,7 @@ class Pipeline:
         own = range(bounds[self.stage], bounds[self.stage + 1])
         free([layer for number, layer in enumerate(layers) if number not in own])
         counts = _counts(layers, bounds)
-        self._doing = lambda: "while it was built"
+        self._doing: Callable[[], str] = lambda: "while it was built"
         with self._failing():
             if device is not None:
                 for number in own:
@@ -219,9 +221,9 @@ class Pipeline:
         return self._executor.most_copies
 
     def measured_delays(self) -> tuple[float, float]:
-        """tau_forward and tau_backward of this stage's last update: updates between the weights of a forward or backward
-        pass and the update that applies its gradient, means over the mini-batch. What paceline.stages.delays derives
-        from the schedule, once the pipeline is full. Raises UsageError before the first update.
+        """tau_forward and tau_backward of this stage's last update: updates between the weights of a forward or
+        backward pass and the update that applies its gradient, means over the mini-batch. What paceline.stages.delays
+        derives from the schedule, once the pipeline is full. Raises UsageError before the first update.
         """
         forwards, backwards = self._executor.gaps
         if not forwards:
@@ -303,8 +305,8 @@ class Pipeline:
     def consolidate(self) -> dict[str, Any] | None:
         """On all ranks: the state of all stages, on rank 0; None on the others.
 
-        "model" and "optimizer" are those of the plain model and of one optimizer of all its parameters, which load them;
-        so does a pipeline of any number of stages. Raises UsageError as of state_dict.
+        "model" and "optimizer" are those of the plain model and of one optimizer of all its parameters, which load
+        them; so does a pipeline of any number of stages. Raises UsageError as of state_dict.
         """
         with self._failing():
             return checkpoint.consolidated(self._post, self.state_dict())

@@ -17,8 +17,8 @@ from paceline.torch.stages.weights import Weights
 class RecomputingPasses(Passes):
     """Keeps a micro-batch's inputs alone, and computes again before the backward pass.
 
-    That is at the weights of the backward pass, corrected or not, with the random numbers of the first time, and without
-    a second effect on buffers. Corrected weights are made for the whole stage while it lasts.
+    That is at the weights of the backward pass, corrected or not, with the random numbers of the first time, and
+    without a second effect on buffers. Corrected weights are made for the whole stage while it lasts.
     """
 
     def __init__(self, module: nn.Module, weights: Weights, device: torch.device) -> None:

@@ -1,8 +1,8 @@
 """Other weights for a backward pass than its graph has saved.
 
 A graph keeps what its nodes saved. Where that is in a weight's memory it is replaced by a note of which weight and
-which part of it, and the weight is asked for when the backward pass comes there. All else stays as it was saved: autograd
-checks that nobody changed it in place.
+which part of it, and the weight is asked for when the backward pass comes there. All else stays as it was saved:
+autograd checks that nobody changed it in place.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _nodes(outputs: Iterable[Tensor]) -> Iterator[Any]:
         waiting.extend(before for before, _ in node.next_functions)
 
 
-def _saved(node: Any) -> Iterator[SavedTensor]:
+def _saved(node: Any) -> Iterator[Any]:
     kind = type(node)
     if kind not in _names:
         _names[kind] = tuple(name for name in dir(node) if name.startswith(_PREFIX))

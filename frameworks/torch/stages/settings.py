@@ -43,12 +43,10 @@ class Settings:
                 f"loss_reduction={self.loss_reduction!r} is not known.",
                 'Use "mean" if loss returns a mean over rows, "sum" if it returns a sum.',
             )
-        late = {"warmup_steps": self.warmup_steps, "annealing_steps": self.annealing_steps}
-        late["discrepancy"] = self.discrepancy or 0
-        for name, value in late.items():
-            if value and chosen.synchronous:
+        for name in ("warmup_steps", "annealing_steps", "discrepancy"):
+            if getattr(self, name) and chosen.synchronous:
                 raise UsageError(
-                    f"{name}={value} was given with schedule={self.schedule!r}, under which no gradient is late.",
+                    f"{name}={getattr(self, name)} was given with schedule={self.schedule!r}, where no gradient is late.",
                     f"Leave {name}= out, or use an asynchronous schedule, such as pipemare.",
                 )
 

@@ -16,8 +16,8 @@ from paceline.torch.stages.weights import Weights
 class Updates:
     """Applies the gradients of mini-batches to one stage.
 
-    `optimizer`: None for a stage without parameters. `asynchronous`: updates so far under an asynchronous schedule, which
-    T1 counts.
+    `optimizer`: None for a stage without parameters. `asynchronous`: updates so far under an asynchronous schedule,
+    which T1 counts.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""hvd.Pipeline over Horovod's connections: equal to one process, and to training with the weights that schedules say."""
+"""hvd.Pipeline over Horovod's connections: equal to one process, and to training with the weights that schedules
+say.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,12 @@ def test_batch_norm_dropout_and_recomputation(rank: int, size: int) -> None:
         torch.manual_seed(5)
         layers: list[torch.nn.Module] = []
         for _ in range(4):
-            layers += [torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.3)]
+            layers += [
+                torch.nn.Linear(6, 6),
+                torch.nn.BatchNorm1d(6),
+                torch.nn.ReLU(inplace=True),
+                torch.nn.Dropout(0.3),
+            ]
         return layers
 
     for schedule in ("1f1b", "pipedream"):
@@ -170,7 +177,10 @@ def test_ranks_that_ask_for_different_pipelines_are_refused_and_can_try_again(ra
     for arguments, said in different:
         with pytest.raises(hvd.UsageError, match=f"different pipelines: .*{said}"):
             hvd.Pipeline(
-                arguments.pop("model", None) or net(), sgd, loss, **{"n_microbatches": 3, "schedule": "1f1b", **arguments}
+                arguments.pop("model", None) or net(),
+                sgd,
+                loss,
+                **{"n_microbatches": 3, "schedule": "1f1b", **arguments},
             )
     with pytest.raises(hvd.UsageError, match="There is no schedule 'x'" if rank == 1 else "Rank 1 could not build"):
         hvd.Pipeline(net(), sgd, loss, 3, "x" if rank == 1 else "1f1b")

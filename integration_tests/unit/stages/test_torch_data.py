@@ -70,9 +70,7 @@ def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(schedule: str
     def body(mail: Any) -> dict[str, Tensor]:
         import paceline.torch as hvd
 
-        pipeline = hvd.Pipeline(
-            models[mail.rank], sgd, mse, 3, schedule, [1, 2, 3], mail=mail, recompute=recompute
-        )
+        pipeline = hvd.Pipeline(models[mail.rank], sgd, mse, 3, schedule, [1, 2, 3], mail=mail, recompute=recompute)
         for step in range(20):
             pipeline.step(*batch(step))
         pipeline.close()
@@ -181,7 +179,7 @@ def test_sums_are_not_weighted() -> None:
 def test_types_of_few_digits(dtype: torch.dtype, schedule: str) -> None:
     from integration_tests.support.stage_training import data, net
 
-    late = {"discrepancy": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
+    late: dict[str, Any] = {"discrepancy": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
 
     def body(mail: Any) -> list[float]:
         import paceline.torch as hvd
