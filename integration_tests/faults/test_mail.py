@@ -215,9 +215,9 @@ def _end(rank: int, size: int, sets: bool) -> None:
     for turn in range(3):
         hvd.init(process_sets=[hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 2])] if sets else None)
         mail, idle = _mail(), _mail()
-        hvd.barrier()
         got = np.zeros(50, np.uint8)
         receive = mail.receive((rank - 1) % size, 5, got.data)
+        hvd.barrier()
         if rank == turn:
             hvd.shutdown()
         with pytest.raises(StageLost, match=r"Horovod was shut down, by this rank or by one that came to its end"):

@@ -27,7 +27,7 @@ MOST_PASSES = 100_000  # some seconds
 @click.option("--steps", default=DEFAULT_STEPS, show_default=True, help="Mini-batches to show.")
 @click.option("--forward", "forward_ticks", default=1, show_default=True, help="Ticks that a forward pass takes.")
 @click.option("--backward", "backward_ticks", default=1, show_default=True, help="Ticks that a backward pass takes.")
-@click.option("--transfer", "transfer_ticks", default=0, show_default=True, help="Ticks until a neighbour has a result.")
+@click.option("--transfer", "transfer_ticks", default=0, show_default=True, help="Ticks that a result travels.")
 @click.option("--plot", "picture", type=Path, help="Draw it (PNG, PDF, SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON in place of tables.")
 def schedule_command(
@@ -63,8 +63,8 @@ def schedule_command(
         )
     if picture is not None:
         outputs.check_picture(picture)
-    from paceline.launch.schedule import plot, rows, table
     from paceline.launch.record.plot import save
+    from paceline.launch.schedule import plot, rows, table
     from paceline.stages.simulate import simulate
 
     ticks = {

@@ -22,8 +22,8 @@ LEAST_INCHES, MOST_INCHES = 9.0, 24.0
 
 
 def schedule_figure(shown: Simulation) -> Figure:
-    """Stages from top to bottom, ticks from left to right; colours are mini-batches, numbers micro-batches, and a red line
-    ends the pass after which weights are updated.
+    """Stages from top to bottom, ticks from left to right; colours are mini-batches, numbers micro-batches, and a red
+    line ends the pass after which weights are updated.
     """
     stages = shown.schedule.stages
     width = min(max(LEAST_INCHES, INCHES_PER_TICK * shown.end_s), MOST_INCHES)
@@ -66,8 +66,8 @@ def _label(axes: Axes, shown: Simulation) -> None:
     axes.set_axisbelow(True)
     share = sum(shown.utilisation()) / schedule.stages
     steps = "1 mini-batch" if shown.steps == 1 else f"{shown.steps} mini-batches"
-    title = f"{schedule.name}, {schedule.stages} stages, {steps} of {schedule.microbatches} micro-batches: {share:.0%} busy"
-    axes.set_title(title, loc="left")
+    size = f"{schedule.stages} stages, {steps} of {schedule.microbatches} micro-batches"
+    axes.set_title(f"{schedule.name}, {size}: {share:.0%} busy", loc="left")
     light, dark = COLOURS[0]
     handles: list[Line2D | Patch] = [
         Patch(color=light, label="forward"),

@@ -23,13 +23,12 @@ def ticks_texts(shown: Simulation, width: int) -> list[Text]:
     """The schedule as lines that fit `width`, in as many parts as it takes. Cells are the pass and the number of its
     micro-batch, in all of them; `*` after a BACKWARD: weights are updated.
     """
-    last = shown.steps * shown.schedule.microbatches - 1
-    cell = len(f"F{last}") + 1
     ticks = round(shown.end_s)
+    last = shown.steps * shown.schedule.microbatches - 1
+    cell = max(len(f"F{last}") + len(UPDATED), len(str(ticks))) + 1
     label = len(f"stage {shown.schedule.stages - 1}") + 1
     # At least one tick, however narrow the terminal is.
-    per_part = max(1, (width - label) // max(cell, len(str(ticks)) + 1))
-    cell = max(cell, len(str(ticks)) + 1)
+    per_part = max(1, (width - label) // cell)
     rows = [_cells(timed, ticks, cell, shown.schedule.microbatches) for timed in shown.stages]
     parts = []
     for first in range(0, ticks, per_part):
@@ -88,8 +87,8 @@ def remarks(shown: Simulation) -> list[str]:
     steps = "1 step" if shown.steps == 1 else f"{shown.steps} steps"
     texts = [
         "tau: updates between a pass and the one that applies its gradient, mean over micro-batches. alpha lambda: "
-        "learning rate times curvature for which that is stable. Busy: once the pipeline is full. Weights, activations: "
-        "copies and micro-batches that are kept, at most.",
+        "learning rate times curvature for which that is stable. Busy: once the pipeline is full. Weights, "
+        "activations: copies and micro-batches that are kept, at most.",
         f"These {steps} with filling and draining: {shown.end_s:g} ticks, stages compute {share:.1%} of them.",
     ]
     if schedule.loss_lag:

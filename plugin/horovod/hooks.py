@@ -194,15 +194,17 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     # A message of ours that is longer than what it is received into would end the process, a shorter one pass for all.
-    # signalException closes the connection, with a kind of error that Gloo has not.
+    # Who receives it is told, with a kind of error that Gloo has not; for all others the connection has ended.
     "lengths": (
         Edit(
             _GLOO_TCP_PAIR,
             "GLOO_ENFORCE_LE(op.preamble.length, op.nbytes);",
             "before",
             "if (op.preamble.slot >> 60 == 7 && op.preamble.length != op.nbytes) {\n"
-            "  signalException(std::make_exception_ptr(std::length_error(::gloo::MakeString(\n"
-            '      "it sends ", op.preamble.length, " bytes where ", op.nbytes, " were expected"))));\n'
+            '  const auto why = ::gloo::MakeString("it sends ", op.preamble.length, " bytes where ", op.nbytes,\n'
+            '                                      " were expected");\n'
+            "  buf->signalException(std::make_exception_ptr(std::length_error(why)));\n"
+            '  signalException(GLOO_ERROR_MSG(why, " ", peer_.str()));\n'
             "  return -1;\n"
             "}",
             within="ssize_t Pair::prepareRead(",

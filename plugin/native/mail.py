@@ -7,6 +7,7 @@ fails ends the world of Horovod: all ranks hear of it, whatever they wait for.
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import time
 import weakref
@@ -70,6 +71,11 @@ def _memory(data: memoryview | int, size_bytes: int | None, written: bool) -> _M
     return _Memory(address, view.nbytes, view)
 
 
+def _end(library: ctypes.CDLL, number: int, of_process: int) -> None:
+    if os.getpid() == of_process:  # connections are not those of processes forked from it
+        library.horovod_paceline_mail_close(number)
+
+
 class Mail:
     """Sends and receives of this rank among those of a process set of `library`; made without the others' help.
 
@@ -93,7 +99,7 @@ class Mail:
         # What memory is kept for, by operation: those that nobody has seen done.
         self._flying: dict[int, _Memory] = {}
         # A mail that nobody closes ends with its object, or the process.
-        self._end = weakref.finalize(self, library.horovod_paceline_mail_close, self._number)
+        self._end = weakref.finalize(self, _end, library, self._number, os.getpid())
 
     def send(self, peer: int, tag: int, data: memoryview | int, size_bytes: int | None = None) -> int:
         """Begin to send memory, or `size_bytes` at an address, and return the operation's number at once.

@@ -9,7 +9,7 @@ from paceline.stages.schedule import Schedule
 
 
 def check(schedule: Schedule, steps: int) -> None:
-    """Raise ScheduleError unless in so many steps and a drain every stage does every pass of every micro-batch and every
+    """Raise ScheduleError unless in so many steps and a drain every stage does each pass of each micro-batch and each
     update once, in an order that data allow and with weights that exist, and no stage waits for ever.
     """
     for stage in range(schedule.stages):

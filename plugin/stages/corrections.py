@@ -1,7 +1,7 @@
 """What is done about late gradients: numbers that an executor applies; each works with any asynchronous schedule.
 
-T1 and T2: Yang et al., "PipeMare", MLSys 2021; tau are those of delays.py. Graded momentum: Ajanthan et al., "Nesterov Method
-for Asynchronous Pipeline Parallel Optimization", ICML 2025, and its repository AsyncPP.
+T1 and T2: Yang et al., "PipeMare", MLSys 2021; tau are those of delays.py. Graded momentum: Ajanthan et al., "Nesterov
+Method for Asynchronous Pipeline Parallel Optimization", ICML 2025, and its repository AsyncPP.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def correction_weight(tau_forward: float, tau_backward: float) -> float:
 
 def delta_decay(discrepancy: float, tau_forward: float, tau_backward: float) -> float:
     """T2: gamma = D^(1/(tau_forward - tau_backward)), with D = discrepancy in (0, 1): after each update
-    delta = gamma * delta + (1 - gamma) * (change of the weights). 0, the last change alone, where both taus are the same
-    and delta is multiplied by 0. Raises ValueError for another D.
+    delta = gamma * delta + (1 - gamma) * (change of the weights). 0, the last change alone, where both taus are the
+    same and delta is multiplied by 0. Raises ValueError for another D.
     """
     if not 0 < discrepancy < 1:
         raise ValueError(f"discrepancy is {discrepancy}, give a number between 0 and 1")

@@ -33,8 +33,8 @@ def _utilisation(schedule: Schedule) -> float:
     stages, microbatches = schedule.stages, schedule.microbatches
     if schedule.synchronous:
         return microbatches / (microbatches + stages - 1)
-    # Stage i goes on with a FORWARD after a BACKWARD that came back from stage j: a micro-batch takes as long for that
-    # way as j - i + 1 of them on one stage, and so many FORWARDs as i is further ahead than j, and one, begin meanwhile.
+    # Stage i goes on with a FORWARD after a BACKWARD that came back from stage j. The way there and back takes as long
+    # as j - i + 1 micro-batches on one stage, and lets so many FORWARDs begin as i is further ahead than j, and one.
     return min(
         (schedule.ahead(i) - schedule.ahead(j) + 1) / (j - i + 1) for i in range(stages) for j in range(i, stages)
     )

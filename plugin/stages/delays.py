@@ -1,12 +1,12 @@
 """How late a stage's gradients are, in updates of that stage.
 
-tau_forward of a micro-batch: updates between its FORWARD and the UPDATE that applies its gradient; tau_backward: the same
-for the weights that its BACKWARD takes. Both are counted in the schedule's own instructions, as an executor would
+tau_forward of a micro-batch: updates between its FORWARD and the UPDATE that applies its gradient; tau_backward: the
+same for the weights that its BACKWARD takes. Both are counted in the schedule's own instructions, as an executor would
 measure them.
 
-PipeMare's paper has (2(P-i)+1)/N for stages i = 1 .. P. It counts slots of hardware on which a stage does a forward *and* a
-backward pass at a time, and is 2(P-i)+1 micro-batches ahead; with one pass at a time P-i are enough, so that ours are
-(P-i)/N.
+PipeMare's paper has (2(P-i)+1)/N for stages i = 1 .. P. It counts slots of hardware on which a stage does a forward
+*and* a backward pass at a time, and is 2(P-i)+1 micro-batches ahead; with one pass at a time P-i are enough, so that
+ours are (P-i)/N.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paceline.stages.simulate import filling_steps
 
 
 def delays(schedule: Schedule) -> list[tuple[float, float]]:
-    """(tau_forward, tau_backward) of each stage: means over the micro-batches of a mini-batch, once the pipeline is full."""
+    """(tau_forward, tau_backward) of each stage, once the pipeline is full: means over a mini-batch."""
     means = []
     for forwards, backwards in _of_microbatches(schedule):
         means.append((sum(forwards) / len(forwards), sum(backwards) / len(backwards)))

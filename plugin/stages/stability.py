@@ -1,9 +1,9 @@
 """For which learning rates training with late gradients settles, on the quadratic loss lambda w^2 / 2.
 
-Yang et al., "PipeMare", MLSys 2021, Lemmas 1 to 3, of which we have the formulas and not the text. Recurrences of weights are
-polynomials, highest power first: training settles if all roots are inside the unit circle. tau are whole numbers of
-updates; alpha is the learning rate, `curvature` lambda. `discrepancy_curvature` is the paper's Delta: how much the gradient
-depends on the difference between the weights of the two passes.
+Yang et al., "PipeMare", MLSys 2021, Lemmas 1 to 3, of which we have the formulas and not the text. Recurrences of
+weights are polynomials, highest power first: training settles if all roots are inside the unit circle. tau are whole
+numbers of updates; alpha is the learning rate, `curvature` lambda. `discrepancy_curvature` is the paper's Delta: how
+much the gradient depends on the difference between the weights of the two passes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _HALVINGS = 60
 
 
 def bound(tau: float, curvature: float = 1.0) -> float:
-    """Lemma 1: SGD with all gradients late by tau settles for learning rates below 2/lambda sin(pi/(4 tau + 2)), and for
-    no other. For a tau that is no whole number, a mean over micro-batches, it is an interpolation.
+    """Lemma 1: SGD with all gradients late by tau settles for learning rates below 2/lambda sin(pi/(4 tau + 2)), and
+    for no other. For a tau that is no whole number, a mean over micro-batches, it is an interpolation.
     """
     return 2 / curvature * math.sin(math.pi / (4 * tau + 2))
 

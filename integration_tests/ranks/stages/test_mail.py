@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 import time
 from typing import Any
@@ -114,7 +116,7 @@ def _beside_collectives(rank: int, size: int) -> None:
     hvd.barrier()
 
 
-@pytest.mark.parametrize("collective", ["horovod", "ring"])
+@pytest.mark.parametrize("collective", ["gloo", "ring"])
 def test_beside_collectives_in_the_background(collective: str) -> None:
     run_ranks(_beside_collectives, 3, env={"PACELINE_COLLECTIVE": collective})
 
@@ -195,6 +197,22 @@ def test_a_thread_of_its_own(rank: int, size: int) -> None:
     assert hvd.allreduce(torch.tensor(rank), op=hvd.Sum, name="mail.thread").item() == 1
     thread.join()
     np.testing.assert_array_equal(got, _values(1 - rank, 2, got.size))
+    mail.close()
+
+
+@ranks(2, fresh=True)
+def test_a_forked_process_leaves_the_mail_to_its_parent(rank: int, size: int) -> None:
+    mail, got = _mail(), np.zeros(70_001, np.uint8)
+    operation = mail.receive(1 - rank, 0, got.data)
+    child = os.fork()
+    if child == 0:
+        del mail
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    mail.wait(mail.send(1 - rank, 0, _values(rank, 3, got.size).data))
+    mail.wait(operation)
+    np.testing.assert_array_equal(got, _values(1 - rank, 3, got.size))
     mail.close()
 
 

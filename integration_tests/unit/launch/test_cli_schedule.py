@@ -31,10 +31,8 @@ def test_ticks_and_figures(monkeypatch: pytest.MonkeyPatch) -> None:
         "stage 2 .   .   F0  B0  F1  B1* F2  B2  F3  B3* .   .",
     ]
     (first,) = [line for line in lines if line.startswith("│     0 ")]
-    assert first.strip("│").split("│") == [
-        *("     0 ", "           1 ", "            0 ", "         2.5 "),
-        *("        < 1 ", " 100.0% ", "       1 ", "           3 "),
-    ]
+    cells = [cell.strip() for cell in first.strip("│").split("│")]
+    assert cells == ["0", "1", "0", "2.5", "< 1", "100.0%", "1", "3"]
     assert "12 ticks, stages compute 66.7%" in result.stdout
     assert "A step returns the loss of 1 before" in result.stdout
 
@@ -79,8 +77,7 @@ def test_picture(tmp_path: Path) -> None:
     assert imread(path).std() > 0.1
     shown = simulate(schedules.make("pipemare", 4, 4), 3)
     (axes,) = plot.schedule_figure(shown).axes
-    bars = [patch for container in axes.containers for patch in container.patches]
-    assert len(bars) == 4 * 3 * 4 * 2
+    assert len(axes.patches) == 4 * 3 * 4 * 2
     assert {text.get_text() for text in axes.texts} == {str(number) for number in range(12)}
     assert axes.get_xlim() == (0, shown.end_s)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0", "stage 1", "stage 2", "stage 3"]

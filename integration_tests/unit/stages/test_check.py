@@ -40,7 +40,11 @@ class Edited(GPipe):
     [
         (lambda whole: whole.remove(F01), B01, "before its FORWARD"),
         (lambda whole: whole.insert(1, F00), F00, "a second time"),
-        (lambda whole: whole.insert(0, Instruction(Kind.FORWARD, 1, 0)), "micro-batch 0 of mini-batch 1", "step 0 does"),
+        (
+            lambda whole: whole.insert(0, Instruction(Kind.FORWARD, 1, 0)),
+            "micro-batch 0 of mini-batch 1",
+            "step 0 does",
+        ),
         (lambda whole: whole.insert(0, Instruction(Kind.FORWARD, 0, 2)), "micro-batch 2", "step 0 does not have that"),
         (lambda whole: whole.remove(B00), B01, "micro-batch 0 of mini-batch 0 is next"),
         (lambda whole: whole.reverse(), U0, "after 0 times BACKWARD"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_papers_delays(microbatches: int, expected: list[float]) -> None:
     """papers.md 5.6, item 1."""
     taus = paper_delays(4, microbatches)
     assert taus == expected
-    assert [here - there for here, there in zip(taus, taus[1:], strict=False)] == [2 / microbatches] * 3
+    assert [here - there for here, there in pairwise(taus)] == [2 / microbatches] * 3
 
 
 @pytest.mark.parametrize("stages", range(1, 7))

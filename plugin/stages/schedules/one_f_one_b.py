@@ -1,5 +1,5 @@
-"""One forward pass, one backward pass, with a flush: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training",
-ICML 2021, call it PipeDream-Flush.
+"""One forward pass, one backward pass, with a flush. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN
+Training", ICML 2021, call it PipeDream-Flush.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from paceline.stages.schedule import Schedule
 
 
 class TwoBW(Schedule):
-    """No flush; both passes of mini-batch t are at version t - 1 of the weights on every stage, so that two versions are
-    enough and all gradients are late by one update. The paper asks for N >= P; N = P - 1 is enough. With fewer
+    """No flush; both passes of mini-batch t are at version t - 1 of the weights on every stage, so that two versions
+    are enough and all gradients are late by one update. The paper asks for N >= P; N = P - 1 is enough. With fewer
     micro-batches no stage may be more than N ahead, for version t - 1 to be there, and the pipeline has bubbles.
     """
 
@@ -22,7 +22,7 @@ class TwoBW(Schedule):
         self.forward_weights = "previous" if stages > 1 else "newest"
 
     def ahead(self, stage: int) -> int:
-        """One for each stage that follows, across the ends of mini-batches; with N < P - 1 fewer, spread evenly: as many
-        stages in a row as are equally far ahead do a micro-batch after each other.
+        """One for each stage that follows, across the ends of mini-batches; with N < P - 1 fewer, spread evenly: stages
+        that are equally far ahead do a micro-batch one after the other.
         """
         return (self.stages - 1 - stage) * min(self.stages, self.microbatches + 1) // self.stages
