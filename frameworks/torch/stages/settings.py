@@ -44,9 +44,10 @@ class Settings:
                 'Use "mean" if loss returns a mean over rows, "sum" if it returns a sum.',
             )
         for name in ("warmup_steps", "annealing_steps", "discrepancy"):
-            if getattr(self, name) and chosen.synchronous:
+            value = getattr(self, name)
+            if value and chosen.synchronous:
                 raise UsageError(
-                    f"{name}={getattr(self, name)} was given with schedule={self.schedule!r}, where no gradient is late.",
+                    f"{name}={value} was given with schedule={self.schedule!r}, where no gradient is late.",
                     f"Leave {name}= out, or use an asynchronous schedule, such as pipemare.",
                 )
 
