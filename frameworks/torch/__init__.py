@@ -29,6 +29,7 @@ from paceline.torch.partial.operations import PartialResult as PartialResult
 from paceline.torch.partial.operations import flush_partial as flush_partial
 from paceline.torch.partial.operations import partial_allreduce as partial_allreduce
 from paceline.torch.partial.operations import partial_allreduce_async as partial_allreduce_async
+from paceline.torch.stages.pipeline import Pipeline as Pipeline
 from paceline.torch.state.broadcasts import broadcast_parameters as broadcast_parameters
 
 # hvd.Pipelined and so on; and Horovod's module of this name in front of the folder here.
@@ -42,6 +43,7 @@ _OURS = [
     "ExchangeStats",
     "FusionReport",
     "PartialResult",
+    "Pipeline",
     "UsageError",
     "WrappedOptimizer",
     "broadcast_optimizer_state",

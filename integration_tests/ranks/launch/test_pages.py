@@ -94,6 +94,18 @@ def test_loop_of_the_page_about_logging(rank: int, size: int) -> None:
     assert ("exchange/in_time", 1.0, 2) in writer.written
 
 
+@ranks(2)
+def test_training_of_the_page_about_stages(rank: int, size: int) -> None:
+    (block,) = blocks("stages.md")
+    found: dict[str, Any] = {}
+    exec(block, found)
+    assert found["loss"] < 10
+    assert (found["whole"] is not None) == (rank == 0)
+    if rank == 0:
+        layers = [*(f"{number}.0" for number in range(8)), "8"]
+        assert set(found["whole"]["model"]) == {f"{layer}.{one}" for layer in layers for one in ("weight", "bias")}
+
+
 def test_page_for_ddp_quotes_what_processes_of_torchrun_hear() -> None:
     said = alone_by_mistake({"WORLD_SIZE": "2", "RANK": "0"})
     assert f"Paceline: {said}" in " ".join((ROOT / "docs" / "from_ddp.md").read_text().split())

@@ -1,0 +1,1 @@
+"""Pipeline parallelism: a model is cut into stages, one per rank, that a schedule drives (paceline.stages)."""

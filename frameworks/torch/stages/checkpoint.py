@@ -1,0 +1,130 @@
+"""The state of a stage, and of all stages as one: {"model", "optimizer", "pipeline"}.
+
+"model" and "optimizer" are what nn.Module.state_dict and torch.optim.Optimizer.state_dict give for the whole model, or
+for what a stage has of it; groups of the optimizer name their parameters ("param_names"). "pipeline" has what schedules
+and corrections need to go on.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from paceline.torch.errors import UsageError
+from paceline.torch.stages.layers import Stage
+from paceline.torch.stages.posting import Post, Tag
+from paceline.torch.stages.terms import receive_text, send_text
+
+_NAMES, _PARAMS = "param_names", "params"
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer | None, stage: Stage) -> dict[str, Any]:
+    """The optimizer's, with the names of parameters in its groups; a stage without parameters has no optimizer."""
+    if optimizer is None:
+        return {"state": {}, "param_groups": []}
+    state = optimizer.state_dict()
+    groups = [
+        {**saved, _NAMES: names} for saved, names in zip(state["param_groups"], _names(optimizer, stage), strict=True)
+    ]
+    return {**state, "param_groups": groups}
+
+
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer | None, stage: Stage, saved: Mapping[str, Any], whole_names: Sequence[str]
+) -> None:
+    """Take what belongs to this stage out of a saved state, of whatever cut.
+
+    `whole_names`: of all parameters of the model, for the state of an optimizer with one group that names none. Raises
+    UsageError where names are missing.
+    """
+    if optimizer is None:
+        return
+    by_name: dict[str, tuple[dict[str, Any], Any]] = {}
+    for group in saved["param_groups"]:
+        names = group.get(_NAMES)
+        if names is None and len(saved["param_groups"]) == 1 and len(group[_PARAMS]) == len(whole_names):
+            names = whole_names
+        if names is None:
+            raise UsageError(
+                "The saved state of the optimizer does not name its parameters, and is not that of one group of all.",
+                'Build the optimizer from model.named_parameters(), or add "param_names" to its saved groups.',
+            )
+        by_name.update({name: (group, number) for name, number in zip(names, group[_PARAMS], strict=True)})
+    own = optimizer.state_dict()
+    state: dict[int, Any] = {}
+    groups = []
+    for group, names in zip(own["param_groups"], _names(optimizer, stage), strict=True):
+        missing = [name for name in names if name not in by_name]
+        if missing:
+            raise UsageError(
+                f"The saved state of the optimizer lacks {missing[0]}, a parameter of this stage.",
+                "Load the state of the whole model (pipeline.consolidate()), or this stage's own of the same cut.",
+            )
+        for name, number in zip(names, group[_PARAMS], strict=True):
+            saved_number = by_name[name][1]
+            if saved_number in saved["state"]:
+                # Optimizers change in place what they have loaded.
+                state[number] = copy.deepcopy(saved["state"][saved_number])
+        options = dict(by_name[names[0]][0]) if names else dict(group)
+        options.pop(_NAMES, None)
+        groups.append({**options, _PARAMS: group[_PARAMS]})
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def consolidated(post: Post, own: dict[str, Any]) -> dict[str, Any] | None:
+    """The states of all stages as one, on rank 0; None on the others."""
+    if post.mail.rank > 0:
+        memory = io.BytesIO()
+        torch.save(own, memory)
+        send_text(post, 0, Tag.STATE, memory.getvalue())
+        post.finish()
+        return None
+    states = [own]
+    for stage in range(1, post.mail.size):
+        memory = io.BytesIO(receive_text(post, stage, Tag.STATE))
+        states.append(torch.load(memory, map_location="cpu", weights_only=False))
+    return {
+        "model": _merged([one["model"] for one in states]),
+        "optimizer": _one_optimizer([one["optimizer"] for one in states]),
+        "pipeline": {**own["pipeline"], "deltas": _merged([one["pipeline"]["deltas"] for one in states])},
+    }
+
+
+def _names(optimizer: torch.optim.Optimizer, stage: Stage) -> list[list[str]]:
+    """Of the parameters in each group."""
+    names = {id(parameter): name for name, parameter in zip(stage.names, stage.parameters, strict=True)}
+    return [[names[id(parameter)] for parameter in group[_PARAMS]] for group in optimizer.param_groups]
+
+
+def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _one_optimizer(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Groups of the same options become one; parameters are numbered through the groups, as PyTorch does."""
+    groups: list[tuple[dict[str, Any], list[tuple[str, Any]]]] = []
+    for part in parts:
+        for group in part["param_groups"]:
+            options = {key: value for key, value in group.items() if key not in (_NAMES, _PARAMS)}
+            members = [
+                (name, part["state"].get(number)) for name, number in zip(group[_NAMES], group[_PARAMS], strict=True)
+            ]
+            for known, found in groups:
+                if str(known) == str(options):
+                    found.extend(members)
+                    break
+            else:
+                groups.append((options, members))
+    state: dict[int, Any] = {}
+    param_groups = []
+    begin = 0
+    for options, members in groups:
+        numbers = range(begin, begin + len(members))
+        begin = numbers.stop
+        state.update({number: kept for number, (_, kept) in zip(numbers, members, strict=True) if kept is not None})
+        param_groups.append({**options, _PARAMS: list(numbers), _NAMES: [name for name, _ in members]})
+    return {"state": state, "param_groups": param_groups}

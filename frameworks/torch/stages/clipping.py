@@ -1,0 +1,87 @@
+"""Clipping by the norm of all stages' gradients.
+
+Each stage tells the others the norm of each of its gradients. Under a synchronous schedule, and with one stage, factors
+are those of torch.nn.utils.clip_grad_norm_ for the whole model, bit for bit. Under an asynchronous one a stage that
+waited for all norms of a mini-batch would undo what the schedule gains: it takes those of later stages for the same
+mini-batch, which are there already, and those of a stage d before it for the one ceil(d / N) before; that stage is left
+out while there is none. Which norms are taken follows from the schedule alone, so that runs repeat.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from paceline.stages.schedule import Schedule
+from paceline.torch.stages.posting import Post, Tag
+
+# Stands for the norm of a gradient that is not there.
+_NONE = -1.0
+
+
+class Clipping:
+    """Scales the gradients of a mini-batch by the same factor on every stage.
+
+    `parameters`: of this stage. `counts`: how many each stage has. `total_norm`: the last one found, before clipping.
+    """
+
+    def __init__(self, post: Post, max_norm: float, parameters: Sequence[Tensor], counts: Sequence[int]) -> None:
+        self.total_norm = 0.0
+        self._post, self._max_norm = post, max_norm
+        self._parameters, self._counts = parameters, counts
+        self._stage = post.mail.rank
+        self._lags = [0] * len(counts)
+        # Norms that are on their way, oldest first, by stage.
+        self._coming: list[deque[tuple[int, bytearray]]] = [deque() for _ in counts]
+
+    def begin(self, schedule: Schedule) -> None:
+        """The next mini-batches follow `schedule`; nothing is on its way."""
+        stages = range(len(self._counts))
+        self._lags = [
+            0 if schedule.synchronous else max(0, -(-(self._stage - other) // schedule.microbatches))
+            for other in stages
+        ]
+
+    def clip(self) -> None:
+        """Scale the gradients of this stage: once for each mini-batch, on every stage."""
+        gradients = [one.grad for one in self._parameters]
+        own = [_NONE if one is None else float(torch.linalg.vector_norm(one)) for one in gradients]
+        if own:
+            for other in self._others():
+                self._post.send_bytes(other, Tag.NORM, struct.pack(f"<{len(own)}d", *own))
+        everyones = [own if other == self._stage else self._of(other) for other in range(len(self._counts))]
+        found = [norm for norms in everyones for norm in norms if norm != _NONE]
+        present = [one for one in gradients if one is not None]
+        if not present:
+            return
+        total = torch.linalg.vector_norm(torch.tensor(found, dtype=present[0].dtype, device=present[0].device))
+        self.total_norm = float(total)
+        factor = torch.clamp(self._max_norm / (total + 1e-6), max=1.0)
+        torch._foreach_mul_(present, factor)
+
+    def settle(self) -> None:
+        """Take in what is still on its way; every stage has sent the norms of the same mini-batches."""
+        for coming in self._coming:
+            self._post.wait([receive for receive, _ in coming])
+            coming.clear()
+
+    def _others(self) -> list[int]:
+        return [other for other in range(len(self._counts)) if other != self._stage]
+
+    def _of(self, other: int) -> Sequence[float]:
+        """The norms of another stage, for the mini-batch that its lag says."""
+        count = self._counts[other]
+        if count == 0:
+            return ()
+        coming = self._coming[other]
+        memory = bytearray(8 * count)
+        coming.append((self._post.receive_bytes(other, Tag.NORM, memory), memory))
+        if len(coming) <= self._lags[other]:
+            return ()
+        receive, memory = coming.popleft()
+        self._post.wait([receive])
+        return struct.unpack(f"<{count}d", memory)

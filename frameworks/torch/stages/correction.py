@@ -1,0 +1,52 @@
+"""T2 of PipeMare: weights for backward passes, corrected for how far they have moved since the forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from paceline.stages import corrections
+
+# Of types with few digits a running mean would lose the small changes that it is made of.
+_KEPT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
+
+
+class Correction:
+    """delta = gamma * delta + (1 - gamma) * (change by the last update), for each weight that is trained.
+
+    `weight`: tau_forward - tau_backward, by which delta is multiplied where weights are corrected.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], discrepancy: float, tau_forward: float, tau_backward: float
+    ) -> None:
+        self.weight = corrections.correction_weight(tau_forward, tau_backward)
+        self._gamma = corrections.delta_decay(discrepancy, tau_forward, tau_backward)
+        self._parameters = list(parameters)
+        self.deltas = [torch.zeros_like(one, dtype=_KEPT_AS.get(one.dtype, one.dtype)) for one in self._parameters]
+
+    def corrected(self, number: int) -> Tensor:
+        """The newest weights of one parameter, less the change that is expected since the forward pass."""
+        parameter = self._parameters[number].detach()
+        return torch.sub(parameter, self.deltas[number].to(parameter.dtype), alpha=self.weight)
+
+    # delta - w before the update and + w after it, which needs no copy of the weights.
+    @torch.no_grad()
+    def before_update(self) -> None:
+        """An update follows."""
+        for delta, parameter in zip(self.deltas, self._parameters, strict=True):
+            delta.mul_(self._gamma).sub_(parameter.to(delta.dtype), alpha=1 - self._gamma)
+
+    @torch.no_grad()
+    def after_update(self) -> None:
+        """The parameters have changed."""
+        for delta, parameter in zip(self.deltas, self._parameters, strict=True):
+            delta.add_(parameter.to(delta.dtype), alpha=1 - self._gamma)
+
+    @torch.no_grad()
+    def load(self, deltas: Sequence[Tensor | None]) -> None:
+        """Go on from what `deltas` was; None stands for nothing, which is 0."""
+        for own, saved in zip(self.deltas, deltas, strict=True):
+            own.zero_() if saved is None else own.copy_(saved)

@@ -1,0 +1,192 @@
+"""Does what a schedule says on one stage.
+
+Sends and receives follow from the data: a FORWARD takes the activations of the stage before and hands on its own, a
+BACKWARD takes the gradients of the stage after and hands on those of its inputs. Sends are not waited for; receives are
+posted before they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.stages.instructions import Instruction, Kind
+from paceline.stages.schedule import Schedule
+from paceline.torch.errors import UsageError
+from paceline.torch.stages.activations import Signature, members, signature, travelling, whole
+from paceline.torch.stages.batches import Microbatches
+from paceline.torch.stages.losses import Losses
+from paceline.torch.stages.passes import Flight, Passes
+from paceline.torch.stages.posting import Arrivals, Departures, GradientArrivals, Post, Tag
+from paceline.torch.stages.updates import Updates
+from paceline.torch.stages.weights import Weights
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+@dataclass
+class Given:
+    """What the user gave a stage for one mini-batch: the first takes `batch`, the last one `target`."""
+
+    batch: Microbatches | None
+    target: Microbatches | None
+
+
+class Executor:
+    """One stage at work. `parts`: what it computes and talks with.
+
+    `held`: activations of micro-batches between their passes. `most_held`, `most_copies`: of these, and of weights, the
+    most at once so far. `gaps`: of the last update, the number of updates between each of its micro-batches' weights
+    and itself: of the forward and of the backward passes. `doing`: the instruction at hand, for messages.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        microbatches: int,
+        device: torch.device,
+        weights: Weights,
+        passes: Passes,
+        updates: Updates,
+        losses: Losses,
+        loss: Loss,
+        mean: bool,
+    ) -> None:
+        self.stage, self.stages = post.mail.rank, post.mail.size
+        self.most_held = 0
+        self.most_copies = 1
+        self.gaps: tuple[list[int], list[int]] = ([], [])
+        self.doing = "before its first instruction"
+        self._post, self._device = post, device
+        self._weights, self._passes, self._updates = weights, passes, updates
+        self._losses, self._loss, self._mean = losses, loss, mean
+        self._first, self._last = self.stage == 0, self.stage == self.stages - 1
+        self._arrivals = Arrivals(post, self.stage - 1, microbatches, device)
+        self._departures = Departures(post, self.stage + 1, microbatches)
+        self._gradients = GradientArrivals(post, self.stage + 1, device)
+        self._places = range(microbatches)
+        self._flights: dict[tuple[int, int], Flight] = {}
+        # The versions that passes of a mini-batch had, until its update.
+        self._versions: dict[int, tuple[list[int], list[int]]] = {}
+        self._total = torch.zeros(())
+
+    def begin(self, schedule: Schedule) -> None:
+        """What follows are instructions of `schedule` from its start; nothing is under way."""
+        self._schedule = schedule
+        self._passes.stashed = schedule.backward_weights == "forwards"
+        self._base = self._weights.count
+        self._weights.previous = None
+
+    def run(self, instructions: Iterable[Instruction], given: Given | None) -> None:
+        """Do them in turn. `given`: where FORWARDs are among them, all of one mini-batch."""
+        self._weights.refresh()
+        if given is not None:
+            self._expect()
+        with self._weights.lent():
+            for one in instructions:
+                self.doing = f"at {one}"
+                self._post.sweep()
+                if one.kind is Kind.FORWARD:
+                    assert given is not None
+                    self._forward(one, given)
+                elif one.kind is Kind.BACKWARD:
+                    self._backward(one)
+                else:
+                    self._update(one, given is None)
+
+    def evaluate(self, given: Given) -> None:
+        """Forward passes alone, at the newest weights; nothing is under way."""
+        self._weights.refresh()
+        self._expect()
+        with self._weights.lent():
+            for microbatch in self._places:
+                self.doing = f"at micro-batch {microbatch} of an evaluation"
+                self._post.sweep()
+                flight = self._flight(microbatch, given, self._weights.count)
+                outputs = self._passes.evaluate(flight)
+                self._hand_on(microbatch, flight, outputs, [False] * len(outputs))
+
+    def _expect(self) -> None:
+        """The messages of a mini-batch's forward passes will come."""
+        if not self._first:
+            self._arrivals.expect(self._places)
+        if not self._last:
+            self._losses.expect()
+
+    def _forward(self, one: Instruction, given: Given) -> None:
+        updates = self._weights.count - self._base
+        version = self._base + self._schedule.forward_version(one.minibatch, updates)
+        flight = self._flight(one.microbatch, given, version)
+        outputs, wanted = self._passes.forward(flight)
+        self._flights[one.minibatch, one.microbatch] = flight
+        self._versions.setdefault(one.minibatch, ([], []))[0].append(version)
+        self.most_held = max(self.most_held, len(self._flights))
+        form = self._hand_on(one.microbatch, flight, outputs, wanted)
+        if form is not None:
+            self._gradients.expect(form)
+
+    def _flight(self, microbatch: int, given: Given, version: int) -> Flight:
+        """A micro-batch that has come, or waits for it."""
+        if self._first:
+            assert given.batch is not None
+            kind, inputs = given.batch[microbatch]
+            inputs = [tensor.to(self._device) for tensor in inputs]
+            differentiable = [False] * len(inputs)
+        else:
+            form, inputs = self._arrivals.take()
+            kind, differentiable = form.kind, [each.differentiable for each in form.forms]
+        self._arrivals.progress()
+        finish = self._finish(microbatch, given)
+        return Flight(version, self._weights.of_count(version), kind, inputs, differentiable, finish)
+
+    def _hand_on(self, microbatch: int, flight: Flight, outputs: list[Tensor], wanted: list[bool]) -> Signature | None:
+        """Send what a stage made to the next, and return its signature; the last adds up losses."""
+        if self._last:
+            loss = outputs[0].detach()
+            self._total = loss if microbatch == 0 else self._total + loss
+            if microbatch == self._places[-1]:
+                self._losses.tell(self._total)
+            return None
+        tensors = [travelling(each) for each in outputs]
+        form = signature(flight.output_kind, tensors, wanted)
+        self._departures.send(microbatch, form, tensors)
+        return form
+
+    def _finish(self, microbatch: int, given: Given) -> Callable[[Any], tuple[str, list[Tensor]]]:
+        if not self._last:
+            return lambda output: members(output, f"What stage {self.stage} returned")
+        assert given.target is not None
+        kind, tensors = given.target[microbatch]
+        target = whole(kind, [each.to(self._device) for each in tensors])
+        share = given.target.shares[microbatch] if self._mean else 1.0
+
+        def loss_of(output: Any) -> tuple[str, list[Tensor]]:
+            found = self._loss(output, target)
+            if not isinstance(found, Tensor) or found.numel() != 1:
+                what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+                raise UsageError(f"loss returned {what}: expected one number.", "Return a mean, or a sum, over rows.")
+            return "tensor", [found * share]
+
+        return loss_of
+
+    def _backward(self, one: Instruction) -> None:
+        gradients = None if self._last else self._gradients.take()
+        self._arrivals.progress()
+        flight = self._flights.pop((one.minibatch, one.microbatch))
+        version = self._schedule.backward_version(flight.count - self._base, self._weights.count - self._base)
+        self._versions[one.minibatch][1].append(self._base + version)
+        for gradient in self._passes.backward(flight, gradients):
+            self._post.send(self.stage - 1, Tag.GRADIENT, gradient)
+
+    def _update(self, one: Instruction, draining: bool) -> None:
+        count = self._weights.count
+        used = any(flight.version is self._weights.newest for flight in self._flights.values())
+        as_previous = self._schedule.forward_weights == "previous" and not draining
+        self._updates.apply(self._schedule.synchronous, self._passes.stashed and used, as_previous)
+        self.most_copies = max(self.most_copies, self._weights.copies)
+        forwards, backwards = self._versions.pop(one.minibatch)
+        self.gaps = [count - version for version in forwards], [count - version for version in backwards]

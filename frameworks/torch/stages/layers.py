@@ -1,0 +1,121 @@
+"""A model as a list of layers, and the names that its tensors have in the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.torch.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a model is cut between: its name in the whole model, such as "3", "head" or "features.2"."""
+
+    name: str
+    module: nn.Module
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Parameters and buffers with their names in the whole model; one that stands twice comes once."""
+        for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
+            yield f"{self.name}.{name}", tensor
+
+    @property
+    def cost(self) -> int:
+        """Elements of its parameters."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+
+def layers_of(model: Any) -> list[Layer]:
+    """The layers of an nn.Sequential, or of a list of modules as nn.Sequential(*model) names them.
+
+    Parts of an nn.Sequential that are nn.Sequential themselves, without hooks, are taken apart. Raises UsageError for
+    other models, empty ones, and members that are no modules.
+    """
+    if isinstance(model, (list, tuple)):
+        named = [(str(number), one) for number, one in enumerate(model)]
+    elif isinstance(model, (nn.Sequential, nn.ModuleList)):
+        named = list(model.named_children())
+    else:
+        raise UsageError(
+            f"A pipeline cannot cut a {type(model).__name__}: expected an nn.Sequential or a list of modules.",
+            "Write the model as a list of modules, each called with what the one before returned.",
+        )
+    for name, one in named:
+        if not isinstance(one, nn.Module):
+            raise UsageError(
+                f"Layer {name} of the model is a {type(one).__name__}: expected an nn.Module.",
+                "Put functions into a module of their own.",
+            )
+    if not named:
+        raise UsageError("The model has no layers.", "Give at least one layer per rank.")
+    return [layer for name, one in named for layer in _apart(name, one)]
+
+
+def _apart(name: str, module: nn.Module) -> list[Layer]:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if type(module) is not nn.Sequential or len(module) == 0 or any(getattr(module, one) for one in hooks):
+        return [Layer(name, module)]
+    return [layer for inner, one in module.named_children() for layer in _apart(f"{name}.{inner}", one)]
+
+
+class Stage:
+    """The layers of one stage as one module, and the names that its tensors have in the whole model.
+
+    `names`: of the parameters, in the order of `parameters`, each once.
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = tuple(layers)
+        self.module = nn.Sequential(*(layer.module for layer in layers))
+        named: dict[int, tuple[str, nn.Parameter]] = {}
+        for layer in layers:
+            for name, parameter in layer.module.named_parameters():
+                named.setdefault(id(parameter), (f"{layer.name}.{name}", parameter))
+        self.names = [name for name, _ in named.values()]
+        self.parameters = [parameter for _, parameter in named.values()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """As nn.Module.state_dict, with the names of the whole model."""
+        return {f"{layer.name}.{key}": value for layer in self.layers for key, value in _state_of(layer).items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what belongs to this stage out of the state of a whole model. Raises UsageError if some is missing."""
+        missing = [f"{layer.name}.{key}" for layer in self.layers for key in _state_of(layer)]
+        missing = [name for name in missing if name not in state]
+        if missing:
+            raise UsageError(
+                f"The saved state lacks {len(missing)} tensors of this stage, {missing[0]} among them.",
+                "Load the state of the whole model (pipeline.consolidate()), or this stage's own of the same cut.",
+            )
+        for layer in self.layers:
+            layer.module.load_state_dict({key: state[f"{layer.name}.{key}"] for key in _state_of(layer)})
+
+
+def _state_of(layer: Layer) -> dict[str, Any]:
+    return dict(layer.module.state_dict())
+
+
+def refuse_shared(layers: Sequence[Layer], firsts: Sequence[int]) -> None:
+    """Raise UsageError for a tensor that layers of two stages have; `firsts`: the first layer of each stage."""
+    owner: dict[int, tuple[str, int]] = {}
+    for number, layer in enumerate(layers):
+        stage = sum(first <= number for first in firsts) - 1
+        for name, tensor in layer.tensors():
+            other, before = owner.setdefault(id(tensor), (name, stage))
+            if before != stage:
+                raise UsageError(
+                    f"{name} of stage {stage} is the same tensor as {other} of stage {before}: each would train a copy "
+                    "of its own.",
+                    "Cut the model so that both are in one stage, or give them tensors of their own.",
+                )
+
+
+def free(layers: Sequence[Layer]) -> None:
+    """Give back the memory of layers that other stages have; what is left knows shapes, and refuses to compute."""
+    for layer in layers:
+        layer.module.to(torch.device("meta"))

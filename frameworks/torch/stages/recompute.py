@@ -1,0 +1,101 @@
+"""Passes that keep no activations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+
+from paceline.torch.errors import UsageError
+from paceline.torch.stages.passes import Flight, Passes
+from paceline.torch.stages.weights import Weights
+
+
+class RecomputingPasses(Passes):
+    """Keeps a micro-batch's inputs alone, and computes again before the backward pass.
+
+    That is at the weights of the backward pass, corrected or not, with the random numbers of the first time, and
+    without a second effect on buffers. Corrected weights are made for the whole stage while it lasts.
+    """
+
+    def __init__(self, module: nn.Module, weights: Weights, device: torch.device) -> None:
+        super().__init__(module, weights)
+        self._device = device
+        # What random numbers came from, by flight.
+        self._random: dict[int, list[Tensor]] = {}
+        # Whether layers change in place what they are given, so that it must be copied; not known at first.
+        self._changes_inputs = True
+
+    def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
+        """As of Passes; a gradient is wanted for all floating-point outputs."""
+        self._random[id(flight)] = _random_state(self._device)
+        kept = [one.clone() for one in flight.inputs] if self._changes_inputs else None
+        versions = [one._version for one in flight.inputs]
+        with torch.no_grad():
+            outputs = self._outputs(flight, flight.inputs)
+            changed = versions != [one._version for one in flight.inputs]
+            if changed and kept is None:
+                raise UsageError(
+                    "A layer changed its input in place, and did not do so for the first micro-batch: it cannot be "
+                    "recomputed.",
+                    "Let the first layer of a stage always work in place or never, or leave recompute= out.",
+                )
+            if changed and kept is not None:
+                inputs = {one.untyped_storage().data_ptr() for one in flight.inputs}
+                outputs = [one.clone() if one.untyped_storage().data_ptr() in inputs else one for one in outputs]
+                # Into the same memory: sums may depend on where their terms lie.
+                for one, before in zip(flight.inputs, kept, strict=True):
+                    one.copy_(before)
+        self._changes_inputs = changed
+        return outputs, [_can_have_gradient(one) for one in outputs]
+
+    def _backward(self, flight: Flight, gradients: Sequence[Tensor] | None) -> None:
+        if self.correction is not None:
+            flight.version = self._weights.corrected(self.correction.corrected)
+        elif not self.stashed:
+            flight.version = self._weights.newest
+        now = _random_state(self._device)
+        _set_random_state(self._random.pop(id(flight)), self._device)
+        with _buffers_aside(self._module):
+            outputs = self._with_graph(flight)
+        _set_random_state(now, self._device)
+        flight.roots = [
+            get_gradient_edge(one) if one.requires_grad else None for one in outputs if _can_have_gradient(one)
+        ]
+        super()._backward(flight, gradients)
+
+
+def _can_have_gradient(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _random_state(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
+
+
+@contextlib.contextmanager
+def _buffers_aside(module: nn.Module) -> Iterator[None]:
+    """The module computes with copies of its buffers."""
+    held = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    for owner, name, buffer in held:
+        owner._buffers[name] = buffer.clone()
+    try:
+        yield
+    finally:
+        for owner, name, buffer in held:
+            owner._buffers[name] = buffer

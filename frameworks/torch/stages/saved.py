@@ -1,0 +1,92 @@
+"""Other weights for a backward pass than its graph has saved.
+
+A graph keeps what its nodes saved. Where that is in a weight's memory it is replaced by a note of which weight and
+which part of it, and the weight is asked for when the backward pass comes there. All else stays as it was saved:
+autograd checks that nobody changed it in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._autograd import SavedTensor
+
+_PREFIX = "_raw_saved_"
+# What nodes of a type can have saved, by name.
+_names: dict[type, tuple[str, ...]] = {}
+
+
+def replace(outputs: Iterable[Tensor], weights: Sequence[Tensor], instead: Callable[[int], Tensor]) -> int:
+    """Have the graph of `outputs` use `instead(number)` for what it saved of `weights[number]`; how often it did.
+
+    `instead` is called when the backward pass comes to such a place and returns a tensor of the weight's form.
+    Operations written in C++ outside PyTorch do not show what they saved: they use the newest weights.
+    """
+    numbers: dict[int, list[int]] = {}
+    for number, weight in enumerate(weights):
+        if weight.numel():
+            numbers.setdefault(weight.untyped_storage().data_ptr(), []).append(number)
+    replaced = 0
+    for node in _nodes(outputs):
+        for saved in _saved(node):
+            tensor = saved.data
+            # No tensor: nothing was saved, or somebody's hook has it, such as a checkpoint's.
+            if saved.unpack_hook is not None or not isinstance(tensor, Tensor):
+                continue
+            if not tensor.numel() or tensor.layout != torch.strided:
+                continue
+            for number in numbers.get(tensor.untyped_storage().data_ptr(), ()):
+                if _within(tensor, weights[number]):
+                    saved.register_hooks(*_hooks(number, weights[number], instead))
+                    replaced += 1
+                    break
+    return replaced
+
+
+def _within(part: Tensor, weight: Tensor) -> bool:
+    """Whether `part`, of the same memory, begins in that of `weight`."""
+    begin = weight.storage_offset()
+    return part.dtype == weight.dtype and begin <= part.storage_offset() < begin + weight.numel()
+
+
+def _hooks(
+    number: int, weight: Tensor, instead: Callable[[int], Tensor]
+) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
+    begin = weight.storage_offset()
+
+    def note(saved: Tensor) -> tuple[torch.Size, tuple[int, ...], int]:
+        return saved.shape, saved.stride(), saved.storage_offset() - begin
+
+    def weight_for(part: tuple[torch.Size, tuple[int, ...], int]) -> Tensor:
+        whole = instead(number)
+        shape, strides, offset = part
+        return whole.as_strided(shape, strides, whole.storage_offset() + offset)
+
+    return note, weight_for
+
+
+def _nodes(outputs: Iterable[Tensor]) -> Iterator[Any]:
+    """All nodes of the graph of `outputs`, each once."""
+    waiting = [output.grad_fn for output in outputs]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        waiting.extend(before for before, _ in node.next_functions)
+
+
+def _saved(node: Any) -> Iterator[Any]:
+    kind = type(node)
+    if kind not in _names:
+        _names[kind] = tuple(name for name in dir(node) if name.startswith(_PREFIX))
+    for name in _names[kind]:
+        held = getattr(node, name)
+        for one in held if isinstance(held, (tuple, list)) else (held,):
+            if isinstance(one, SavedTensor):
+                yield one

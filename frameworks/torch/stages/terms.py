@@ -1,0 +1,74 @@
+"""What all ranks of a pipeline must have asked for alike, before anything travels."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.torch.errors import UsageError
+from paceline.torch.stages.posting import Post, Tag
+
+_SIZE = struct.Struct("<q")
+# In the place of terms: why a rank has none.
+_REFUSED = "refused"
+
+
+def meet(post: Post, terms: dict[str, Any] | UserError) -> None:
+    """Wait for all ranks to come here with the same `terms`, or with the error that kept them from having any.
+
+    Raises that error on the rank that brings it, and UsageError on all others and where terms differ; the ranks can
+    try again.
+    """
+    mine = json.dumps({_REFUSED: str(terms)} if isinstance(terms, UserError) else terms)
+    everyones = [json.loads(text) for text in _gathered(post, mine)]
+    if isinstance(terms, UserError):
+        raise UsageError(terms.problem, terms.remedy) from terms
+    for rank, theirs in enumerate(everyones):
+        if _REFUSED in theirs:
+            raise UsageError(
+                f"Rank {rank} could not build its stage: {theirs[_REFUSED]}", "Put that right, on all ranks alike."
+            )
+    for rank, theirs in enumerate(everyones):
+        differing = [name for name in everyones[0] if theirs.get(name) != everyones[0][name]]
+        if differing:
+            name = differing[0]
+            raise UsageError(
+                f"The ranks asked for different pipelines: {name} is {_short(everyones[0][name])} on rank 0 and "
+                f"{_short(theirs.get(name))} on rank {rank}.",
+                "Give hvd.Pipeline the same model and arguments on all ranks.",
+            )
+
+
+def _gathered(post: Post, text: str) -> list[str]:
+    """What each rank said."""
+    said = text.encode()
+    others = [rank for rank in range(post.mail.size) if rank != post.mail.rank]
+    for other in others:
+        send_text(post, other, Tag.TERMS, said)
+    found = {post.mail.rank: text}
+    for other in others:
+        found[other] = receive_text(post, other, Tag.TERMS).decode()
+    post.finish()
+    return [found[rank] for rank in range(post.mail.size)]
+
+
+def receive_text(post: Post, peer: int, tag: Tag) -> bytes:
+    """Wait for bytes that were sent with their number before them."""
+    memory = bytearray(_SIZE.size)
+    post.wait([post.receive_bytes(peer, tag, memory)])
+    text = bytearray(_SIZE.unpack(memory)[0])
+    post.wait([post.receive_bytes(peer, tag, text)])
+    return bytes(text)
+
+
+def send_text(post: Post, peer: int, tag: Tag, text: bytes) -> None:
+    """Send bytes, at least one, with their number before them."""
+    post.send_bytes(peer, tag, _SIZE.pack(len(text)))
+    post.send_bytes(peer, tag, text)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 200 else f"{text[:200]}..."

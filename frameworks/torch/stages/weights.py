@@ -1,0 +1,123 @@
+"""Which weights a stage computes with.
+
+The optimizer has the user's parameters. Forward passes run on aliases of them: other tensors on the same memory, whose
+versions autograd counts apart. So an update may change memory that a graph has saved, and the backward pass then
+works with the newest weights, while autograd goes on to refuse what else was changed in place since it was saved.
+
+A schedule that needs older weights leaves them where they are: before an update the parameters move to new memory, and
+whatever still refers to the old aliases has the old weights. They are freed with the last that does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Version:
+    """Aliases of all parameters of a stage, on the memory of one version of the weights, or of the newest."""
+
+    def __init__(self, parameters: Sequence[Tensor], memory: Sequence[Tensor]) -> None:
+        self.aliases = [
+            nn.Parameter(one.data, requires_grad=parameter.requires_grad)
+            for parameter, one in zip(parameters, memory, strict=True)
+        ]
+
+
+class Weights:
+    """The weights of a stage's module: the newest, and those older ones that somebody refers to.
+
+    `count`: updates so far, the version of the newest.
+    """
+
+    def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        self.count = 0
+        self._places: list[list[tuple[nn.Module, str]]] = [[] for _ in self.parameters]
+        numbers = {id(parameter): number for number, parameter in enumerate(self.parameters)}
+        for owner in module.modules():
+            for name, parameter in owner._parameters.items():
+                if parameter is not None:
+                    self._places[numbers[id(parameter)]].append((owner, name))
+        self._newest = Version(self.parameters, self.parameters)
+        # The versions whose memory is not the newest's, while somebody refers to them.
+        self._older: weakref.WeakSet[Version] = weakref.WeakSet()
+        self.previous: Version | None = None
+
+    @property
+    def newest(self) -> Version:
+        """On the parameters' own memory."""
+        return self._newest
+
+    @property
+    def copies(self) -> int:
+        """How many sets of weights are in memory."""
+        return 1 + len(self._older)
+
+    def refresh(self) -> None:
+        """Follow the parameters if somebody gave them other memory (module.to) or froze some; not within a step."""
+        for parameter, alias in zip(self.parameters, self._newest.aliases, strict=True):
+            if parameter.data_ptr() != alias.data_ptr() or parameter.requires_grad != alias.requires_grad:
+                self._newest = Version(self.parameters, self.parameters)
+                return
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Around what computes with `use`: afterwards the module has the parameters again."""
+        try:
+            yield
+        finally:
+            self._install(self.parameters)
+
+    def use(self, version: Version) -> None:
+        """Let the module compute with these."""
+        self._install(version.aliases)
+
+    def _install(self, tensors: Sequence[nn.Parameter]) -> None:
+        for places, tensor in zip(self._places, tensors, strict=True):
+            for owner, name in places:
+                if owner._parameters[name] is not tensor:
+                    setattr(owner, name, tensor)  # modules of recurrent nets keep lists of theirs
+
+    @contextlib.contextmanager
+    def accumulating(self, version: Version) -> Iterator[None]:
+        """Around a backward pass through `version`: what it finds is added to the gradients of the parameters."""
+        pairs = list(zip(self.parameters, version.aliases, strict=True))
+        for parameter, alias in pairs:
+            alias.grad = parameter.grad
+        try:
+            yield
+        finally:
+            for parameter, alias in pairs:
+                parameter.grad, alias.grad = alias.grad, None
+
+    def update(self, apply: Callable[[], None], keep: bool, as_previous: bool) -> None:
+        """Call `apply`, which changes the parameters. `keep`: somebody refers to the weights so far, which stay as they
+        are, in their memory; `as_previous`: `of_count` will be asked for them.
+        """
+        before = self._newest
+        self.previous = before if as_previous else None
+        if keep or as_previous:
+            for parameter in self.parameters:
+                parameter.data = parameter.data.clone()
+        apply()
+        self.count += 1
+        if keep or as_previous:
+            self._newest = Version(self.parameters, self.parameters)
+            self._older.add(before)
+
+    def of_count(self, count: int) -> Version:
+        """The newest weights or those of one update before: `count` says after how many updates."""
+        if count == self.count:
+            return self._newest
+        assert count == self.count - 1 and self.previous is not None, (count, self.count)
+        return self.previous
+
+    def corrected(self, correction: Callable[[int], Tensor]) -> Version:
+        """Weights of their own memory, made by `correction` of each parameter's number."""
+        with torch.no_grad():
+            return Version(self.parameters, [correction(number) for number in range(len(self.parameters))])

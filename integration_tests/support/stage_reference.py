@@ -1,0 +1,183 @@
+"""What training with late gradients does, in one process: a plain statement of the method.
+
+The net of stage_training, passes written out by hand. Every stage has all versions of its weights; which of them a pass
+takes is told by the schedule's instructions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from integration_tests.support.stage_training import Optimizer, net
+from paceline.stages import schedules
+from paceline.stages.delays import delays
+from paceline.stages.flow import program
+from paceline.stages.instructions import Kind
+from paceline.stages.versions import versions
+
+
+@dataclass
+class _Stage:
+    parameters: list[torch.nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    # Of all versions: the weights, and T2's running mean.
+    weights: list[list[Tensor]]
+    deltas: list[list[Tensor]]
+    # By mini-batch and micro-batch: which versions the passes take.
+    forwards: dict[tuple[int, int], int] = field(default_factory=dict)
+    backwards: dict[tuple[int, int], int] = field(default_factory=dict)
+    norms: list[list[Tensor]] = field(default_factory=list)
+
+
+def train_with_old_weights(
+    schedule: str,
+    stages: int,
+    microbatches: int,
+    firsts: Sequence[int],
+    optimizer: Optimizer,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    warmup_steps: int = 0,
+    annealing_steps: int = 0,
+    discrepancy: float | None = None,
+    max_norm: float | None = None,
+) -> tuple[dict[str, Tensor], list[float]]:
+    """Weights by name, and losses. `firsts`: the first layer of each stage."""
+    model = net()
+    bounds = [*firsts, len(model)]
+    layers = [range(bounds[number], bounds[number + 1]) for number in range(stages)]
+    late = schedules.make(schedule, stages, microbatches)
+    taus = delays(late)
+    everyone = []
+    for number in range(stages):
+        parameters = [one for layer in layers[number] for one in model[layer].parameters()]
+        first = [one.detach().clone() for one in parameters]
+        made = _Stage(parameters, optimizer(parameters), [first], [[torch.zeros_like(one) for one in first]])
+        instructions = program(late, number, len(batches) - warmup_steps)
+        for one, version in zip(instructions, versions(late, instructions), strict=True):
+            place = one.minibatch + warmup_steps, one.microbatch
+            if one.kind is Kind.FORWARD:
+                made.forwards[place] = version + warmup_steps
+            elif one.kind is Kind.BACKWARD:
+                made.backwards[place] = version + warmup_steps
+        everyone.append(made)
+    losses = []
+    for step, (batch, target) in enumerate(batches):
+        warm = step < warmup_steps
+        total = 0.0
+        for microbatch, (inputs, goal) in enumerate(
+            zip(batch.tensor_split(microbatches), target.tensor_split(microbatches), strict=True)
+        ):
+            place = step, microbatch
+            share = inputs.shape[0] / batch.shape[0]
+            saved = []
+            value = inputs
+            for number, stage in enumerate(everyone):
+                used = stage.weights[step if warm else stage.forwards[place]]
+                value, kept = _forward(model, layers[number], used, value)
+                saved.append(kept)
+            total += float(((value - goal) ** 2).mean() * share)
+            gradient = 2 * (value - goal) / value.numel() * share
+            for number in reversed(range(stages)):
+                stage = everyone[number]
+                version = step if warm else stage.backwards[place]
+                used = stage.weights[version]
+                if not warm and discrepancy is not None:
+                    gap = taus[number][0] - taus[number][1]
+                    used = [one - gap * delta for one, delta in zip(used, stage.deltas[version], strict=True)]
+                gradient, found = _backward(model, layers[number], used, saved[number], gradient)
+                for parameter, one in zip(stage.parameters, found, strict=True):
+                    parameter.grad = one if parameter.grad is None else parameter.grad + one
+        losses.append(total)
+        for stage in everyone:
+            stage.norms.append([one.grad.norm() for one in stage.parameters])
+        for number, stage in enumerate(everyone):
+            if max_norm is not None:
+                _clip(everyone, number, step, warmup_steps, microbatches, late.synchronous or warm, max_norm)
+            _update(stage, taus[number], step - warmup_steps, annealing_steps, discrepancy)
+    return {
+        f"{layer}.{name}": one.detach()
+        for layer, module in model.named_children()
+        for name, one in module.named_parameters()
+    }, losses
+
+
+def _update(
+    stage: _Stage, taus: tuple[float, float], asynchronous: int, annealing_steps: int, discrepancy: float | None
+) -> None:
+    forward, backward = taus
+    factor = 1.0
+    if asynchronous >= 0 and annealing_steps:
+        factor = max(forward, 1.0) ** -(1 - min(asynchronous / annealing_steps, 1.0))
+    rates = [group["lr"] for group in stage.optimizer.param_groups]
+    for group, rate in zip(stage.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * factor
+    stage.optimizer.step()
+    for group, rate in zip(stage.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    stage.optimizer.zero_grad()
+    before, after = stage.weights[-1], [one.detach().clone() for one in stage.parameters]
+    stage.weights.append(after)
+    gap = forward - backward
+    gamma = discrepancy ** (1 / gap) if discrepancy is not None and gap > 0 else 0.0
+    stage.deltas.append(
+        [
+            gamma * delta + (1 - gamma) * (new - old)
+            for delta, new, old in zip(stage.deltas[-1], after, before, strict=True)
+        ]
+    )
+
+
+def _clip(
+    everyone: Sequence[_Stage],
+    number: int,
+    step: int,
+    warmup_steps: int,
+    microbatches: int,
+    synchronous: bool,
+    max_norm: float,
+) -> None:
+    norms = []
+    for other, stage in enumerate(everyone):
+        lag = 0 if synchronous or other >= number else math.ceil((number - other) / microbatches)
+        if step - lag >= (0 if synchronous else warmup_steps):
+            norms += stage.norms[step - lag]
+    factor = torch.clamp(max_norm / (torch.stack(norms).norm() + 1e-6), max=1.0)
+    for one in everyone[number].parameters:
+        one.grad *= factor
+
+
+def _forward(
+    model: torch.nn.Sequential, layers: range, weights: Sequence[Tensor], value: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """The output, and what the backward pass needs: the input of a linear layer, the output of tanh."""
+    remaining = iter(weights)
+    kept = []
+    for layer in layers:
+        if isinstance(model[layer], torch.nn.Linear):
+            kept.append(value)
+            value = value @ next(remaining).T + next(remaining)
+        else:
+            value = value.tanh()
+            kept.append(value)
+    return value, kept
+
+
+def _backward(
+    model: torch.nn.Sequential, layers: range, weights: Sequence[Tensor], kept: Sequence[Tensor], gradient: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """The gradient of the input, and those of the parameters."""
+    found: list[Tensor] = []
+    remaining = list(weights)
+    for layer, saved in zip(reversed(layers), reversed(kept), strict=True):
+        if isinstance(model[layer], torch.nn.Linear):
+            remaining.pop()
+            found[:0] = [gradient.T @ saved, gradient.sum(0)]
+            gradient = gradient @ remaining.pop()
+        else:
+            gradient = gradient * (1 - saved**2)
+    return gradient, found

@@ -1,0 +1,196 @@
+"""What travels between stages: types, shapes that change, batches that cannot be cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from integration_tests.support.stage_threads import in_threads
+from integration_tests.support.stage_training import sgd
+from paceline.native.mail import StageFailed
+from paceline.torch.errors import UsageError
+
+
+class Fork(nn.Module):
+    """Hands on a tuple: what it was given for a layer further on, a mask, what it made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4, dtype=torch.float64)
+
+    def forward(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        made = self.layer(value)
+        return value.expand(3, *value.shape).transpose(0, 2), made > 0, made
+
+
+class Pass(nn.Module):
+    def forward(self, values: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        value, mask, made = values
+        assert value.shape[0] == 4
+        assert mask.dtype == torch.bool
+        return value, mask, made.relu_()
+
+
+class Join(nn.Module):
+    def forward(self, values: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        value, mask, made = values
+        return value.transpose(0, 2).sum(0) * mask + made
+
+
+def forked() -> list[nn.Module]:
+    torch.manual_seed(3)
+    return [Fork(), Pass(), Join(), nn.Linear(4, 2, dtype=torch.float64)]
+
+
+def mse(output: Tensor, target: Tensor) -> Tensor:
+    return nn.functional.mse_loss(output, target)
+
+
+def rows(step: int) -> int:
+    return [8, 8, 8, 5, 9, 8, 8, 8, 3, 4][step % 10]
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(step)
+    count = rows(step)
+    return (
+        torch.randn(count, 4, generator=random, dtype=torch.float64),
+        torch.randn(count, 2, generator=random, dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(schedule: str, recompute: bool) -> None:
+    models = [forked() for _ in range(4)]
+
+    def body(mail: Any) -> dict[str, Tensor]:
+        import paceline.torch as hvd
+
+        pipeline = hvd.Pipeline(models[mail.rank], sgd, mse, 3, schedule, [1, 2, 3], mail=mail, recompute=recompute)
+        for step in range(20):
+            pipeline.step(*batch(step))
+        pipeline.close()
+        return dict(pipeline.state_dict()["model"])
+
+    found = {name: one for part in in_threads(4, body) for name, one in part.items()}
+    model = nn.Sequential(*forked())
+    optimizer = sgd(model.parameters())
+    for step in range(20):
+        value, target = batch(step)
+        for one, goal in zip(value.tensor_split(3), target.tensor_split(3), strict=True):
+            (mse(model(one), goal) * (len(one) / len(value))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, one in model.state_dict().items():
+        assert torch.equal(found[name], one), name
+
+
+class Whole(nn.Module):
+    """Hands on what it was given beside other things, by name."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__()
+        self.made = made
+
+    def forward(self, value: Tensor) -> Any:
+        return self.made(value)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda value: {"a": value}, "is a dict: expected a dense tensor"),
+        (lambda value: (value, 3), "is a int in a tuple"),
+        (lambda value: value.to_sparse(), "is a torch.sparse_coo tensor"),
+    ],
+)
+def test_what_is_no_tensor_cannot_travel(made: Any, said: str) -> None:
+    def body(mail: Any) -> str:
+        import paceline.torch as hvd
+
+        model = [Whole(made), nn.Linear(4, 2, dtype=torch.float64)]
+        pipeline = hvd.Pipeline(model, sgd, mse, 2, mail=mail)
+        with pytest.raises((UsageError, StageFailed)) as caught:
+            pipeline.step(*batch(0))
+        with pytest.raises(UsageError, match=r"has ended"):
+            pipeline.step(*batch(0))
+        return str(caught.value)
+
+    assert all(said in text for text in in_threads(2, body))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((torch.zeros(1, 4), torch.zeros(4, 2)), "The batch of stage 0 has 1 rows: expected one number, of 2"),
+        (((torch.zeros(4, 4), torch.zeros(3, 4)), torch.zeros(4, 2)), "has 3 and 4 rows"),
+        ((None, torch.zeros(4, 2)), "The batch of stage 0 is a NoneType"),
+        ((torch.zeros(4, 4), None), "The target of stage 1 is a NoneType"),
+    ],
+)
+def test_batches_that_cannot_be_cut(given: tuple[Any, Any], said: str) -> None:
+    def body(mail: Any) -> str:
+        import paceline.torch as hvd
+
+        # Another stage may fail while this one is built.
+        with pytest.raises((UsageError, StageFailed)) as caught:
+            hvd.Pipeline([nn.Linear(4, 4), nn.Linear(4, 2)], sgd, mse, 2, mail=mail).step(*given)
+        return str(caught.value)
+
+    assert any(said in text for text in in_threads(2, body))
+
+
+def test_a_loss_must_be_one_number() -> None:
+    def body(mail: Any) -> str:
+        import paceline.torch as hvd
+
+        pipeline = hvd.Pipeline([nn.Linear(4, 4), nn.Linear(4, 2)], sgd, lambda output, target: output, 2, mail=mail)
+        with pytest.raises((UsageError, StageFailed)) as caught:
+            pipeline.step(torch.zeros(4, 4), torch.zeros(4, 2))
+        return str(caught.value)
+
+    assert all("loss returned a tensor of shape (2, 2): expected one number" in one for one in in_threads(2, body))
+
+
+def test_sums_are_not_weighted() -> None:
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return ((output - target) ** 2).sum()
+
+    value, target = batch(1)
+
+    def body(mail: Any) -> float:
+        import paceline.torch as hvd
+
+        torch.manual_seed(1)
+        pipeline = hvd.Pipeline([nn.Linear(4, 2, dtype=torch.float64)], sgd, loss, 3, mail=mail, loss_reduction="sum")
+        before = loss(pipeline.module(value), target).item()
+        assert pipeline.step(value, target).item() == pytest.approx(before)
+        return before
+
+    in_threads(1, body)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("schedule", ["1f1b", "pipedream", "2bw", "pipemare"])
+def test_types_of_few_digits(dtype: torch.dtype, schedule: str) -> None:
+    from integration_tests.support.stage_training import data, net
+
+    late: dict[str, Any] = {"discrepancy": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
+
+    def body(mail: Any) -> list[float]:
+        import paceline.torch as hvd
+
+        pipeline = hvd.Pipeline(net(dtype), sgd, mse, 3, schedule, mail=mail, max_norm=1.0, **late)
+        losses = [pipeline.step(*data(0, 9, dtype)).item() for _ in range(30)]
+        pipeline.drain()
+        pipeline.close()
+        assert {one.dtype for one in pipeline.module.parameters()} == {dtype}
+        return losses
+
+    losses = in_threads(3, body)
+    assert losses[0] == losses[1] == losses[2]
+    assert losses[0][-1] < 0.8 * losses[0][0]

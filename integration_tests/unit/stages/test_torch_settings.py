@@ -1,0 +1,48 @@
+"""Arguments of hvd.Pipeline that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.torch.stages.settings import Settings
+
+GIVEN: dict[str, Any] = {
+    "schedule": "pipemare",
+    "n_microbatches": 4,
+    "stages": "auto",
+    "costs": None,
+    "warmup_steps": 3,
+    "annealing_steps": 5,
+    "discrepancy": 0.5,
+    "max_norm": 1.0,
+    "loss_reduction": "mean",
+    "recompute": False,
+}
+
+
+def test_what_is_asked_for_is_compared_as_it_was_given() -> None:
+    assert Settings(**GIVEN).terms() == GIVEN
+    assert Settings(**{**GIVEN, "stages": ("1", 3)}).terms()["stages"] == ["1", 3]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schedule": "1f2b"}, "no schedule '1f2b'"),
+        ({"n_microbatches": 0}, "0 micro-batches"),
+        ({"warmup_steps": -1}, "warmup_steps=-1: expected a whole number"),
+        ({"annealing_steps": 1.5}, "annealing_steps=1.5: expected a whole number"),
+        ({"discrepancy": 1.0}, "discrepancy=1.0: expected a number between 0 and 1"),
+        ({"max_norm": 0.0}, "max_norm=0.0: expected a positive number"),
+        ({"loss_reduction": "max"}, "loss_reduction='max' is not known"),
+        ({"schedule": "gpipe"}, "warmup_steps=3 was given with schedule='gpipe', where no gradient is late"),
+        ({"schedule": "1f1b", "warmup_steps": 0}, "annealing_steps=5 was given"),
+        ({"schedule": "1f1b", "warmup_steps": 0, "annealing_steps": 0}, "discrepancy=0.5 was given"),
+    ],
+)
+def test_what_cannot_be(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Settings(**{**GIVEN, **changed})

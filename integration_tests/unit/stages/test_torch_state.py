@@ -1,0 +1,158 @@
+"""Saving stages, and going on with another number of them."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+
+from integration_tests.support.stage_threads import in_threads
+from integration_tests.support.stage_training import N, Optimizer, accumulate, adam, adamw, data, momentum, net
+from paceline.torch.errors import UsageError
+
+LATE: dict[str, Any] = {"schedule": "pipemare", "discrepancy": 0.3, "annealing_steps": 20, "warmup_steps": 2}
+
+
+def pipeline_of(mail: Any, optimizer: Optimizer, **arguments: Any) -> Any:
+    import paceline.torch as hvd
+
+    return hvd.Pipeline(net(), optimizer, torch.nn.functional.mse_loss, N, mail=mail, **arguments)
+
+
+def saved_at(stages: int, optimizer: Optimizer, **arguments: Any) -> dict[str, Any]:
+    """What rank 0 saved after some steps, as a file would keep it."""
+
+    def body(mail: Any) -> Any:
+        pipeline = pipeline_of(mail, optimizer, **arguments)
+        for step in range(7):
+            pipeline.step(*data(step, 10))
+        pipeline.drain()
+        whole = pipeline.consolidate()
+        pipeline.close()
+        return whole
+
+    results = in_threads(stages, body)
+    assert results[1:] == [None] * (stages - 1)
+    file = io.BytesIO()
+    torch.save(results[0], file)
+    file.seek(0)
+    return torch.load(file)
+
+
+def goes_on(stages: int, whole: dict[str, Any], optimizer: Optimizer, **arguments: Any) -> list[float]:
+    """The losses of the next steps."""
+
+    def body(mail: Any) -> list[float]:
+        pipeline = pipeline_of(mail, optimizer, **arguments)
+        pipeline.load_state_dict(whole)
+        losses = []
+        for step in range(7, 10):
+            losses.append(pipeline.step(*data(step, 10)).item())
+            pipeline.drain()
+        pipeline.close()
+        return losses
+
+    results = in_threads(stages, body)
+    assert all(losses == results[0] for losses in results)
+    return results[0]
+
+
+@pytest.mark.parametrize("optimizer", [momentum, adam, adamw])
+@pytest.mark.parametrize("arguments", [{}, LATE], ids=["1f1b", "pipemare"])
+def test_saved_at_three_stages_goes_on_at_two_at_one_and_as_the_plain_model(
+    optimizer: Optimizer, arguments: dict[str, Any]
+) -> None:
+    whole = saved_at(3, optimizer, **arguments)
+    model = net()
+    model.load_state_dict(whole["model"])
+    made = optimizer(model.parameters())
+    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
+    expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
+    # Drained after every step, gradients are never late.
+    for stages in (1, 2, 3):
+        found = goes_on(stages, whole, optimizer, schedule="1f1b")
+        assert found == pytest.approx(expected, rel=0, abs=1e-6), stages
+
+
+def test_what_schedules_and_corrections_need_goes_on_too() -> None:
+    whole = saved_at(3, momentum, **LATE)
+    assert whole["pipeline"]["steps"] == 7
+    assert whole["pipeline"]["asynchronous"] == 5
+    # The last stage is not late.
+    assert set(whole["pipeline"]["deltas"]) < set(whole["model"])
+    assert all(one.any() for one in whole["pipeline"]["deltas"].values())
+
+    def body(mail: Any) -> Any:
+        pipeline = pipeline_of(mail, momentum, **LATE)
+        pipeline.load_state_dict(whole)
+        assert pipeline.schedule == "pipemare"
+        return pipeline.consolidate()
+
+    again = in_threads(3, body)[0]
+    assert again["pipeline"]["steps"] == 7
+    for part in ("model", "deltas"):
+        first, second = (one["pipeline"][part] if part == "deltas" else one[part] for one in (whole, again))
+        assert all(torch.equal(first[name], second[name]) for name in first)
+        assert set(first) == set(second)
+
+
+def test_a_plain_model_and_optimizer_are_loaded() -> None:
+    model = net()
+    made = adam(model.parameters())
+    for step in range(3):
+        torch.nn.functional.mse_loss(model(data(step, 10)[0]), data(step, 10)[1]).backward()
+        made.step()
+        made.zero_grad()
+    whole = {"model": model.state_dict(), "optimizer": made.state_dict()}
+    whole = torch.load(_file(whole))
+    expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
+    assert goes_on(3, whole, adam, schedule="gpipe") == expected
+
+
+def _file(value: Any) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return file
+
+
+def test_groups_of_optimizers() -> None:
+    def grouped(parameters: Any) -> torch.optim.Optimizer:
+        held = list(parameters)
+        weights = [one for one in held if one.dim() > 1]
+        biases = [one for one in held if one.dim() == 1]
+        groups = [{"params": weights, "weight_decay": 0.1}, {"params": biases, "lr": 0.05}]
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    whole = saved_at(3, grouped)
+    assert [len(group["params"]) for group in whole["optimizer"]["param_groups"]] == [5, 5]
+    model = net()
+    model.load_state_dict(whole["model"])
+    made = grouped(model.parameters())
+    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
+    expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
+    assert goes_on(2, whole, grouped) == pytest.approx(expected, rel=0, abs=1e-9)
+
+
+def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
+    def save(mail: Any) -> Any:
+        pipeline = pipeline_of(mail, momentum, schedule="pipemare")
+        pipeline.step(*data(0, 10))
+        with pytest.raises(UsageError, match=r"saved with micro-batches under way, after 1 steps"):
+            pipeline.state_dict()
+        with pytest.raises(UsageError, match=r"loaded with micro-batches under way"):
+            pipeline.load_state_dict({})
+        pipeline.drain()
+        return pipeline.state_dict()
+
+    own = in_threads(2, save)
+
+    def load(mail: Any) -> None:
+        pipeline = pipeline_of(mail, momentum)
+        with pytest.raises(UsageError, match=r"lacks \d+ tensors of this stage"):
+            pipeline.load_state_dict(own[1 if mail.rank == 0 else 0])
+
+    in_threads(3, load)
