@@ -23,7 +23,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("script", ["plain_torch.py", "plain_keras.py"])
+@pytest.mark.parametrize("script", ["plain_torch.py", pytest.param("plain_keras.py", marks=pytest.mark.more)])
 def test_unmodified_script_trains_over_four_hosts(cluster: Cluster, script: str) -> None:
     assert "paceline" not in (SCRIPTS / script).read_text()
     before = cluster.counters()

@@ -63,7 +63,9 @@ def _cut(cluster: Cluster, host: int, begun: Path, for_s: float) -> None:
         time.sleep(pause_s)
 
 
-def _run(cluster: Cluster, folder: Path, collective: str, cut_s: float) -> subprocess.CompletedProcess[str]:
+def _run(
+    cluster: Cluster, folder: Path, collective: str, cut_s: float, limit_s: int = LIMIT_S
+) -> subprocess.CompletedProcess[str]:
     script, begun = folder / "train.py", folder / "begun"
     script.write_text(SCRIPT)
     cutter = threading.Thread(target=_cut, args=(cluster, 1, begun, cut_s))
@@ -75,7 +77,7 @@ def _run(cluster: Cluster, folder: Path, collective: str, cut_s: float) -> subpr
                 "CUDA_VISIBLE_DEVICES": "",
                 "OMP_NUM_THREADS": "1",
                 "PACELINE_COLLECTIVE": collective,
-                "HOROVOD_GLOO_TIMEOUT_SECONDS": str(LIMIT_S),
+                "HOROVOD_GLOO_TIMEOUT_SECONDS": str(limit_s),
             },
             timeout_s=130,
         )
@@ -84,15 +86,16 @@ def _run(cluster: Cluster, folder: Path, collective: str, cut_s: float) -> subpr
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("collective", ["linear", "direct"])
+@pytest.mark.parametrize("collective", ["linear", pytest.param("direct", marks=pytest.mark.more)])
 def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path, collective: str) -> None:
-    done = _run(cluster, tmp_path, collective, cut_s=4.0)
+    # TCP tries again after twice the time it waited before: up to as long as the link was cut after it is back.
+    done = _run(cluster, tmp_path, collective, cut_s=5.0, limit_s=4 * 5)
     assert done.returncode == 0 and (tmp_path / "begun").exists(), done.stdout + done.stderr
     assert sorted(re.findall(r"WELL (\d)", done.stdout)) == ["0", "1", "2"], done.stdout + done.stderr
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("collective", ["linear", "ring"])
+@pytest.mark.parametrize("collective", ["linear", pytest.param("ring", marks=pytest.mark.more)])
 def test_a_link_that_stays_cut_is_an_error_on_every_rank_within_the_limit(
     cluster: Cluster, tmp_path: Path, collective: str
 ) -> None:

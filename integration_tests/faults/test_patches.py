@@ -167,7 +167,7 @@ def test_joined_lower_ranks_leave_memory_intact() -> None:
 
 
 @pytest.mark.patch("automatic-names")
-@ranks(2, 3, 4, timeout_s=30)
+@ranks(3, more=(2, 4), timeout_s=30)
 def test_unnamed_allreduce_after_uneven_join(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -186,7 +186,7 @@ def test_unnamed_allreduce_after_uneven_join(rank: int, size: int) -> None:
 
 
 @pytest.mark.patch("idle-waiting")
-@ranks(2, 3)
+@ranks(3, more=(2,))
 def test_waiting_for_others_takes_no_processor_time(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -204,7 +204,7 @@ def test_waiting_for_others_takes_no_processor_time(rank: int, size: int) -> Non
 
 
 @pytest.mark.patch("stateful-join")
-@ranks(2, 3, timeout_s=30)
+@ranks(3, more=(2,), timeout_s=30)
 def test_every_join_of_tensorflow_asks_the_ranks(rank: int, size: int) -> None:
     import horovod.tensorflow as hvd
     import tensorflow as tf

@@ -54,7 +54,7 @@ def _updates(rank: int, size: int) -> None:
 
 
 @both_backends
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_updates(backend: str, size: int) -> None:
     run_ranks(_updates, size, env={"KERAS_BACKEND": backend}, timeout_s=120)
 

@@ -12,7 +12,7 @@ import torch
 from integration_tests.ranks.codecs.expected import ELEMENTS, LOSSY, bound, gradient, mean
 from integration_tests.support.ranks import run_ranks
 
-with_ranks = pytest.mark.parametrize("size", [2, 3])
+with_ranks = pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 
 
 def _hvd() -> Any:

@@ -26,7 +26,7 @@ def _unmodified(rank: int, size: int) -> None:
     assert (hvd.allreduce(counts, op=hvd.Sum, name="counts") == size * 2**40 + size * (size - 1) // 2).all()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_scripts_of_horovod(size: int) -> None:
     run_ranks(_unmodified, size, env=Q8)
 
@@ -47,7 +47,7 @@ def _exact(rank: int, size: int) -> None:
         np.testing.assert_allclose(-parameter.detach().numpy(), mean(size), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_what_travels_as_it_is(size: int) -> None:
     run_ranks(_exact, size, env=Q8)
 

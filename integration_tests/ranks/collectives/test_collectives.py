@@ -56,7 +56,7 @@ def _body(rank: int, size: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_values(collective: str, size: int) -> None:
     env = {"PACELINE_COLLECTIVE": collective, "PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
     first, *others = run_ranks(_body, size, env=env, timeout_s=100, fresh=True)

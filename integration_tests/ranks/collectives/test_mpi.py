@@ -30,7 +30,7 @@ def _chosen(collective: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("collective", test_collectives.COLLECTIVES)
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_values(with_mpi: dict[str, str], tmp_path: Path, collective: str, size: int) -> None:
     timeline = tmp_path / "timeline"
     env = {**with_mpi, **_chosen(collective), "HOROVOD_TIMELINE": str(timeline)}

@@ -19,7 +19,7 @@ SIZES = (0, 1, 17, 1001)
 TYPES = ("int32", "int64", "float16", "float32", "float64")
 FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
 in_both = pytest.mark.parametrize("env", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-with_ranks = pytest.mark.parametrize("size", [2, 3])
+with_ranks = pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 
 
 def _given(rank: int, length: int, dtype: str) -> np.ndarray:

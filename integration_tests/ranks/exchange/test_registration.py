@@ -20,7 +20,7 @@ def _sum(value: float, name: str, **options: Any) -> list[float]:
     return hvd.allreduce_(torch.full((3,), value), name=name, op=hvd.Sum, **options).tolist()
 
 
-@ranks(2, 3)
+@ranks(3, more=(2,))
 def test_a_tensor_may_be_called_anything(rank: int, size: int) -> None:
     import horovod.torch as hvd
 

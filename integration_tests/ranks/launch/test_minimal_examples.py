@@ -41,9 +41,9 @@ def test_minimal_example_is_short_and_imports_nothing_else(example: str, framewo
         ("minimal_torch", 3, "sync"),
         ("minimal_torch", 2, "pipelined"),
         ("minimal_keras", 2, "sync"),
-        ("minimal_keras", 2, "pipelined"),
+        pytest.param("minimal_keras", 2, "pipelined", marks=pytest.mark.more),
         ("minimal_tensorflow", 2, "sync"),
-        ("minimal_tensorflow", 2, "pipelined"),
+        pytest.param("minimal_tensorflow", 2, "pipelined", marks=pytest.mark.more),
     ],
 )
 def test_minimal_example_learns_and_rank_0_says_so(example: str, size: int, exchange: str) -> None:

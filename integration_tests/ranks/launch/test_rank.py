@@ -86,11 +86,15 @@ class Job:
 
     def ends(self) -> list[tuple[int, str, str]]:
         """Exit code, output and errors of each task."""
-        found = []
+        found: list[tuple[int, str, str]] = []
         try:
             for task in self.tasks:
                 output, errors = task.communicate(timeout=LIMIT_S)
                 found.append((task.returncode, output, errors))
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(
+                f"Task {len(found)} does not end: {error.stderr!r}. Those before it: {found}"
+            ) from error
         finally:
             for task in self.tasks:
                 task.kill()

@@ -39,7 +39,7 @@ def _train(rank: int, size: int, update: Callable[[float], Any]) -> None:
         update(_slope(rank, step))
 
 
-@ranks(2, 3, more=(5,))
+@ranks(3, more=(2, 5))
 def test_torch(rank: int, size: int) -> None:
     import torch
 

@@ -76,7 +76,7 @@ def _torch_update(rank: int, weights: list[Any], optimizer: Any) -> None:
     optimizer.step()
 
 
-@ranks(2, 3, more=(5,))
+@ranks(3, more=(2, 5))
 def test_torch_goes_as_one_process_that_plays_all_ranks(rank: int, size: int) -> None:
     import torch
 

@@ -15,7 +15,7 @@ from integration_tests.support.ranks import ranks, run_ranks
 SOLO: dict[str, Any] = {"quorum": "solo"}
 
 
-@ranks(2, 3, more=(5,), timeout_s=60)
+@ranks(3, more=(2, 5), timeout_s=60)
 def test_shape_that_changes_in_a_later_round_is_an_error_on_all_ranks(rank: int, size: int) -> None:
     import torch
 

@@ -9,7 +9,7 @@ import pytest
 from integration_tests.support.ranks import ranks, run_ranks
 
 
-@ranks(2, 3, timeout_s=40)
+@ranks(3, more=(2,), timeout_s=40)
 def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: int, size: int) -> None:
     import torch
 

@@ -58,7 +58,7 @@ def _uneven(rank: int, weights: list[Any], optimizer: Any, steps: range) -> None
         hvd.barrier()
 
 
-@ranks(2, 3, fresh=True, timeout_s=90)
+@ranks(3, more=(2,), fresh=True, timeout_s=90)
 def test_run_that_goes_on_counts_everything_once(rank: int, size: int) -> None:
     import paceline.torch as hvd
 

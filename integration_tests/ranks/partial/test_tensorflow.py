@@ -62,7 +62,7 @@ def test_everything_contributed_arrives_once_in_many_rounds(size: int, rounds: i
         run_ranks(_conserve, size, f"long.{label}", rounds, choices, 0.3, compiled, env=TENSORFLOW, timeout_s=600)
 
 
-@ranks(2, 3, env=TENSORFLOW, timeout_s=90)
+@ranks(3, more=(2,), env=TENSORFLOW, timeout_s=90)
 def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
     import tensorflow as tf
 
@@ -78,7 +78,7 @@ def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
         assert fresh.dtype == tf.int32 and fresh.shape == () and int(fresh) == size
 
 
-@ranks(2, 3, env=TENSORFLOW, timeout_s=90)
+@ranks(3, more=(2,), env=TENSORFLOW, timeout_s=90)
 def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, size: int) -> None:
     import tensorflow as tf
 

@@ -30,7 +30,7 @@ def _conserve(rank: int, size: int, label: str, steps: int, choices: dict[str, A
     return conserve(rank, size, label, steps, pauses, hvd, exchange, flush)
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3, pytest.param(4, marks=pytest.mark.more)])
 @pytest.mark.parametrize("label", CHOICES)
 def test_everything_contributed_arrives_once(size: int, label: str) -> None:
     results = run_ranks(_conserve, size, label, 120, CHOICES[label], 0.5, timeout_s=60)
@@ -63,7 +63,7 @@ def test_what_holds_for_few_ranks_holds_for_many(size: int) -> None:
         run_ranks(case, size, timeout_s=120)
 
 
-@ranks(2, 3)
+@ranks(3, more=(2,))
 def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
     """papers.md 4.7, item 7."""
     import torch
@@ -80,7 +80,7 @@ def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
         assert fresh == size
 
 
-@ranks(2, 3)
+@ranks(3, more=(2,))
 def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, size: int) -> None:
     import torch
 
@@ -90,7 +90,7 @@ def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, s
     come_late(rank, size, hvd, lambda value: hvd.partial_allreduce(torch.ones(3) * value, "late", quorum="solo"))
 
 
-@ranks(2, 3)
+@ranks(3, more=(2,))
 def test_rank_that_lags_is_waited_for(rank: int, size: int) -> None:
     """papers.md 4.7, item 9: no contribution waits for more rounds than max_lag."""
     import torch
@@ -109,7 +109,7 @@ def test_rank_that_lags_is_waited_for(rank: int, size: int) -> None:
     assert rank < size - 1 or stats.late > 0
 
 
-@ranks(2, 3, timeout_s=90)
+@ranks(3, more=(2,), timeout_s=90)
 def test_users_own_operations_still_match(rank: int, size: int) -> None:
     """Unnamed allreduces, named by counting, between and after 1,000 uneven partial steps."""
     import torch

@@ -148,6 +148,7 @@ def _tape(rank: int, size: int) -> None:
         assert one.numpy().tolist() == np.full(one.shape, -expected).tolist()
 
 
+@pytest.mark.more
 def test_replicas_of_a_compiled_tape_are_equal_after_a_flush() -> None:
     env = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
     run_ranks(_tape, 3, env=env, timeout_s=90)

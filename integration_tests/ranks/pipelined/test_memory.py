@@ -51,6 +51,7 @@ def _two_sizes(rank: int, size: int, k: int) -> int:
     return after
 
 
+@pytest.mark.more
 def test_each_unit_of_k_costs_one_copy_of_the_gradients() -> None:
     # Each tensor is a message, so that Horovod's own buffer for merged ones is in no run.
     env = {"HOROVOD_FUSION_THRESHOLD": "0"}

@@ -71,7 +71,7 @@ def _step(w: Any, optimizer: Any) -> None:
     optimizer.step()
 
 
-@ranks(2, 3, timeout_s=90)
+@ranks(3, more=(2,), timeout_s=90)
 def test_updates_are_those_of_the_formulas(rank: int, size: int) -> None:
     import paceline.torch as hvd
 

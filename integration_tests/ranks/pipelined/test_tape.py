@@ -42,7 +42,7 @@ def _quadratic(inside: bool, exchange: Any, steps: int, name: str, rate: float =
     return values, updates
 
 
-@ranks(2, 3, more=(4,), env=TENSORFLOW, timeout_s=150)
+@ranks(3, more=(2, 4), env=TENSORFLOW, timeout_s=150)
 def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
     import paceline.tensorflow as hvd
 
@@ -59,7 +59,7 @@ def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
 SHAPES = [(17, 33), (33,), (33, 29), (29,), (29, 5), (5,)]
 
 
-@ranks(2, 3, more=(4,), env=TENSORFLOW, timeout_s=200)
+@ranks(3, more=(2, 4), env=TENSORFLOW, timeout_s=200)
 def test_weights_are_the_same_everywhere_after_every_step(rank: int, size: int) -> None:
     import hashlib
 

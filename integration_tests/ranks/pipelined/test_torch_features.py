@@ -113,7 +113,7 @@ def test_grad_scaler_whose_scale_changes_meanwhile(rank: int, size: int) -> None
     assert weight.tolist() == [-applied - 24.0] * 3
 
 
-@ranks(2, 3, more=(5,))
+@ranks(3, more=(2, 5))
 def test_sparse_gradients(rank: int, size: int) -> None:
     import torch
 

@@ -31,7 +31,7 @@ def _values(sender: int, number: int, size_bytes: int) -> np.ndarray[Any, np.dty
     return ((np.arange(size_bytes) * 7 + sender * 101 + number * 13) % 256).astype(np.uint8)
 
 
-@ranks(2, 3, 5)
+@ranks(3, more=(2, 5))
 def test_all_sizes_to_all_ranks_at_once(rank: int, size: int) -> None:
     mail = _mail()
     assert (mail.rank, mail.size) == (rank, size)

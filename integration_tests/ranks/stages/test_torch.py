@@ -59,7 +59,7 @@ def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(rank: 
             assert result["delays"] == delays(schedules.make(schedule, size, microbatches))[rank]
 
 
-@ranks(2, 3)
+@ranks(3, more=(2,))
 def test_batch_norm_dropout_and_recomputation(rank: int, size: int) -> None:
     import paceline.torch as hvd
 

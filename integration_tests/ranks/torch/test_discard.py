@@ -38,7 +38,7 @@ def _train(model: Any, optimizer: Any, rank: int, batches: str, size: int) -> No
     optimizer.drain()
 
 
-@ranks(2, 3)
+@ranks(3, more=(2,))
 def test_discarded_batches_were_not_seen(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
