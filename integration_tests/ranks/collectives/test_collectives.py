@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -61,6 +63,24 @@ def test_values(collective: str, size: int) -> None:
     env = {"PACELINE_COLLECTIVE": collective, "PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
     first, *others = run_ranks(_body, size, env=env, timeout_s=100, fresh=True)
     assert all(other == first for other in others), "the bits differ between ranks"
+
+
+def _all_in_turn(rank: int, size: int) -> list[list[bytes]]:
+    """What each of the collectives leaves, twice."""
+    seen = []
+    for collective in COLLECTIVES * 2:
+        os.environ["PACELINE_COLLECTIVE"] = collective
+        seen.append(_body(rank, size))
+    return seen
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.more) for size in range(4, 9))])
+def test_values_among_other_numbers_of_ranks(size: int) -> None:
+    env = {"PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
+    first, *others = run_ranks(_all_in_turn, size, env=env, timeout_s=500, fresh=True)
+    assert all(other == first for other in others), "the bits differ between ranks"
+    assert size == 1 or first[: len(COLLECTIVES) - 1] == first[len(COLLECTIVES) : -1], "the bits differ between runs"
 
 
 def _many(rank: int, size: int) -> list[bytes]:
