@@ -1,4 +1,4 @@
-"""Stages of hvd.Pipeline that are killed, raise or stop at an instruction: all others end with an error that names them."""
+"""Stages of hvd.Pipeline that are killed, raise or stop at an instruction: all others end, and say who it was."""
 
 from __future__ import annotations
 

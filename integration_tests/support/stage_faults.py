@@ -40,8 +40,8 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """Stage `victim` of `stages` is hit by `how` (kill, raise, stop) at its instruction `number`, counted from 0 through
-    all steps: `moment` is before, within or after it. `arguments` are hvd.Pipeline's.
+    """Stage `victim` of `stages` is hit by `how` (kill, raise, stop) at its instruction `number`, counted from 0
+    through all steps: `moment` is before, within or after it. `arguments` are hvd.Pipeline's.
     """
 
     how: str

@@ -28,11 +28,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, str):
-            raise UsageError(
-                f"schedule={self.schedule!r}: expected a name.", f"One of {', '.join(schedules.SCHEDULES)}."
-            )
+            known = ", ".join(schedules.SCHEDULES)
+            raise UsageError(f"schedule={self.schedule!r}: expected a name.", f"Choose one of {known}.")
         if not _whole(self.n_microbatches):
-            raise UsageError(f"n_microbatches={self.n_microbatches!r}: expected a whole number.", "1 at least.")
+            raise UsageError(f"n_microbatches={self.n_microbatches!r}: expected a whole number.", "Give 1 at least.")
         chosen = schedules.make(self.schedule, 1, self.n_microbatches)
         if not (isinstance(self.stages, str) or _all(self.stages, lambda one: isinstance(one, str) or _whole(one))):
             raise UsageError(
