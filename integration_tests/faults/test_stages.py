@@ -22,6 +22,7 @@ def _all_end(cases: list[Case]) -> None:
         world.end()
 
 
+@pytest.mark.timeout(300)  # three faults in a row, one of which is waited for
 @pytest.mark.parametrize(
     ("stages", "hows"),
     [(2, ["raise", "stop", "kill"]), (3, ["raise", "raise", "kill"]), (4, ["raise", "stop", "kill"])],
