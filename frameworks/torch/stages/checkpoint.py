@@ -20,6 +20,23 @@ from paceline.torch.stages.posting import Post, Tag
 from paceline.torch.stages.terms import receive_text, send_text
 
 _NAMES, _PARAMS = "param_names", "params"
+_PIPELINE = ("steps", "asynchronous", "deltas")
+
+
+def complete(state: Mapping[str, Any]) -> dict[str, Any]:
+    """`state` with all three parts: "optimizer" may be None. Raises UsageError where others are missing."""
+    found = {"optimizer": None, "pipeline": {"steps": 0, "asynchronous": 0, "deltas": {}}, **state}
+    parts: list[tuple[Any, tuple[str, ...]]] = [(found, ("model",)), (found["pipeline"], _PIPELINE)]
+    if found["optimizer"] is not None:
+        parts.append((found["optimizer"], ("state", "param_groups")))
+    for part, keys in parts:
+        for key in keys:
+            if key not in part:
+                raise UsageError(
+                    f"The saved state lacks {key!r}: found {', '.join(map(repr, part)) or 'nothing'}.",
+                    "Load what pipeline.consolidate() or state_dict() returned.",
+                )
+    return found
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer | None, stage: Stage) -> dict[str, Any]:
@@ -34,14 +51,14 @@ def optimizer_state(optimizer: torch.optim.Optimizer | None, stage: Stage) -> di
 
 
 def load_optimizer_state(
-    optimizer: torch.optim.Optimizer | None, stage: Stage, saved: Mapping[str, Any], whole_names: Sequence[str]
+    optimizer: torch.optim.Optimizer | None, stage: Stage, saved: Mapping[str, Any] | None, whole_names: Sequence[str]
 ) -> None:
-    """Take what belongs to this stage out of a saved state, of whatever cut.
+    """Take what belongs to this stage out of a saved state, of whatever cut; None: the optimizer stays as it is.
 
     `whole_names`: of all parameters of the model, for the state of an optimizer with one group that names none. Raises
-    UsageError where names are missing.
+    UsageError where names are missing; nothing has changed then.
     """
-    if optimizer is None:
+    if optimizer is None or saved is None:
         return
     by_name: dict[str, tuple[dict[str, Any], Any]] = {}
     for group in saved["param_groups"]:

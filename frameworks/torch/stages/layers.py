@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,15 +83,27 @@ class Stage:
         """As nn.Module.state_dict, with the names of the whole model."""
         return {f"{layer.name}.{key}": value for layer in self.layers for key, value in _state_of(layer).items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what belongs to this stage out of the state of a whole model. Raises UsageError if some is missing."""
-        missing = [f"{layer.name}.{key}" for layer in self.layers for key in _state_of(layer)]
-        missing = [name for name in missing if name not in state]
+    def check(self, state: Mapping[str, Any]) -> None:
+        """Raise UsageError if the state of a whole model lacks something of this stage, or has it in another shape."""
+        own = self.state_dict()
+        missing = [name for name in own if name not in state]
         if missing:
             raise UsageError(
                 f"The saved state lacks {len(missing)} tensors of this stage, {missing[0]} among them.",
                 "Load the state of the whole model (pipeline.consolidate()), or this stage's own of the same cut.",
             )
+        for name, one in own.items():
+            saved = state[name]
+            if isinstance(one, Tensor) and (not isinstance(saved, Tensor) or saved.shape != one.shape):
+                found = f"shape {tuple(saved.shape)}" if isinstance(saved, Tensor) else f"type {type(saved).__name__}"
+                raise UsageError(
+                    f"The saved {name} has the {found}: expected a tensor of the shape {tuple(one.shape)}.",
+                    "Load a state of the same model.",
+                )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take what belongs to this stage out of the state of a whole model. Raises UsageError as `check` does."""
+        self.check(state)
         for layer in self.layers:
             layer.module.load_state_dict({key: state[f"{layer.name}.{key}"] for key in _state_of(layer)})
 

@@ -12,30 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.errors import UserError
 from paceline.native.library import loaded, world
 from paceline.native.mail import Mail, MailError
-from paceline.stages.delays import delays
 from paceline.stages.schedule import Schedule
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.stages import checkpoint, posting
 from paceline.torch.stages.batches import Microbatches
-from paceline.torch.stages.clipping import Clipping
-from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.cut import AUTO, first_layers
-from paceline.torch.stages.executor import Executor, Given, Loss
+from paceline.torch.stages.executor import Given, Loss
 from paceline.torch.stages.layers import Layer, Stage, free, layers_of, refuse_shared
-from paceline.torch.stages.losses import Losses
-from paceline.torch.stages.passes import Passes
+from paceline.torch.stages.parts import MakeOptimizer, assembled
 from paceline.torch.stages.posting import Post
-from paceline.torch.stages.recompute import RecomputingPasses
 from paceline.torch.stages.settings import Settings
 from paceline.torch.stages.terms import meet
-from paceline.torch.stages.updates import Updates
-from paceline.torch.stages.weights import Weights
-
-MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 
 # How many pipelines there were in a world of Horovod, by process set: their messages are kept apart.
 _made: dict[int, tuple[object, int]] = {}
@@ -146,44 +136,18 @@ class Pipeline:
                 for number in own:
                     layers[number].module.to(device)
             self._stage = Stage([layers[number] for number in own])
-            self._build(optimizer, loss, _device_of(self._stage, device), counts)
+            parts = assembled(
+                self._post, self._settings, self._stage, optimizer, loss, _device_of(self._stage, device), counts
+            )
+            self.optimizer, self._clipping, self._correction = parts.optimizer, parts.clipping, parts.correction
+            self._passes, self._updates = parts.passes, parts.updates
+            self._losses, self._executor = parts.losses, parts.executor
+            self._asked = self._settings.schedule_of(self.stages)
+            self._warm_up = self._settings.warm_up_of(self.stages)
+            # Steps since the model was new.
+            self._age = 0
+            self._begin()
         self._doing = lambda: self._executor.doing
-
-    def _build(self, optimizer: MakeOptimizer, loss: Loss, device: torch.device, counts: list[int]) -> None:
-        settings, stage = self._settings, self._stage
-        self._asked = settings.schedule_of(self.stages)
-        self._warm_up = settings.warm_up_of(self.stages)
-        tau_forward, tau_backward = delays(self._asked)[self.stage]
-        weights = Weights(stage.module, stage.parameters)
-        self.optimizer = optimizer(iter(stage.parameters)) if stage.parameters else None
-        self._clipping = None
-        if settings.max_norm is not None:
-            self._clipping = Clipping(self._post, settings.max_norm, stage.parameters, counts)
-        self._correction = None
-        if settings.discrepancy is not None and tau_forward > tau_backward and stage.parameters:
-            self._correction = Correction(stage.parameters, settings.discrepancy, tau_forward, tau_backward)
-        if settings.recompute:
-            self._passes: Passes = RecomputingPasses(stage.module, weights, device)
-        else:
-            self._passes = Passes(stage.module, weights)
-        self._updates = Updates(
-            weights, self.optimizer, self._clipping, self._correction, settings.annealing_steps, tau_forward
-        )
-        self._losses = Losses(self._post, self.stages)
-        self._executor = Executor(
-            self._post,
-            settings.n_microbatches,
-            device,
-            weights,
-            self._passes,
-            self._updates,
-            self._losses,
-            loss,
-            settings.loss_reduction == "mean",
-        )
-        # Steps since the model was new.
-        self._age = 0
-        self._begin()
 
     @property
     def module(self) -> torch.nn.Sequential:
@@ -315,17 +279,18 @@ class Pipeline:
         """Go on from what `consolidate` returned, on all ranks, or from this stage's own state of the same cut.
 
         A plain {"model": ..., "optimizer": ...} will do; without "optimizer" that stays as it is. Raises UsageError for
-        states that lack something of this stage, and while micro-batches are under way.
+        states that lack something of this stage, or have it in another shape, and while micro-batches are under way;
+        nothing has changed then.
         """
         self._refuse_under_way("loaded")
-        self._stage.load_state_dict(state["model"])
-        if "optimizer" in state:
-            checkpoint.load_optimizer_state(self.optimizer, self._stage, state["optimizer"], self._whole_names)
-        saved = state.get("pipeline", {"steps": 0, "asynchronous": 0, "deltas": {}})
-        self._age = saved["steps"]
-        self._updates.asynchronous = saved["asynchronous"]
+        saved = checkpoint.complete(state)
+        self._stage.check(saved["model"])  # all before anything changes
+        checkpoint.load_optimizer_state(self.optimizer, self._stage, saved["optimizer"], self._whole_names)
+        self._stage.load_state_dict(saved["model"])
+        self._age = saved["pipeline"]["steps"]
+        self._updates.asynchronous = saved["pipeline"]["asynchronous"]
         if self._correction is not None:
-            self._correction.load([saved["deltas"].get(name) for name in self._stage.names])
+            self._correction.load([saved["pipeline"]["deltas"].get(name) for name in self._stage.names])
         self._begin()
 
     def close(self) -> None:
@@ -384,10 +349,10 @@ class Pipeline:
             raise
 
 
-def _tried(asked: Callable[[], dict[str, Any]]) -> dict[str, Any] | UserError:
+def _tried(asked: Callable[[], dict[str, Any]]) -> dict[str, Any] | Exception:
     try:
         return asked()
-    except UserError as error:
+    except Exception as error:
         return error
 
 

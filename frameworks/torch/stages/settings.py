@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,16 +27,28 @@ class Settings:
     recompute: bool
 
     def __post_init__(self) -> None:
+        if not isinstance(self.schedule, str):
+            known = ", ".join(schedules.SCHEDULES)
+            raise UsageError(f"schedule={self.schedule!r}: expected a name.", f"Choose one of {known}.")
+        if not _whole(self.n_microbatches):
+            raise UsageError(f"n_microbatches={self.n_microbatches!r}: expected a whole number.", "Give 1 at least.")
         chosen = schedules.make(self.schedule, 1, self.n_microbatches)
+        if not (isinstance(self.stages, str) or _all(self.stages, lambda one: isinstance(one, str) or _whole(one))):
+            raise UsageError(
+                f'stages={self.stages!r}: expected "auto", or a list of numbers or names of layers.',
+                "Name the first layers of stages 1 to P-1.",
+            )
+        if not (self.costs is None or _all(self.costs, _number)):
+            raise UsageError(f"costs={self.costs!r}: expected a list of numbers.", "Give one for each layer.")
         for name in ("warmup_steps", "annealing_steps"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            if not _whole(value) or value < 0:
                 raise UsageError(f"{name}={value!r}: expected a whole number.", "0 switches it off.")
-        if self.discrepancy is not None and not 0 < self.discrepancy < 1:
+        if self.discrepancy is not None and not (_number(self.discrepancy) and 0 < self.discrepancy < 1):
             raise UsageError(
                 f"discrepancy={self.discrepancy!r}: expected a number between 0 and 1.", "None switches it off."
             )
-        if self.max_norm is not None and not self.max_norm > 0:
+        if self.max_norm is not None and not (_number(self.max_norm) and self.max_norm > 0):
             raise UsageError(f"max_norm={self.max_norm!r}: expected a positive number.", "None switches it off.")
         if self.loss_reduction not in ("mean", "sum"):
             raise UsageError(
@@ -66,3 +78,15 @@ class Settings:
             value = given[name]
             given[name] = value if value is None or isinstance(value, str) else list(value)
         return given
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return _whole(value) or isinstance(value, float)
+
+
+def _all(values: Any, are: Callable[[Any], bool]) -> bool:
+    return isinstance(values, Sequence) and all(are(one) for one in values)

@@ -15,16 +15,18 @@ _SIZE = struct.Struct("<q")
 _REFUSED = "refused"
 
 
-def meet(post: Post, terms: dict[str, Any] | UserError) -> None:
+def meet(post: Post, terms: dict[str, Any] | Exception) -> None:
     """Wait for all ranks to come here with the same `terms`, or with the error that kept them from having any.
 
     Raises that error on the rank that brings it, and UsageError on all others and where terms differ; the ranks can
     try again.
     """
-    mine = json.dumps({_REFUSED: str(terms)} if isinstance(terms, UserError) else terms)
+    mine = json.dumps({_REFUSED: _told(terms)} if isinstance(terms, Exception) else terms)
     everyones = [json.loads(text) for text in _gathered(post, mine)]
     if isinstance(terms, UserError):
         raise UsageError(terms.problem, terms.remedy) from terms
+    if isinstance(terms, Exception):
+        raise terms
     for rank, theirs in enumerate(everyones):
         if _REFUSED in theirs:
             raise UsageError(
@@ -39,6 +41,10 @@ def meet(post: Post, terms: dict[str, Any] | UserError) -> None:
                 f"{_short(theirs.get(name))} on rank {rank}.",
                 "Give hvd.Pipeline the same model and arguments on all ranks.",
             )
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
 
 
 def _gathered(post: Post, text: str) -> list[str]:
