@@ -47,8 +47,9 @@ class Trained:
     """What one stage measured over `microbatches` micro-batches.
 
     `busy_s` of `wall_s` it computed, or slept in place of that; `forward_s`, `backward_s`: what one of its passes took,
-    mean. `cpu_s`: processor time of all threads. `weight_copies` and `activations` (micro-batches between their passes):
-    what it held at most, `activations` while it was measured. `loss` of the last mini-batch that the stage knows it of.
+    mean. `cpu_s`: processor time of all threads. `weight_copies` and `activations` (micro-batches between their
+    passes): what it held at most, `activations` while it was measured. `loss`: of the last mini-batch that the stage
+    knows it of.
     """
 
     microbatches: int

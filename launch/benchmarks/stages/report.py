@@ -20,8 +20,8 @@ def as_json(comparison: Comparison, machine: dict[str, Any], command: str) -> di
     slept, once the pipeline was full, mean over stages, and `utilisation_per_stage`; `utilisation_model`, what the
     schedule allows; `bound_share`, its throughput over that of a stage that does nothing but sleep as long as asked;
     `passes_ms`, what a forward and a backward pass took together; `weight_copies` and `activations` (micro-batches) per
-    stage, at most, with `_model` what the schedule says; `loss` of the last mini-batch it is known of. `ours_over_torch`
-    has an entry for each schedule of both; `pipedream_over_pipemare` is of weight copies.
+    stage, at most, with `_model` what the schedule says; `loss` of the last mini-batch that it is known of. Ratios are
+    of throughput, `ours_over_torch` has one for each schedule of both; `pipedream_over_pipemare` is of weight copies.
     """
     case = comparison.case
     sleeps = case.model == SLEEPING

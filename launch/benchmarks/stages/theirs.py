@@ -36,7 +36,7 @@ def setup(place: Place) -> Prepare:
             else:
                 pipeline.step(*given)
             optimizer.step()
-            return float(sum(losses)) / len(losses) if losses else None
+            return float(torch.stack(losses).detach().mean()) if losses else None
 
         # Its first step finds out the shapes of activations by passes of their own, some without a way back.
         return Training(step, recorder.clear, lambda: 1, lambda: None)
