@@ -12,6 +12,7 @@ from paceline.launch.bench.codecs import codecs_command
 from paceline.launch.bench.collectives import collectives_command
 from paceline.launch.bench.options import Request, measure, takes_request
 from paceline.launch.bench.partial import partial_command
+from paceline.launch.bench.pipeline import pipeline_command
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def bench_command() -> None:
 bench_command.add_command(partial_command)
 bench_command.add_command(collectives_command)
 bench_command.add_command(codecs_command)
+bench_command.add_command(pipeline_command)
 
 
 @bench_command.command()

@@ -1,0 +1,94 @@
+"""When a stage is at work, whoever calls it: the module itself writes it down."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Span = tuple[float, float]  # begin and end, in seconds of the steady clock
+
+
+class Recorder:
+    """The passes of one stage: when they were, and how many micro-batches were between theirs at most."""
+
+    def __init__(self) -> None:
+        self.forwards: list[Span] = []
+        self.backwards: list[Span] = []
+        self.most_held = 0
+        self._held = 0
+        self._began_s = 0.0
+
+    def clear(self) -> None:
+        """Nothing is under way: passes so far, and those that were to come of them, do not count."""
+        self._held = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """What follows is measured; micro-batches under way stay so."""
+        self.forwards, self.backwards = [], []
+        self.most_held = self._held
+
+    def forward(self, began_s: float) -> None:
+        """A forward pass is over."""
+        self.forwards.append((began_s, time.monotonic()))
+        self._held += 1
+        self.most_held = max(self.most_held, self._held)
+
+    def backward_begins(self) -> None:
+        """A gradient came to the end of the stage."""
+        self._began_s = time.monotonic()
+
+    def backward_ends(self) -> None:
+        """It has arrived at its beginning."""
+        self.backwards.append((self._began_s, time.monotonic()))
+        self._held -= 1
+
+
+def overlap_s(spans: list[Span], begin_s: float, end_s: float) -> float:
+    """How much of the time from `begin_s` to `end_s` is within `spans`, which do not overlap each other."""
+    return sum(max(0.0, min(end, end_s) - max(begin, begin_s)) for begin, end in spans)
+
+
+class Timed(nn.Module):
+    """`module`, of one tensor, whose passes `recorder` gets to know."""
+
+    def __init__(self, module: nn.Module, recorder: Recorder) -> None:
+        super().__init__()
+        self.module = module
+        self.recorder = recorder
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """The same as the module's."""
+        began_s = time.monotonic()
+        # The anchor wants a gradient also where the input does not, as on the first stage.
+        anchor = torch.empty(0, requires_grad=True)
+        output: Tensor = _End.apply(self.module(_Beginning.apply(tensor, anchor, self.recorder)), self.recorder)
+        self.recorder.forward(began_s)
+        return output
+
+
+class _Beginning(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, anchor: Tensor, recorder: Recorder) -> Tensor:
+        ctx.recorder = recorder
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.recorder.backward_ends()
+        return gradients[0] if ctx.needs_input_grad[0] else None, None, None
+
+
+class _End(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, recorder: Recorder) -> Tensor:
+        ctx.recorder = recorder
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.recorder.backward_begins()
+        return gradients[0], None
