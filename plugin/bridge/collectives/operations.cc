@@ -121,14 +121,14 @@ AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType d
   AutoChoice::Pick pick;
   const auto method = static_cast<core::AllreduceMethod>(part.method);
   pick.way = {method, BlockBytes(IsReduce(part) ? core::kOneWayBlockBytes : core::UsualBlockBytes(method, ranks))};
-  if (part.method == CollectiveChoice::kAuto && ranks == 1) {
-    pick.way.method = core::AllreduceMethod::kDirect;  // nothing travels, so there is nothing to find out
-  } else if (part.method == CollectiveChoice::kAuto && part.purpose.kind == Purpose::Kind::kAllreduce) {
+  const auto automatic = part.method == CollectiveChoice::kAuto;
+  if (automatic && ranks > 1 && part.purpose.kind == Purpose::Kind::kAllreduce) {
     const auto wire_bytes =
         codec == nullptr ? part.elements * core::BytesOf(dtype) : codec->EncodedBytes(dtype, part.elements);
     pick = collectives_.PickFor(part.process_set_id, wire_bytes, codec != nullptr);
-  } else if (codec != nullptr && pick.way.method == core::AllreduceMethod::kDoubling) {
-    pick.way.method = core::AllreduceMethod::kDirect;  // doubling is not for values that lose something
+  } else if (automatic || (codec != nullptr && method == core::AllreduceMethod::kDoubling)) {
+    // Alone nothing travels, so there is nothing to find out; doubling is not for values that lose something.
+    pick.way.method = core::AllreduceMethod::kDirect;
   }
   return pick;
 }

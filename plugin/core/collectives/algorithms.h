@@ -51,15 +51,16 @@ constexpr int32_t kAllreduceMethods = 4;
 // blocks that go the same way: a ring's window must cover that, or its links fall idle. Where two ranks have one
 // connection for both directions, smaller blocks keep the waiting short. On a chain in one direction nothing waits, and
 // the last rank has the first block the sooner.
-constexpr int64_t kOneWayBlockBytes = 128 * 1024;
+constexpr int64_t kKiB = 1024;
+constexpr int64_t kOneWayBlockBytes = 128 * kKiB;
 constexpr int64_t UsualBlockBytes(AllreduceMethod method, int32_t ranks) {
   switch (method) {
     case AllreduceMethod::kLinear:
-      return 64 * 1024;
+      return 64 * kKiB;
     case AllreduceMethod::kRing:
-      return ranks == 2 ? 128 * 1024 : 512 * 1024;
+      return ranks == 2 ? 128 * kKiB : 512 * kKiB;
     default:
-      return 128 * 1024;
+      return 128 * kKiB;
   }
 }
 
