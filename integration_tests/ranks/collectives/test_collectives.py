@@ -65,6 +65,14 @@ def test_values(collective: str, size: int) -> None:
     assert all(other == first for other in others), "the bits differ between ranks"
 
 
+OTHER_SIZES = (
+    1,
+    pytest.param(4, marks=pytest.mark.more),
+    pytest.param(5, marks=pytest.mark.more),
+    *(pytest.param(size, marks=pytest.mark.soak) for size in (6, 7, 8)),
+)
+
+
 def _all_in_turn(rank: int, size: int) -> list[list[bytes]]:
     """What each of the collectives leaves, twice."""
     seen = []
@@ -75,7 +83,7 @@ def _all_in_turn(rank: int, size: int) -> list[list[bytes]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.more) for size in range(4, 9))])
+@pytest.mark.parametrize("size", OTHER_SIZES)
 def test_values_among_other_numbers_of_ranks(size: int) -> None:
     env = {"PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
     first, *others = run_ranks(_all_in_turn, size, env=env, timeout_s=500, fresh=True)
