@@ -84,7 +84,7 @@ def _opens_a_mail(rank: int, size: int) -> None:
     from paceline.native.mail import Mail
 
     hvd.init()
-    with pytest.raises(UsageError, match=r"connected by MPI.*horovodrun --gloo"):
+    with pytest.raises(UsageError, match=r"(?s)connected by MPI.*horovodrun --gloo"):
         Mail(loaded("torch"))
     assert hvd.allreduce(torch.ones(3), op=hvd.Sum, name="after").tolist() == [size] * 3
     hvd.shutdown()
