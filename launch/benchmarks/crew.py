@@ -14,10 +14,12 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 from paceline.errors import UserError
 from paceline.launch.benchmarks.assignment import Hello
@@ -224,3 +226,37 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+Crewed = TypeVar("Crewed", bound="HasCrew")
+
+
+class HasCrew(ABC):
+    """A context manager that leaves no process behind: entering starts the ranks of `crew`, has them get ready and
+    stops them. Raises UserError as Crew.
+    """
+
+    crew: Crew
+
+    def __enter__(self: Crewed) -> Crewed:
+        try:
+            self.crew.begin(self._start)
+            self._get_ready()
+            self.crew.stop()
+        except BaseException:
+            self.crew.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.crew.end()
+
+    @abstractmethod
+    def _start(self, folder: str, control: str) -> Iterable[subprocess.Popen[bytes]]:
+        """What Crew.begin starts."""
+
+    @abstractmethod
+    def _get_ready(self) -> None:
+        """Hear what the ranks say first."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 from paceline.launch.benchmarks import warm_up
 from paceline.launch.benchmarks.assignment import Assignment, Measured, Ready, Run, WarmUp
-from paceline.launch.benchmarks.crew import Crew
+from paceline.launch.benchmarks.crew import Crew, HasCrew
 from paceline.launch.benchmarks.hosts import Hosts
 from paceline.launch.benchmarks.merging import Merging
 from paceline.launch.benchmarks.systems import System
@@ -20,7 +19,7 @@ RUN_LIMIT_S = 120.0
 SETTLE_STEPS = 1  # ranks continue at slightly different moments; one step brings them together
 
 
-class Team:
+class Team(HasCrew):
     """`size` ranks of one system on `hosts`; a context manager that leaves no process behind.
 
     Entering starts and warms up the ranks and stops them. `step_s` is what a step took last. `tell` hears in a line
@@ -40,20 +39,8 @@ class Team:
         self._hosts = hosts
         self.crew = Crew(system.name, size, hosts.names)
 
-    def __enter__(self) -> Team:
-        try:
-            self.crew.begin(self._start)
-            self._until_active(self._ready(READY_LIMIT_S))
-            self.crew.stop()
-        except BaseException:
-            self.crew.end()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.crew.end()
+    def _get_ready(self) -> None:
+        self._until_active(self._ready(READY_LIMIT_S))
 
     def run(self, steps: int) -> TeamRun:
         """Let the ranks make `steps` measured steps and stop them again.

@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
-from types import TracebackType
 
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives import mpi_start
 from paceline.launch.benchmarks.collectives.cases import Called, Case, Connected, Go, Here, Measure
 from paceline.launch.benchmarks.collectives.systems import CollectiveSystem
-from paceline.launch.benchmarks.crew import Crew
+from paceline.launch.benchmarks.crew import Crew, HasCrew
 from paceline.launch.benchmarks.crew_rank import log_path
 from paceline.launch.benchmarks.hosts import Hosts, Traffic
 from paceline.launch.benchmarks.team_run import per_step
@@ -58,7 +57,7 @@ class CallsRun:
         return len(self.ranks[0].begin_s)
 
 
-class Callers:
+class Callers(HasCrew):
     """`size` ranks of `system` on `hosts`; a context manager that leaves no process behind.
 
     Entering starts and connects the ranks and stops them; `operations` says what they can call. Raises UserError as
@@ -71,21 +70,9 @@ class Callers:
         self.crew = Crew(system.name, size, hosts.names)
         self._hosts = hosts
 
-    def __enter__(self) -> Callers:
-        try:
-            self.crew.begin(self._start)
-            (first, *_) = self.crew.answers(Connected, CONNECT_LIMIT_S)
-            self.operations = first.operations
-            self.crew.stop()
-        except BaseException:
-            self.crew.end()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.crew.end()
+    def _get_ready(self) -> None:
+        (first, *_) = self.crew.answers(Connected, CONNECT_LIMIT_S)
+        self.operations = first.operations
 
     def run(self, case: Case, calls: int, warm_up: bool = False) -> CallsRun:
         """Let the ranks make `calls` measured calls, with `warm_up` another one before, and stop them again."""

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
+from statistics import fmean
 
 from paceline.launch.benchmarks.assignment import Place
-from paceline.launch.benchmarks.crew import Crew
+from paceline.launch.benchmarks.crew import Crew, HasCrew
 from paceline.launch.benchmarks.hosts import Hosts
 from paceline.launch.benchmarks.stages.cases import Case, Connected, Train, Trained
 from paceline.launch.benchmarks.stages.systems import SETUPS
@@ -27,34 +27,31 @@ class StagesRun:
     @property
     def throughput(self) -> float:
         """Micro-batches per second."""
-        wall_s = self._mean([one.wall_s for one in self.stages])
+        wall_s = fmean([one.wall_s for one in self.stages])
         return self.stages[0].microbatches / wall_s
 
     @property
     def utilisation(self) -> float:
         """The share of time in which stages were busy, mean over them."""
-        return self._mean([one.busy_s / one.wall_s for one in self.stages])
+        return fmean([one.busy_s / one.wall_s for one in self.stages])
 
     @property
     def passes_s(self) -> float:
         """What a forward and a backward pass took together, mean over stages."""
-        return self._mean([one.forward_s + one.backward_s for one in self.stages])
+        return fmean([one.forward_s + one.backward_s for one in self.stages])
 
     @property
     def cpu_s(self) -> float:
         """Processor time per micro-batch and stage."""
-        return self._mean([one.cpu_s / one.microbatches for one in self.stages])
+        return fmean([one.cpu_s / one.microbatches for one in self.stages])
 
     @property
     def loss(self) -> float | None:
         """As the last stage knows it."""
         return self.stages[-1].loss
 
-    def _mean(self, values: list[float]) -> float:
-        return sum(values) / len(values)
 
-
-class World:
+class World(HasCrew):
     """`size` ranks of `library` on `hosts`; a context manager that leaves no process behind.
 
     Entering starts and connects the ranks and stops them. Raises UserError as Crew.
@@ -65,20 +62,8 @@ class World:
         self.crew = Crew(library, size, hosts.names)
         self._hosts = hosts
 
-    def __enter__(self) -> World:
-        try:
-            self.crew.begin(self._start)
-            self.crew.answers(Connected, CONNECT_LIMIT_S)
-            self.crew.stop()
-        except BaseException:
-            self.crew.end()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.crew.end()
+    def _get_ready(self) -> None:
+        self.crew.answers(Connected, CONNECT_LIMIT_S)
 
     def run(self, case: Case, schedule: str, steps: int) -> StagesRun:
         """Let the ranks train by `schedule`, `steps` measured steps, and stop them again."""
