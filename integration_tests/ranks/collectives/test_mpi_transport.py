@@ -13,7 +13,7 @@ from integration_tests.support.ranks import ROOT
 PLUGIN = ROOT / "plugin"
 SOURCES = (
     Path(__file__).with_name("mpi_rank.cc"),
-    PLUGIN / "bridge" / "collectives" / "engine.cc",
+    *(PLUGIN / "bridge" / "collectives" / name for name in ("engine.cc", "wire.cc")),
     *sorted(PLUGIN.glob("bridge/transport/mpi_*.cc")),
     *(path for room in ("codecs", "collectives", "transport") for path in sorted(PLUGIN.glob(f"core/{room}/*.cc"))),
 )
