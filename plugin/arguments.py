@@ -104,7 +104,7 @@ def _chosen(values: config.Settings, codec: str | None, error_feedback: bool | N
 
 
 def _numbered(codec: str, error_feedback: bool, collective: str) -> Choice:
-    return Choice(codec, CODECS[codec][0], error_feedback, collective, COLLECTIVES[collective][0])
+    return Choice(codec, CODECS[codec].number, error_feedback, collective, COLLECTIVES[collective][0])
 
 
 def _variable(option: str) -> str:

@@ -21,7 +21,7 @@ from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
-from paceline.registry.codecs import CODECS
+from paceline.registry.codecs import CODECS, Codec
 from paceline.registry.collectives import COLLECTIVES, HOROVODS, OF_CODECS
 from paceline.registry.exchanges import NAMES, named, options_of_exchanges, summary
 from paceline.registry.policies import BUILT_IN, THRESHOLD
@@ -44,8 +44,8 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def _listed(known: Mapping[str, tuple[int, str]]) -> str:
-    return ", ".join(f"{name} ({what})" for name, (_, what) in known.items())
+def _listed(known: Mapping[str, tuple[int, str] | Codec]) -> str:
+    return ", ".join(f"{name} ({declared[1]})" for name, declared in known.items())
 
 
 # Scopes: "run" options act in the ranks and are flags of `paceline run`; "horovod" options act when Horovod is built.

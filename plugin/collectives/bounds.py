@@ -24,11 +24,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paceline.registry.codecs import CODECS
+
 BROADCAST, REDUCE, ALLREDUCE = "broadcast", "reduce", "allreduce"
 OPERATIONS = (BROADCAST, REDUCE, ALLREDUCE)
 LINEAR, RING, DIRECT, DOUBLING, TREE = "linear", "ring", "direct", "doubling", "tree"
-# What a float32 takes on the wire, relative to its four bytes. q8: a byte for each, four for a scale every 256.
-ENCODED = {"none": 1.0, "bf16": 0.5, "trunc16": 0.5, "q8": (256 + 4) / (4 * 256)}
+# What a float32 takes on the wire, relative to its four bytes.
+ENCODED = {name: codec.wire_share for name, codec in CODECS.items()}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from paceline.codecs.choice import EXACT
 
-# Name -> its number in core (codec.h: CodecNames), and what it does. All but EXACT lose precision.
-CODECS: dict[str, tuple[int, str]] = {
-    EXACT: (0, "as they are"),
-    "bf16": (1, "the nearest bfloat16"),
-    "trunc16": (2, "the upper half of a float32"),
-    "q8": (3, "8 bits and a scale for 256 values"),
+
+class Codec(NamedTuple):
+    """`number`: in core (codec.h: CodecNames). `wire_share`: of a float32's four bytes, what travels. `error`: by how
+    much a value may change when it is encoded, relative to itself, or to the largest of its slice (`of_largest`).
+    """
+
+    number: int
+    summary: str
+    wire_share: float = 1.0
+    error: float = 0.0
+    of_largest: bool = False
+
+
+# All but EXACT lose precision.
+CODECS: dict[str, Codec] = {
+    EXACT: Codec(0, "as they are"),
+    "bf16": Codec(1, "the nearest bfloat16", 0.5, 2.0**-8),
+    "trunc16": Codec(2, "the upper half of a float32", 0.5, 2.0**-7),
+    "q8": Codec(3, "8 bits and a scale for 256 values", (256 + 4) / (4 * 256), 1 / 127 / 2, of_largest=True),
 }
 BFLOAT16 = "bf16"  # loses nothing of gradients of that type

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-LOSSY = ("bf16", "trunc16", "q8")
+from paceline.registry.codecs import CODECS
+
+LOSSY = tuple(name for name, codec in CODECS.items() if codec.error)
 ELEMENTS = 1003  # above PACELINE_CODEC_LEAST_BYTES, no whole number of slices or of shards
 
 
@@ -21,13 +23,9 @@ def mean(size: int, step: int = 0) -> np.ndarray:
 
 
 def bound(codec: str, size: int, step: int = 0) -> np.ndarray:
-    """By how much an element of the mean may be wrong in a direct exchange: what ranks send is encoded, and the sum.
-
-    bf16 and trunc16: a share of the value for each encoding. q8: half a step of 1/127 of the largest value.
-    """
+    """By how much an element of the mean may be wrong in a direct exchange: what ranks send is encoded, and the sum."""
     given = np.abs([gradient(rank, step) for rank in range(size)]).astype(np.float64)
-    if codec == "q8":
-        largest = given.max(1).sum()
-        return np.full(ELEMENTS, 1.01 * 2 * largest / 127 / 2 / size)
-    share = {"bf16": 2.0**-8, "trunc16": 2.0**-7}[codec]
-    return 1.02 * 2 * share * given.sum(0) / size + 1e-7
+    declared = CODECS[codec]
+    if declared.of_largest:
+        return np.full(ELEMENTS, 1.01 * 2 * declared.error * given.max(1).sum() / size)
+    return 1.02 * 2 * declared.error * given.sum(0) / size + 1e-7

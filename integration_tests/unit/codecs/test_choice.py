@@ -160,4 +160,4 @@ def test_numbers_are_those_of_core() -> None:
         "Q8Codec",
     ]
     assert [" ".join(one.split()).removeprefix("new ") for one in listed.split(",")] == classes
-    assert [number for number, _ in CODECS.values()] == list(range(len(CODECS)))
+    assert [codec.number for codec in CODECS.values()] == list(range(len(CODECS)))
