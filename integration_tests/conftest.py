@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from integration_tests.support.ranks import end_kept_worlds
+from integration_tests.support import ranks
 from integration_tests.support.skips import StrictSkips
 
 # Marks of tests that run only if the option of that name asks for them, and what they mark.
@@ -23,13 +23,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """
     parser.addoption("--patch", default=None, help="run only the regression tests of this patch of Horovod")
     parser.addoption("--strict-skips", action="store_true", help="fail where a test is skipped that should run here")
+    parser.addoption("--no-forks", action="store_true", help="start ranks one by one, as launchers do")
     for name, meaning in ON_REQUEST.items():
         parser.addoption(f"--{name}", action="store_true", help=f"run these tests, too: {meaning}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
-    if config.getoption("--strict-skips"):
+    ranks.forks = not config.getoption("--no-forks")
+    if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
         config.pluginmanager.register(StrictSkips())
     config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
     for name, meaning in ON_REQUEST.items():
@@ -71,4 +73,4 @@ def _world(item: pytest.Item) -> tuple[str, str, int]:
 @pytest.fixture(scope="session", autouse=True)
 def _end_worlds() -> Iterator[None]:
     yield
-    end_kept_worlds()
+    ranks.end_all()

@@ -7,10 +7,11 @@
         assert hvd.allreduce(torch.tensor([rank]), op=hvd.Sum).item() == size * (size - 1) / 2
 
 pytest sees one case per number of ranks; `@ranks(2, 3, more=(5, 7))` adds those that `make test-more` runs. The body
-runs in real processes that talk to each other over loopback, as `horovodrun` would start them. Processes are kept and
-used again by the next test that asks for the same world (number of ranks, environment), because importing a framework
-costs seconds; a world in which a body failed, or that a test asked to have for itself (`fresh=True`), is ended. A body
-that does not finish in `timeout_s` is a failure that shows where every rank stands.
+runs in real processes that talk to each other over loopback, as `horovodrun` would start them. Because importing a
+framework costs seconds, processes are forked from one that has imported it (forks.py; `--no-forks`: each starts by
+itself), and kept for the next test that asks for the same world (number of ranks, environment). A world in
+which a body failed, or that a test asked to have for itself (`fresh=True`), is ended. A body that does not finish in
+`timeout_s` is a failure that shows where every rank stands.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support.forks import Process, end_templates, forkable, frameworks_of, template
+
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60.0
+# Whether ranks are forked where they can be; `--no-forks` switches it off.
+forks = True
 
 
 class RankFailed(AssertionError):
@@ -39,9 +44,12 @@ class RankFailed(AssertionError):
 
 
 class World:
-    """`size` processes on this machine that find each other through one rendezvous server."""
+    """`size` processes on this machine that find each other through one rendezvous server.
 
-    def __init__(self, size: int, env: Mapping[str, str]) -> None:
+    `frameworks`: what the processes may have imported from the start; none: they start one by one, with nothing.
+    """
+
+    def __init__(self, size: int, env: Mapping[str, str], frameworks: tuple[str, ...] = ()) -> None:
         from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
         from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
         from horovod.runner.http.http_server import RendezvousServer
@@ -53,31 +61,29 @@ class World:
         plan = get_host_assignments(parse_hosts(f"localhost:{size}"), size)
         self._rendezvous.init(plan)
         listener = Listener(str(Path(self._dir.name) / "socket"))
-        self._processes: list[subprocess.Popen[bytes]] = []
+        own = {
+            # A test may put another build of Horovod in front of the installed one.
+            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
+            "PYTHONUNBUFFERED": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        }
+        source = template(frameworks, {**os.environ, **own}) if forks and frameworks and forkable(env) else None
+        self._processes: list[Process] = []
         for slot in plan:
             slot_env = {
                 **os.environ,
                 **{key: str(value) for key, value in create_run_env_vars("127.0.0.1", ["lo"], port).items()},
                 **create_slot_env_vars(slot),
-                # A test may put another build of Horovod in front of the installed one.
-                "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
-                "PYTHONUNBUFFERED": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-                "OMP_NUM_THREADS": "1",
-                "TF_CPP_MIN_LOG_LEVEL": "2",
+                **own,
                 **env,
             }
-            with self._log(slot.rank).open("wb") as log:
-                self._processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", "integration_tests.support.worker", listener.address, str(slot.rank)],
-                        env=slot_env,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
+            log = self._log(slot.rank)
+            if source is not None:
+                self._processes.append(source.fork(str(listener.address), slot.rank, slot_env, log))
+            else:
+                self._processes.append(_started(str(listener.address), slot.rank, slot_env, log))
         self._connections = self._accept(listener)
         listener.close()
 
@@ -177,7 +183,21 @@ class World:
         self._dir.cleanup()
 
 
-_kept: dict[tuple[int, tuple[tuple[str, str], ...]], World] = {}
+def _started(address: str, rank: int, env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """A process of its own that serves as `rank`."""
+    with log.open("wb") as written:
+        return subprocess.Popen(
+            [sys.executable, "-m", "integration_tests.support.worker", address, str(rank)],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+# By number of ranks, environment and what they had imported from the start.
+_kept: dict[tuple[int, tuple[tuple[str, str], ...], tuple[str, ...]], World] = {}
 
 
 def end_kept_worlds() -> None:
@@ -186,7 +206,13 @@ def end_kept_worlds() -> None:
         _kept.popitem()[1].end()
 
 
-atexit.register(end_kept_worlds)
+def end_all() -> None:
+    """End all worlds that were kept, and what ranks are forked from."""
+    end_kept_worlds()
+    end_templates()
+
+
+atexit.register(end_all)
 
 
 def run_ranks(
@@ -203,11 +229,12 @@ def run_ranks(
     Once a rank has failed, the others have `grace_s` to answer. `body` must be a module-level function. Raises
     `RankFailed` with every rank's account.
     """
-    key = (size, tuple(sorted((env or {}).items())))
+    frameworks = frameworks_of(body.__module__)
+    key = (size, tuple(sorted((env or {}).items())), frameworks)
     world = None if fresh else _kept.pop(key, None)
     if world is None:
         end_kept_worlds()
-        world = World(size, env or {})
+        world = World(size, env or {}, frameworks)
     else:
         world.resume()
     try:

@@ -10,9 +10,8 @@ import traceback
 from multiprocessing.connection import Client
 
 
-def main() -> None:
-    """Serve until the other end goes away."""
-    address, rank = sys.argv[1], int(sys.argv[2])
+def serve(address: str, rank: int) -> None:
+    """Serve as `rank` until the other end goes away."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     with Client(address) as connection:
@@ -30,4 +29,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from typing import Any
 
 import pytest
 
+from integration_tests.support import ranks as support
 from integration_tests.support.ranks import RankFailed, ranks, run_ranks
 
 
@@ -27,7 +31,7 @@ def _sleep_on_rank_1(rank: int, size: int) -> None:
 
 def test_hang_is_a_failure_that_names_the_rank() -> None:
     with pytest.raises(RankFailed, match=r"rank 1: hung(.|\n)*time\.sleep|_sleep_on_rank_1"):
-        run_ranks(_sleep_on_rank_1, 2, timeout_s=2, fresh=True)
+        run_ranks(_sleep_on_rank_1, 2, timeout_s=5, fresh=True)
 
 
 def _fail_on_rank_0(rank: int, size: int) -> None:
@@ -37,3 +41,39 @@ def _fail_on_rank_0(rank: int, size: int) -> None:
 def test_failure_shows_the_ranks_own_words() -> None:
     with pytest.raises(RankFailed, match="rank zero says no"):
         run_ranks(_fail_on_rank_0, 2, timeout_s=30, fresh=True)
+
+
+def _what_a_rank_sees(rank: int, size: int) -> dict[str, Any]:
+    import sys
+
+    # torch has been imported already where ranks are forked.
+    seen = {"imported": "torch" in sys.modules, "session": os.getsid(0) == os.getpid()}
+    import horovod.torch as hvd
+
+    hvd.init()
+    return {
+        **seen,
+        "rank": hvd.rank(),
+        "variables": os.environ["HOROVOD_RANK"],
+        "own": os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"],
+    }
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_ranks_are_the_same_forked_and_started(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "forks", forks)
+    seen = run_ranks(_what_a_rank_sees, 2, env={"HOROVOD_STALL_CHECK_TIME_SECONDS": "77"}, fresh=True)
+    same = {"imported": forks, "session": True, "own": "77"}
+    assert seen == [{**same, "rank": rank, "variables": str(rank)} for rank in range(2)]
+
+
+def _end_rank_1(rank: int, size: int) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_rank_that_dies_is_reported_with_its_status(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "forks", forks)
+    with pytest.raises(RankFailed, match=r"rank 1: died\n-9"):
+        run_ranks(_end_rank_1, 2, timeout_s=30, fresh=True)
