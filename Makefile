@@ -13,6 +13,8 @@ TESTS ?= unit ranks faults cluster
 # Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=...
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+# Files of tests that run at the same time. Most tests wait more than they compute.
+JOBS ?= 2
 # make upstream DIR=/path/to/horovod/test UPSTREAM_ARGS='--np 4 --files test_torch.py'
 DIR ?=
 UPSTREAM_ARGS ?=
@@ -29,6 +31,8 @@ PY := $(abspath $(VENV))/bin/python
 STAMPS := $(VENV)/stamps
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(PIP_INSTALL_ARGS)
 PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
+# Whole files go to one process each, in the order of folders: tests of one file share ranks.
+SIDE_BY_SIDE := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
 BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc plugin/bridge/*/*.h)
@@ -61,10 +65,10 @@ demo: $(STAMPS)/horovod
 	$(VENV)/bin/paceline demo $(DEMO_ARGS)
 
 test: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
-	$(PYTEST) $(TESTS:%=integration_tests/%)
+	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)
 
 test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
-	$(PYTEST) --more -m more $(TESTS:%=integration_tests/%)
+	$(PYTEST) $(SIDE_BY_SIDE) --more -m more $(TESTS:%=integration_tests/%)
 
 # Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
 cluster-tools:
