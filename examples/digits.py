@@ -48,7 +48,8 @@ def line(epoch: int, epochs: int, step: int, steps: int, loss: float, accuracy: 
 def conclude(hvd: Any, path: Path | None, **result: Any) -> None:
     """Print the result of rank 0, with how gradients travelled, for compare_exchanges.py; and write it to `path`."""
     merging = hvd.fusion_report()
-    result["fusion"] = {"policy": merging.policy, "state": merging.state, "reason": merging.reason}
+    told = ("policy", "state", "reason", "trial")
+    result["fusion"] = {name: getattr(merging, name) for name in told}
     print("RESULT " + json.dumps(result), flush=True)
     if path:
         path.write_text(json.dumps(result))

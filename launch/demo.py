@@ -72,7 +72,7 @@ FRAMEWORKS = (
 class Outcome:
     """What one run of a framework's script achieved: medians of its last steps, and how the training ended.
 
-    `state` and `reason` are those of merging at the end (docs/fusion.md); Horovod's own has the state "off".
+    `state`, `reason` and `trial` are those of merging at the end (docs/fusion.md); Horovod's own has the state "off".
     """
 
     framework: str
@@ -84,6 +84,13 @@ class Outcome:
     equal: bool
     state: str
     reason: str
+    trial: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """What became of the plan, in a sentence; empty for Horovod's own merging."""
+        found = self.trial or self.reason
+        return f"{self.framework}, {self.run}: {found.rstrip('.')}." if found else ""
 
     def faults(self) -> list[str]:
         """What is wrong with it, in sentences."""
@@ -92,9 +99,9 @@ class Outcome:
             found.append(f"accuracy {self.accuracy:.2%} does not exceed {LEAST_ACCURACY:.0%}.")
         if not self.equal:
             found.append("the replicas on the ranks are not equal.")
-        if RUNS[self.run] != "threshold" and self.state != "active":
+        if RUNS[self.run] != "threshold" and self.state not in ("active", "stock"):
             why = f" ({self.reason})" if self.reason else ""
-            found.append(f"merging is {self.state}{why}, expected active: with more --epochs it has longer to plan.")
+            found.append(f"merging is {self.state}{why}, expected a plan: with more --epochs it has longer to plan.")
         return [f"{self.framework}, {self.run}: {fault}" for fault in found]
 
 
@@ -208,6 +215,7 @@ def train(framework: Framework, run: str, ranks: int, epochs: int, folder: Path)
         equal=values["equal"],
         state=values["fusion"]["state"],
         reason=values["fusion"]["reason"],
+        trial=values["fusion"]["trial"],
     )
 
 
@@ -262,6 +270,9 @@ def demo_command(ranks: int, epochs: int, output: Path) -> int:
     done = [outcome for outcome in outcomes if outcome is not None]
     if done:
         show_outcomes(done, ranks)
+        for outcome in done:
+            if outcome.verdict:
+                console.out().print(outcome.verdict, markup=False, highlight=False, soft_wrap=True)
     faults = [fault for outcome in done for fault in outcome.faults()] + disagreement(done)
     for fault in faults:
         console.note(fault)

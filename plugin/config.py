@@ -81,6 +81,11 @@ OPTIONS: tuple[Option, ...] = (
         "measure again, and plan anew where that pays, after so many steps; 0: never", "run",
     ),
     Option(
+        "fusion_trial_steps", of.count, "whole number", "steps", 100,
+        "steps in which a plan may show that it is ahead of Horovod's own merging, or goes; 0: plans are not tried",
+        "run",
+    ),
+    Option(
         "fusion_time_limit_s", of.positive, "whole number", "s", 10,
         "how long a policy of your own may take to make a plan", "run",
     ),

@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.fusion.bridge import Bridge, ControlOp, PlanState
 from paceline.fusion.control import choose
-from paceline.fusion.driver import EXPECTED, encode
+from paceline.fusion.offer import EXPECTED, encode
 from paceline.fusion.report import FusionReport, report
 from paceline.native.library import loaded
 from paceline.record.snapshot import take

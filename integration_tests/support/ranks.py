@@ -68,6 +68,7 @@ class World:
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            "PACELINE_FUSION_TRIAL_STEPS": "0",  # a plan stays, even one that is made to be slow
         }
         source = template(frameworks, {**os.environ, **own}) if forks and frameworks and forkable(env) else None
         self._processes: list[Process] = []

@@ -125,4 +125,5 @@ def merging(policy: str) -> System:
         raise UserError(
             f"The policy {policy} is stock Horovod, which is always measured.", "Leave it out, or name another."
         )
-    return System(policy, "paceline.launch.benchmarks.system_horovod:setup_merging", {FUSION: policy, **_SYNC})
+    env = {FUSION: policy, "PACELINE_FUSION_TRIAL_STEPS": "0", **_SYNC}  # the plan itself is measured
+    return System(policy, "paceline.launch.benchmarks.system_horovod:setup_merging", env)

@@ -83,7 +83,7 @@ class Control:
                 except Exception as error:  # a fault of ours must not end training
                     driver.state, driver.reason = State.REFUSED, f"{type(error).__name__}: {error}"
                     tell(f"fusion={policy.name} stopped: {driver.reason}. Training goes on; please report this.")
-                busy = busy or driver.state not in (State.ACTIVE, State.REFUSED)
+                busy = busy or driver.state not in (State.ACTIVE, State.STOCK, State.REFUSED)
             return busy
 
 
@@ -101,6 +101,7 @@ def _limits(settings: config.Settings) -> Limits:
         settings.fusion_watch_steps,
         settings.fusion_time_limit_s,
         settings.gate_timeout_ms * 1e-3,
+        settings.fusion_trial_steps,
     )
 
 

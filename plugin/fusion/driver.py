@@ -6,8 +6,11 @@
 | warming | the first steps are over | asks for a sweep of message sizes: sweeping |
 | sweeping | the steps to measure have been made | asks what the ranks measured: measuring |
 | measuring | the answer | makes a plan and sends it: offering; if none can be made: refused |
-| offering | the plan is in force on all ranks | active; if it is not after some steps: agreeing |
+| offering | the plan, or its end, is in force on all ranks | trying until that is over, then active, or stock; if it |
+| | | is not after some steps: agreeing |
+| trying | the steps of a window (trial.py) | sends what the next window, in the end all steps, are to have: offering |
 | active | the steps until the next look | asks what the ranks measured: watching; if the plan is gone: agreeing |
+| stock | as active, while the plan has lost against Horovod's own merging or promised too little | as active |
 | watching | the answer | a new plan, if it pays: offering; otherwise active |
 | refused | nothing: Horovod's own merging stays | agreeing, when the ranks ask for another policy |
 
@@ -17,7 +20,6 @@ at the same place in the sequence of operations on all ranks (bridge/fusion/cont
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -27,10 +29,12 @@ from paceline.errors import UserError
 from paceline.fusion import costs
 from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Status
 from paceline.fusion.gradient import Gradient
+from paceline.fusion.offer import Offer
 from paceline.fusion.planning import Plan, make_plan
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
-from paceline.registry.policies import BUILT_IN, THRESHOLD
+from paceline.fusion.trial import WINDOW_STEPS, WORTH_TRYING, Trial
+from paceline.registry.policies import BUILT_IN, FIXED, THRESHOLD
 from paceline.telling import tell
 
 # Steps before anything is measured: memory is allocated and connections are warm after them.
@@ -40,16 +44,12 @@ FIRST_STEPS = 3
 SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1))
 # Planning anew pays if it is expected to shorten the communication of a step by this share.
 WORTH = 0.05
-# A gate waits at least this many times the longest pause between two gradients.
-PATIENCE_PAUSES = 3.0
 # Looks at which ranks may disagree before it is said: their scripts may not have come as far.
 DISAGREEMENT_LOOKS = 100
 # How often the costs may fail to be fitted, being too much alike, before there is no plan.
 MOST_FITS = 5
 # Steps after which a plan that was sent and is not in force will not be.
 OFFER_STEPS = 50
-# What a plan's expectations are, in order (core/fusion/merge_plan.h).
-EXPECTED = ("step_s", "exposed_s", "stock_step_s", "a_s", "b_s_per_byte", "coordination_s", "compute_s", "messages")
 
 
 class State(Enum):
@@ -60,7 +60,9 @@ class State(Enum):
     SWEEPING = "sweeping"
     MEASURING = "measuring"
     OFFERING = "offering"
+    TRYING = "trying"
     ACTIVE = "active"
+    STOCK = "stock"
     WATCHING = "watching"
     REFUSED = "refused"
 
@@ -73,6 +75,7 @@ class Limits:
     watch_steps: int
     time_limit_s: float
     gate_timeout_s: float
+    trial_steps: int = 0
 
 
 class Driver:
@@ -103,6 +106,9 @@ class Driver:
         self._told_disagreement = False
         self._told_fault = ""
         self._plan: Plan | None = None
+        self._offered: Offer | None = None
+        self._with_plan = False  # what all ranks were told last
+        self.trial: Trial | None = None
         self._where = "" if process_set == 0 else f" in process set {process_set}"
 
     def look(self) -> None:
@@ -119,7 +125,9 @@ class Driver:
             State.SWEEPING: self._sweeping,
             State.MEASURING: self._measuring,
             State.OFFERING: self._offering,
+            State.TRYING: self._trying,
             State.ACTIVE: self._active,
+            State.STOCK: self._active,
             State.WATCHING: self._watching,
         }
         if self.state is not State.REFUSED:
@@ -182,8 +190,8 @@ class Driver:
         except UserError as error:
             self._refuse(error)
             return
-        self._offer(measured, model, plan, status)
         self._tell(f"fusion={self._policy.name}{self._where}: {summary(plan, measured)}")
+        self._offer(measured, model, plan, status, promise(plan, measured))
 
     def _refuse(self, error: UserError) -> None:
         self.reason = f"{error.problem} {error.remedy}"
@@ -192,7 +200,10 @@ class Driver:
 
     def _offering(self, status: Status) -> None:
         if status.version == self._until:
-            self._go(State.ACTIVE, status.steps + self._limits.watch_steps)
+            if self.trial is not None and not self.trial.over:
+                self._go(State.TRYING, 0)
+            else:
+                self._go(State.ACTIVE if self._with_plan else State.STOCK, status.steps + self._limits.watch_steps)
         elif status.steps >= self._give_up:
             self._go(State.AGREEING, 0)
 
@@ -202,6 +213,25 @@ class Driver:
             return False
         self._go(State.AGREEING, 0)
         return True
+
+    def _trying(self, status: Status) -> None:
+        if self._lost(status):
+            return
+        own, trial = self._bridge.own(self._set), self.trial
+        assert trial is not None
+        if own.steps < WINDOW_STEPS:
+            return
+        trial.add(own.step_s, own.steps)
+        if not trial.over:
+            self._send(status, trial.with_plan)
+            return
+        self._tell(f"fusion={self._policy.name}{self._where}: {trial}.")
+        if not trial.plan_stays:
+            self._keep_stock(status, "was not ahead of it")
+        elif self._with_plan:
+            self._go(State.ACTIVE, status.steps + self._limits.watch_steps)
+        else:
+            self._send(status, True)
 
     def _active(self, status: Status) -> None:
         if self._lost(status):
@@ -215,7 +245,7 @@ class Driver:
         measured = self._bridge.measurement(self._set, self._until)
         if measured is None:
             return
-        self._go(State.ACTIVE, status.steps + self._limits.watch_steps)
+        self._go(State.ACTIVE if self._with_plan else State.STOCK, status.steps + self._limits.watch_steps)
         if isinstance(measured, str) or measured.steps < 2 or self._plan is None:
             return
         try:
@@ -233,8 +263,8 @@ class Driver:
         new_s = plan.predicted[plan.policy].exposed_s
         gain_s = now_s - new_s
         if gain_s > WORTH * (measured.compute_s + now_s):
-            self._offer(measured, model, plan, status)
             self._tell(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
+            self._offer(measured, model, plan, status, promise(plan, measured))
 
     def _make(self, measured: Measurement, status: Status, model: CostModel) -> Plan:
         return make_plan(
@@ -249,35 +279,41 @@ class Driver:
             max_group_bytes=0 if self._set == 0 else max(status.threshold_bytes, 1),
         )
 
-    def _offer(self, measured: Measurement, model: CostModel, plan: Plan, status: Status) -> None:
-        number_of = {tensor.name: number for number, tensor in enumerate(measured.tensors)}
-        group_of = [-1] * len(measured.tensors)
-        for group, names in enumerate(plan.named_groups):
-            for name in names:
-                group_of[number_of[name]] = group
-        chosen, stock = plan.predicted[plan.policy], plan.predicted[THRESHOLD]
-        expected = {
-            "step_s": measured.compute_s + chosen.exposed_s,
-            "exposed_s": chosen.exposed_s,
-            "stock_step_s": measured.compute_s + stock.exposed_s,
-            "a_s": model.a_s,
-            "b_s_per_byte": model.b_s_per_byte,
-            "coordination_s": measured.coordination_s,
-            "compute_s": measured.compute_s,
-            "messages": float(chosen.messages),
-        }
-        at = sorted(at for at in measured.ready_s if at is not None)
-        pause_s = max((after - before for before, after in itertools.pairwise(at)), default=0.0)
-        patience_s = max(self._limits.gate_timeout_s, PATIENCE_PAUSES * pause_s)
-        self._version = max(self._version, status.version) + 1
-        self._bridge.ask(
-            self._set,
-            ControlOp.PLAN,
-            encode(self._version, True, patience_s, [expected[name] for name in EXPECTED], group_of),
-        )
+    def _offer(self, measured: Measurement, model: CostModel, plan: Plan, status: Status, promise: float) -> None:
+        """Bring a plan into force, or on trial; `promise`: the share of a step that it is expected to save."""
         self._plan = plan
+        self._offered = Offer.of(measured, model, plan, self._limits.gate_timeout_s)
+        self.trial = None
+        if self._limits.trial_steps and tried(self._policy):
+            if promise < WORTH_TRYING:
+                self._keep_stock(status, f"promises {promise:.1%} of a step, too little to be tried")
+                return
+            self.trial = Trial(self._limits.trial_steps)
+        self._send(status, True)
+
+    def _send(self, status: Status, with_plan: bool) -> None:
+        """Have all ranks follow the plan, or merge as Horovod does."""
+        assert self._offered is not None
+        self._version = max(self._version, status.version) + 1
+        self._bridge.ask(self._set, ControlOp.PLAN, self._offered.values(self._version, with_plan))
+        self._with_plan = with_plan
         self._give_up = status.steps + OFFER_STEPS
         self._go(State.OFFERING, self._version)
+
+    def _keep_stock(self, status: Status, why: str) -> None:
+        self.reason = f"The plan {why}; Horovod's own merging is used."
+        if self._with_plan:
+            self._send(status, False)
+        else:
+            self._go(State.STOCK, status.steps + self._limits.watch_steps)
+
+
+def tried(policy: Policy) -> bool:
+    """Whether plans of a policy are held against Horovod's own merging: those that promise to be faster.
+
+    "none", "single" and plans from files say what is to be merged.
+    """
+    return policy.name not in FIXED and not policy.keeps_order
 
 
 def sweep_sizes(most_bytes: int) -> list[float]:
@@ -294,15 +330,6 @@ def regular(measured: Measurement) -> list[Gradient]:
         for tensor, ready_s in zip(measured.tensors, measured.ready_s, strict=True)
         if ready_s is not None
     ]
-
-
-def encode(version: int, active: bool, patience_s: float, expected: list[float], group_of: list[int]) -> list[float]:
-    """A plan as it travels (core/fusion/merge_plan.h: Encode)."""
-    return [
-        float(version), float(active), patience_s, float(len(group_of)),
-        *(value + 1 if value >= 0 else 0.0 for value in expected),
-        *(group + 1.0 if group >= 0 else 0.0 for group in group_of),
-    ]  # fmt: skip
 
 
 def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel) -> float:
@@ -324,11 +351,18 @@ def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel
     ).exposed_s
 
 
+def promise(plan: Plan, measured: Measurement) -> float:
+    """The share of a step under Horovod's own merging that a plan is expected to save."""
+    chosen, stock = plan.predicted[plan.policy], plan.predicted[THRESHOLD]
+    stock_s = measured.compute_s + stock.exposed_s
+    return (stock.exposed_s - chosen.exposed_s) / stock_s if stock_s else 0.0
+
+
 def summary(plan: Plan, measured: Measurement) -> str:
     """What was chosen and what it is expected to bring, in one line."""
     chosen, stock = plan.predicted[plan.policy], plan.predicted[THRESHOLD]
     step_s, stock_s = measured.compute_s + chosen.exposed_s, measured.compute_s + stock.exposed_s
-    gain = 1 - step_s / stock_s if stock_s else 0.0
+    gain = promise(plan, measured)
     compared = f"{abs(gain):.1%} {'below' if gain >= 0 else 'above'} Horovod's own merging ({1e3 * stock_s:.1f} ms)"
     messages = f"{chosen.messages} message{'' if chosen.messages == 1 else 's'}"
     return f"{len(plan.names)} gradients in {messages}, expected step {1e3 * step_s:.1f} ms, {compared}."

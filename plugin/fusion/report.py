@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paceline.fusion.control import chosen
-from paceline.fusion.driver import EXPECTED
+from paceline.fusion.driver import State
+from paceline.fusion.offer import EXPECTED
 
 
 @dataclass(frozen=True)
@@ -14,14 +15,16 @@ class FusionReport:
 
     - `policy`: what this rank asked for; "threshold" is Horovod's own merging.
     - `state`: "off"; "active" (a plan is followed); on the first rank also the states of `paceline.fusion.driver`
-      ("agreeing", "warming", "sweeping", "measuring", "offering", "refused"), on the others "waiting". `reason` says
-      why merging is refused.
+      ("agreeing", "warming", "sweeping", "measuring", "offering", "trying", "stock", "refused"), on the others
+      "waiting". `reason` says why there is no plan ("stock", "refused").
     - `version`: counts plans, 0 before the first. `groups`: names of the tensors of each message, in order of sending.
     - `a_s`, `b_s_per_byte`: a message of n bytes takes a_s + b_s_per_byte * n, after one coordination round of
       `coordination_s`, as measured before this plan.
     - `predicted_step_s`, `predicted_exposed_s` (communication after the last gradient), and
       `predicted_stock_step_s`, the same under Horovod's own merging.
     - `measured_step_s`, `measured_exposed_s`: medians over the last `steps` steps, of this rank.
+    - `trial`: on the first rank, how the plan did against Horovod's own merging (`paceline.fusion.trial`), once that is
+      known.
     - `timeouts`: groups that were let go incomplete, because no gradient came for PACELINE_GATE_TIMEOUT_MS.
     """
 
@@ -41,6 +44,7 @@ class FusionReport:
     measured_exposed_s: float | None = None
     steps: int = 0
     timeouts: int = 0
+    trial: str = ""
 
 
 def report(library: str, process_set: int = 0) -> FusionReport:
@@ -63,7 +67,8 @@ def report(library: str, process_set: int = 0) -> FusionReport:
             groups[group].append(tensor.name)
             group_bytes[group] += tensor.bytes
     waiting = driver.state.value if driver else "waiting"
-    state = "active" if plan.active else waiting
+    on_trial = driver is not None and driver.trial is not None and not driver.trial.over
+    state = State.TRYING.value if on_trial else "active" if plan.active else waiting
     expected = dict(zip(EXPECTED, plan.expected, strict=False)) if plan.active else {}
     own = bridge.own(process_set)
     return FusionReport(
@@ -83,4 +88,5 @@ def report(library: str, process_set: int = 0) -> FusionReport:
         measured_exposed_s=own.exposed_s if own.exposed_s >= 0 else None,
         steps=own.steps,
         timeouts=status.expired,
+        trial=str(driver.trial) if driver and driver.trial and driver.trial.over else "",
     )

@@ -11,3 +11,5 @@ BUILT_IN: dict[str, str] = {
     "mgwfbp": "the greedy rule of MG-WFBP",
     "optimal": "the plan that ends first, by dynamic programming",
 }
+# Those that are asked for because of what they merge, not because that is faster.
+FIXED = ("none", "single")

@@ -101,6 +101,7 @@ def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.Compl
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            "PACELINE_FUSION_TRIAL_STEPS": "0",
             **variables,
         },
     )

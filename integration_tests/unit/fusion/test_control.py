@@ -20,6 +20,8 @@ from paceline.fusion.driver import DISAGREEMENT_LOOKS, State
 from paceline.fusion.resolve import resolve
 
 RUN = Control._run
+# Tests of the others are in test_trial.py.
+WITHOUT_TRIAL = [state for state in State if state not in (State.TRYING, State.STOCK)]
 FIRST_PLAN = [ControlOp.SWEEP, ControlOp.MEASURE, ControlOp.PLAN]
 
 
@@ -48,7 +50,7 @@ def test_disagreement_that_lasts_is_told_once_with_what_each_rank_asks_for() -> 
     assert len(run.lines) == 2
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.AGREEING])
+@pytest.mark.parametrize("state", [state for state in WITHOUT_TRIAL if state is not State.AGREEING])
 def test_disagreement_leads_back_to_agreeing(state: State) -> None:
     run = Run(omitting if state is State.REFUSED else "optimal").to(state)
     calls = run.calls()
@@ -70,7 +72,7 @@ def test_versions_grow_whatever_was_there_before() -> None:
 
 
 @pytest.mark.parametrize("gone", [None, replace(STATUS, serial=2, steps=5000, version=9)], ids=["gone", "another"])
-@pytest.mark.parametrize("state", [state for state in State if state is not State.REFUSED])
+@pytest.mark.parametrize("state", [state for state in WITHOUT_TRIAL if state is not State.REFUSED])
 def test_process_set_that_is_gone_is_left_alone(state: State, gone: Any) -> None:
     run = Run()
     run = run if state is State.AGREEING else run.to(state)
@@ -287,14 +289,14 @@ def test_settings_choose_the_policy_and_the_limits(library: ctypes.CDLL, monkeyp
     control.begin(library, config.read({}))
     assert control.chosen(library) is None
     given = {"FUSION": "single", "FUSION_WARMUP_STEPS": "4", "FUSION_WATCH_STEPS": "0", "FUSION_TIME_LIMIT_S": "7",
-             "GATE_TIMEOUT_MS": "250"}  # fmt: skip
+             "FUSION_TRIAL_STEPS": "40", "GATE_TIMEOUT_MS": "250"}  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(f"PACELINE_{name}", value)
     control.begin(library, config.read())
     on = control.chosen(library)
-    assert (on.policy, on._limits) == (resolve("single"), driver.Limits(4, 0, 7, 0.25))
+    assert (on.policy, on._limits) == (resolve("single"), driver.Limits(4, 0, 7, 0.25, 40))
     control.choose(library, "optimal")
     assert control.chosen(library) is on
-    assert (on.policy, on._limits) == (resolve("optimal"), driver.Limits(4, 0, 7, 0.25))
+    assert (on.policy, on._limits) == (resolve("optimal"), driver.Limits(4, 0, 7, 0.25, 40))
     control.begin(library, config.read({}))
     assert on.policy == resolve("optimal")

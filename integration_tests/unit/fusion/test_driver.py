@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from paceline.fusion import CostModel, Gradient, driver, plan_file
-from paceline.fusion.bridge import Bridge, ControlOp, Measurement, PlanState, Status, Tensor
-from paceline.fusion.driver import EXPECTED, Driver, Limits, State
+from paceline.fusion import CostModel, Gradient, driver, offer, plan_file
+from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Own, PlanState, Status, Tensor
+from paceline.fusion.driver import Driver, Limits, State
+from paceline.fusion.offer import EXPECTED
 from paceline.fusion.resolve import resolve
 
 BYTES = 100_000
@@ -47,6 +48,7 @@ class FakeBridge(Bridge):
         self.digests: list[int | None] = []
         self.answer: Measurement | str | None = None
         self.tensors: list[Tensor] | None = TENSORS
+        self.last = Own(0, -1.0, -1.0, -1.0)
         self.asked: list[tuple[int, ControlOp, list[float]]] = []
         self.wanted: list[int] = []
         self._numbers = {ControlOp.MEASURE: -1}
@@ -72,6 +74,9 @@ class FakeBridge(Bridge):
 
     def plan(self, process_set: int) -> PlanState | None:
         return None if self.tensors is None else PlanState(0, False, [], [], self.tensors)
+
+    def own(self, process_set: int) -> Own:
+        return self.last
 
     def measurement(self, process_set: int, number: int) -> Measurement | str | None:
         assert number == self._numbers[ControlOp.MEASURE]
@@ -152,7 +157,7 @@ def test_plan_travels_in_the_layout_of_the_core() -> None:
     header = [1.0, 1.0, 0.5, len(TENSORS)]
     moved = [value + 1 for value in [*expected, *PAIRS]]
     assert values == pytest.approx([*header, *moved], rel=0, abs=1e-12)
-    assert [value.hex() for value in driver.encode(3, False, 0.25, [-2.0, 0.0, 0.5], [1, -2])] == [
+    assert [value.hex() for value in offer.encode(3, False, 0.25, [-2.0, 0.0, 0.5], [1, -2])] == [
         value.hex() for value in (3.0, 0.0, 0.25, 2.0, 0.0, 1.0, 1.5, 2.0, 0.0)
     ]
 

@@ -16,6 +16,10 @@ OPTIMAL = replace(STOCK, run="optimal", messages=2.0, state="active")
 def test_good_outcomes_have_no_faults() -> None:
     assert STOCK.faults() == OPTIMAL.faults() == []
     assert demo.disagreement([STOCK, OPTIMAL]) == []
+    lost = replace(OPTIMAL, state="stock", trial="tried: no difference; Horovod's own merging stays")
+    assert lost.faults() == []
+    assert lost.verdict == "PyTorch 2, optimal: tried: no difference; Horovod's own merging stays."
+    assert STOCK.verdict == ""
 
 
 @pytest.mark.parametrize(
@@ -23,7 +27,7 @@ def test_good_outcomes_have_no_faults() -> None:
     [
         (replace(STOCK, accuracy=0.95), "PyTorch 2, stock: accuracy 95.00% does not exceed 95%."),
         (replace(OPTIMAL, equal=False), "PyTorch 2, optimal: the replicas on the ranks are not equal."),
-        (replace(OPTIMAL, state="warming"), "PyTorch 2, optimal: merging is warming, expected active"),
+        (replace(OPTIMAL, state="warming"), "PyTorch 2, optimal: merging is warming, expected a plan"),
         (replace(OPTIMAL, state="refused", reason="autotune is on"), "merging is refused (autotune is on), expected"),
     ],
 )

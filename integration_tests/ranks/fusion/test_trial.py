@@ -1,0 +1,63 @@
+"""Plans on trial: one that is slower than Horovod's own merging goes, one that is faster stays; sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from integration_tests.support.merging import ask_for
+from integration_tests.support.ranks import run_ranks
+from paceline.fusion import CostModel, Gradient, driver
+from paceline.fusion.report import FusionReport, report
+
+TENSORS = 60
+ELEMENTS = [3 + 17 * number for number in range(TENSORS)]
+# Before a plan: 3 steps, a sweep, 10 measured steps, and what ranks need to agree.
+MOST_STEPS = 200 + 60
+
+
+def alone(gradients: Sequence[Gradient], costs: CostModel) -> list[list[str]]:
+    """Worse on purpose: each gradient pays for a message."""
+    return [[gradient.name] for gradient in gradients]
+
+
+def _train(rank: int, size: int, policy: str) -> FusionReport:
+    import horovod.torch as hvd
+
+    vars(driver)["WORTH_TRYING"] = -100.0  # it promises to be slow
+    hvd.init()
+    ask_for("torch", alone if policy == "alone" else policy)
+    for step in range(1500):
+        handles = [
+            hvd.allreduce_async(torch.full((count,), float(rank + step + number)), op=hvd.Sum, name=f"trial.{number}")
+            for number, count in enumerate(ELEMENTS)
+        ]
+        for number, handle in enumerate(handles):
+            expected = size * (size - 1) / 2 + size * (step + number)
+            assert hvd.synchronize(handle).eq(expected).all(), (step, number)
+        found = report("torch")
+        if hvd.broadcast_object(found.trial, 0, name="trial.over"):
+            assert step < MOST_STEPS, found
+            break
+    else:
+        raise AssertionError(f"no verdict: {found}")
+    for _ in range(20):  # by then the loser is gone on all ranks
+        hvd.allreduce(torch.ones(3), name="trial.0")
+    return report("torch")
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
+@pytest.mark.parametrize("policy", ["alone", "optimal"])
+def test_what_is_slower_goes(policy: str, size: int) -> None:
+    # Without a plan every gradient goes alone in the second case, and all of them together in the first.
+    threshold = str(64 << 20) if policy == "alone" else "0"
+    env = {"PACELINE_FUSION_TRIAL_STEPS": "100", "HOROVOD_FUSION_THRESHOLD": threshold}
+    first, *others = run_ranks(_train, size, policy, env=env, fresh=True, timeout_s=100)
+    stays = policy == "optimal"
+    assert first.state == ("active" if stays else "stock"), first
+    assert ("the plan stays" in first.trial) is stays and ("was not ahead" in first.reason) is not stays
+    assert bool(first.groups) is stays
+    for other in others:
+        assert other.state == ("active" if stays else "waiting") and other.groups == first.groups
