@@ -23,7 +23,7 @@ from integration_tests.support.ranks import World
 from integration_tests.support.stage_training import adamw, momentum, sgd
 from paceline.stages import schedules
 from paceline.stages.instructions import Instruction, Kind
-from paceline.torch.stages.executor import Executor
+from paceline.stages.execution.executor import Executor
 
 OPTIMIZERS = {"sgd": sgd, "momentum": momentum, "adamw": adamw}
 WAITED_FOR_S = 5  # HOROVOD_GLOO_TIMEOUT_SECONDS for a stage that stops

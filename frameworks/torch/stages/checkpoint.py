@@ -16,8 +16,8 @@ import torch
 
 from paceline.torch.errors import UsageError
 from paceline.torch.stages.layers import Stage
-from paceline.torch.stages.posting import Post, Tag
-from paceline.torch.stages.terms import receive_text, send_text
+from paceline.stages.execution.posting import Post, Tag
+from paceline.stages.execution.terms import receive_text, send_text
 
 _NAMES, _PARAMS = "param_names", "params"
 _PIPELINE = ("steps", "asynchronous", "deltas")

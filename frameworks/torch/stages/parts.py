@@ -10,16 +10,16 @@ import torch
 
 from paceline.stages.delays import delays
 from paceline.torch.errors import UsageError
-from paceline.torch.stages.clipping import Clipping
+from paceline.stages.execution.clipping import Clipping
 from paceline.torch.stages.correction import Correction
-from paceline.torch.stages.executor import Executor, Loss
+from paceline.stages.execution.executor import Executor, Loss
 from paceline.torch.stages.layers import Stage
-from paceline.torch.stages.losses import Losses
+from paceline.stages.execution.losses import Losses
 from paceline.torch.stages.passes import Passes
-from paceline.torch.stages.posting import Post
+from paceline.stages.execution.posting import Post
 from paceline.torch.stages.recompute import RecomputingPasses
-from paceline.torch.stages.settings import Settings
-from paceline.torch.stages.updates import Updates
+from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.updates import Updates
 from paceline.torch.stages.weights import Weights
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from paceline.torch.stages import saved
-from paceline.torch.stages.activations import whole
+from paceline.stages.execution.activations import whole
 from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.weights import Version, Weights
 

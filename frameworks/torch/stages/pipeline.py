@@ -17,15 +17,16 @@ from paceline.native.mail import Mail, MailError
 from paceline.stages.schedule import Schedule
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
-from paceline.torch.stages import checkpoint, posting
-from paceline.torch.stages.batches import Microbatches
-from paceline.torch.stages.cut import AUTO, first_layers
-from paceline.torch.stages.executor import Given, Loss
+from paceline.stages.execution import posting
+from paceline.torch.stages import checkpoint
+from paceline.stages.execution.batches import Microbatches
+from paceline.stages.execution.cut import AUTO, first_layers
+from paceline.stages.execution.executor import Given, Loss
 from paceline.torch.stages.layers import Layer, Stage, free, layers_of, refuse_shared
 from paceline.torch.stages.parts import MakeOptimizer, assembled
-from paceline.torch.stages.posting import Post
-from paceline.torch.stages.settings import Settings
-from paceline.torch.stages.terms import meet
+from paceline.stages.execution.posting import Post
+from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.terms import meet
 
 # How many pipelines there were in a world of Horovod, by process set: their messages are kept apart.
 _made: dict[int, tuple[object, int]] = {}
@@ -56,7 +57,7 @@ class Pipeline:
     - `loss_reduction`: what `loss` is of its rows, "mean" or "sum". Micro-batches are weighted so that their losses,
       and gradients, add up to those of the batch.
     - `max_norm`: clip gradients by the norm over all stages. Asynchronous schedules take norms of earlier stages from
-      some mini-batches before: paceline.torch.stages.clipping.
+      some mini-batches before: paceline.stages.execution.clipping.
     - `recompute`: keep a stage's inputs alone, and compute again before the backward pass.
     - `warmup_steps`: so many steps first are synchronous (PipeMare's T3).
     - `annealing_steps`: for so many asynchronous steps learning rates are lower where gradients are late (T1); 0:

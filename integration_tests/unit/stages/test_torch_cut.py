@@ -11,7 +11,7 @@ from torch import nn
 
 from integration_tests.support.stage_training import net
 from paceline.torch.errors import UsageError
-from paceline.torch.stages.cut import balanced, first_layers
+from paceline.stages.execution.cut import balanced, first_layers
 from paceline.torch.stages.layers import Stage, free, layers_of, refuse_shared
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
-from paceline.torch.stages.settings import Settings
+from paceline.stages.execution.settings import Settings
 
 GIVEN: dict[str, Any] = {
     "schedule": "pipemare",

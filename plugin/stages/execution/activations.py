@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.torch.errors import UsageError
+from paceline.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from paceline.stages.schedule import Schedule
-from paceline.torch.stages.posting import Post, Tag
+from paceline.stages.execution.posting import Post, Tag
 
 # Stands for the norm of a gradient that is not there.
 _NONE = -1.0

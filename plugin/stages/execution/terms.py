@@ -7,8 +7,8 @@ import struct
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.torch.errors import UsageError
-from paceline.torch.stages.posting import Post, Tag
+from paceline.errors import UsageError
+from paceline.stages.execution.posting import Post, Tag
 
 _SIZE = struct.Struct("<q")
 # In the place of terms: why a rank has none.

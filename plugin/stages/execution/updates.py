@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from paceline.stages import corrections
-from paceline.torch.stages.clipping import Clipping
+from paceline.stages.execution.clipping import Clipping
 from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.weights import Weights
 

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.schedule import Schedule
-from paceline.torch.errors import UsageError
-from paceline.torch.stages.activations import Signature, members, signature, travelling, whole
-from paceline.torch.stages.batches import Microbatches
-from paceline.torch.stages.losses import Losses
+from paceline.errors import UsageError
+from paceline.stages.execution.activations import Signature, members, signature, travelling, whole
+from paceline.stages.execution.batches import Microbatches
+from paceline.stages.execution.losses import Losses
 from paceline.torch.stages.passes import Flight, Passes
-from paceline.torch.stages.posting import Arrivals, Departures, GradientArrivals, Post, Tag
-from paceline.torch.stages.updates import Updates
+from paceline.stages.execution.posting import Arrivals, Departures, GradientArrivals, Post, Tag
+from paceline.stages.execution.updates import Updates
 from paceline.torch.stages.weights import Weights
 
 Loss = Callable[[Any, Any], Tensor]

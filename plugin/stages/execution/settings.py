@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.stages import schedules
 from paceline.stages.schedule import Schedule
-from paceline.torch.errors import UsageError
+from paceline.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from paceline.torch.stages.posting import Post, Tag
+from paceline.stages.execution.posting import Post, Tag
 
 
 class Losses:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from paceline.option import nearest
-from paceline.torch.errors import UsageError
+from paceline.errors import UsageError
 from paceline.torch.stages.layers import Layer
 
 AUTO = "auto"

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from paceline.torch.errors import UsageError
-from paceline.torch.stages.activations import members, whole
+from paceline.errors import UsageError
+from paceline.stages.execution.activations import members, whole
 
 
 class Microbatches:

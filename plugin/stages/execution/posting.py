@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from paceline.torch.stages.activations import Form, Signature, travelling
+from paceline.stages.execution.activations import Form, Signature, travelling
 
 # How many messages that are sure to come have their memory ready before they are asked for.
 AHEAD = 2
