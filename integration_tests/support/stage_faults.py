@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from integration_tests.support.ranks import World
 from integration_tests.support.stage_training import adamw, momentum, sgd
 from paceline.stages import schedules
-from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.execution.executor import Executor
+from paceline.stages.instructions import Instruction, Kind
 
 OPTIMIZERS = {"sgd": sgd, "momentum": momentum, "adamw": adamw}
 WAITED_FOR_S = 5  # HOROVOD_GLOO_TIMEOUT_SECONDS for a stage that stops

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from paceline.torch.errors import UsageError
-from paceline.torch.stages.layers import Stage
 from paceline.stages.execution.posting import Post, Tag
 from paceline.stages.execution.terms import receive_text, send_text
+from paceline.torch.errors import UsageError
+from paceline.torch.stages.layers import Stage
 
 _NAMES, _PARAMS = "param_names", "params"
 _PIPELINE = ("steps", "asynchronous", "deltas")

@@ -10,31 +10,25 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from paceline.torch.stages import saved
+from paceline.stages.execution import flight
 from paceline.stages.execution.activations import whole
+from paceline.torch.stages import saved
 from paceline.torch.stages.correction import Correction
-from paceline.torch.stages.weights import Version, Weights
+from paceline.torch.stages.weights import Weights
 
 
 @dataclass
-class Flight:
-    """A micro-batch between its forward and its backward pass.
-
-    `count`: after how many updates its forward pass was, and `version`, the weights which that had. `inputs` of the
-    kind `kind`, and which of them are `differentiable`; `gradients`, what the backward pass found for these, by number.
-    `finish` makes tensors, and their `output_kind`, of what the module returns: those that travel on, or the loss.
-    `roots`: where the backward pass begins, for each output that wants a gradient; None where nothing depends on it.
+class Flight(flight.Flight):
+    """`gradients`: what the backward pass found for inputs that are differentiable, by number. `roots`: where the
+    backward pass begins, for each output that wants a gradient; None where nothing depends on it.
     """
 
-    count: int
-    version: Version
-    kind: str
-    inputs: list[Tensor]
-    differentiable: Sequence[bool]
-    finish: Callable[[Any], tuple[str, list[Tensor]]]
     gradients: dict[int, Tensor] = field(default_factory=dict)
     roots: list[Any] = field(default_factory=list)
-    output_kind: str = ""
+
+
+# Makes tensors, and their kind, of what the module returns: those that travel on, or the loss.
+Finished = Callable[[Flight, Any], tuple[str, list[Tensor]]]
 
 
 class Passes:
@@ -44,10 +38,12 @@ class Passes:
     these, corrected. A graph refers to memory: what is in it, older weights or the newest, is left to Weights.
     """
 
-    def __init__(self, module: nn.Module, weights: Weights) -> None:
+    flight = Flight
+
+    def __init__(self, module: nn.Module, weights: Weights, finish: Finished) -> None:
         self.stashed = False
         self.correction: Correction | None = None
-        self._module, self._weights = module, weights
+        self._module, self._weights, self._finish = module, weights, finish
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
         """What the stage hands on, and for which of it gradients will come; in the order of `backward`'s."""
@@ -94,7 +90,7 @@ class Passes:
 
     def _outputs(self, flight: Flight, inputs: Sequence[Tensor]) -> list[Tensor]:
         self._weights.use(flight.version)
-        flight.output_kind, outputs = flight.finish(self._module(whole(flight.kind, inputs)))
+        flight.output_kind, outputs = self._finish(flight, self._module(whole(flight.kind, inputs)))
         return outputs
 
 

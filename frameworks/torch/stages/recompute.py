@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from paceline.torch.errors import UsageError
-from paceline.torch.stages.passes import Flight, Passes
+from paceline.torch.stages.passes import Finished, Flight, Passes
 from paceline.torch.stages.weights import Weights
 
 
@@ -21,8 +21,8 @@ class RecomputingPasses(Passes):
     without a second effect on buffers. Corrected weights are made for the whole stage while it lasts.
     """
 
-    def __init__(self, module: nn.Module, weights: Weights, device: torch.device) -> None:
-        super().__init__(module, weights)
+    def __init__(self, module: nn.Module, weights: Weights, finish: Finished, device: torch.device) -> None:
+        super().__init__(module, weights, finish)
         self._device = device
         # What random numbers came from, by flight.
         self._random: dict[int, list[Tensor]] = {}

@@ -11,11 +11,12 @@ whatever still refers to the old aliases has the old weights. They are freed wit
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+
+from paceline.stages.execution.versions import VersionedWeights
 
 
 class Version:
@@ -28,41 +29,24 @@ class Version:
         ]
 
 
-class Weights:
-    """The weights of a stage's module: the newest, and those older ones that somebody refers to.
-
-    `count`: updates so far, the version of the newest.
-    """
+class Weights(VersionedWeights):
+    """The weights of a stage's module."""
 
     def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+        super().__init__(Version(parameters, parameters))
         self.parameters = list(parameters)
-        self.count = 0
         self._places: list[list[tuple[nn.Module, str]]] = [[] for _ in self.parameters]
         numbers = {id(parameter): number for number, parameter in enumerate(self.parameters)}
         for owner in module.modules():
             for name, parameter in owner._parameters.items():
                 if parameter is not None:
                     self._places[numbers[id(parameter)]].append((owner, name))
-        self._newest = Version(self.parameters, self.parameters)
-        # The versions whose memory is not the newest's, while somebody refers to them.
-        self._older: weakref.WeakSet[Version] = weakref.WeakSet()
-        self.previous: Version | None = None
-
-    @property
-    def newest(self) -> Version:
-        """On the parameters' own memory."""
-        return self._newest
-
-    @property
-    def copies(self) -> int:
-        """How many sets of weights are in memory."""
-        return 1 + len(self._older)
 
     def refresh(self) -> None:
         """Follow the parameters if somebody gave them other memory (module.to) or froze some; not within a step."""
         for parameter, alias in zip(self.parameters, self._newest.aliases, strict=True):
             if parameter.data_ptr() != alias.data_ptr() or parameter.requires_grad != alias.requires_grad:
-                self._newest = Version(self.parameters, self.parameters)
+                self._newest = self._made()
                 return
 
     @contextlib.contextmanager
@@ -95,29 +79,14 @@ class Weights:
             for parameter, alias in pairs:
                 parameter.grad, alias.grad = alias.grad, None
 
-    def update(self, apply: Callable[[], None], keep: bool, as_previous: bool) -> None:
-        """Call `apply`, which changes the parameters. `keep`: somebody refers to the weights so far, which stay as they
-        are, in their memory; `as_previous`: `of_count` will be asked for them.
-        """
-        before = self._newest
-        self.previous = before if as_previous else None
-        if keep or as_previous:
-            for parameter in self.parameters:
-                parameter.data = parameter.data.clone()
-        apply()
-        self.count += 1
-        if keep or as_previous:
-            self._newest = Version(self.parameters, self.parameters)
-            self._older.add(before)
-
-    def of_count(self, count: int) -> Version:
-        """The newest weights or those of one update before: `count` says after how many updates."""
-        if count == self.count:
-            return self._newest
-        assert count == self.count - 1 and self.previous is not None, (count, self.count)
-        return self.previous
-
     def corrected(self, correction: Callable[[int], Tensor]) -> Version:
         """Weights of their own memory, made by `correction` of each parameter's number."""
         with torch.no_grad():
             return Version(self.parameters, [correction(number) for number in range(len(self.parameters))])
+
+    def _leave(self) -> None:
+        for parameter in self.parameters:
+            parameter.data = parameter.data.clone()
+
+    def _made(self) -> Version:
+        return Version(self.parameters, self.parameters)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from integration_tests.support.stage_training import net
-from paceline.torch.errors import UsageError
 from paceline.stages.execution.cut import balanced, first_layers
+from paceline.torch.errors import UsageError
 from paceline.torch.stages.layers import Stage, free, layers_of, refuse_shared
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from paceline.errors import UsageError
 from paceline.stages.execution.activations import members, whole
+from paceline.stages.execution.tensors import Tensors
 
 
 class Microbatches:
@@ -17,19 +16,19 @@ class Microbatches:
     in each. Raises UsageError for other things, tensors with different numbers of rows, and fewer rows than `count`.
     """
 
-    def __init__(self, value: Any, count: int, whose: str) -> None:
-        self._kind, tensors = members(value, whose)
-        rows = {one.shape[0] if one.dim() else 0 for one in tensors}
+    def __init__(self, value: Any, count: int, whose: str, tensors: Tensors) -> None:
+        self._kind, found = members(value, whose, tensors.unfit)
+        rows = {one.shape[0] if len(one.shape) else 0 for one in found}
         if len(rows) != 1 or min(rows) < count:
-            found = " and ".join(str(one) for one in sorted(rows)) or "no"
+            said = " and ".join(str(one) for one in sorted(rows)) or "no"
             raise UsageError(
-                f"{whose} has {found} rows: expected one number, of {count} (n_microbatches) at least.",
+                f"{whose} has {said} rows: expected one number, of {count} (n_microbatches) at least.",
                 "Leave out last batches that are too small (drop_last=True), or use fewer micro-batches.",
             )
-        self._parts = [one.tensor_split(count) for one in tensors]
-        self.shares = [part.shape[0] / tensors[0].shape[0] for part in self._parts[0]]
+        self._parts = [tensors.split(one, count) for one in found]
+        self.shares = [part.shape[0] / found[0].shape[0] for part in self._parts[0]]
 
-    def __getitem__(self, number: int) -> tuple[str, list[Tensor]]:
+    def __getitem__(self, number: int) -> tuple[str, list[Any]]:
         """Its kind and tensors; see activations.members."""
         return self._kind, [parts[number] for parts in self._parts]
 

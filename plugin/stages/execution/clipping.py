@@ -1,10 +1,11 @@
 """Clipping by the norm of all stages' gradients.
 
 Each stage tells the others the norm of each of its gradients. Under a synchronous schedule, and with one stage, factors
-are those of torch.nn.utils.clip_grad_norm_ for the whole model, bit for bit. Under an asynchronous one a stage that
-waited for all norms of a mini-batch would undo what the schedule gains: it takes those of later stages for the same
-mini-batch, which are there already, and those of a stage d before it for the one ceil(d / N) before; that stage is left
-out while there is none. Which norms are taken follows from the schedule alone, so that runs repeat.
+are those of one process that clips the whole model: with PyTorch those of torch.nn.utils.clip_grad_norm_, bit for bit.
+Under an asynchronous one a stage that waited for all norms of a mini-batch would undo what the schedule gains: it takes
+those of later stages for the same mini-batch, which are there already, and those of a stage d before it for the one
+ceil(d / N) before; that stage is left out while there is none. Which norms are taken follows from the schedule alone,
+so that runs repeat.
 """
 
 from __future__ import annotations
@@ -12,27 +13,40 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
-import torch
-from torch import Tensor
-
-from paceline.stages.schedule import Schedule
 from paceline.stages.execution.posting import Post, Tag
+from paceline.stages.schedule import Schedule
 
 # Stands for the norm of a gradient that is not there.
 _NONE = -1.0
 
 
+class Gradients(Protocol):
+    """The gradients of a stage's parameters."""
+
+    def norms(self) -> list[float | None]:
+        """Of each; None for a parameter that has none."""
+        ...
+
+    def clip(self, norms: Sequence[float], max_norm: float) -> float:
+        """Scale them for `norms`, of all gradients of the model, to be no longer than `max_norm` together; how long
+        they were. Called where there is a gradient.
+        """
+        ...
+
+
 class Clipping:
     """Scales the gradients of a mini-batch by the same factor on every stage.
 
-    `parameters`: of this stage. `counts`: how many each stage has. `total_norm`: the last one found, before clipping.
+    `gradients`: of this stage. `counts`: how many parameters each stage has. `total_norm`: the last one found, before
+    clipping.
     """
 
-    def __init__(self, post: Post, max_norm: float, parameters: Sequence[Tensor], counts: Sequence[int]) -> None:
+    def __init__(self, post: Post, max_norm: float, gradients: Gradients, counts: Sequence[int]) -> None:
         self.total_norm = 0.0
         self._post, self._max_norm = post, max_norm
-        self._parameters, self._counts = parameters, counts
+        self._gradients, self._counts = gradients, counts
         self._stage = post.mail.rank
         self._lags = [0] * len(counts)
         # Norms that are on their way, oldest first, by stage.
@@ -48,20 +62,14 @@ class Clipping:
 
     def clip(self) -> None:
         """Scale the gradients of this stage: once for each mini-batch, on every stage."""
-        gradients = [one.grad for one in self._parameters]
-        own = [_NONE if one is None else float(torch.linalg.vector_norm(one)) for one in gradients]
+        own = [_NONE if norm is None else norm for norm in self._gradients.norms()]
         if own:
             for other in self._others():
                 self._post.send_bytes(other, Tag.NORM, struct.pack(f"<{len(own)}d", *own))
         everyones = [own if other == self._stage else self._of(other) for other in range(len(self._counts))]
         found = [norm for norms in everyones for norm in norms if norm != _NONE]
-        present = [one for one in gradients if one is not None]
-        if not present:
-            return
-        total = torch.linalg.vector_norm(torch.tensor(found, dtype=present[0].dtype, device=present[0].device))
-        self.total_norm = float(total)
-        factor = torch.clamp(self._max_norm / (total + 1e-6), max=1.0)
-        torch._foreach_mul_(present, factor)
+        if any(norm != _NONE for norm in own):
+            self.total_norm = self._gradients.clip(found, self._max_norm)
 
     def settle(self) -> None:
         """Take in what is still on its way; every stage has sent the norms of the same mini-batches."""

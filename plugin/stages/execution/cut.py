@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Protocol
 
-from paceline.option import nearest
 from paceline.errors import UsageError
-from paceline.torch.stages.layers import Layer
+from paceline.option import nearest
 
 AUTO = "auto"
+
+
+class Layer(Protocol):
+    """What a model is cut between."""
+
+    @property
+    def name(self) -> str:
+        """In the whole model."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """Elements of its parameters."""
+        ...
 
 
 def first_layers(

@@ -7,25 +7,49 @@ posted before they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
+from paceline.stages.execution.activations import Signature, whole
+from paceline.stages.execution.batches import Microbatches
+from paceline.stages.execution.flight import Flight
+from paceline.stages.execution.losses import Losses
+from paceline.stages.execution.posting import Arrivals, Departures, GradientArrivals, Post, Tag
+from paceline.stages.execution.tensors import Tensors
+from paceline.stages.execution.updates import Updates
+from paceline.stages.execution.versions import VersionedWeights
 from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.schedule import Schedule
-from paceline.errors import UsageError
-from paceline.stages.execution.activations import Signature, members, signature, travelling, whole
-from paceline.stages.execution.batches import Microbatches
-from paceline.stages.execution.losses import Losses
-from paceline.torch.stages.passes import Flight, Passes
-from paceline.stages.execution.posting import Arrivals, Departures, GradientArrivals, Post, Tag
-from paceline.stages.execution.updates import Updates
-from paceline.torch.stages.weights import Weights
 
-Loss = Callable[[Any, Any], Tensor]
+
+class Passes(Protocol):
+    """Computes with the layers of a stage. `stashed`: backward passes are at the weights of their forward passes;
+    else at the newest, with `correction` at these, corrected.
+    """
+
+    stashed: bool
+    correction: Any
+
+    @property
+    def flight(self) -> type[Flight]:
+        """What it makes flights of."""
+        ...
+
+    def forward(self, flight: Any) -> tuple[list[Any], list[bool]]:
+        """What the stage hands on, and for which of it gradients will come; the last stage: its loss."""
+        ...
+
+    def backward(self, flight: Any, gradients: list[Any] | None) -> list[Any]:
+        """Add to the gradients of the weights; return those of the differentiable inputs, laid out as these are.
+
+        `gradients`: of the outputs that wanted them, or None for a loss.
+        """
+        ...
+
+    def evaluate(self, flight: Any) -> list[Any]:
+        """What the stage hands on, of a micro-batch that has no backward pass."""
+        ...
 
 
 @dataclass
@@ -47,13 +71,12 @@ class Executor:
     def __init__(
         self,
         post: Post,
+        tensors: Tensors,
         microbatches: int,
-        device: torch.device,
-        weights: Weights,
+        weights: VersionedWeights,
         passes: Passes,
         updates: Updates,
         losses: Losses,
-        loss: Loss,
         mean: bool,
     ) -> None:
         self.stage, self.stages = post.mail.rank, post.mail.size
@@ -61,18 +84,18 @@ class Executor:
         self.most_copies = 1
         self.gaps: tuple[list[int], list[int]] = ([], [])
         self.doing = "before its first instruction"
-        self._post, self._device = post, device
+        self._post, self._tensors = post, tensors
         self._weights, self._passes, self._updates = weights, passes, updates
-        self._losses, self._loss, self._mean = losses, loss, mean
+        self._losses, self._mean = losses, mean
         self._first, self._last = self.stage == 0, self.stage == self.stages - 1
-        self._arrivals = Arrivals(post, self.stage - 1, microbatches, device)
-        self._departures = Departures(post, self.stage + 1, microbatches)
-        self._gradients = GradientArrivals(post, self.stage + 1, device)
+        self._arrivals = Arrivals(post, tensors, self.stage - 1, microbatches)
+        self._departures = Departures(post, tensors, self.stage + 1, microbatches)
+        self._gradients = GradientArrivals(post, tensors, self.stage + 1)
         self._places = range(microbatches)
         self._flights: dict[tuple[int, int], Flight] = {}
         # The versions that passes of a mini-batch had, until its update.
         self._versions: dict[int, tuple[list[int], list[int]]] = {}
-        self._total = torch.zeros(())
+        self._total: Any = None
 
     def begin(self, schedule: Schedule) -> None:
         """What follows are instructions of `schedule` from its start; nothing is under way."""
@@ -134,44 +157,37 @@ class Executor:
         if self._first:
             assert given.batch is not None
             kind, inputs = given.batch[microbatch]
-            inputs = [tensor.to(self._device) for tensor in inputs]
+            inputs = [self._tensors.here(each) for each in inputs]
             differentiable = [False] * len(inputs)
         else:
             form, inputs = self._arrivals.take()
             kind, differentiable = form.kind, [each.differentiable for each in form.forms]
         self._arrivals.progress()
-        finish = self._finish(microbatch, given)
-        return Flight(version, self._weights.of_count(version), kind, inputs, differentiable, finish)
+        weights = self._weights.of_count(version)
+        return self._passes.flight(version, weights, kind, inputs, differentiable, *self._target(microbatch, given))
 
-    def _hand_on(self, microbatch: int, flight: Flight, outputs: list[Tensor], wanted: list[bool]) -> Signature | None:
+    def _hand_on(self, microbatch: int, flight: Flight, outputs: list[Any], wanted: list[bool]) -> Signature | None:
         """Send what a stage made to the next, and return its signature; the last adds up losses."""
         if self._last:
-            loss = outputs[0].detach()
+            loss = self._tensors.detached(outputs[0])
             self._total = loss if microbatch == 0 else self._total + loss
             if microbatch == self._places[-1]:
-                self._losses.tell(self._total)
+                self._losses.tell(self._tensors.number(self._total))
             return None
-        tensors = [travelling(each) for each in outputs]
-        form = signature(flight.output_kind, tensors, wanted)
-        self._departures.send(microbatch, form, tensors)
+        hosts = [self._tensors.host(each) for each in outputs]
+        forms = [self._tensors.form(each, with_gradient) for each, with_gradient in zip(hosts, wanted, strict=True)]
+        form = Signature(flight.output_kind, tuple(forms))
+        self._departures.send(microbatch, form, hosts)
         return form
 
-    def _finish(self, microbatch: int, given: Given) -> Callable[[Any], tuple[str, list[Tensor]]]:
+    def _target(self, microbatch: int, given: Given) -> tuple[Any, float]:
+        """The last stage's, on its device, and what the loss of this micro-batch counts."""
         if not self._last:
-            return lambda output: members(output, f"What stage {self.stage} returned")
+            return None, 1.0
         assert given.target is not None
         kind, tensors = given.target[microbatch]
-        target = whole(kind, [each.to(self._device) for each in tensors])
         share = given.target.shares[microbatch] if self._mean else 1.0
-
-        def loss_of(output: Any) -> tuple[str, list[Tensor]]:
-            found = self._loss(output, target)
-            if not isinstance(found, Tensor) or found.numel() != 1:
-                what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-                raise UsageError(f"loss returned {what}: expected one number.", "Return a mean, or a sum, over rows.")
-            return "tensor", [found * share]
-
-        return loss_of
+        return whole(kind, [self._tensors.here(each) for each in tensors]), share
 
     def _backward(self, one: Instruction) -> None:
         gradients = None if self._last else self._gradients.take()
@@ -180,7 +196,7 @@ class Executor:
         version = self._schedule.backward_version(flight.count - self._base, self._weights.count - self._base)
         self._versions[one.minibatch][1].append(self._base + version)
         for gradient in self._passes.backward(flight, gradients):
-            self._post.send(self.stage - 1, Tag.GRADIENT, gradient)
+            self._post.send(self.stage - 1, Tag.GRADIENT, self._tensors.memory(self._tensors.host(gradient)))
 
     def _update(self, one: Instruction, draining: bool) -> None:
         count = self._weights.count

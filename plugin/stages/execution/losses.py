@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 
-import torch
-from torch import Tensor
-
 from paceline.stages.execution.posting import Post, Tag
+
+_NUMBER = struct.Struct("<d")
 
 
 class Losses:
@@ -15,8 +15,8 @@ class Losses:
 
     def __init__(self, post: Post, stages: int) -> None:
         self._post, self._last = post, stages - 1
-        self._coming: deque[tuple[Tensor, int | None]] = deque()
-        self._newest: Tensor = torch.zeros((), dtype=torch.float64)
+        self._coming: deque[tuple[bytearray, int | None]] = deque()
+        self._newest = 0.0
         self._known = 0
 
     def begin(self) -> None:
@@ -25,20 +25,21 @@ class Losses:
 
     def expect(self) -> None:
         """On all but the last stage: there will be one more."""
-        memory = torch.zeros((), dtype=torch.float64)
-        self._coming.append((memory, self._post.receive(self._last, Tag.LOSS, memory)))
+        memory = bytearray(_NUMBER.size)
+        self._coming.append((memory, self._post.receive_bytes(self._last, Tag.LOSS, memory)))
 
-    def tell(self, loss: Tensor) -> None:
+    def tell(self, loss: float) -> None:
         """On the last stage: the loss of the next mini-batch."""
-        told = loss.detach().to("cpu", torch.float64)
+        told = bytearray(_NUMBER.pack(loss))
         for stage in range(self._last):
-            self._post.send(stage, Tag.LOSS, told)
+            self._post.send_bytes(stage, Tag.LOSS, told)
         self._coming.append((told, None))
 
-    def of(self, minibatch: int) -> Tensor:
+    def of(self, minibatch: int) -> float:
         """That of a mini-batch, which is not before the last one asked for. Waits for it."""
         while self._known <= minibatch:
-            self._newest, receive = self._coming.popleft()
+            memory, receive = self._coming.popleft()
             self._post.wait([receive])
+            self._newest = _NUMBER.unpack(memory)[0]
             self._known += 1
-        return self._newest.clone()
+        return self._newest

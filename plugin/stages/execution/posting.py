@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
-from paceline.stages.execution.activations import Form, Signature, travelling
+from paceline.stages.execution.activations import Form, Signature
+from paceline.stages.execution.tensors import Memory, Tensors
 
 # How many messages that are sure to come have their memory ready before they are asked for.
 AHEAD = 2
@@ -69,30 +67,30 @@ class Mail(Protocol):
 
 
 class Post:
-    """Sends and receives tensors and bytes between stages, by a mail; `first_tag` keeps pipelines apart."""
+    """Sends and receives memory and bytes between stages, by a mail; `first_tag` keeps pipelines apart."""
 
     def __init__(self, mail: Mail, first_tag: int = 0) -> None:
         self.mail = mail
         self._first = first_tag
         self._sent: deque[tuple[int, object]] = deque()
 
-    def send(self, peer: int, tag: Tag, tensor: Tensor) -> None:
-        """Begin to send a tensor as it lies in memory; nobody may change it until it has gone."""
-        if tensor.numel():
-            held = travelling(tensor)
-            self._sent.append((self.mail.send(peer, self._first + tag, held.data_ptr(), _bytes(held)), held))
+    def send(self, peer: int, tag: Tag, memory: Memory) -> None:
+        """Begin to send memory, if it has any bytes; nobody may change it until it has gone."""
+        if memory.size_bytes:
+            operation = self.mail.send(peer, self._first + tag, memory.address, memory.size_bytes)
+            self._sent.append((operation, memory))
 
-    def send_bytes(self, peer: int, tag: Tag, data: bytes) -> None:
+    def send_bytes(self, peer: int, tag: Tag, data: bytes | bytearray) -> None:
         """Begin to send some bytes; of none there is no message."""
         if data:
             held = bytearray(data)
             self._sent.append((self.mail.send(peer, self._first + tag, memoryview(held)), held))
 
-    def receive(self, peer: int, tag: Tag, tensor: Tensor) -> int | None:
-        """Begin to receive into a tensor's memory. None: it has no elements, so there is no message."""
-        if not tensor.numel():
+    def receive(self, peer: int, tag: Tag, memory: Memory) -> int | None:
+        """Begin to receive into memory. None: it has no bytes, so there is no message."""
+        if not memory.size_bytes:
             return None
-        return self.mail.receive(peer, self._first + tag, tensor.data_ptr(), _bytes(tensor))
+        return self.mail.receive(peer, self._first + tag, memory.address, memory.size_bytes)
 
     def receive_bytes(self, peer: int, tag: Tag, memory: bytearray) -> int:
         """Begin to receive into `memory`."""
@@ -120,10 +118,6 @@ class Post:
             self._sent.popleft()
 
 
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 class Forecast:
     """Which signature both ends expect of a micro-batch, by its place in the mini-batch: that of the two before it, if
     these were the same. Both ends learn the same, so that neither has to tell the other.
@@ -146,13 +140,13 @@ class Forecast:
 class Departures:
     """Activations on their way to the stage after."""
 
-    def __init__(self, post: Post, peer: int, places: int) -> None:
-        self._post, self._peer = post, peer
+    def __init__(self, post: Post, tensors: Tensors, peer: int, places: int) -> None:
+        self._post, self._tensors, self._peer = post, tensors, peer
         self._numbers: dict[Signature, int] = {}
         self._forecast = Forecast(places)
 
-    def send(self, place: int, signature: Signature, tensors: Sequence[Tensor]) -> None:
-        """Begin to send the activations of the micro-batch at this place in its mini-batch."""
+    def send(self, place: int, signature: Signature, hosts: Sequence[Any]) -> None:
+        """Begin to send host tensors, the activations of the micro-batch at this place in its mini-batch."""
         described = b"" if signature in self._numbers else signature.encode()
         number = self._numbers.setdefault(signature, len(self._numbers))
         self._post.send_bytes(self._peer, Tag.HEADER, _HEADER.pack(number, len(described)))
@@ -161,9 +155,11 @@ class Departures:
         if expected not in (None, number):
             # The other end has posted memory for these already, and cannot take that back.
             for form in list(self._numbers)[expected].forms:
-                self._post.send(self._peer, Tag.FORESEEN, form.empty(torch.device("cpu")).zero_())
-        for tensor in tensors:
-            self._post.send(self._peer, Tag.FORESEEN if expected == number else Tag.OTHER, tensor)
+                expected_bytes = self._tensors.memory(self._tensors.empty(form)).size_bytes
+                self._post.send_bytes(self._peer, Tag.FORESEEN, bytes(expected_bytes))
+        tag = Tag.FORESEEN if expected == number else Tag.OTHER
+        for host in hosts:
+            self._post.send(self._peer, tag, self._tensors.memory(host))
         self._forecast.learn(place, number)
 
 
@@ -174,7 +170,7 @@ class _Arrival:
     header_receive: int
     foreseen: int | None
     # What a foreseen signature's tensors are received into, and after the header what the true one's are.
-    tensors: list[Tensor] = field(default_factory=list)
+    hosts: list[Any] = field(default_factory=list)
     receives: list[int | None] = field(default_factory=list)
     signature: Signature | None = None
 
@@ -182,8 +178,8 @@ class _Arrival:
 class Arrivals:
     """Activations that come from the stage before."""
 
-    def __init__(self, post: Post, peer: int, places: int, device: torch.device) -> None:
-        self._post, self._peer, self._device = post, peer, device
+    def __init__(self, post: Post, tensors: Tensors, peer: int, places: int) -> None:
+        self._post, self._tensors, self._peer = post, tensors, peer
         self._signatures: list[Signature] = []
         self._forecast = Forecast(places)
         self._to_come: deque[int] = deque()
@@ -202,7 +198,7 @@ class Arrivals:
                     return
                 self._read(arrival)
 
-    def take(self) -> tuple[Signature, list[Tensor]]:
+    def take(self) -> tuple[Signature, list[Any]]:
         """Wait for the oldest of them: its signature and tensors, on the stage's device."""
         arrival = self._posted.popleft()
         if arrival.signature is None:
@@ -212,7 +208,7 @@ class Arrivals:
             signature = arrival.signature
         self._post_ahead()
         self._post.wait(arrival.receives)
-        return signature, [one.to(self._device) for one in arrival.tensors]
+        return signature, [self._tensors.here(one) for one in arrival.hosts]
 
     def _post_ahead(self) -> None:
         while self._to_come and len(self._posted) < AHEAD:
@@ -239,31 +235,32 @@ class Arrivals:
         return signature
 
     def _receive(self, arrival: _Arrival, signature: Signature, tag: Tag) -> None:
-        arrival.tensors = [form.empty(self._device) for form in signature.forms]
-        arrival.receives = [self._post.receive(self._peer, tag, one) for one in arrival.tensors]
+        arrival.hosts = [self._tensors.empty(form) for form in signature.forms]
+        arrival.receives = [self._post.receive(self._peer, tag, self._tensors.memory(one)) for one in arrival.hosts]
 
 
 class GradientArrivals:
     """Gradients that come from the stage after, of the forms that were sent to it."""
 
-    def __init__(self, post: Post, peer: int, device: torch.device) -> None:
-        self._post, self._peer, self._device = post, peer, device
+    def __init__(self, post: Post, tensors: Tensors, peer: int) -> None:
+        self._post, self._tensors, self._peer = post, tensors, peer
         self._to_come: deque[tuple[Form, ...]] = deque()
-        self._posted: deque[tuple[list[Tensor], list[int | None]]] = deque()
+        self._posted: deque[tuple[list[Any], list[int | None]]] = deque()
 
     def expect(self, signature: Signature) -> None:
         """The gradients of activations of this signature will come."""
         self._to_come.append(signature.gradients)
         self._post_ahead()
 
-    def take(self) -> list[Tensor]:
+    def take(self) -> list[Any]:
         """Wait for the oldest of them; on the stage's device."""
-        tensors, receives = self._posted.popleft()
+        hosts, receives = self._posted.popleft()
         self._post_ahead()
         self._post.wait(receives)
-        return [one.to(self._device) for one in tensors]
+        return [self._tensors.here(one) for one in hosts]
 
     def _post_ahead(self) -> None:
         while self._to_come and len(self._posted) < AHEAD:
-            tensors = [form.empty(self._device) for form in self._to_come.popleft()]
-            self._posted.append((tensors, [self._post.receive(self._peer, Tag.GRADIENT, one) for one in tensors]))
+            hosts = [self._tensors.empty(form) for form in self._to_come.popleft()]
+            memories = [self._tensors.memory(one) for one in hosts]
+            self._posted.append((hosts, [self._post.receive(self._peer, Tag.GRADIENT, one) for one in memories]))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.errors import UsageError
 from paceline.stages import schedules
 from paceline.stages.schedule import Schedule
-from paceline.errors import UsageError
 
 
 @dataclass(frozen=True)

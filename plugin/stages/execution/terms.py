@@ -6,8 +6,7 @@ import json
 import struct
 from typing import Any
 
-from paceline.errors import UserError
-from paceline.errors import UsageError
+from paceline.errors import UsageError, UserError
 from paceline.stages.execution.posting import Post, Tag
 
 _SIZE = struct.Struct("<q")
@@ -22,7 +21,7 @@ def meet(post: Post, terms: dict[str, Any] | Exception) -> None:
     try again.
     """
     mine = json.dumps({_REFUSED: _told(terms)} if isinstance(terms, Exception) else terms)
-    everyones = [json.loads(text) for text in _gathered(post, mine)]
+    everyones = [json.loads(text) for text in gathered(post, mine)]
     if isinstance(terms, UserError):
         raise UsageError(terms.problem, terms.remedy) from terms
     if isinstance(terms, Exception):
@@ -47,8 +46,8 @@ def _told(error: Exception) -> str:
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
 
 
-def _gathered(post: Post, text: str) -> list[str]:
-    """What each rank said."""
+def gathered(post: Post, text: str) -> list[str]:
+    """Wait for what each rank says, in the order of ranks."""
     said = text.encode()
     others = [rank for rank in range(post.mail.size) if rank != post.mail.rank]
     for other in others:

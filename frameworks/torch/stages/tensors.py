@@ -1,0 +1,94 @@
+"""PyTorch's tensors and gradients for stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.stages.execution.activations import Form
+from paceline.stages.execution.tensors import Memory
+
+
+class StageTensors:
+    """Those of a stage on `device`; see paceline.stages.execution.tensors.Tensors."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def unfit(self, value: Any) -> str:
+        """See Tensors.unfit."""
+        if not isinstance(value, Tensor):
+            return f"a {type(value).__name__}"
+        return "" if value.layout == torch.strided else f"a {value.layout} tensor"
+
+    def host(self, tensor: Tensor) -> Tensor:
+        """See Tensors.host: itself where it is one."""
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        if not _dense(tensor):
+            tensor = tensor.contiguous()
+        return tensor if tensor.device.type == "cpu" else tensor.cpu()
+
+    def empty(self, form: Form) -> Tensor:
+        """See Tensors.empty; pinned if the stage is on a GPU."""
+        pinned = self.device.type == "cuda"
+        return torch.empty_strided(form.shape, form.strides, dtype=getattr(torch, form.dtype), pin_memory=pinned)
+
+    def form(self, host: Tensor, differentiable: bool) -> Form:
+        """See Tensors.form."""
+        return Form(str(host.dtype).removeprefix("torch."), tuple(host.shape), host.stride(), differentiable)
+
+    def memory(self, host: Tensor) -> Memory:
+        """See Tensors.memory."""
+        return Memory(host.data_ptr(), host.numel() * host.element_size(), host)
+
+    def here(self, tensor: Tensor) -> Tensor:
+        """See Tensors.here."""
+        return tensor.to(self.device)
+
+    def detached(self, tensor: Tensor) -> Tensor:
+        """See Tensors.detached."""
+        return tensor.detach()
+
+    def number(self, tensor: Tensor) -> float:
+        """See Tensors.number."""
+        return float(tensor.to("cpu", torch.float64))
+
+    def times(self, tensor: Tensor, factor: float) -> Tensor:
+        """See Tensors.times."""
+        return tensor * factor
+
+    def split(self, tensor: Tensor, count: int) -> list[Tensor]:
+        """See Tensors.split."""
+        return list(tensor.tensor_split(count))
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Whether its elements fill one piece of memory, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class ParameterGradients:
+    """See paceline.stages.execution.clipping.Gradients; numbers are those of torch.nn.utils.clip_grad_norm_."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._parameters = parameters
+
+    def norms(self) -> list[float | None]:
+        """See Gradients.norms."""
+        gradients = [one.grad for one in self._parameters]
+        return [None if one is None else float(torch.linalg.vector_norm(one)) for one in gradients]
+
+    def clip(self, norms: Sequence[float], max_norm: float) -> float:
+        """See Gradients.clip."""
+        present = [one.grad for one in self._parameters if one.grad is not None]
+        total = torch.linalg.vector_norm(torch.tensor(norms, dtype=present[0].dtype, device=present[0].device))
+        torch._foreach_mul_(present, torch.clamp(max_norm / (total + 1e-6), max=1.0))
+        return float(total)

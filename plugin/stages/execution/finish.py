@@ -1,0 +1,33 @@
+"""What becomes of the output of a stage's layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.stages.execution.activations import members
+from paceline.stages.execution.flight import Flight
+from paceline.stages.execution.tensors import Tensors
+
+Loss = Callable[[Any, Any], Any]
+
+
+class Finish:
+    """Makes of it the tensors that travel on, and their kind; on the last stage the loss, times its share."""
+
+    def __init__(self, tensors: Tensors, stage: int, last: bool, loss: Loss) -> None:
+        self._tensors, self._whose = tensors, f"What stage {stage} returned"
+        self._last, self._loss = last, loss
+
+    def __call__(self, flight: Flight, output: Any) -> tuple[str, list[Any]]:
+        """Raises UsageError for what cannot travel, and for a loss that is not one number."""
+        if not self._last:
+            return members(output, self._whose, self._tensors.unfit)
+        found = self._loss(output, flight.target)
+        unfit = bool(self._tensors.unfit(found))
+        if unfit or math.prod(found.shape) != 1:
+            what = type(found).__name__ if unfit else f"a tensor of shape {tuple(found.shape)}"
+            raise UsageError(f"loss returned {what}: expected one number.", "Return a mean, or a sum, over rows.")
+        return "tensor", [self._tensors.times(found, flight.share)]

@@ -1,0 +1,41 @@
+"""What is raised on one stage ends all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator
+
+from paceline.errors import UsageError
+from paceline.native.mail import MailError
+from paceline.stages.execution.posting import Mail
+
+
+class Guard:
+    """Of one pipeline on one stage. `ended`: why it has ended; "" while it has not. `doing`: where errors come from."""
+
+    def __init__(self, mail: Mail) -> None:
+        self.ended = ""
+        self.doing: Callable[[], str] = lambda: "while it was built"
+        self._mail = mail
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Whatever is raised within ends this pipeline, on all ranks; one within another is the same as one."""
+        if self.ended:
+            raise UsageError(
+                f"The pipeline of stage {self._mail.rank} has ended: {self.ended}",
+                "Build another one, from the last state that was saved.",
+            )
+        try:
+            yield
+        except BaseException as error:
+            if self.ended:
+                raise
+            self.ended = f"{type(error).__name__}: {error}".splitlines()[0]
+            if not isinstance(error, MailError):
+                where = f"Stage {self._mail.rank} failed, {self.doing()}."
+                # The mail may be at its end already; this error is the one to be told.
+                with contextlib.suppress(MailError):
+                    self._mail.alarm(f"{where}\n{traceback.format_exc()}")
+            raise

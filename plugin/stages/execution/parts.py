@@ -1,0 +1,59 @@
+"""What a stage computes and talks with, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.stages.delays import delays
+from paceline.stages.execution.clipping import Clipping, Gradients
+from paceline.stages.execution.executor import Executor, Passes
+from paceline.stages.execution.losses import Losses
+from paceline.stages.execution.posting import Post
+from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.tensors import Tensors
+from paceline.stages.execution.updates import Updates
+from paceline.stages.execution.versions import VersionedWeights
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`optimizer`: None for a stage without parameters; `clipping`, `correction`: None where not asked for, or where
+    there is nothing to correct.
+    """
+
+    optimizer: Any
+    clipping: Clipping | None
+    correction: Any
+    passes: Passes
+    updates: Updates
+    losses: Losses
+    executor: Executor
+
+
+def put_together(
+    post: Post,
+    tensors: Tensors,
+    settings: Settings,
+    weights: VersionedWeights,
+    passes: Passes,
+    gradients: Gradients,
+    counts: Sequence[int],
+    optimizer: Any,
+    correction: Any,
+    step: Callable[[float], None],
+) -> Parts:
+    """The parts of a stage, from those that know its framework.
+
+    `counts`: parameters of each stage. `step`: see Updates.
+    """
+    clipping = None
+    if settings.max_norm is not None:
+        clipping = Clipping(post, settings.max_norm, gradients, counts)
+    tau_forward, _ = delays(settings.schedule_of(post.mail.size))[post.mail.rank]
+    updates = Updates(weights, step, clipping, settings.annealing_steps, tau_forward)
+    losses = Losses(post, post.mail.size)
+    mean = settings.loss_reduction == "mean"
+    executor = Executor(post, tensors, settings.n_microbatches, weights, passes, updates, losses, mean)
+    return Parts(optimizer, clipping, correction, passes, updates, losses, executor)

@@ -1,0 +1,205 @@
+"""What hvd.Pipeline of all frameworks has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.native.library import loaded, world
+from paceline.native.mail import Mail
+from paceline.stages.execution import posting
+from paceline.stages.execution.batches import Microbatches
+from paceline.stages.execution.executor import Given
+from paceline.stages.execution.guard import Guard
+from paceline.stages.execution.parts import Parts
+from paceline.stages.execution.posting import Post
+from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.tensors import Tensors
+from paceline.stages.execution.terms import meet
+from paceline.stages.schedule import Schedule
+
+# How many pipelines there were in a world of Horovod, by process set: their messages are kept apart.
+_made: dict[int, tuple[object, int]] = {}
+
+
+class StagedTraining(ABC):
+    """Steps of a schedule on one stage. A subclass builds its stage between `_meet` and `_equip`.
+
+    `library`: "torch" or "tensorflow", whose Horovod connects the ranks of `process_set` if there is no `mail`.
+    """
+
+    _settings: Settings
+    # The names of the first layers of all stages.
+    _cut: list[str]
+
+    def __init__(self, library: str, process_set: Any, mail: posting.Mail | None) -> None:
+        set_id = process_set.process_set_id
+        self._mail: posting.Mail = Mail(loaded(library), set_id) if mail is None else mail
+        self._guard = Guard(self._mail)
+        self.stage, self.stages = self._mail.rank, self._mail.size
+        self._own_connections = None if mail is not None else (loaded(library), set_id)
+
+    def _meet(self, asked: Callable[[], dict[str, Any]]) -> None:
+        """Wait for all ranks to ask for the same as `asked` returns, or for what it raises on one of them."""
+        before = 0
+        if self._own_connections is not None:
+            library, set_id = self._own_connections
+            known, count = _made.get(set_id, (None, 0))
+            before = count if known is world(library) else 0
+        meet(Post(self._mail), _tried(lambda: {**asked(), "pipelines before": before}))
+        if self._own_connections is not None:
+            _made[set_id] = world(library), before + 1
+        # The tags of one pipeline end where those of the next begin.
+        self._post = Post(self._mail, before * len(posting.Tag))
+
+    def _equip(self, tensors: Tensors, parts: Parts) -> None:
+        """The stage is built."""
+        self._tensors = tensors
+        self.optimizer, self._clipping, self._correction = parts.optimizer, parts.clipping, parts.correction
+        self._passes, self._updates = parts.passes, parts.updates
+        self._losses, self._executor = parts.losses, parts.executor
+        self._asked = self._settings.schedule_of(self.stages)
+        self._warm_up = self._settings.warm_up_of(self.stages)
+        # Steps since the model was new.
+        self._age = 0
+        self._begin()
+        self._guard.doing = lambda: self._executor.doing
+
+    @property
+    def cut(self) -> list[str]:
+        """The names of the first layers of all stages."""
+        return list(self._cut)
+
+    @property
+    def microbatches(self) -> int:
+        """n_microbatches."""
+        return self._settings.n_microbatches
+
+    @property
+    def schedule(self) -> str:
+        """The schedule of the next step: during the warm-up a synchronous one."""
+        return self._next_schedule().name
+
+    @property
+    def most_activations(self) -> int:
+        """Micro-batches at once, at most so far, whose activations this stage kept."""
+        return self._executor.most_held
+
+    @property
+    def most_weight_copies(self) -> int:
+        """Sets of this stage's weights in memory at once, at most so far; T2's running mean is none of them."""
+        return self._executor.most_copies
+
+    def measured_delays(self) -> tuple[float, float]:
+        """tau_forward and tau_backward of this stage's last update: updates between the weights of a forward or
+        backward pass and the update that applies its gradient, means over the mini-batch. What paceline.stages.delays
+        derives from the schedule, once the pipeline is full. Raises UsageError before the first update.
+        """
+        forwards, backwards = self._executor.gaps
+        if not forwards:
+            raise UsageError("There was no update yet whose delays could be known.", "Take a step first, or drain().")
+        return sum(forwards) / len(forwards), sum(backwards) / len(backwards)
+
+    def step(self, batch: Any = None, target: Any = None) -> Any:
+        """Train with one mini-batch; on all ranks, as often.
+
+        - `batch`: a tensor, or a tuple or list of tensors; the first stage needs it, the others pass over it.
+        - `target`: the same; the last stage needs it.
+
+        Returns a loss in float64, the same on all ranks: of this mini-batch under synchronous schedules, else of one
+        some steps before (the first, in the first steps), so that nobody waits for it.
+        """
+        with self._guard():
+            schedule = self._next_schedule()
+            if schedule is not self._schedule:
+                self._begin()
+            given = self._given(batch, target)
+            step = self._steps
+            self._steps += 1
+            self._age += 1
+            self._executor.run(schedule.of_step(self.stage, step), given)
+            return self._loss(self._losses.of(max(0, step - schedule.loss_lag)))
+
+    def drain(self) -> list[Any]:
+        """Finish all backward passes and updates under way; on all ranks, after the same step.
+
+        Returns the losses that step() has not returned yet. The next step begins anew: there is a bubble.
+        """
+        with self._guard():
+            schedule, steps = self._schedule, self._steps
+            self._executor.run(schedule.drain(self.stage, steps), None)
+            if self._clipping is not None:
+                self._clipping.settle()
+            asked = max(0, steps - 1 - schedule.loss_lag)
+            losses = [self._loss(self._losses.of(minibatch)) for minibatch in range(asked + 1, steps)]
+            self._post.finish()
+            self._begin()
+            return losses
+
+    def evaluate(self, batch: Any = None, target: Any = None) -> Any:
+        """The loss of a batch at the newest weights, with layers in eval mode and without training; on all ranks.
+
+        Arguments and result as of step(). Raises UsageError while micro-batches are under way: call drain() before.
+        """
+        self._refuse_under_way("evaluated")
+        with self._guard():
+            with self._evaluating():
+                self._executor.evaluate(self._given(batch, target))
+            self._losses.begin()
+            loss = self._loss(self._losses.of(0))
+            self._begin()
+            return loss
+
+    def close(self) -> None:
+        """The end: wait until all messages have gone. On all ranks, before hvd.shutdown()."""
+        if not self._guard.ended:
+            self._refuse_under_way("closed")
+            self._post.finish()
+            self._mail.close()
+            self._guard.ended = "It was closed."
+
+    @abstractmethod
+    def _loss(self, value: float) -> Any:
+        """As step() returns it."""
+
+    @abstractmethod
+    def _evaluating(self) -> AbstractContextManager[None]:
+        """Around passes without training: layers behave so."""
+
+    def _begin(self) -> None:
+        """Nothing is under way; the next step is the first one of its schedule."""
+        self._schedule = self._next_schedule()
+        self._steps = 0
+        self._executor.begin(self._schedule)
+        self._losses.begin()
+        if self._clipping is not None:
+            self._clipping.begin(self._schedule)
+        self._passes.correction = None if self._schedule.synchronous else self._correction
+
+    def _next_schedule(self) -> Schedule:
+        return self._warm_up if self._age < self._settings.warmup_steps else self._asked
+
+    def _given(self, batch: Any, target: Any) -> Given:
+        return Given(self._cut_batch(batch, "batch", 0), self._cut_batch(target, "target", self.stages - 1))
+
+    def _cut_batch(self, value: Any, whose: str, stage: int) -> Microbatches | None:
+        if stage != self.stage:
+            return None
+        return Microbatches(value, self._settings.n_microbatches, f"The {whose} of stage {stage}", self._tensors)
+
+    def _refuse_under_way(self, what: str) -> None:
+        if self._steps and not self._schedule.synchronous:
+            raise UsageError(
+                f"Stage {self.stage} was to be {what} with micro-batches under way, after {self._steps} steps.",
+                "Call drain() before, on all ranks.",
+            )
+
+
+def _tried(asked: Callable[[], dict[str, Any]]) -> dict[str, Any] | Exception:
+    try:
+        return asked()
+    except Exception as error:
+        return error
