@@ -15,112 +15,17 @@
 #include <string>
 #include <vector>
 
-#include "bridge/collectives/engine.h"
 #include "bridge/transport/mpi_transport.h"
-#include "core/collectives/algorithms.h"
+#include "transport_checks.h"
 
-namespace core = paceline::core;
-using horovod::paceline::Collective;
-using horovod::paceline::Completion;
-using horovod::paceline::Engine;
+using namespace transport_checks;
 using horovod::paceline::MpiTransport;
-using horovod::paceline::Transport;
-using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kLong{60000};
-constexpr milliseconds kShort{1000};
-constexpr int64_t kBlock = 16;
-constexpr int64_t kSizes[] = {0, 1, 3, 15, 16, 17, 97, 1001, 5001};
-
-void Check(bool holds, const std::string& what) {
-  if (!holds) {
-    throw std::runtime_error(what);
-  }
-}
-
-// What a rank brings: says whose and which it is, and sums are exact.
-std::vector<float> Brings(int32_t rank, int64_t elements, int32_t which) {
-  std::vector<float> values(static_cast<size_t>(elements));
-  for (size_t index = 0; index < values.size(); ++index) {
-    values[index] = static_cast<float>((rank + 1) * 1000 + static_cast<int>(index % 97) + which);
-  }
-  return values;
-}
-
-std::vector<float> Sum(int32_t ranks, int64_t elements, int32_t which) {
-  std::vector<float> sum(static_cast<size_t>(elements));
-  for (int32_t rank = 0; rank < ranks; ++rank) {
-    const auto brings = Brings(rank, elements, which);
-    for (size_t index = 0; index < sum.size(); ++index) {
-      sum[index] += brings[index];
-    }
-  }
-  return sum;
-}
-
-std::shared_ptr<const core::CollectiveSchedule> Shared(core::CollectiveSchedule schedule) {
-  return std::make_shared<const core::CollectiveSchedule>(std::move(schedule));
-}
-
-// Every algorithm, all sizes of messages under way at once; more of them in a row than there are tags.
+// See transport_checks.h: a transport for each message.
 void Values(MPI_Comm set) {
-  uint32_t sequence = 0;
-  for (int32_t repeat = 0; repeat < 4; ++repeat) {
-    for (int32_t method = 0; method < core::kAllreduceMethods; ++method) {
-      MpiTransport transport(set, kLong);  // one for each message, as Horovod's operations make them
-      const core::Place place{transport.rank(), transport.size()};
-      std::vector<std::vector<float>> results;
-      for (const auto elements : kSizes) {
-        results.push_back(Brings(place.rank, elements, method));
-      }
-      Engine engine(transport);
-      for (auto& result : results) {
-        const core::BlockedMessage message{static_cast<int64_t>(result.size()), kBlock};
-        Collective one;
-        one.name = "values";
-        one.schedule = Shared(core::Allreduce(static_cast<core::AllreduceMethod>(method), place, message));
-        one.result = result.data();
-        one.sequence = sequence++;
-        engine.Begin(one);
-      }
-      engine.Finish();
-      for (const auto& result : results) {
-        const auto wanted = Sum(place.ranks, static_cast<int64_t>(result.size()), method);
-        Check(result == wanted, std::string("wrong sum: ") + core::NameOf(static_cast<core::AllreduceMethod>(method)));
-      }
-    }
-    for (int32_t root = 0;; ++root) {
-      MpiTransport transport(set, kLong);
-      const core::Place place{transport.rank(), transport.size()};
-      if (root == place.ranks) {
-        break;
-      }
-      auto values = Brings(place.rank, 1001, root);
-      Collective one;
-      one.name = "broadcast";
-      one.schedule = Shared(core::LinearBroadcast(place, {1001, kBlock}, root));
-      one.result = values.data();
-      one.sequence = sequence++;
-      Engine engine(transport);
-      engine.Begin(one);
-      engine.Finish();
-      Check(values == Brings(root, 1001, root), "wrong values from root " + std::to_string(root));
-    }
-  }
-}
-
-// The error of each operation, in any order; fails if one of them does not end.
-std::map<uint64_t, std::string> Ended(Transport& transport, size_t operations) {
-  std::map<uint64_t, std::string> errors;
-  Completion completion;
-  while (errors.size() < operations) {
-    Check(transport.Wait(Transport::Clock::now() + kLong, completion), "an operation did not end");
-    Check(errors.emplace(completion.operation, completion.error).second, "an operation ended twice");
-  }
-  Check(!transport.Wait(Transport::Clock::now(), completion), "more operations ended than were begun");
-  return errors;
+  transport_checks::Values([set] { return std::make_unique<MpiTransport>(set, kLong); });
 }
 
 // Messages find the receives with their tags, in whatever order; empty ones, and ones in pieces, too.

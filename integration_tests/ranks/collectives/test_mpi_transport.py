@@ -25,7 +25,17 @@ pytestmark = [pytest.mark.more, pytest.mark.timeout(COMPILE_TIMEOUT_S + RUN_TIME
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("mpi") / "mpi_rank"
-    flags = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-DHAVE_MPI=1", f"-I{PLUGIN}"]
+    flags = [
+        "-std=c++17",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-DHAVE_MPI=1",
+        f"-I{PLUGIN}",
+        f"-I{Path(__file__).parent}",
+    ]
     command = ["mpicxx.openmpi", *flags, *map(str, SOURCES), "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
     assert done.returncode == 0, done.stderr
