@@ -27,7 +27,10 @@ MOST_PASSES = 100_000  # some seconds
 @click.option("--steps", default=DEFAULT_STEPS, show_default=True, help="Mini-batches to show.")
 @click.option("--forward", "forward_ticks", default=1, show_default=True, help="Ticks that a forward pass takes.")
 @click.option("--backward", "backward_ticks", default=1, show_default=True, help="Ticks that a backward pass takes.")
-@click.option("--transfer", "transfer_ticks", default=0, show_default=True, help="Ticks that a result travels.")
+@click.option("--transfer", "transfer_ticks", type=int, help="Ticks that a result travels.  [default: 0]")
+@click.option("--network", "network_path", type=Path, help="Results travel as on the network of this file (probe).")
+@click.option("--message", metavar="SIZE", help="With --network: activations of a micro-batch, as 4MiB.")
+@click.option("--tick", "tick_ms", type=float, metavar="MS", help="With --network: milliseconds of a tick.")
 @click.option("--plot", "picture", type=Path, help="Draw it (PNG, PDF, SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON in place of tables.")
 def schedule_command(
@@ -37,7 +40,10 @@ def schedule_command(
     steps: int,
     forward_ticks: int,
     backward_ticks: int,
-    transfer_ticks: int,
+    transfer_ticks: int | None,
+    network_path: Path | None,
+    message: str | None,
+    tick_ms: float | None,
     picture: Path | None,
     as_json: bool,
 ) -> None:
@@ -51,7 +57,7 @@ def schedule_command(
         ("--steps", steps, 1),
         ("--forward", forward_ticks, 1),
         ("--backward", backward_ticks, 1),
-        ("--transfer", transfer_ticks, 0),
+        ("--transfer", transfer_ticks or 0, 0),
     ):
         if value < least:
             raise UserError(f"{option} {value} cannot be used.", f"Give a whole number of at least {least}.")
@@ -63,29 +69,39 @@ def schedule_command(
         )
     if picture is not None:
         outputs.check_picture(picture)
+    _check_together(transfer_ticks, network_path, message, tick_ms)
     from paceline.launch.record.plot import save
-    from paceline.launch.schedule import plot, rows, table
-    from paceline.stages.simulate import simulate
+    from paceline.launch.schedule import plot, rows, table, times
 
-    ticks = {
-        "forward_s": float(forward_ticks),
-        "backward_s": float(backward_ticks),
-        "transfer_s": float(transfer_ticks),
-    }
-    shown = simulate(schedule, steps, **ticks)
-    of_stages = rows.of_stages(schedule, ticks)
+    if network_path is None:
+        used = times.Times(forward_ticks, backward_ticks, float(transfer_ticks or 0))
+    else:
+        used = times.Times(
+            forward_ticks, backward_ticks, *times.of_network(network_path, message, tick_ms, schedule.stages)
+        )
+    shown = used.simulated(schedule, steps)
+    of_stages = rows.of_stages(schedule, used)
     if picture is not None:
         save(plot.schedule_figure(shown), picture)
         console.note(f"The schedule: {picture}")
     if as_json:
-        click.echo(json.dumps(as_values(shown, of_stages)))
+        click.echo(json.dumps(as_values(shown, of_stages) | used.as_values()))
         return
     out = console.out()
     for part in table.ticks_texts(shown, out.width):
         out.print(part, soft_wrap=True)
     out.print(table.stages_table(schedule, of_stages))
-    for text in table.remarks(shown):
+    for text in (*table.remarks(shown), *used.measured):
         out.print(text, markup=False, soft_wrap=True)
+
+
+def _check_together(transfer: int | None, network: Path | None, message: str | None, tick_ms: float | None) -> None:
+    """Raise UserError for options that say the same thing twice, or more about one that was not given."""
+    if network is not None and transfer is not None:
+        raise UserError("--transfer and --network both say how long results travel.", "Leave one of them out.")
+    for option, value in (("--message", message), ("--tick", tick_ms)):
+        if network is None and value is not None:
+            raise UserError(f"{option} has no effect: it belongs to --network, which was not given.", "Leave it out.")
 
 
 def as_values(shown: Simulation, of_stages: list[Row]) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
+from paceline.launch.schedule.times import Times
 from paceline.stages import stability
 from paceline.stages.delays import delays, most_late
 from paceline.stages.schedule import Schedule
-from paceline.stages.simulate import simulate, steady_steps
+from paceline.stages.simulate import steady_steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Row:
         return dataclasses.asdict(self)
 
 
-def of_stages(schedule: Schedule, times_s: Mapping[str, float]) -> list[Row]:
-    """A row for each stage, with as many steps as show a steady state; `times_s` are those of `simulate`."""
-    steady = simulate(schedule, steady_steps(schedule), **times_s)
+def of_stages(schedule: Schedule, times: Times) -> list[Row]:
+    """A row for each stage, with as many steps as show a steady state."""
+    steady = times.simulated(schedule, steady_steps(schedule))
     columns = zip(
         delays(schedule),
         most_late(schedule),

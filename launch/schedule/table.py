@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -16,6 +17,7 @@ from paceline.stages.simulate import Simulation, Timed
 COLOURS = ("blue", "magenta", "green", "yellow")  # of mini-batches, in turn
 IDLE = "."
 UPDATED = "*"
+TINY = 1e-9  # ticks: what sums of floating-point numbers are off by, and more
 PIPEMARE_TAUS = ("pipedream", "pipemare")  # those that its paper has in a table with delays
 
 
@@ -23,7 +25,7 @@ def ticks_texts(shown: Simulation, width: int) -> list[Text]:
     """The schedule as lines that fit `width`, in as many parts as it takes. Cells are the pass and the number of its
     micro-batch, in all of them; `*` after a BACKWARD: weights are updated.
     """
-    ticks = round(shown.end_s)
+    ticks = math.ceil(shown.end_s - TINY)
     last = shown.steps * shown.schedule.microbatches - 1
     cell = max(len(f"F{last}") + len(UPDATED), len(str(ticks))) + 1
     label = len(f"stage {shown.schedule.stages - 1}") + 1
@@ -55,8 +57,10 @@ def _cells(timed: Sequence[Timed], ticks: int, width: int, microbatches: int) ->
         name = f"{instruction.kind.name[0]}{number}"
         colour = COLOURS[instruction.minibatch % len(COLOURS)]
         style = f"not dim {colour}" if instruction.kind is Kind.FORWARD else f"not dim {colour} reverse"
-        end = round(one.end_s)
-        for tick in range(round(one.start_s), end):
+        # Passes take whole ticks and may begin within one, where results travel for a part of one.
+        start = math.floor(one.start_s + TINY)
+        end = start + round(one.end_s - one.start_s)
+        for tick in range(start, end):
             mark = UPDATED if updated and tick == end - 1 else ""
             cells[tick] = Text.assemble((name, style), (mark, "not dim bold"), " " * (width - len(name + mark)))
     return cells

@@ -91,6 +91,13 @@ class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
         """Seconds to move a byte; the median likewise."""
         return median(1 / pair.bytes_per_s for pair in self._between_hosts)
 
+    def message_s(self, sender: int, receiver: int, size_bytes: int) -> float:
+        """Seconds of a message of `size_bytes` from one rank to another. Raises ValueError for ranks that are none."""
+        for pair in self.pairs:
+            if (pair.sender, pair.receiver) == (sender, receiver):
+                return pair.latency_s + size_bytes / pair.bytes_per_s
+        raise ValueError(f"nothing was measured from rank {sender} to rank {receiver} of {self.ranks}")
+
     def samples(self, collective: str) -> list[tuple[float, float]]:
         """Bytes and seconds of allreduces; of the fastest at each size where `collective` was not measured ("auto")."""
         timings = [timing for timing in self.timings if timing.operation == ALLREDUCE]

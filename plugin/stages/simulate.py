@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.stages import flow, versions
@@ -10,6 +10,8 @@ from paceline.stages.instructions import Instruction, Kind
 from paceline.stages.schedule import Schedule
 
 PerStage = float | Sequence[float]
+# From one stage to its neighbour, in seconds.
+PerWay = float | Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,11 @@ def simulate(
     forward_s: PerStage = 1.0,
     backward_s: PerStage = 1.0,
     update_s: PerStage = 0.0,
-    transfer_s: float = 0.0,
+    transfer_s: PerWay = 0.0,
 ) -> Simulation:
     """So many steps and a drain. Times are seconds of each stage, or one for all; `transfer_s` passes between the end
-    of a pass and the moment at which the neighbour has its result, while the stage goes on. Raises ScheduleError
-    where stages wait for ever.
+    of a pass and the moment at which the neighbour has its result, while the stage goes on: by (sender, receiver), or
+    one for all. Raises ScheduleError where stages wait for ever.
     """
     seconds = {
         Kind.FORWARD: _per_stage(schedule, forward_s),
@@ -102,7 +104,7 @@ def simulate(
         start_s = before[-1].end_s if before else 0.0
         sender = flow.source(instruction, stage, schedule.stages)
         if sender is not None:
-            start_s = max(start_s, ends_s[sender, instruction] + transfer_s)
+            start_s = max(start_s, ends_s[sender, instruction] + _between(transfer_s, sender, stage))
         end_s = start_s + seconds[instruction.kind][stage]
         ends_s[stage, instruction] = end_s
         before.append(Timed(instruction, start_s, end_s, used[stage][len(before)]))
@@ -113,6 +115,10 @@ def simulate(
         tuple(map(versions.activations, programs)),
         tuple(map(versions.copies, programs, used)),
     )
+
+
+def _between(given: PerWay, sender: int, receiver: int) -> float:
+    return float(given) if isinstance(given, int | float) else given[sender, receiver]
 
 
 def _per_stage(schedule: Schedule, given: PerStage) -> Sequence[float]:

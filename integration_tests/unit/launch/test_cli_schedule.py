@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from matplotlib.image import imread
 
+from integration_tests.support.networks import network
+from paceline.collectives import network_file
+from paceline.errors import UserError
 from paceline.launch import cli
 from paceline.launch.schedule import plot
 from paceline.stages import schedules
@@ -102,3 +106,50 @@ def test_what_cannot_be_shown_is_refused(words: list[str], problem: str) -> None
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     assert problem in result.stderr
+
+
+def test_results_travel_as_on_a_measured_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    path = tmp_path / "network.json"
+    made = network(["a", "b", "c"], {}, latency_s=2e-3, bytes_per_s=1e6)
+    slow = [
+        msgspec.structs.replace(one, latency_s=9e-3) if (one.sender, one.receiver) == (2, 1) else one
+        for one in made.pairs
+    ]
+    network_file.write(msgspec.structs.replace(made, pairs=tuple(slow)), path)
+    words = ("gpipe", "--stages", "3", "--microbatches", "1", "--steps", "1", "--forward", "2", "--network", str(path))
+    result = invoke(*words, "--message", "4000", "--tick", "10")
+    assert result.exit_code == 0, result.output
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    # A message takes 2 ms and 4 ms for its bytes, 0.6 ticks; from stage 2 to 1 it takes 13 ms.
+    assert lines[1:4] == [
+        "stage 0 F0  F0  .   .   .   .   .   .   .   .   .   B0* .",
+        "stage 1 .   .   F0  F0  .   .   .   .   .   B0* .   .   .",
+        "stage 2 .   .   .   .   .   F0  F0  B0* .   .   .   .   .",
+    ]
+    assert "a tick being 10 ms: stage 0 to 1 6 ms; stage 1 to 2 6 ms, back 13 ms." in result.stdout
+    found = json.loads(invoke(*words, "--message", "4000", "--tick", "10", "--json").stdout)
+    assert found["transfers"][3] == {"sender": 2, "receiver": 1, "ticks": pytest.approx(1.3)}
+    assert found["end"] == pytest.approx(3 * 2 + 3 * 1 + 0.6 + 0.6 + 1.3 + 0.6)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--network", "FILE"), "--network says how long messages take, not how large they are"),
+        (("--network", "FILE", "--message", "4", "--tick", "0"), "--tick 0 cannot be used"),
+        (("--network", "FILE", "--message", "5", "--tick", "1"), "The size '5' cannot be used"),
+        (("--network", "FILE", "--message", "4", "--tick", "1", "--transfer", "0"), "both say how long results travel"),
+        (("--network", "FILE", "--message", "4", "--tick", "1", "--stages", "4"), "among 3 ranks, and there are 4"),
+        (("--network", "FILE", "--message", "1MiB", "--tick", "0.001"), "more than 1000 ticks of 0.001 ms"),
+        (("--network", "nowhere.json", "--message", "4", "--tick", "1"), "nowhere.json cannot be read"),
+        (("--tick", "1"), "--tick has no effect"),
+        (("--message", "4"), "--message has no effect"),
+    ],
+)
+def test_networks_that_cannot_be_used(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    path = tmp_path / "network.json"
+    network_file.write(network(["a", "b", "c"], {}), path)
+    result = invoke("gpipe", "--stages", "3", *(str(path) if word == "FILE" else word for word in words))
+    assert isinstance(result.exception, UserError) or result.exit_code == 2
+    assert said in (str(result.exception) + result.output)
