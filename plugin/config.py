@@ -22,7 +22,7 @@ from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
 from paceline.registry.codecs import CODECS, Codec
-from paceline.registry.collectives import COLLECTIVES, HOROVODS, OF_CODECS
+from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS, OF_CODECS
 from paceline.registry.exchanges import NAMES, named, options_of_exchanges, summary
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
@@ -102,6 +102,11 @@ OPTIONS: tuple[Option, ...] = (
         "collective_block_bytes", of.count, "whole number", "bytes", 0,
         "what our own collectives send at a time, the same on all ranks; 0: 64 KiB for linear, 512 KiB for ring of 3 "
         "and more, else 128 KiB", "run",
+    ),
+    Option(
+        "network_file", of.path, "path", "", None,
+        "predict with the network in this file, which `paceline probe` wrote, the same on all ranks, where the "
+        f"collective is {AUTO} (docs/collectives.md)", "run",
     ),
     Option(
         "codec", of.one_of(CODECS), "codec", "", EXACT,

@@ -15,6 +15,7 @@ from paceline import config, progress, uncaught
 from paceline.arguments import choice_asked
 from paceline.codecs.choice import AGREED
 from paceline.codecs.travel import REMEDY
+from paceline.collectives import probed
 from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
@@ -26,14 +27,14 @@ from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 from paceline.registry import making
-from paceline.registry.collectives import HOROVODS
+from paceline.registry.collectives import AUTO, HOROVODS
 from paceline.telling import tell
 
 uncaught.install()
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
-INTERFACE = 4  # bridge/c_api.cc: horovod_paceline_interface
+INTERFACE = 5  # bridge/c_api.cc: horovod_paceline_interface
 
 # The recorded libraries and where their traces go, by the library's handle.
 _recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}
@@ -58,6 +59,7 @@ def before_init(library: ctypes.CDLL) -> None:
     if not library.horovod_is_initialized():
         begin_world(library)
         new_world(library)
+        probed.forget(library)
     choice = choice_asked()
     library.horovod_paceline_collective(
         choice.collective_number,
@@ -88,13 +90,14 @@ def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
 def after_init(library: ctypes.CDLL) -> None:
     """Say, on one rank, what was asked for and will not happen, or will though it was not asked for.
 
-    Watches for the first step where that was asked for. Raises UserError where ranks were given different collectives
-    or codecs.
+    Watches for the first step where that was asked for. Raises UserError where ranks were given different collectives,
+    codecs or measured networks.
     """
     settings = config.read()
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
         tell(mistake)
     _agree_on_collective(library, settings)
+    _agree_on_network(library, settings)
     if library.horovod_rank() == 0:
         if progress.asked():
             progress.watch(library, recorded=library._handle in _recordings)
@@ -115,6 +118,12 @@ def _agree_on_collective(library: ctypes.CDLL, settings: config.Settings) -> Non
     )
     if library.horovod_rank() == 0 and "collective" not in settings.given():
         tell(f"PACELINE_CODEC={choice.codec}: messages go by collective={choice.collective}.")
+
+
+def _agree_on_network(library: ctypes.CDLL, settings: config.Settings) -> None:
+    # Also where a wrapper may choose auto. Ranks without the variable come if all choose it by theirs.
+    if library.horovod_size() > 1 and (settings.network_file is not None or choice_asked().collective == AUTO):
+        probed.use(library, settings.network_file)
 
 
 def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:

@@ -26,7 +26,7 @@ LIMIT_S = 1800.0
 _PROGRAM = ["-m", "paceline.launch.probe.rank"]
 
 
-@flags.with_options("run", hidden={"record"})
+@flags.with_options("run", hidden={"record", "network_file"})
 @click.command("probe", cls=run.HorovodrunCommand)
 @click.option("-o", "--output", type=Path, default=Path("network.json"), show_default=True, help="The file to write.")
 @click.option("--plot", "picture", type=Path, help="Also draw a heat map of the pairs (PNG, PDF or SVG).")
@@ -68,6 +68,7 @@ def probe_command(
         outputs.check_picture(picture)
     given = flags.texts(values)
     environ = environment(config.read(flags=given), given)
+    environ.pop(f"{config.PREFIX}NETWORK_FILE", None)  # what is measured here; there may be none yet
     with console.err().status("starting the ranks") as status:
         found = _measured(horovodrun_arguments, order, environ, status.update)
     from paceline.collectives import network_file

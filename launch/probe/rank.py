@@ -23,9 +23,8 @@ from paceline import config
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile, Pair, Timing
 from paceline.launch.benchmarks.collectives.cases import Case
-from paceline.launch.benchmarks.collectives.systems import AUTO
 from paceline.launch.probe.pairs import LEAST_BYTES, measure_pair
-from paceline.registry.collectives import COLLECTIVES, HOROVODS
+from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 
 SAID, RESULT = "probe: ", "probe result: "
 LATENCY_BYTES = LEAST_BYTES

@@ -4,14 +4,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "bridge/agree.h"
+#include "bridge/copy_text.h"
 
 extern "C" {
 
 // Raised whenever these entry points or the hooks change their meaning.
-int32_t horovod_paceline_interface() { return 4; }
+int32_t horovod_paceline_interface() { return 5; }
 
 // Waits, at most `limit_s`, for all ranks of the process set to call this under the same name; `least` and `most` are
 // then the smallest and the largest of their `values`. Returns 0, or -1 and in `error` why not.
@@ -19,8 +19,7 @@ int32_t horovod_paceline_agree_min_max(int32_t process_set, const char* name, in
                                        int64_t* least, int64_t* most, double limit_s, char* error, int64_t capacity) {
   const auto agreed = horovod::paceline::AgreeMinMax(name, process_set, {values, values + count}, limit_s);
   if (!agreed.status.ok()) {
-    std::strncpy(error, agreed.status.reason().c_str(), static_cast<size_t>(capacity) - 1);
-    error[capacity - 1] = '\0';
+    horovod::paceline::CopyText(agreed.status.reason(), error, capacity);
     return -1;
   }
   std::copy(agreed.least.begin(), agreed.least.end(), least);

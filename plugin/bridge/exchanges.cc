@@ -1,9 +1,9 @@
 #include "bridge/exchanges.h"
 
 #include <algorithm>
-#include <cstring>
 #include <sstream>
 
+#include "bridge/copy_text.h"
 #include "bridge/participants.h"
 #include "bridge/ready.h"
 #include "horovod/common/operations.h"
@@ -170,8 +170,7 @@ int32_t horovod_paceline_register(int32_t process_set, const char* name, const c
                                   int32_t count, char* error, int64_t capacity) {
   const auto wrong = horovod::paceline::Get<horovod::paceline::Exchanges>().Register(process_set, name, exchange,
                                                                                      {settings, settings + count});
-  std::strncpy(error, wrong.c_str(), static_cast<size_t>(capacity) - 1);
-  error[capacity - 1] = '\0';
+  horovod::paceline::CopyText(wrong, error, capacity);
   return wrong.empty() ? 0 : -1;
 }
 

@@ -124,10 +124,21 @@ class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
 def load(path: Path) -> NetworkFile:
     """The network in `path`. Raises UserError naming the file and what is wrong with it."""
+    return decoded(path, content(path))
+
+
+def content(path: Path) -> bytes:
+    """What is in `path`. Raises UserError if it cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=NetworkFile)
+        return path.read_bytes()
     except OSError as error:
         raise UserError(f"The network file {path} cannot be read: {error.strerror}.", _REMEDY) from None
+
+
+def decoded(path: Path, content: bytes) -> NetworkFile:
+    """The network that the bytes of `path` tell of. Raises UserError saying what is wrong with them."""
+    try:
+        return msgspec.json.decode(content, type=NetworkFile)
     except ValueError as error:  # msgspec's errors are
         raise UserError(f"The network file {path} cannot be used: {error}.", _REMEDY) from None
 

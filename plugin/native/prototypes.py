@@ -54,6 +54,11 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "collective": (None, (c_int32, c_int64, c_int32, c_int32, c_int64)),
     "collective_of": (None, (c_char_p, c_int32, c_int32)),
     "codec_of": (None, (c_char_p, c_int32, c_int32, c_int32)),
+    "network": (
+        c_int32,
+        (c_int32, c_double, c_double, c_int64, c_int32, c_void_p, c_void_p, c_void_p, c_void_p, *_ERROR),
+    ),
+    "fastest": (c_int32, (c_int32, c_int64)),
     "residual_get": (c_int64, (c_char_p, c_int32, c_void_p, c_int64)),
     "residual_put": (None, (c_char_p, c_int32, c_void_p, c_int64)),
     "ping": (c_double, (c_int32, c_int32, c_int32, c_int32, c_int64, c_double, *_ERROR)),

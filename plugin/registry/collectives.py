@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-HOROVODS = "gloo"
+HOROVODS, AUTO = "gloo", "auto"
 # What messages go by that travel through a codec, where nothing else was chosen: they are encoded twice, wherever else
 # by every rank on the way.
 OF_CODECS = "direct"
@@ -13,5 +13,5 @@ COLLECTIVES: dict[str, tuple[int, str]] = {
     "ring": (1, "shards around a ring, block by block"),
     "direct": (2, "each shard to the rank that combines it, and back"),
     "doubling": (3, "all of it between ranks at distance 1, 2, 4, ...: for small messages"),
-    "auto": (4, "for each message the one that is predicted, then measured, to be the fastest"),
+    AUTO: (4, "for each message the one that is predicted, then measured, to be the fastest"),
 }

@@ -21,10 +21,9 @@ from paceline.errors import UserError
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives.cases import MODEL, Case
 from paceline.registry.codecs import CODECS
-from paceline.registry.collectives import COLLECTIVES, HOROVODS
+from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 
 GLOO, DDP, MPI = HOROVODS, "ddp", "mpi"
-AUTO = "auto"
 _HERE = "paceline.launch.benchmarks.collectives"
 # Whatever the environment of the benchmark asks for; and nothing is merged with anything.
 _HOROVOD = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "HOROVOD_FUSION_THRESHOLD": "0"}

@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <exception>
+#include <memory>
+#include <vector>
 
 #include "bridge/agree.h"
 #include "bridge/collectives/choice.h"
+#include "bridge/collectives/probed.h"
 #include "bridge/collectives/residuals.h"
+#include "bridge/copy_text.h"
 
+namespace core = ::paceline::core;
+
+using horovod::paceline::CopyText;
 using horovod::paceline::Residuals;
 using horovod::paceline::TheChoices;
 using horovod::paceline::TheResiduals;
@@ -24,6 +31,39 @@ void horovod_paceline_collective(int32_t method, int64_t block_bytes, int32_t co
 // Messages of this name go by this method, the same on all ranks.
 void horovod_paceline_collective_of(const char* name, int32_t process_set, int32_t method) {
   TheChoices().GoBy(process_set, name, method);
+}
+
+// What `auto` knows of the network, the same on all ranks: start-up of a message and time of a byte between two of
+// them, and what messages of `count` operations (core::Operation), methods and sizes took. No ranks: nothing. Returns
+// 0, or -1 and in `error` why not.
+int32_t horovod_paceline_network(int32_t ranks, double alpha_s, double beta_s_per_byte, int64_t block_bytes,
+                                 int32_t count, const int32_t* operations, const int32_t* methods, const double* bytes,
+                                 const double* seconds, char* error, int64_t capacity) {
+  horovod::paceline::Probe(nullptr);
+  if (ranks == 0) {
+    return 0;
+  }
+  std::vector<core::MeasuredTime> times;
+  for (int32_t n = 0; n < count; ++n) {
+    times.push_back({static_cast<core::Operation>(operations[n]), methods[n], bytes[n], seconds[n]});
+  }
+  try {
+    const core::Network network{alpha_s, 0, beta_s_per_byte, 0};
+    horovod::paceline::Probe(std::make_shared<core::MeasuredNetwork>(ranks, network, block_bytes, times));
+  } catch (const std::exception& refused) {
+    CopyText(refused.what(), error, capacity);
+    return -1;
+  }
+  return 0;
+}
+
+// The method by which a message of so many bytes should be the fastest on that network, -1: Horovod's own; -2: nothing
+// is known.
+int32_t horovod_paceline_fastest(int32_t operation, int64_t bytes) {
+  const auto network = horovod::paceline::Probed();
+  return network == nullptr ? -2
+                            : network->Fastest(static_cast<core::Operation>(operation),
+                                               static_cast<double>(std::max<int64_t>(bytes, 1)));
 }
 
 // Gradients of this name travel so, the same on all ranks, instead of as chosen in general; `codec` -1: as that again.
@@ -56,8 +96,7 @@ double horovod_paceline_ping(int32_t process_set, int32_t first, int32_t second,
                              double limit_s, char* error, int64_t capacity) {
   const auto measured = horovod::paceline::Ping(process_set, {first, second, rounds}, bytes, limit_s);
   if (!measured.status.ok()) {
-    std::strncpy(error, measured.status.reason().c_str(), static_cast<size_t>(capacity) - 1);
-    error[capacity - 1] = '\0';
+    CopyText(measured.status.reason(), error, capacity);
     return -1;
   }
   return measured.seconds;

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "bridge/collectives/meeting.h"
-#include "core/collectives/schedule.h"
 
 namespace horovod::paceline {
 
@@ -14,7 +13,6 @@ namespace core = ::paceline::core;
 
 namespace {
 
-constexpr double kWorthTrying = 2;  // times the fastest
 constexpr double kNever_s = std::numeric_limits<double>::max();
 
 // Encoded messages are classes of their own: they take other times.
@@ -28,8 +26,7 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
   std::vector<core::TimedChoice> all;
   for (int32_t method = 0; method < core::kAllreduceMethods; ++method) {
     if (!encoded || static_cast<core::AllreduceMethod>(method) != core::AllreduceMethod::kDoubling) {
-      all.push_back(core::BestAllreduce(static_cast<core::AllreduceMethod>(method), network_, transport.size(),
-                                        static_cast<double>(bytes), core::BlockedMessage{}.ahead));
+      all.push_back(predict_(static_cast<core::AllreduceMethod>(method), static_cast<double>(bytes)));
     }
   }
   double fastest = kNever_s;
@@ -41,9 +38,8 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
   told.reserve(2 * all.size());
   for (const auto& one : all) {
     const auto ours = transport.rank() == 0;
-    told.push_back(ours && one.seconds <= kWorthTrying * fastest ? 1 : 0);
-    told.push_back(
-        ours ? std::min(one.block_bytes, static_cast<double>(core::UsualBlockBytes(one.method, transport.size()))) : 0);
+    told.push_back(ours && one.seconds <= worth_trying_ * fastest ? 1 : 0);
+    told.push_back(ours ? one.block_bytes : 0);
   }
   told = Compare(transport, told).most;
   std::vector<Candidate> candidates;

@@ -4,7 +4,9 @@
 #define PACELINE_BRIDGE_COLLECTIVES_AUTO_CHOICE_H
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "bridge/transport.h"
@@ -23,7 +25,7 @@ struct Way {
 //
 //   state     a message goes                                        ends
 //   trying    by the next of the candidates, those that should      when each was tried kTrials times and all have
-//             take less than twice the fastest, in turn              ended: the ranks compare (Decide)
+//             take little more than the fastest, in turn             ended: the ranks compare (Decide)
 //   decided   by the candidate whose best time was least
 //
 // The candidates are rank 0's, which tells them: predictions may differ between machines in the last bit.
@@ -44,11 +46,15 @@ class AutoChoice {
   // No message is under way: classes that have been tried are decided. All ranks call it at the same point.
   void Decide(Transport& transport);
 
-  // Once, before the first message; the same on all ranks.
-  bool measured() const { return measured_; }
-  void Know(const ::paceline::core::Network& network) {
-    network_ = network;
-    measured_ = true;
+  // What a message of so many bytes should take, and in which blocks.
+  using Predict = std::function<::paceline::core::TimedChoice(::paceline::core::AllreduceMethod, double)>;
+
+  // Once, before the first message; the same on all ranks. What should take at most `worth_trying` times the fastest is
+  // a candidate.
+  bool knows() const { return predict_ != nullptr; }
+  void Know(Predict predict, double worth_trying) {
+    predict_ = std::move(predict);
+    worth_trying_ = worth_trying;
   }
 
  private:
@@ -66,8 +72,8 @@ class AutoChoice {
 
   std::vector<Candidate> Candidates(Transport& transport, int64_t bytes, bool encoded) const;
 
-  ::paceline::core::Network network_;
-  bool measured_ = false;
+  Predict predict_;
+  double worth_trying_ = 1;
   std::map<int32_t, Class> classes_;
 };
 

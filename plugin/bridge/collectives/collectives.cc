@@ -1,12 +1,31 @@
 #include "bridge/collectives/collectives.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include "bridge/collectives/meeting.h"
 #include "bridge/collectives/operations.h"
+#include "bridge/collectives/probed.h"
+#include "core/collectives/schedule.h"
 
 namespace horovod::paceline {
+
+namespace core = ::paceline::core;
+
+namespace {
+
+// A model of a network that was looked at for milliseconds may be wrong by a factor; what was measured message by
+// message differs from what comes by what else goes on.
+constexpr double kWorthTryingByModel = 2, kWorthTryingByMeasurement = 1.25;
+
+core::TimedChoice Predicted(const core::Network& network, int32_t ranks, core::AllreduceMethod method, double bytes) {
+  auto best = core::BestAllreduce(method, network, ranks, bytes, core::BlockedMessage{}.ahead);
+  best.block_bytes = std::min(best.block_bytes, static_cast<double>(core::UsualBlockBytes(method, ranks)));
+  return best;
+}
+
+}  // namespace
 
 void Collectives::BeginWorld() {
   flight_.reset();
@@ -74,8 +93,16 @@ AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, boo
   if (!choice.Knows(bytes, encoded) && !flight_->Finish()) {
     throw std::runtime_error("A message before this one failed.");
   }
-  if (!choice.measured()) {
-    choice.Know(Measure(flight_->transport()));
+  if (!choice.knows()) {
+    const auto ranks = flight_->transport().size();
+    if (const auto probed = ProbedAmong(ranks)) {
+      choice.Know([probed](auto method, double size) { return probed->Allreduce(method, std::max(size, 1.0)); },
+                  kWorthTryingByMeasurement);
+    } else {
+      const auto network = Measure(flight_->transport());
+      choice.Know([network, ranks](auto method, double size) { return Predicted(network, ranks, method, size); },
+                  kWorthTryingByModel);
+    }
   }
   return choice.For(flight_->transport(), bytes, encoded);
 }

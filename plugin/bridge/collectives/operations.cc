@@ -6,11 +6,13 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "bridge/collectives/parts.h"
+#include "bridge/collectives/probed.h"
 #include "bridge/collectives/types.h"
 #include "bridge/reserved_names.h"
 #include "core/codecs/combine.h"
@@ -42,6 +44,28 @@ int64_t BlockElements(int64_t block_bytes, core::DataType dtype, const core::Cod
   }
   const auto slice_bytes = codec->EncodedBytes(dtype, core::kCodecSlice);
   return std::max<int64_t>(1, block_bytes / slice_bytes) * core::kCodecSlice;
+}
+
+// Whether a network that was measured says that Horovod's own collective is faster than ours, where `auto` chooses.
+bool HorovodsIsFaster(common::ProcessSet& process_set, core::Operation operation, int64_t bytes) {
+  const auto probed = ProbedAmong(process_set.controller->GetSize());
+  return probed != nullptr && bytes > 0 &&
+         probed->Fastest(operation, static_cast<double>(bytes)) == core::MeasuredNetwork::kStock;
+}
+
+// Those that `auto` chooses for, of the type that was measured: Horovod's own may convert others first.
+bool AllAutomatic(const Entries& entries) {
+  return std::all_of(entries.begin(), entries.end(), [](const auto& one) {
+    return one.tensor->dtype() == common::DataType::HOROVOD_FLOAT32 &&
+           TheChoices().MethodOf(one.process_set_id, one.tensor_name) == CollectiveChoice::kAuto &&
+           CodecOf(TheChoices().EncodingOf(one.process_set_id, one.tensor_name)) == nullptr &&
+           Purpose::Of(one.tensor_name).kind == Purpose::Kind::kAllreduce;
+  });
+}
+
+int64_t BytesOf(const Entries& entries) {
+  return std::accumulate(entries.begin(), entries.end(), int64_t{0},
+                         [](int64_t sum, const auto& one) { return sum + static_cast<int64_t>(one.tensor->size()); });
 }
 
 bool IsReduce(const MessagePart& part) { return part.purpose.kind == Purpose::Kind::kReduce; }
@@ -113,7 +137,11 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
            TheChoices().MethodOf(one.process_set_id, one.tensor_name) != CollectiveChoice::kHorovods ||
            Purpose::Of(one.tensor_name).kind != Purpose::Kind::kAllreduce;
   });
-  return asked && collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));
+  auto& process_set = global_state_->process_set_table.Get(entries[0].process_set_id);
+  if (!asked || !collectives_.Reaches(process_set)) {
+    return false;
+  }
+  return !AllAutomatic(entries) || !HorovodsIsFaster(process_set, core::Operation::kAllreduce, BytesOf(entries));
 }
 
 AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType dtype, int32_t ranks) {
@@ -222,8 +250,14 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
 
 bool OwnBroadcast::Enabled(const common::ParameterManager& /*manager*/, const Entries& entries,
                            const common::Response& /*response*/) const {
-  return TheChoices().chosen().method != CollectiveChoice::kHorovods && entries.size() == 1 && OnCpu(entries) &&
-         collectives_.Reaches(global_state_->process_set_table.Get(entries[0].process_set_id));
+  const auto method = TheChoices().chosen().method;
+  if (method == CollectiveChoice::kHorovods || entries.size() != 1 || !OnCpu(entries)) {
+    return false;
+  }
+  auto& process_set = global_state_->process_set_table.Get(entries[0].process_set_id);
+  return collectives_.Reaches(process_set) &&
+         (method != CollectiveChoice::kAuto ||
+          !HorovodsIsFaster(process_set, core::Operation::kBroadcast, BytesOf(entries)));
 }
 
 common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& response) {

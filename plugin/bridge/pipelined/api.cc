@@ -5,11 +5,13 @@
 #include <memory>
 #include <utility>
 
+#include "bridge/copy_text.h"
 #include "bridge/description.h"
 #include "bridge/exchanges.h"
 #include "bridge/participants.h"
 #include "bridge/pipelined/pipelined.h"
 
+using horovod::paceline::CopyText;
 using horovod::paceline::CpuTensor;
 using horovod::paceline::Exchanges;
 using horovod::paceline::Get;
@@ -41,8 +43,7 @@ int32_t horovod_paceline_pipelined_settle(int32_t process_set, const char* name,
   }
   const auto status = channel->Settle(limit_s);
   if (!status.ok()) {
-    std::strncpy(error, status.reason().c_str(), static_cast<size_t>(capacity) - 1);
-    error[capacity - 1] = '\0';
+    CopyText(status.reason(), error, capacity);
     return -1;
   }
   return static_cast<int32_t>(channel->Results().size());

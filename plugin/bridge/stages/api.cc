@@ -1,22 +1,18 @@
 // The C entry points of mails, which plugin/native/mail.py calls through ctypes.
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 
+#include "bridge/copy_text.h"
 #include "bridge/participants.h"
 #include "bridge/stages/mails.h"
 
+using horovod::paceline::CopyText;
 using horovod::paceline::Get;
 using horovod::paceline::Mail;
 using horovod::paceline::Mails;
 
 namespace {
-
-void Copy(const std::string& text, char* out, int64_t capacity) {
-  std::strncpy(out, text.c_str(), static_cast<size_t>(capacity) - 1);
-  out[capacity - 1] = '\0';
-}
 
 int64_t Number(Mail::Outcome outcome) { return static_cast<int64_t>(outcome); }
 
@@ -31,7 +27,7 @@ int64_t horovod_paceline_mail_open(int32_t process_set, int32_t* rank, int32_t* 
   std::string why;
   const auto number = Get<Mails>().Open(process_set, why);
   if (number < 0) {
-    Copy(why, error, capacity);
+    CopyText(why, error, capacity);
     return number;
   }
   const auto mail = Get<Mails>().Find(number);
@@ -67,7 +63,7 @@ void horovod_paceline_mail_alarm(int64_t mail, const char* text) { Get<Mails>().
 
 // Why the mail has failed.
 void horovod_paceline_mail_why(int64_t mail, char* why, int64_t capacity) {
-  Copy(Get<Mails>().Find(mail)->Why(), why, capacity);
+  CopyText(Get<Mails>().Find(mail)->Why(), why, capacity);
 }
 
 // Its number is nobody's from here on. What is in flight is given up, and all ranks hear of it.

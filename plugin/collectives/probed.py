@@ -1,0 +1,163 @@
+"""PACELINE_NETWORK_FILE: `auto` predicts with a network that `paceline probe` measured, the same on all ranks."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.collectives import network_file
+from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
+from paceline.collectives.network_file import NetworkFile
+from paceline.errors import UserError
+from paceline.native.everyone import everyone
+from paceline.native.prototypes import ERROR_BYTES
+from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
+from paceline.telling import tell
+
+VARIABLE = "PACELINE_NETWORK_FILE"
+LIMIT_S = 60.0  # how long a rank waits for the others to have read theirs
+OPERATIONS = {BROADCAST: 0, ALLREDUCE: 1}  # core's numbers (measured_network.h)
+# Those that have a time of their own for an operation.
+METHODS = {BROADCAST: (HOROVODS, LINEAR), ALLREDUCE: tuple(name for name in COLLECTIVES if name != AUTO)}
+# What is told of: powers of two, in bytes.
+_FEWEST, _MOST = 2, 30
+_SAME = f"Give all ranks the same {VARIABLE}, and hosts without a common file system a copy of the file."
+_AGAIN = "Run `paceline probe` with the flags that say where this job's ranks are, or leave the file out."
+_NONE, _BROKEN, _LEAST_DIGEST = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this rank is: its number among all ranks, and among those on its host."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+def forget(library: ctypes.CDLL) -> None:
+    """A world begins: nothing is known."""
+    library.horovod_paceline_network(0, 0.0, 0.0, 0, 0, None, None, None, None, None, 0)
+
+
+def use(library: ctypes.CDLL, path: Path | None) -> None:
+    """Hand the network in `path` to `library`; None: there is none. All ranks call it; rank 0 says what follows.
+
+    Raises UserError on all ranks where a file is missing or broken, ranks have different ones, or it was measured with
+    other ranks on hosts; elastic jobs, whose ranks change, go on without it then.
+    """
+    found, number, reason = None, _NONE, None
+    if path is not None:
+        try:
+            content = network_file.content(path)
+            found, number = network_file.decoded(path, content), _digest(content)
+        except UserError as error:
+            number, reason = _BROKEN, error
+    place = Place(
+        *(int(getattr(library, f"horovod_{word}")()) for word in ("rank", "size", "local_rank", "local_size"))
+    )
+    misfit = "" if found is None else mismatch(found, place)
+    everyones = everyone(library, "paceline.network", (number, int(bool(misfit))), LIMIT_S, _SAME)
+    if reason is not None:
+        raise reason
+    _check_same([one[0] for one in everyones], place.rank)
+    if found is None or path is None:
+        return
+    others = [str(rank) for rank, one in enumerate(everyones) if one[1]]
+    if others:
+        what = f"The network file {path} was measured elsewhere: {misfit or f'rank {others[0]} is not where it was'}."
+        if os.environ.get("HOROVOD_ELASTIC") != "1":
+            raise UserError(what, _AGAIN)
+        if place.rank == 0:
+            tell(f"{what} The ranks of an elastic job change: until they are as then, auto does without it.")
+        return
+    _hand_over(library, found, path)
+    if place.rank == 0:
+        tell(f"Collectives: {picks(library)} (auto, from {path})")
+
+
+def _digest(content: bytes) -> int:
+    """Of a file's bytes, within `everyone`'s numbers and above those that mean something else."""
+    return max(int.from_bytes(hashlib.sha256(content).digest()[:6], "big"), _LEAST_DIGEST)
+
+
+def _check_same(numbers: list[int], rank: int) -> None:
+    """Raise UserError, naming the ranks, where not all have the file that rank 0 has."""
+    kinds = {_NONE: "no network file", _BROKEN: "one that cannot be used"}
+    differing = [other for other, number in enumerate(numbers) if number != numbers[0]]
+    if not differing:
+        return
+    words = [f"rank {other} has {kinds.get(numbers[other], 'one with other contents')}" for other in differing]
+    zeros = kinds.get(numbers[0], "a network file of its own contents")
+    raise UserError(
+        f"Rank {rank}: expected one network file on all ranks, found that rank 0 has {zeros}, {', '.join(words)}.",
+        _SAME,
+    )
+
+
+def mismatch(found: NetworkFile, place: Place) -> str:
+    """What is not as it was when the file was measured; "" if all is, as far as this rank sees."""
+    if found.ranks != place.size:
+        return f"among {found.ranks} ranks on {len(set(found.hosts))} hosts, and this job has {place.size} ranks"
+    host = found.hosts[place.rank]
+    then = Place(place.rank, found.ranks, found.hosts[: place.rank].count(host), found.hosts.count(host))
+    if then == place:
+        return ""
+    return (
+        f"rank {place.rank} was number {then.local_rank} of {then.local_size} ranks on its host, and is number "
+        f"{place.local_rank} of {place.local_size} now"
+    )
+
+
+def _hand_over(library: ctypes.CDLL, found: NetworkFile, path: Path) -> None:
+    known = [one for one in found.timings if one.collective in METHODS.get(one.operation, ())]
+    count = len(known)
+    error = ctypes.create_string_buffer(ERROR_BYTES)
+    done = library.horovod_paceline_network(
+        found.ranks,
+        found.alpha_s,
+        found.beta_s_per_byte,
+        found.block_bytes,
+        count,
+        (ctypes.c_int32 * count)(*(OPERATIONS[one.operation] for one in known)),
+        (ctypes.c_int32 * count)(*(COLLECTIVES[one.collective][0] for one in known)),
+        (ctypes.c_double * count)(*(one.size_bytes for one in known)),
+        (ctypes.c_double * count)(*(one.message_s for one in known)),
+        error,
+        ERROR_BYTES,
+    )
+    if done != 0:
+        raise UserError(f"The network file {path} cannot be used: {error.value.decode(errors='replace')}.", _AGAIN)
+
+
+def picks(library: ctypes.CDLL) -> str:
+    """What is predicted to be the fastest: "allreduces below 16 KiB doubling, above ring; broadcasts ..."."""
+    words = {number: name for name, (number, _) in COLLECTIVES.items()}
+    parts = []
+    for title, operation in (("allreduces", ALLREDUCE), ("broadcasts", BROADCAST)):
+        fastest = [
+            words[int(library.horovod_paceline_fastest(OPERATIONS[operation], 1 << power))]
+            for power in range(_FEWEST, _MOST)
+        ]
+        parts.append(f"{title} {ranges(fastest)}")
+    return "; ".join(parts)
+
+
+def ranges(fastest: list[str]) -> str:
+    """Names for powers of two from 4 bytes on, as ranges: "below 16 KiB doubling, above ring"."""
+    ends = [n for n in range(1, len(fastest)) if fastest[n] != fastest[n - 1]]
+    if not ends:
+        return f"all by {fastest[0]}"
+    words = [f"below {_size(1 << (_FEWEST + n))} {fastest[n - 1]}" for n in ends]
+    return f"{', '.join(words)}, above {fastest[-1]}"
+
+
+def _size(size_bytes: int) -> str:
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes >> power} {unit}"
+    return f"{size_bytes} bytes"
