@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pytest
 import torch
 
 from integration_tests.support.networks import network
@@ -18,6 +17,7 @@ from integration_tests.support.ranks import run_ranks
 from paceline.collectives import network_file
 from paceline.errors import UserError
 
+ENV = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
 SMALL, MIDDLE, LARGE = 64, 4096, 1 << 18
 # Doubling is best for SMALL, stock Horovod's for MIDDLE, direct for LARGE; by a factor, so that no other is tried.
 ALLREDUCES = {
@@ -37,8 +37,8 @@ BROADCASTS = {
     for size, seconds in zip((SMALL, LARGE), times, strict=True)
 }
 SAID = (
-    "Paceline: Collectives: allreduces below 256 bytes doubling, below 8 KiB gloo, above direct; "
-    "broadcasts below 32 KiB gloo, above linear (auto, from "
+    "Paceline: Collectives: allreduces below 4 KiB doubling, below 16 KiB gloo, above direct; "
+    "broadcasts below 8 KiB gloo, above linear (auto, from "
 )
 
 
@@ -64,8 +64,7 @@ def _init(path: str | None) -> tuple[str, str]:
 def _body(rank: int, size: int, folder: str) -> tuple[str, list[bytes]]:
     import horovod.torch as hvd
 
-    if rank == 0:
-        os.environ["HOROVOD_TIMELINE"] = f"{folder}/timeline.json"
+    os.environ["HOROVOD_TIMELINE"] = f"{folder}/timeline.json"  # the first rank writes it
     said, raised = _init(f"{folder}/network.json")
     assert not raised
     rng = np.random.default_rng(3)
@@ -85,6 +84,7 @@ def _body(rank: int, size: int, folder: str) -> tuple[str, list[bytes]]:
         found = hvd.allreduce(torch.full((7,), float(rank)), op=hvd.Sum, name="pair", process_set=pair)
         assert (found == size - 1).all()
     hvd.shutdown()
+    os.environ.pop("HOROVOD_TIMELINE", None)  # the world is used again
     return said, seen
 
 
@@ -101,8 +101,7 @@ def _activities(path: Path) -> dict[str, set[str]]:
 
 def test_auto_takes_what_was_measured_to_be_the_fastest(tmp_path: Path) -> None:
     network_file.write(network(["a"] * 3, ALLREDUCES | BROADCASTS), tmp_path / "network.json")
-    env = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
-    answers = run_ranks(_body, 3, str(tmp_path), env=env, timeout_s=100, fresh=True)
+    answers = run_ranks(_body, 3, str(tmp_path), env=ENV, timeout_s=400)
     assert answers[0][0] == f"{SAID}{tmp_path}/network.json)\n"
     assert [said for said, _ in answers[1:]] == ["", ""]
     assert answers[0][1] == answers[1][1] == answers[2][1]
@@ -113,68 +112,64 @@ def test_auto_takes_what_was_measured_to_be_the_fastest(tmp_path: Path) -> None:
     assert {name: ours[name] for name in expected} == expected, seen
 
 
-def _two(rank: int, _size: int, paths: list[str | None]) -> str:
-    return _init(paths[rank])[1]
-
-
-def _refused(tmp_path: Path, contents: list[bytes | None]) -> list[str]:
-    """What each rank is told whose file has these bytes; None: it is not there."""
-    paths: list[str | None] = []
-    for rank, content in enumerate(contents):
-        path = tmp_path / f"rank{rank}.json"
-        if content is not None:
-            path.write_bytes(content)
-        paths.append(str(path))
-    return run_ranks(_two, len(contents), paths, timeout_s=60, fresh=True)
-
-
 def _encoded(hosts: list[str], factor: float = 1.0) -> bytes:
     return msgspec.json.encode(network(hosts, {case: factor * seconds for case, seconds in ALLREDUCES.items()}))
 
 
-def test_files_that_differ_are_refused_with_the_ranks(tmp_path: Path) -> None:
-    fine = _encoded(["a"] * 3)
-    for rank, text in enumerate(_refused(tmp_path, [fine, fine, _encoded(["a"] * 3, 2.0)])):
+FINE = _encoded(["a"] * 3)
+# What the files of the three ranks hold (None: it is not there; "": the rank names none), and whether the job
+# is elastic.
+Case = tuple[tuple[bytes | str | None, ...], bool]
+CASES: dict[str, Case] = {
+    "elastic": ((_encoded(["a"] * 2),) * 3, True),  # the first: later ones would ask the launcher for places
+    "differing": ((FINE, FINE, _encoded(["a"] * 3, 2.0)), False),
+    "broken": ((FINE, b"{", None), False),
+    "unnamed": ((None, "", FINE), False),
+    "fewer": ((_encoded(["a"] * 2),) * 3, False),
+    "elsewhere": ((_encoded(["a", "b", "a"]),) * 3, False),
+    "fine": ((FINE,) * 3, False),
+}
+
+
+def _in_turn(rank: int, _size: int, folder: str) -> dict[str, tuple[str, str]]:
+    """What init() says and raises in each case; a world that fails leaves nothing behind for the next."""
+    import horovod.torch as hvd
+
+    seen = {}
+    for name, (contents, elastic) in CASES.items():
+        os.environ["HOROVOD_ELASTIC"] = "1" if elastic else "0"
+        seen[name] = _init(None if contents[rank] == "" else f"{folder}/{name}{rank}.json")
+        hvd.shutdown()
+    return seen
+
+
+def test_files_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None:
+    for name, (contents, _) in CASES.items():
+        for rank, content in enumerate(contents):
+            if isinstance(content, bytes):
+                (tmp_path / f"{name}{rank}.json").write_bytes(content)
+    seen = run_ranks(_in_turn, 3, str(tmp_path), env=ENV, timeout_s=400, fresh=True)
+
+    def raised(name: str) -> list[str]:
+        return [of_rank[name][1] for of_rank in seen]
+
+    for rank, text in enumerate(raised("differing")):
         assert f"Rank {rank}: expected one network file on all ranks" in text
-        assert "rank 0 has a network file of its own contents, rank 2 has one with other contents" in text
-        assert "rank 1" not in text.replace("Rank 1", "") and "Give all ranks the same PACELINE_NETWORK_FILE" in text
-
-
-def test_missing_and_broken_files_are_told_where_they_are(tmp_path: Path) -> None:
-    fine, broken, missing = _refused(tmp_path, [_encoded(["a"] * 3), b"{", None])
+        assert "rank 0 has a network file of its own contents, rank 2 has one with other contents." in text
+        assert "Give all ranks the same PACELINE_NETWORK_FILE" in text
+    fine, broken, missing = raised("broken")
     assert "rank 1 has one that cannot be used, rank 2 has one that cannot be used" in fine
-    assert f"The network file {tmp_path}/rank1.json cannot be used" in broken and "paceline probe" in broken
-    assert f"The network file {tmp_path}/rank2.json cannot be read: No such file" in missing
-
-
-def test_a_rank_without_a_file_is_named() -> None:
-    first, second = run_ranks(_two, 2, ["/nowhere/network.json", None], timeout_s=60, fresh=True)
-    assert "The network file /nowhere/network.json cannot be read" in first
-    assert "rank 0 has one that cannot be used, rank 1 has no network file" in second
-
-
-@pytest.mark.parametrize(
-    ("hosts", "said"),
-    [
-        (["a"] * 3, "was measured elsewhere: among 3 ranks on 1 hosts, and this job has 2 ranks."),
-        (
-            ["a", "b"],
-            "was measured elsewhere: rank {rank} was number 0 of 1 ranks on its host, and is number {rank} of 2",
-        ),
-    ],
-)
-def test_a_file_of_other_ranks_or_hosts_is_refused(tmp_path: Path, hosts: list[str], said: str) -> None:
-    for rank, text in enumerate(_refused(tmp_path, [_encoded(hosts)] * 2)):
-        assert said.format(rank=rank) in text and "Run `paceline probe` with the flags" in text
-
-
-def _elastic(_rank: int, _size: int, path: str) -> tuple[str, str]:
-    os.environ["HOROVOD_ELASTIC"] = "1"
-    return _init(path)
-
-
-def test_elastic_jobs_go_on_without_a_file_that_does_not_fit(tmp_path: Path) -> None:
-    (tmp_path / "network.json").write_bytes(_encoded(["a"] * 3))
-    (said, raised), (nothing, also) = run_ranks(_elastic, 2, str(tmp_path / "network.json"), timeout_s=60, fresh=True)
-    assert (raised, nothing, also) == ("", "", "")
-    assert "among 3 ranks on 1 hosts, and this job has 2 ranks. The ranks of an elastic job change" in said
+    assert f"The network file {tmp_path}/broken1.json cannot be used" in broken and "paceline probe" in broken
+    assert f"The network file {tmp_path}/broken2.json cannot be read: No such file" in missing
+    missing, *others = raised("unnamed")
+    assert "unnamed0.json cannot be read: No such file" in missing
+    for text in others:
+        assert "rank 0 has one that cannot be used, rank 1 has no network file, rank 2 has one with other" in text
+    for text in raised("fewer"):
+        assert "was measured elsewhere: among 2 ranks on 1 hosts, and this job has 3 ranks." in text
+        assert "Run `paceline probe` with the flags" in text
+    for text, number, then in zip(raised("elsewhere"), range(3), ("0 of 2", "0 of 1", "1 of 2"), strict=True):
+        assert f"rank {number} was number {then} ranks on its host, and is number {number} of 3 now." in text
+    assert raised("elastic") == raised("fine") == [""] * 3
+    assert "this job has 3 ranks. The ranks of an elastic job change" in seen[0]["elastic"][0]
+    assert seen[0]["fine"][0].startswith("Paceline: Collectives: allreduces below 4 KiB doubling")
