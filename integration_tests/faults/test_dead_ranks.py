@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import EXCHANGES, Heard, kill, kill_in
+from integration_tests.support.ranks import World
 
 SIZE = 3
 
@@ -144,3 +145,31 @@ def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
 @pytest.mark.patch("dead-rank", "process-set-failures")
 def test_survivors_begin_a_new_world() -> None:
     _assert_named(kill_in(_go_on, (), 0, moment_s=0.1, size=SIZE), 0)
+
+
+def _stop(rank: int, size: int, victim: int) -> str:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hvd.allreduce(torch.ones(3), name="before")
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    with pytest.raises(hvd.HorovodInternalError) as raised:
+        hvd.allreduce(torch.ones(3), name="after")
+    return str(raised.value)
+
+
+@pytest.mark.patch("dead-rank")
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
+    world = World(SIZE, {"HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, ("torch",))
+    try:
+        world.send(_stop.__module__, _stop.__qualname__, (victim,))
+        answers = world.answers(60, grace_s=60, without=[victim])
+        assert len(answers) == SIZE - 1, world.report(answers)
+        for kind, text in answers.values():
+            assert kind == "ok", text
+            assert f"Rank {victim} (process " in text and ") does not answer: it has stopped" in text, text
+    finally:
+        world.end()

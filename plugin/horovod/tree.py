@@ -27,17 +27,15 @@ CORE_IN_HOST = (
     "merge_plan",
     "message_packing",
     "monitor",
-    "peer_watch",
     "slots",
     "recorder",
     "round_coordinator",
     "round_state",
     "votes",
     "waiting",
-    "watch_socket",
 )
 # And these rooms of it, whole.
-ROOMS_IN_HOST = ("codecs", "collectives", "transport")
+ROOMS_IN_HOST = ("codecs", "collectives", "failure", "transport")
 
 # Rows of the table of hooks that call nothing: the bridge is compiled against them.
 _READ_ONLY = ("include", "handed")

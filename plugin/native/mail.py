@@ -27,6 +27,7 @@ _LOOK_S = 0.1
 _MOST_TAG = 2**55
 
 _STAGE = "its stage failed:\n"
+_LOST = re.compile(r"Rank (\d+) (?:died|\([^)]*\) does not answer)")
 _ALARM = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*)", re.DOTALL)
 
 
@@ -35,7 +36,18 @@ class MailError(RuntimeError):
 
 
 class StageLost(MailError):
-    """A rank could not be reached, or did not answer in time: the text names it and the message waited for."""
+    """A rank could not be reached, or did not answer in time: the text names it and the message waited for.
+
+    `ranks` of the world have died or do not answer; empty where all are alive.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.ranks = tuple(sorted({int(rank) for rank in _LOST.findall(message)}))
+
+
+class HorovodEnded(StageLost):
+    """Horovod was shut down, by this rank or another one; nothing else went wrong."""
 
 
 class StageFailed(MailError):
@@ -119,7 +131,10 @@ class Mail:
         return self._look(operation, 0.0)
 
     def wait(self, operation: int, limit_s: float | None = None) -> None:
-        """Wait until an operation has ended, at most `limit_s`, after which this rank goes no further."""
+        """Wait until an operation has ended, at most `limit_s`, after which this rank goes no further.
+
+        All ranks are asked then whether they are alive; those that do not answer are named on every rank that does.
+        """
         limit_s = self.limit_s if limit_s is None else limit_s
         until_s = time.monotonic() + limit_s
         while not self._look(operation, min(_LOOK_S, max(0.0, until_s - time.monotonic()))):
@@ -181,9 +196,9 @@ class Mail:
     def _raise(self) -> NoReturn:
         self._flying.clear()
         out = ctypes.create_string_buffer(_WHY_BYTES)
-        self._library.horovod_paceline_mail_why(self._number, out, _WHY_BYTES)
+        shut_down = self._library.horovod_paceline_mail_why(self._number, out, _WHY_BYTES)
         why = out.value.decode(errors="replace")
         alarm = _ALARM.search(why)
         if alarm is not None:
             raise StageFailed(why, int(alarm[1]), alarm[2])
-        raise StageLost(why)
+        raise HorovodEnded(why) if shut_down else StageLost(why)

@@ -93,7 +93,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mail_wait": (c_int64, (c_int64, c_int64, c_double)),
     "mail_give_up": (None, (c_int64, c_int64, c_double)),
     "mail_alarm": (None, (c_int64, c_char_p)),
-    "mail_why": (None, (c_int64, *_ERROR)),
+    "mail_why": (c_int64, (c_int64, *_ERROR)),
     "mail_close": (None, (c_int64,)),
 }
 

@@ -27,10 +27,6 @@ namespace {
 using ::paceline::core::PeerWatch;
 using ::paceline::core::WatchAddress;
 
-// When a connection breaks, the news about who died is there within milliseconds, or there is none: a rank is alive but
-// cannot be reached, or an operation ran out of time.
-constexpr std::chrono::milliseconds kNewsTravel{1000};
-
 // What the background thread, the watching thread and the framework's threads know about the world.
 struct World {
   std::atomic<bool> failed{false};
@@ -154,7 +150,8 @@ void EndWatch() {
 
 namespace {
 
-// `others`: another rank may be the cause, and the news of its death on its way.
+// `others`: another rank may be the cause. When a connection breaks, news of who died or failed are on their way, and
+// here before all have answered the call; where an operation ran out of time, who has stopped does not answer.
 void FailAs(const std::string& own, bool others) {
   if (HasFailed()) {
     End("");  // connections made since
@@ -163,7 +160,7 @@ void FailAs(const std::string& own, bool others) {
   const auto watch = TheWatch();
   std::string news;
   if (watch != nullptr && others) {
-    news = watch->Await(kNewsTravel);
+    news = watch->CallRoll();
   }
   if (watch != nullptr && news.empty()) {
     watch->Fail(own);

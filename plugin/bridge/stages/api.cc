@@ -61,9 +61,11 @@ void horovod_paceline_mail_give_up(int64_t mail, int64_t operation, double limit
 // This rank cannot go on: all ranks hear why, and the mail has failed.
 void horovod_paceline_mail_alarm(int64_t mail, const char* text) { Get<Mails>().Find(mail)->Alarm(text); }
 
-// Why the mail has failed.
-void horovod_paceline_mail_why(int64_t mail, char* why, int64_t capacity) {
-  CopyText(Get<Mails>().Find(mail)->Why(), why, capacity);
+// Why the mail has failed. 1: because Horovod was shut down, 0: because something went wrong.
+int64_t horovod_paceline_mail_why(int64_t mail, char* why, int64_t capacity) {
+  const auto found = Get<Mails>().Find(mail);
+  CopyText(found->Why(), why, capacity);
+  return found->ShutDown() ? 1 : 0;
 }
 
 // Its number is nobody's from here on. What is in flight is given up, and all ranks hear of it.

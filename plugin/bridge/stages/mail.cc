@@ -94,6 +94,7 @@ bool Mail::Over(const std::string& doing) {
   } else if (end_.over()) {
     const auto why = end_.why();
     end_.settle();
+    shut_down_ = why.empty();
     Drop(Self() + ", " + doing + ": " + (why.empty() ? kShutDown : why));
   }
   return transport_ == nullptr;
@@ -107,7 +108,8 @@ void Mail::GiveUp(int64_t operation, double limit_s) {
   }
   std::ostringstream error;
   error << "that has not happened within " << limit_s
-        << " s. Is that rank alive, its network up, and does it send and receive the same?";
+        << " s, and no rank is known to have died or stopped. Does that rank send and receive the same, or does it "
+           "compute for longer (HOROVOD_GLOO_TIMEOUT_SECONDS)?";
   Fail(Doing(found->second), error.str(), end_.others);
 }
 
@@ -139,6 +141,11 @@ void Mail::Forget() {
 std::string Mail::Why() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return why_;
+}
+
+bool Mail::ShutDown() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return shut_down_;
 }
 
 void Mail::Fail(const std::string& doing, const std::string& error, const WorldEnd::Explain& explain) {

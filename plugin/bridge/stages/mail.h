@@ -69,6 +69,8 @@ class Mail {
 
   // Why it has failed; empty if it has not.
   std::string Why();
+  // Whether that is because Horovod was shut down, and not because anything went wrong.
+  bool ShutDown();
 
  private:
   struct Operation {
@@ -105,6 +107,7 @@ class Mail {
   uint64_t made_ = 0;
   std::map<uint64_t, Operation> in_flight_;
   std::string why_;
+  bool shut_down_ = false;
 };
 
 }  // namespace horovod::paceline

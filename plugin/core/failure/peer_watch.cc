@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -22,6 +24,11 @@ namespace {
 
 // A rank greets as soon as it is connected; whoever stays silent for this long is none.
 constexpr std::chrono::seconds kGreeting{5};
+
+// Times the limit for answers: how long a call may take with the one before it, on this rank and on rank 0.
+constexpr int kPatience = 2 * (1 + RollCall::kCounts);
+
+uint32_t Number(const std::string& text) { return static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 10)); }
 
 // What a rank says first: the secret, its number, and who it is.
 struct Hello {
@@ -44,11 +51,17 @@ std::string Failed(int32_t rank, const std::string& why) {
   return "Rank " + std::to_string(rank) + " could not go on: " + why;
 }
 
+std::string DoesNotAnswer(int32_t rank, const std::string& who) {
+  return "Rank " + std::to_string(rank) + " (" + who +
+         ") does not answer: it has stopped, or its machine or network hangs.";
+}
+
 void Add(std::string& all, const std::string& news) { all += (all.empty() || news.empty() ? "" : " ") + news; }
 
 }  // namespace
 
-PeerWatch::PeerWatch(int32_t rank, int32_t size, Hear hear) : rank_(rank), size_(size), hear_(std::move(hear)) {}
+PeerWatch::PeerWatch(int32_t rank, int32_t size, Hear hear, std::chrono::milliseconds answers)
+    : rank_(rank), size_(size), hear_(std::move(hear)), roll_(rank == 0, answers), patience_(kPatience * answers) {}
 
 PeerWatch::~PeerWatch() {
   if (thread_.joinable()) {
@@ -162,7 +175,12 @@ void PeerWatch::Run() {
     for (const auto& peer : peers_) {
       waiting.push_back({peer.fd, POLLIN, 0});  // those that are closed (-1) are passed over
     }
-    if (poll(waiting.data(), waiting.size(), -1) < 0) {
+    int limit_ms = -1;
+    if (roll_.state() != RollCall::State::kIdle) {
+      const auto left = roll_.until() - std::chrono::steady_clock::now();
+      limit_ms = static_cast<int>(std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+    }
+    if (poll(waiting.data(), waiting.size(), limit_ms) < 0) {
       continue;
     }
     std::string news;
@@ -179,20 +197,15 @@ void PeerWatch::Run() {
       alone_ = true;  // only now: who waits is to find the news that came with the goodbye
       changed_.notify_all();
     }
-    if (waiting[0].revents == 0) {
-      continue;
+    if (waiting[0].revents != 0) {
+      eventfd_t count = 0;
+      eventfd_read(wake_, &count);
     }
-    eventfd_t count = 0;
-    eventfd_read(wake_, &count);
+    TellFailure();
+    Roll();
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto failure = std::exchange(failure_, "");
     const bool ending = ending_;
     lock.unlock();
-    if (!failure.empty() && rank_ == 0) {
-      Spread(Failed(0, failure));
-    } else if (!failure.empty()) {
-      Send(peers_[0].fd, WatchWord::kFailed, failure);
-    }
     if (ending) {
       for (const auto& peer : peers_) {
         Send(peer.fd, WatchWord::kGoodbye, "");
@@ -211,12 +224,21 @@ std::string PeerWatch::Read(Peer& peer) {
         Add(news, Failed(peer.rank, message.text));
       } else if (message.word == WatchWord::kNews) {
         Add(news, message.text);
+      } else if (message.word == WatchWord::kCall) {
+        Answer(peer, message.text);
+      } else if (message.word == WatchWord::kHere) {
+        roll_.Here(peer.rank, Number(message.text), std::chrono::steady_clock::now());
+      } else if (message.word == WatchWord::kAllHere) {
+        roll_.AllHere(Number(message.text));
       } else if (message.word == WatchWord::kGoodbye) {
         peer.left = true;
       }
     }
   } catch (const std::runtime_error&) {
     open = false;
+  }
+  if (!open || peer.left) {
+    roll_.Gone(peer.rank);
   }
   if (!open) {
     CloseKept(peer.fd);
@@ -225,6 +247,82 @@ std::string PeerWatch::Read(Peer& peer) {
     }
   }
   return news;
+}
+
+void PeerWatch::Answer(Peer& peer, const std::string& number) {
+  TellFailure();  // who asks because of it is to hear it first
+  Send(peer.fd, WatchWord::kHere, number);
+  if (rank_ == 0) {
+    asking_[peer.rank] = number;
+  }
+}
+
+void PeerWatch::TellFailure() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto failure = std::exchange(failure_, "");
+  lock.unlock();
+  if (!failure.empty() && rank_ == 0) {
+    Spread(Failed(0, failure));
+  } else if (!failure.empty()) {
+    Send(peers_[0].fd, WatchWord::kFailed, failure);
+  }
+}
+
+void PeerWatch::Roll() {
+  while (true) {
+    if (roll_.state() == RollCall::State::kIdle) {
+      BeginRoll();
+    }
+    const auto outcome = roll_.Look(std::chrono::steady_clock::now());
+    if (outcome == RollCall::Outcome::kNone) {
+      return;
+    }
+    EndRoll(outcome);
+  }
+}
+
+void PeerWatch::BeginRoll() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (begun_ == wanted_ && asking_.empty()) {
+      return;
+    }
+    begun_ = wanted_;
+  }
+  asked_ = std::exchange(asking_, {});
+  std::set<int32_t> called;
+  for (const auto& peer : peers_) {
+    if (peer.fd >= 0 && !peer.left) {
+      called.insert(peer.rank);
+    }
+  }
+  const auto number = std::to_string(roll_.Begin(called, std::chrono::steady_clock::now()));
+  for (const auto& peer : peers_) {
+    if (called.count(peer.rank) > 0) {
+      Send(peer.fd, WatchWord::kCall, number);
+    }
+  }
+}
+
+void PeerWatch::EndRoll(RollCall::Outcome outcome) {
+  std::string news;
+  for (const auto& peer : peers_) {
+    const auto asked = asked_.find(peer.rank);
+    if (outcome == RollCall::Outcome::kMissing && roll_.missing().count(peer.rank) > 0) {
+      Add(news, DoesNotAnswer(peer.rank, peer.who));
+    } else if (outcome == RollCall::Outcome::kAllHere && asked != asked_.end() && peer.fd >= 0) {
+      Send(peer.fd, WatchWord::kAllHere, asked->second);
+    }
+  }
+  if (!news.empty()) {
+    if (rank_ != 0) {
+      Send(peers_[0].fd, WatchWord::kNews, news);  // for when it goes on
+    }
+    Spread(news);
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  over_ = begun_;
+  changed_.notify_all();
 }
 
 void PeerWatch::Spread(const std::string& news) {
@@ -260,6 +358,14 @@ void PeerWatch::Fail(const std::string& why) {
 std::string PeerWatch::Await(std::chrono::milliseconds limit) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait_for(lock, limit, [&] { return !news_.empty() || alone_; });
+  return news_;
+}
+
+std::string PeerWatch::CallRoll() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto own = ++wanted_;
+  eventfd_write(wake_, 1);
+  changed_.wait_for(lock, patience_, [&] { return !news_.empty() || alone_ || over_ >= own; });
   return news_;
 }
 

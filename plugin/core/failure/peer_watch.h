@@ -1,4 +1,4 @@
-// Tells every rank within milliseconds which rank died.
+// Tells every rank within milliseconds which rank died, and on request which ranks do not answer.
 
 #ifndef PACELINE_CORE_FAILURE_PEER_WATCH_H
 #define PACELINE_CORE_FAILURE_PEER_WATCH_H
@@ -9,10 +9,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "core/failure/roll_call.h"
 
 namespace paceline::core {
 
@@ -27,6 +30,9 @@ struct WatchAddress {
 // the others; that of rank 0 is seen by all. Who leaves in order says goodbye first, who lives but cannot go on says
 // why: only a connection that ends without either is a death. The first news counts, all later ones follow from it.
 //
+// A process that is stopped and a host that hangs keep their connections. Who waited in vain has the roll called: all
+// ranks answer, whatever they are busy with; that one does not is news like a death.
+//
 // One thread of its own does all that; it sleeps until something happens. Processes forked from a rank (loaders of
 // data, say) would keep its connections open after its death: they close their copies at the fork.
 class PeerWatch {
@@ -34,7 +40,10 @@ class PeerWatch {
   // Called once, by the watching thread, with the first news: a sentence for people that names the rank.
   using Hear = std::function<void(const std::string& news)>;
 
-  PeerWatch(int32_t rank, int32_t size, Hear hear);
+  // Within this a rank answers that is alive, on a machine that is busy.
+  static constexpr std::chrono::milliseconds kAnswers{3000};
+
+  PeerWatch(int32_t rank, int32_t size, Hear hear, std::chrono::milliseconds answers = kAnswers);
   // Says goodbye. Not from within `hear`.
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
@@ -49,6 +58,9 @@ class PeerWatch {
   void Fail(const std::string& why);
   // The news, waiting for it up to `limit`; empty if there is none, at once if none can come any more.
   std::string Await(std::chrono::milliseconds limit);
+  // Call the roll: the news, which may be that ranks do not answer; empty if all answer, or rank 0 has left. Returns
+  // within milliseconds if all answer, and within some times `answers` in any case.
+  std::string CallRoll();
 
  private:
   struct Peer {
@@ -64,7 +76,14 @@ class PeerWatch {
   void Run();
   // What the peer's connection has for us; the news in it, empty if there is none.
   std::string Read(Peer& peer);
+  void Answer(Peer& peer, const std::string& number);
+  // Tell what this rank has failed of, if it has.
+  void TellFailure();
   void Spread(const std::string& news);
+  // Begin a call if somebody wants one, and end one that has come to something.
+  void Roll();
+  void BeginRoll();
+  void EndRoll(RollCall::Outcome outcome);
 
   const int32_t rank_;
   const int32_t size_;
@@ -72,6 +91,10 @@ class PeerWatch {
   int listener_ = -1;
   int wake_ = -1;
   std::vector<Peer> peers_;  // rank 0: all others; they: rank 0. Only the watching thread, once there is one
+  // As peers_. Who asked rank 0, with the numbers of their calls: for the next call, and in the one that goes on.
+  RollCall roll_;
+  const std::chrono::milliseconds patience_;  // for a call
+  std::map<int32_t, std::string> asking_, asked_;
   std::thread thread_;
 
   std::mutex mutex_;  // protects everything below
@@ -79,6 +102,8 @@ class PeerWatch {
   std::string news_;
   std::string failure_;  // to be told to the others
   bool alone_ = false;   // no news can come any more
+  // Calls that threads of this rank have wanted so far, that were theirs when the last call began, and that are over.
+  uint64_t wanted_ = 0, begun_ = 0, over_ = 0;
   bool ending_ = false;
 };
 

@@ -113,7 +113,7 @@ bool Take(std::string& input, WatchMessage& message) {
     return false;
   }
   std::memcpy(&header, input.data(), sizeof(header));
-  if (header.length > kLongest || header.word < WatchWord::kHello || header.word > WatchWord::kNews) {
+  if (header.length > kLongest || header.word < WatchWord::kHello || header.word > WatchWord::kAllHere) {
     throw std::runtime_error("a message that is none of ours");
   }
   if (input.size() < sizeof(header) + header.length) {

@@ -13,7 +13,8 @@ namespace paceline::core {
 
 using WatchTime = std::chrono::steady_clock::time_point;
 
-enum class WatchWord : uint32_t { kNone, kHello, kWelcome, kGoodbye, kFailed, kNews };
+// kCall, kHere and kAllHere have the number of a call as text (roll_call.h).
+enum class WatchWord : uint32_t { kNone, kHello, kWelcome, kGoodbye, kFailed, kNews, kCall, kHere, kAllHere };
 
 struct WatchMessage {
   WatchWord word = WatchWord::kNone;  // never sent

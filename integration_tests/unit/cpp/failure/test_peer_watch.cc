@@ -34,19 +34,23 @@ struct Rank {
   std::mutex mutex;
   std::unique_ptr<PeerWatch> watch;
 
-  Rank(int32_t rank, int32_t size)
-      : watch(std::make_unique<PeerWatch>(rank, size, [this](const std::string& news) {
-          std::lock_guard<std::mutex> lock(mutex);
-          heard = news;
-          ++times;
-        })) {}
+  Rank(int32_t rank, int32_t size, std::chrono::milliseconds answers = PeerWatch::kAnswers)
+      : watch(std::make_unique<PeerWatch>(
+            rank, size,
+            [this](const std::string& news) {
+              std::lock_guard<std::mutex> lock(mutex);
+              heard = news;
+              ++times;
+            },
+            answers)) {}
 };
 
 // Ranks in threads of this process, all connected. Ranks from `here` on are somewhere else.
-std::vector<std::unique_ptr<Rank>> Connect(int32_t size, int32_t here, int address_to = -1) {
+std::vector<std::unique_ptr<Rank>> Connect(int32_t size, int32_t here, int address_to = -1,
+                                           std::chrono::milliseconds answers = PeerWatch::kAnswers) {
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int32_t rank = 0; rank < here; ++rank) {
-    ranks.push_back(std::make_unique<Rank>(rank, size));
+    ranks.push_back(std::make_unique<Rank>(rank, size, answers));
   }
   const auto address = ranks[0]->watch->Listen(Loopback());
   if (address_to >= 0) {
@@ -194,6 +198,145 @@ TEST_CASE("strangers are turned away, and missed ranks are an error") {
   knocking.join();
   PeerWatch nobody_listens(1, 2, [](const std::string&) {});
   CHECK_THROWS_AS(nobody_listens.Begin(address, std::chrono::milliseconds(100)), std::runtime_error);
+}
+
+std::vector<std::string> AllCall(const std::vector<PeerWatch*>& watches) {
+  std::vector<std::string> found(watches.size());
+  std::vector<std::thread> threads;
+  for (size_t n = 0; n < watches.size(); ++n) {
+    threads.emplace_back([&, n] { found[n] = watches[n]->CallRoll(); });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  return found;
+}
+
+TEST_CASE("all answer the roll, whoever asks, as often as they like and at once") {
+  auto ranks = Connect(4, 4);
+  for (auto& rank : ranks) {
+    CHECK(rank->watch->CallRoll().empty());
+  }
+  for (int turn = 0; turn < 20; ++turn) {
+    std::vector<PeerWatch*> all;
+    for (auto& rank : ranks) {
+      all.insert(all.end(), 3, rank->watch.get());
+    }
+    for (const auto& news : AllCall(all)) {
+      CHECK(news.empty());
+    }
+  }
+}
+
+std::string DoesNotAnswer(int32_t rank, pid_t process) {
+  return "Rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on host ";
+}
+
+TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on") {
+  int channel[2];
+  REQUIRE(pipe(channel) == 0);
+  const auto child = Fork(2, 3, channel[0], false);
+  auto ranks = Connect(3, 2, channel[1], std::chrono::milliseconds(500));
+  kill(child, SIGSTOP);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  SUBCASE("rank 0 asks") { ranks[0]->watch->CallRoll(); }
+  SUBCASE("another rank asks") { ranks[1]->watch->CallRoll(); }
+  SUBCASE("both ask") { AllCall({ranks[0]->watch.get(), ranks[1]->watch.get()}); }
+  SUBCASE("it goes on before the limit") {
+    std::string found = "not called";
+    std::thread calling([&] { found = ranks[1]->watch->CallRoll(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    kill(child, SIGCONT);
+    calling.join();
+    CHECK(found.empty());
+    kill(child, SIGSTOP);
+    REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+    ranks[1]->watch->CallRoll();
+  }
+  const auto expected = DoesNotAnswer(2, child);
+  for (auto& rank : ranks) {
+    const auto news = rank->watch->Await(kLimit);
+    CHECK(news.find(expected) == 0);
+    CHECK(news.find(") does not answer: it has stopped, or its machine or network hangs.") != std::string::npos);
+    rank->watch.reset();
+    CHECK(rank->times == 1);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(channel[0]);
+  close(channel[1]);
+}
+
+TEST_CASE("rank 0 has stopped: all that call it find out, and it hears so when it goes on") {
+  constexpr std::chrono::milliseconds kAnswers{500};
+  int channel[2], heard[2];
+  REQUIRE(pipe(channel) == 0);
+  REQUIRE(pipe(heard) == 0);
+  const auto child = fork();
+  if (child == 0) {
+    PeerWatch zero(
+        0, 3,
+        [&](const std::string& news) {
+          if (write(heard[1], news.data(), news.size()) < 0) {
+            _exit(1);
+          }
+        },
+        kAnswers);
+    const auto address = zero.Listen(Loopback());
+    if (write(channel[1], &address, sizeof(address)) == sizeof(address)) {
+      zero.Begin(address, kLimit);
+    }
+    alarm(3 * kLimit.count());
+    while (true) {
+      pause();
+    }
+  }
+  WatchAddress address;
+  REQUIRE(read(channel[0], &address, sizeof(address)) == sizeof(address));
+  Rank one(1, 3, kAnswers), two(2, 3, kAnswers);
+  std::thread other([&] { one.watch->Begin(address, kLimit); });
+  two.watch->Begin(address, kLimit);
+  other.join();
+  CHECK(one.watch->CallRoll().empty());
+  kill(child, SIGSTOP);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  const auto expected = DoesNotAnswer(0, child);
+  for (const auto& news : AllCall({one.watch.get(), two.watch.get()})) {
+    CHECK(news.find(expected) == 0);
+  }
+  kill(child, SIGCONT);
+  std::string told(expected.size(), ' ');
+  CHECK(read(heard[0], told.data(), told.size()) == static_cast<ssize_t>(told.size()));
+  CHECK(told == expected);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  for (const int fd : {channel[0], channel[1], heard[0], heard[1]}) {
+    close(fd);
+  }
+}
+
+TEST_CASE("what a rank has failed of is heard before its answer to the roll") {
+  for (int turn = 0; turn < 300; ++turn) {
+    auto ranks = Connect(3, 3);
+    const int32_t failing = turn % 3;
+    std::thread before([&] { ranks[(failing + 1) % 3]->watch->CallRoll(); });  // a call that goes on meanwhile
+    ranks[failing]->watch->Fail("no more room");
+    const auto news = ranks[(failing + 2) % 3]->watch->CallRoll();
+    before.join();
+    REQUIRE(news == "Rank " + std::to_string(failing) + " could not go on: no more room");
+  }
+}
+
+TEST_CASE("who has left is not called, and without rank 0 nobody can be") {
+  auto ranks = Connect(3, 3);
+  ranks[1]->watch.reset();
+  CHECK(ranks[2]->watch->CallRoll().empty());
+  CHECK(ranks[0]->watch->CallRoll().empty());
+  ranks[0]->watch.reset();
+  CHECK(ranks[2]->watch->CallRoll().empty());
+  CHECK(ranks[2]->times == 0);
 }
 
 }  // namespace
