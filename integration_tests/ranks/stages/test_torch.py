@@ -4,6 +4,7 @@ say.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -230,3 +231,35 @@ def test_a_stage_that_raises_ends_all_stages_with_its_traceback(failing: int, sc
             assert f"Stage {failing} failed, at FORWARD" in text
             assert "Traceback" in text
             assert "ZeroDivisionError: a layer that fails" in text
+
+
+@ranks(2, 3, fresh=True)
+def test_who_closes_first_does_not_end_the_others(rank: int, size: int) -> None:
+    """The last stage is busy with its last update when the others shut Horovod down."""
+    import paceline.torch as hvd
+
+    hvd.init()
+
+    def slow(parameters: Any) -> torch.optim.Optimizer:
+        optimizer = sgd(parameters)
+        if rank == size - 1:
+            optimizer.register_step_pre_hook(lambda *_: time.sleep(1.0))
+        return optimizer
+
+    pipeline = hvd.Pipeline(net(), slow, torch.nn.functional.mse_loss, N, stages=CUTS[size][1:])
+    pipeline.step(*data(0, 10))
+    pipeline.close()
+    hvd.shutdown()
+
+
+@ranks(3, fresh=True)
+def test_pipelines_close_in_world_after_world(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    for turn in range(8):
+        hvd.init()
+        pipeline = hvd.Pipeline(net(), sgd, torch.nn.functional.mse_loss, N, "pipemare", stages=CUTS[size][1:])
+        pipeline.step(*data(turn, 10))
+        pipeline.drain()
+        pipeline.close()
+        hvd.shutdown()

@@ -15,6 +15,7 @@ from paceline.stages.execution.batches import Microbatches
 from paceline.stages.execution.executor import Given
 from paceline.stages.execution.guard import Guard
 from paceline.stages.execution.parts import Parts
+from paceline.stages.execution.parting import part
 from paceline.stages.execution.posting import Post
 from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.tensors import Tensors
@@ -154,11 +155,15 @@ class StagedTraining(ABC):
             return loss
 
     def close(self) -> None:
-        """The end: wait until all messages have gone. On all ranks, before hvd.shutdown()."""
+        """The end, on all ranks, before hvd.shutdown(): wait for all others to come here, too.
+
+        Raises StageLost, which names it, if one has not done so within HOROVOD_GLOO_TIMEOUT_SECONDS.
+        """
         if not self._guard.ended:
             self._refuse_under_way("closed")
-            self._post.finish()
-            self._mail.close()
+            with self._guard():
+                part(self._post)
+                self._mail.close()
             self._guard.ended = "It was closed."
 
     @abstractmethod

@@ -33,6 +33,7 @@ class Tag(enum.IntEnum):
     NORM = 6
     TERMS = 7
     STATE = 8
+    PARTING = 9
 
 
 class Mail(Protocol):

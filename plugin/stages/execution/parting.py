@@ -1,0 +1,36 @@
+"""How the ranks of a pipeline end together: none goes before all have what was sent to them.
+
+The first rank to call hvd.shutdown() ends Horovod on all ranks, and their messages with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from paceline.native.mail import HorovodEnded
+from paceline.stages.execution.posting import Post, Tag
+
+
+def part(post: Post) -> None:
+    """Wait until all that was sent has gone, on all ranks; each may call hvd.shutdown() then.
+
+    Raises StageLost, which names it, if a rank does not come here within the mail's limit.
+    """
+    post.finish()
+    _all_come(post)
+    # Who leaves now may end Horovod while word that all have come is on its way to others. So they meet again: who is
+    # here knows that all have finished, and that nothing is lost if Horovod ends.
+    with contextlib.suppress(HorovodEnded):
+        _all_come(post)
+
+
+def _all_come(post: Post) -> None:
+    if post.mail.rank == 0:
+        others = range(1, post.mail.size)
+        post.wait([post.receive_bytes(other, Tag.PARTING, bytearray(1)) for other in others])
+        for other in others:
+            post.send_bytes(other, Tag.PARTING, b".")
+    else:
+        post.send_bytes(0, Tag.PARTING, b".")
+        post.wait([post.receive_bytes(0, Tag.PARTING, bytearray(1))])
+    post.finish()
