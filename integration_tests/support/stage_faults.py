@@ -207,8 +207,16 @@ def _trained(rank: int, size: int, case: Case, fault: Fault | None) -> tuple[flo
     return heard_s, *told
 
 
-def problems(world: World, case: Case) -> list[str]:
-    """Let that happen; what was not as it should be. The world can be used again, but for one with a rank killed."""
+@dataclass
+class Heard:
+    """What was not as it should be, and after how many seconds each survivor had its error."""
+
+    problems: list[str]
+    seconds: list[float]
+
+
+def let_happen(world: World, case: Case) -> Heard:
+    """The world can be used again, but for one with a rank killed."""
     with tempfile.TemporaryDirectory(prefix="stage-faults-") as folder:
         world.send(stage.__module__, stage.__qualname__, (case, folder))
         struck = Path(folder) / "struck"
@@ -216,42 +224,46 @@ def problems(world: World, case: Case) -> list[str]:
         while not struck.exists():
             early = world.answers(0.01)
             if early or time.monotonic() > until_s:
-                return [f"it came to no fault\n{world.report(early, BEGIN_S)}"]
+                return Heard([f"it came to no fault\n{world.report(early, BEGIN_S)}"], [])
         struck_s = float(struck.read_text())
         without = [] if case.how == "raise" else [case.victim]
         answers = world.answers(3 * case.limit_s, grace_s=3 * case.limit_s, without=without)
         if len(answers) < case.stages - len(without):
-            return [f"not all ended\n{world.report({case.victim: ('ok', None), **answers}, 3 * case.limit_s)}"]
+            report = world.report({case.victim: ("ok", None), **answers}, 3 * case.limit_s)
+            return Heard([f"not all ended\n{report}"], [])
         if case.how == "stop":
             world.resume()
             answers |= world.answers(BEGIN_S, without=[*answers])
-        found = []
+        heard = Heard([], [])
         for rank, (kind, value) in sorted(answers.items()):
             if kind != "ok":
-                found.append(f"rank {rank} {kind}: {value}")
+                heard.problems.append(f"rank {rank} {kind}: {value}")
             elif rank != case.victim:
-                found += _wrong(case, rank, value[0] - struck_s, *value[1:])
+                heard.seconds.append(value[0] - struck_s)
+                heard.problems += _wrong(case, rank, value[0] - struck_s, *value[1:])
             elif case.how == "raise" and value[1:] != ("Broken", f"layer 7 of stage {rank} is broken"):
-                found.append(f"the victim, stage {rank}, raised {value[1:]}")
+                heard.problems.append(f"the victim, stage {rank}, raised {value[1:]}")
         if case.how == "stop" and case.victim not in answers:
-            found.append(f"the stage that stopped did not end once it went on\n{world.report(answers, BEGIN_S)}")
-        return found
+            heard.problems.append(
+                f"the stage that stopped did not end once it went on\n{world.report(answers, BEGIN_S)}"
+            )
+        return heard
 
 
 # What survivors hear; {0} is the victim.
 _HEARD = {
     "kill": ("StageLost", r"Rank {0} died"),
     "raise": ("StageFailed", r"(?s)Stage {0} failed.*Traceback.*Broken: layer 7 of stage {0} is broken"),
-    # Of three, those that wait for each other all reach the limit, and the first to do so tells whom it waited for.
-    "stop": ("StageLost", r"[Rr]ank \d+, waiting for rank \d+ to"),
-    "stop of two": ("StageLost", r"[Rr]ank \d+, waiting for rank {0} to"),
+    "stop": ("StageLost", r"Rank {0} \(process \d+ on host [^)]+\) does not answer"),
 }
+_BLAMED = re.compile(r"Rank (\d+) (?:died|\(process)")
 
 
 def _wrong(case: Case, rank: int, seconds: float, kind: str, text: str) -> list[str]:
-    expected, said = _HEARD["stop of two" if (case.how, case.stages) == ("stop", 2) else case.how]
+    expected, said = _HEARD[case.how]
     found = []
-    if kind != expected or re.search(said.format(case.victim), text) is None:
+    blamed = {int(one) for one in _BLAMED.findall(text)} - {case.victim}
+    if kind != expected or blamed or re.search(said.format(case.victim), text) is None:
         found.append(f"rank {rank} had {kind}: {text}")
     if seconds > case.limit_s:
         found.append(f"rank {rank} heard after {seconds:.1f} s: {text}")
