@@ -16,7 +16,6 @@ from torch import Tensor
 from integration_tests.support.stage_training import Optimizer, net
 from paceline.stages import schedules
 from paceline.stages.delays import delays
-from paceline.stages.flow import program
 from paceline.stages.instructions import Kind
 from paceline.stages.versions import versions
 
@@ -32,6 +31,9 @@ class _Stage:
     forwards: dict[tuple[int, int], int] = field(default_factory=dict)
     backwards: dict[tuple[int, int], int] = field(default_factory=dict)
     norms: list[list[Tensor]] = field(default_factory=list)
+    # Nesterov's: the weights without their look-ahead, and v.
+    behind: list[Tensor] = field(default_factory=list)
+    velocity: list[Tensor] = field(default_factory=list)
 
 
 def train_with_old_weights(
@@ -45,27 +47,34 @@ def train_with_old_weights(
     annealing_steps: int = 0,
     discrepancy: float | None = None,
     max_norm: float | None = None,
+    nesterov: float | None = None,
+    update_every: int = 1,
 ) -> tuple[dict[str, Tensor], list[float]]:
     """Weights by name, and losses. `firsts`: the first layer of each stage."""
     model = net()
     bounds = [*firsts, len(model)]
     layers = [range(bounds[number], bounds[number + 1]) for number in range(stages)]
-    late = schedules.make(schedule, stages, microbatches)
+    late = schedules.make(schedule, stages, microbatches * update_every)
+    warm_updates = math.ceil(warmup_steps / update_every)
     taus = delays(late)
     everyone = []
     for number in range(stages):
         parameters = [one for layer in layers[number] for one in model[layer].parameters()]
         first = [one.detach().clone() for one in parameters]
         made = _Stage(parameters, optimizer(parameters), [first], [[torch.zeros_like(one) for one in first]])
-        instructions = program(late, number, len(batches) - warmup_steps)
+        made.velocity = made.deltas[0]
+        end = (len(batches) - warmup_steps) * microbatches
+        instructions = (*late.of_microbatches(number, 0, end), *late.drain_after(number, end))
         for one, version in zip(instructions, versions(late, instructions), strict=True):
-            place = one.minibatch + warmup_steps, one.microbatch
+            step, microbatch = divmod(one.minibatch * late.microbatches + one.microbatch, microbatches)
+            place = step + warmup_steps, microbatch
             if one.kind is Kind.FORWARD:
-                made.forwards[place] = version + warmup_steps
+                made.forwards[place] = version + warm_updates
             elif one.kind is Kind.BACKWARD:
-                made.backwards[place] = version + warmup_steps
+                made.backwards[place] = version + warm_updates
         everyone.append(made)
     losses = []
+    updates = summed = 0
     for step, (batch, target) in enumerate(batches):
         warm = step < warmup_steps
         total = 0.0
@@ -77,14 +86,14 @@ def train_with_old_weights(
             saved = []
             value = inputs
             for number, stage in enumerate(everyone):
-                used = stage.weights[step if warm else stage.forwards[place]]
+                used = stage.weights[updates if warm else stage.forwards[place]]
                 value, kept = _forward(model, layers[number], used, value)
                 saved.append(kept)
             total += float(((value - goal) ** 2).mean() * share)
             gradient = 2 * (value - goal) / value.numel() * share
             for number in reversed(range(stages)):
                 stage = everyone[number]
-                version = step if warm else stage.backwards[place]
+                version = updates if warm else stage.backwards[place]
                 used = stage.weights[version]
                 if not warm and discrepancy is not None:
                     gap = taus[number][0] - taus[number][1]
@@ -93,12 +102,21 @@ def train_with_old_weights(
                 for parameter, one in zip(stage.parameters, found, strict=True):
                     parameter.grad = one if parameter.grad is None else parameter.grad + one
         losses.append(total)
+        summed += 1
+        if not (summed == update_every or step + 1 in (warmup_steps, len(batches))):
+            continue
         for stage in everyone:
+            for one in stage.parameters:
+                one.grad /= summed
             stage.norms.append([one.grad.norm() for one in stage.parameters])
         for number, stage in enumerate(everyone):
             if max_norm is not None:
-                _clip(everyone, number, step, warmup_steps, microbatches, late.synchronous or warm, max_norm)
-            _update(stage, taus[number], step - warmup_steps, annealing_steps, discrepancy)
+                _clip(everyone, number, updates, warm_updates, late.microbatches, late.synchronous or warm, max_norm)
+            gamma = None
+            if nesterov is not None and not warm:
+                gamma = nesterov + (0.99 - nesterov) * (stages - 1 - number) / stages
+            _update(stage, taus[number], updates - warm_updates, annealing_steps, discrepancy, gamma)
+        updates, summed = updates + 1, 0
     return {
         f"{layer}.{name}": one.detach()
         for layer, module in model.named_children()
@@ -107,7 +125,12 @@ def train_with_old_weights(
 
 
 def _update(
-    stage: _Stage, taus: tuple[float, float], asynchronous: int, annealing_steps: int, discrepancy: float | None
+    stage: _Stage,
+    taus: tuple[float, float],
+    asynchronous: int,
+    annealing_steps: int,
+    discrepancy: float | None,
+    nesterov: float | None,
 ) -> None:
     forward, backward = taus
     factor = 1.0
@@ -121,6 +144,8 @@ def _update(
         group["lr"] = rate
     stage.optimizer.zero_grad()
     before, after = stage.weights[-1], [one.detach().clone() for one in stage.parameters]
+    if nesterov is not None:
+        after = _with_momentum(stage, nesterov, before, after)
     stage.weights.append(after)
     gap = forward - backward
     gamma = discrepancy ** (1 / gap) if discrepancy is not None and gap > 0 else 0.0
@@ -132,11 +157,25 @@ def _update(
     )
 
 
+def _with_momentum(stage: _Stage, gamma: float, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
+    """The weights that the next passes are at, w + gamma v; the optimizer has changed them from `before` to `after`."""
+    if not stage.behind:
+        stage.behind = before
+    changes = [new - old for new, old in zip(after, before, strict=True)]
+    stage.velocity = [gamma * v + (1 - gamma) * change for v, change in zip(stage.velocity, changes, strict=True)]
+    stage.behind = [w + v for w, v in zip(stage.behind, stage.velocity, strict=True)]
+    ahead = [w + gamma * v for w, v in zip(stage.behind, stage.velocity, strict=True)]
+    with torch.no_grad():
+        for parameter, one in zip(stage.parameters, ahead, strict=True):
+            parameter.copy_(one)
+    return ahead
+
+
 def _clip(
     everyone: Sequence[_Stage],
     number: int,
-    step: int,
-    warmup_steps: int,
+    update: int,
+    warm_updates: int,
     microbatches: int,
     synchronous: bool,
     max_norm: float,
@@ -144,8 +183,8 @@ def _clip(
     norms = []
     for other, stage in enumerate(everyone):
         lag = 0 if synchronous or other >= number else math.ceil((number - other) / microbatches)
-        if step - lag >= (0 if synchronous else warmup_steps):
-            norms += stage.norms[step - lag]
+        if update - lag >= (0 if synchronous else warm_updates):
+            norms += stage.norms[update - lag]
     factor = torch.clamp(max_norm / (torch.stack(norms).norm() + 1e-6), max=1.0)
     for one in everyone[number].parameters:
         one.grad *= factor

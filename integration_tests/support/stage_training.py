@@ -24,6 +24,11 @@ def momentum(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01)
 
 
+def rmsprop(parameters: Any) -> torch.optim.Optimizer:
+    """Adam without momentum."""
+    return torch.optim.Adam(parameters, lr=0.01, betas=(0.0, 0.99))
+
+
 def adam(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.01)
 
@@ -89,7 +94,9 @@ def train(
     pipeline = hvd.Pipeline(net() if model is None else model, optimizer, loss, mail=mail, **arguments)
     found = [pipeline.step(batch, target).item() for batch, target in batches]
     warm_up = arguments.get("warmup_steps", 0)
-    lag = schedules.make(arguments.get("schedule", "1f1b"), pipeline.stages, pipeline.microbatches).loss_lag
+    microbatches = pipeline.microbatches
+    every = microbatches * arguments.get("update_every", 1)
+    lag = schedules.make(arguments.get("schedule", "1f1b"), pipeline.stages, every).loss_lag_of(microbatches)
     late = found[warm_up:]
     losses = found[:warm_up] + late[min(lag, len(late) - 1) :] + [loss.item() for loss in pipeline.drain()]
     result = {

@@ -52,22 +52,36 @@ class Schedule(ABC):
         """Step t returns the loss of mini-batch max(0, t - loss_lag): stage 0 then knows it without a wait, because the
         last stage had it before it sent the gradients that the step's last BACKWARD needs.
         """
-        return 0 if self.synchronous else -(-self.ahead(0) // self.microbatches)
+        return self.loss_lag_of(self.microbatches)
+
+    def loss_lag_of(self, microbatches: int) -> int:
+        """The same where a step has so many micro-batches, whatever part of a mini-batch that is."""
+        return 0 if self.synchronous else -(-self.ahead(0) // microbatches)
 
     def of_step(self, stage: int, step: int) -> tuple[Instruction, ...]:
         """What the stage does in its step-th step, from 0, since the start or the last drain: the FORWARDs of the
         mini-batch that it was given, and those BACKWARDs and UPDATEs that are due.
         """
         first = step * self.microbatches
-        end = first + self.microbatches
+        return self.of_microbatches(stage, first, first + self.microbatches)
+
+    def of_microbatches(self, stage: int, first: int, end: int) -> tuple[Instruction, ...]:
+        """The same for FORWARDs `first` to `end` - 1, where steps are parts of mini-batches, or several of them; a
+        flush comes after each such step.
+        """
         return tuple(self._in_turn(self.ahead(stage), first, end, first if self.synchronous else 0))
 
     def drain(self, stage: int, steps: int) -> tuple[Instruction, ...]:
         """What is left to do after so many steps: BACKWARDs and UPDATEs alone. Afterwards counting begins anew."""
-        if self.synchronous:
-            return ()
-        end = steps * self.microbatches
-        return tuple(self._backwards(range(max(0, end - self.ahead(stage)), end)))
+        return self.drain_after(stage, steps * self.microbatches)
+
+    def drain_after(self, stage: int, end: int) -> tuple[Instruction, ...]:
+        """The same after FORWARDs up to `end` - 1. Where the last mini-batch is not complete, there is an UPDATE by
+        what has come of it.
+        """
+        left = () if self.synchronous else range(max(0, end - self.ahead(stage)), end)
+        minibatch, begun = divmod(end, self.microbatches)
+        return (*self._backwards(left), *([Instruction(Kind.UPDATE, minibatch)] if begun else []))
 
     def forward_version(self, minibatch: int, updates: int) -> int:
         """The version of the weights that a FORWARD of this mini-batch takes, after so many updates of its stage."""

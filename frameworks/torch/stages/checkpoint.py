@@ -20,12 +20,15 @@ from paceline.torch.errors import UsageError
 from paceline.torch.stages.layers import Stage
 
 _NAMES, _PARAMS = "param_names", "params"
-_PIPELINE = ("steps", "asynchronous", "deltas")
+# What pipelines have, by parameter's name: T2's running means and Nesterov's velocities.
+_MEMORY = ("deltas", "velocities")
+_PIPELINE = ("steps", "asynchronous", *_MEMORY)
 
 
 def complete(state: Mapping[str, Any]) -> dict[str, Any]:
     """`state` with all three parts: "optimizer" may be None. Raises UsageError where others are missing."""
-    found = {"optimizer": None, "pipeline": {"steps": 0, "asynchronous": 0, "deltas": {}}, **state}
+    empty: dict[str, Any] = {name: {} for name in _MEMORY}
+    found = {"optimizer": None, "pipeline": {"steps": 0, "asynchronous": 0, **empty}, **state}
     parts: list[tuple[Any, tuple[str, ...]]] = [(found, ("model",)), (found["pipeline"], _PIPELINE)]
     if found["optimizer"] is not None:
         parts.append((found["optimizer"], ("state", "param_groups")))
@@ -107,7 +110,10 @@ def consolidated(post: Post, own: dict[str, Any]) -> dict[str, Any] | None:
     return {
         "model": _merged([one["model"] for one in states]),
         "optimizer": _one_optimizer([one["optimizer"] for one in states]),
-        "pipeline": {**own["pipeline"], "deltas": _merged([one["pipeline"]["deltas"] for one in states])},
+        "pipeline": {
+            **own["pipeline"],
+            **{name: _merged([one["pipeline"][name] for one in states]) for name in _MEMORY},
+        },
     }
 
 

@@ -25,7 +25,7 @@ class Correction:
         self.weight = corrections.correction_weight(tau_forward, tau_backward)
         self._gamma = corrections.delta_decay(discrepancy, tau_forward, tau_backward)
         self._parameters = list(parameters)
-        self.deltas = [torch.zeros_like(one, dtype=_KEPT_AS.get(one.dtype, one.dtype)) for one in self._parameters]
+        self.deltas = [memory_like(one) for one in self._parameters]
 
     def corrected(self, number: int) -> Tensor:
         """The newest weights of one parameter, less the change that is expected since the forward pass."""
@@ -45,8 +45,14 @@ class Correction:
         for delta, parameter in zip(self.deltas, self._parameters, strict=True):
             delta.add_(parameter.to(delta.dtype), alpha=1 - self._gamma)
 
-    @torch.no_grad()
-    def load(self, deltas: Sequence[Tensor | None]) -> None:
-        """Go on from what `deltas` was; None stands for nothing, which is 0."""
-        for own, saved in zip(self.deltas, deltas, strict=True):
-            own.zero_() if saved is None else own.copy_(saved)
+
+def memory_like(parameter: Tensor) -> Tensor:
+    """Zeros for a running mean of what `parameter` changes by."""
+    return torch.zeros_like(parameter, dtype=_KEPT_AS.get(parameter.dtype, parameter.dtype), requires_grad=False)
+
+
+@torch.no_grad()
+def load(memory: Sequence[Tensor], saved: Sequence[Tensor | None]) -> None:
+    """Go on from running means that were `saved`; None stands for nothing, which is 0."""
+    for own, found in zip(memory, saved, strict=True):
+        own.zero_() if found is None else own.copy_(found)

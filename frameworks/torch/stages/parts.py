@@ -15,6 +15,7 @@ from paceline.stages.execution.settings import Settings
 from paceline.torch.errors import UsageError
 from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.layers import Stage
+from paceline.torch.stages.nesterov import Nesterov, refuse_momentum
 from paceline.torch.stages.passes import Passes
 from paceline.torch.stages.recompute import RecomputingPasses
 from paceline.torch.stages.step import OptimizerStep
@@ -46,11 +47,17 @@ def assembled(
     correction = None
     if settings.discrepancy is not None and tau_forward > tau_backward and stage.parameters:
         correction = Correction(stage.parameters, settings.discrepancy, tau_forward, tau_backward)
+    nesterov = None
+    if settings.nesterov is not None and optimizer is not None:
+        refuse_momentum(optimizer)
+        nesterov = Nesterov(stage.parameters, settings.nesterov, rank, stages)
     finish = Finish(tensors, rank, rank == stages - 1, loss)
     if settings.recompute:
         passes: Passes = RecomputingPasses(stage.module, weights, finish, tensors.device)
     else:
         passes = Passes(stage.module, weights, finish)
-    step = OptimizerStep(optimizer, correction)
+    step = OptimizerStep(optimizer, [one for one in (correction, nesterov) if one is not None])
     gradients = ParameterGradients(stage.parameters)
-    return put_together(post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step)
+    return put_together(
+        post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step, nesterov
+    )

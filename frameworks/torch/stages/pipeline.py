@@ -18,6 +18,7 @@ from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.stages import checkpoint
+from paceline.torch.stages.correction import load
 from paceline.torch.stages.layers import Layer, Stage, free, layers_of, refuse_shared
 from paceline.torch.stages.parts import MakeOptimizer, assembled
 from paceline.torch.stages.tensors import StageTensors
@@ -51,9 +52,13 @@ class Pipeline(StagedTraining):
       some mini-batches before: paceline.stages.execution.clipping.
     - `recompute`: keep a stage's inputs alone, and compute again before the backward pass.
     - `warmup_steps`: so many steps first are synchronous (PipeMare's T3).
-    - `annealing_steps`: for so many asynchronous steps learning rates are lower where gradients are late (T1); 0:
+    - `annealing_steps`: for so many asynchronous updates learning rates are lower where gradients are late (T1); 0:
       never.
     - `discrepancy`: D in (0, 1), for backward passes at corrected weights (T2); None: off.
+    - `nesterov`: Nesterov's momentum on the last stage, in (0, 1), and nearer to 0.99 on earlier ones (AsyncPP); None:
+      off, as during the warm-up. The optimizer must have no momentum of its own: betas=(0, 0.999) of Adam.
+    - `update_every`: how many mini-batches an update takes, their mean. With n_microbatches * update_every >= 2P - 1 no
+      weight is more than one version old (bounded drift).
     - `device`: where this stage computes; None: where its layers are.
     - `process_set`: whose ranks are the stages, in the order of ranks.
     - `mail`: what messages go by; None: Horovod's connections.
@@ -81,6 +86,8 @@ class Pipeline(StagedTraining):
         warmup_steps: int = 0,
         annealing_steps: int = 0,
         discrepancy: float | None = None,
+        nesterov: float | None = None,
+        update_every: int = 1,
         device: torch.device | str | None = None,
         process_set: Any = horovod.global_process_set,
         mail: posting.Mail | None = None,
@@ -101,6 +108,8 @@ class Pipeline(StagedTraining):
                 max_norm,
                 loss_reduction,
                 recompute,
+                nesterov,
+                update_every,
             )
             layers.extend(layers_of(model))
             firsts.extend(first_layers(layers, self.stages, stages, costs))
@@ -138,14 +147,17 @@ class Pipeline(StagedTraining):
         Raises UsageError while micro-batches are under way: call drain() before, on all ranks.
         """
         self._refuse_under_way("saved")
-        deltas = [] if self._correction is None else self._correction.deltas
+        memory = {
+            "deltas": [] if self._correction is None else self._correction.deltas,
+            "velocities": [] if self._nesterov is None else self._nesterov.velocities,
+        }
         return {
             "model": self._stage.state_dict(),
             "optimizer": checkpoint.optimizer_state(self.optimizer, self._stage),
             "pipeline": {
                 "steps": self._age,
                 "asynchronous": self._updates.asynchronous,
-                "deltas": dict(zip(self._stage.names, deltas, strict=False)),
+                **{name: dict(zip(self._stage.names, kept, strict=False)) for name, kept in memory.items()},
             },
         }
 
@@ -173,7 +185,9 @@ class Pipeline(StagedTraining):
         self._age = saved["pipeline"]["steps"]
         self._updates.asynchronous = saved["pipeline"]["asynchronous"]
         if self._correction is not None:
-            self._correction.load([saved["pipeline"]["deltas"].get(name) for name in self._stage.names])
+            load(self._correction.deltas, [saved["pipeline"]["deltas"].get(name) for name in self._stage.names])
+        if self._nesterov is not None:
+            load(self._nesterov.velocities, [saved["pipeline"]["velocities"].get(name) for name in self._stage.names])
         self._begin()
 
     def _loss(self, value: float) -> Tensor:

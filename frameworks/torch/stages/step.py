@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 
-from paceline.torch.stages.correction import Correction
+
+class Around(Protocol):
+    """What has something to do before and after the optimizer's step: T2's running mean, Nesterov's momentum."""
+
+    def before_update(self) -> None:
+        """The optimizer's step follows."""
+        ...
+
+    def after_update(self) -> None:
+        """It has changed the parameters."""
+        ...
 
 
 class OptimizerStep:
-    """Steps with rates times a factor, and has T2's running mean follow. `optimizer`: None without parameters."""
+    """Steps with rates times a factor. `optimizer`: None without parameters; `around`: the outermost first."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer | None, correction: Correction | None) -> None:
-        self._optimizer, self._correction = optimizer, correction
+    def __init__(self, optimizer: torch.optim.Optimizer | None, around: Sequence[Around]) -> None:
+        self._optimizer, self._around = optimizer, around
 
     def __call__(self, factor: float) -> None:
         """Use up the gradients."""
         if self._optimizer is not None:
-            if self._correction is not None:
-                self._correction.before_update()
+            for one in self._around:
+                one.before_update()
             with _rates_times(self._optimizer, factor):
                 self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
-            if self._correction is not None:
-                self._correction.after_update()
+            for one in reversed(self._around):
+                one.after_update()
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             torch.clear_autocast_cache()  # it has casts of the weights before
 

@@ -86,6 +86,12 @@ class ParameterGradients:
         gradients = [one.grad for one in self._parameters]
         return [None if one is None else float(torch.linalg.vector_norm(one)) for one in gradients]
 
+    def divide(self, by: int) -> None:
+        """See Gradients.divide."""
+        for one in self._parameters:
+            if one.grad is not None:
+                one.grad.div_(by)
+
     def clip(self, norms: Sequence[float], max_norm: float) -> float:
         """See Gradients.clip."""
         present = [one.grad for one in self._parameters if one.grad is not None]

@@ -12,7 +12,7 @@ import torch
 
 from integration_tests.support.ranks import ranks, run_ranks
 from integration_tests.support.stage_reference import train_with_old_weights
-from integration_tests.support.stage_training import N, accumulate, adamw, data, momentum, net, sgd, train
+from integration_tests.support.stage_training import N, accumulate, adamw, data, momentum, net, rmsprop, sgd, train
 from paceline.stages import schedules
 from paceline.stages.delays import delays
 
@@ -58,6 +58,19 @@ def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(rank: 
             result = train(None, momentum, given, **chosen, **corrections)
             assert_own(result, weights, losses, 1e-12)
             assert result["delays"] == delays(schedules.make(schedule, size, microbatches))[rank]
+
+
+@ranks(3, more=(2,))
+def test_momentum_and_updates_every_few_minibatches(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+
+    hvd.init()
+    chosen: dict[str, Any] = {"nesterov": 0.6, "update_every": 3, "discrepancy": 0.4, "warmup_steps": 4}
+    weights, losses = train_with_old_weights("pipemare", size, 1, CUTS[size], rmsprop, batches(20, 7), **chosen)
+    result = train(
+        None, rmsprop, batches(20, 7), schedule="pipemare", stages=CUTS[size][1:], n_microbatches=1, **chosen
+    )
+    assert_own(result, weights, losses, 1e-12)
 
 
 @ranks(3, more=(2,))
@@ -174,6 +187,11 @@ def test_ranks_that_ask_for_different_pipelines_are_refused_and_can_try_again(ra
         ({"stages": [1, 3 if rank == 2 else 2]}, r"stages is \[1, 2\] on rank 0 and \[1, 3\] on rank 2"),
         ({"model": net(torch.float32 if rank == 1 else torch.float64)}, "digest of tensors' names, shapes and types"),
         ({"max_norm": 1.0 if rank == 1 else None}, "max_norm is None on rank 0 and 1.0 on rank 1"),
+        ({"update_every": 1 if rank == 2 else 2}, "update_every is 2 on rank 0 and 1 on rank 2"),
+        (
+            {"schedule": "pipemare", "nesterov": 0.9 if rank == 1 else 0.5},
+            "nesterov is 0.5 on rank 0 and 0.9 on rank 1",
+        ),
     ]
     for arguments, said in different:
         with pytest.raises(hvd.UsageError, match=f"different pipelines: .*{said}"):

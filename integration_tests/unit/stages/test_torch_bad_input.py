@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import N, accumulate, data, momentum, net, sgd
+from integration_tests.support.stage_training import N, accumulate, adam, data, momentum, net, sgd
 from paceline.stages.schedules import SCHEDULES
 from paceline.torch.errors import UsageError
 
@@ -212,3 +212,9 @@ def test_states_that_lack_something_change_nothing(spoil: Callable[[Any], Any], 
         pipeline.close()
 
     in_threads(2, body)
+
+
+@pytest.mark.parametrize(("optimizer", "own"), [(momentum, "SGD(momentum=0.9)"), (adam, "Adam(betas=(0.9, 0.999))")])
+def test_two_momenta_are_refused(optimizer: Any, own: str) -> None:
+    chosen = {"schedule": "pipemare", "nesterov": 0.9}
+    all_hear(2, net, optimizer, said=f"nesterov= was given with {own}, which has a momentum of its own", **chosen)

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import N, Optimizer, accumulate, adam, adamw, data, momentum, net
+from integration_tests.support.stage_training import N, Optimizer, accumulate, adam, adamw, data, momentum, net, rmsprop
 from paceline.torch.errors import UsageError
+from paceline.torch.stages.cut import first_layers
+from paceline.torch.stages.layers import layers_of
 
 LATE: dict[str, Any] = {"schedule": "pipemare", "discrepancy": 0.3, "annealing_steps": 20, "warmup_steps": 2}
 
@@ -97,6 +99,59 @@ def test_what_schedules_and_corrections_need_goes_on_too() -> None:
         first, second = (one["pipeline"][part] if part == "deltas" else one[part] for one in (whole, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
         assert set(first) == set(second)
+
+
+def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of_stages() -> None:
+    chosen: dict[str, Any] = {"schedule": "pipemare", "nesterov": 0.6, "update_every": 2}
+    whole = saved_at(3, rmsprop, **chosen)
+    assert set(whole["pipeline"]["velocities"]) == set(whole["model"])
+
+    def body(mail: Any) -> Any:
+        pipeline = pipeline_of(mail, rmsprop, **chosen)
+        pipeline.load_state_dict(whole)
+        again = copy.deepcopy(pipeline.consolidate())
+        pipeline.step(*data(7, 10))
+        pipeline.drain()
+        return again, pipeline.consolidate()
+
+    again, after = in_threads(2, body)[0]
+    for name, one in whole["pipeline"]["velocities"].items():
+        assert one.any() and torch.equal(one, again["pipeline"]["velocities"][name]), name
+    expected, velocities = _one_more(whole, chosen["nesterov"], 2)
+    for name, one in expected.items():
+        assert torch.allclose(after["model"][name], one, rtol=0, atol=1e-12), name
+        assert torch.allclose(after["pipeline"]["velocities"][name], velocities[name], rtol=0, atol=1e-12), name
+
+
+def test_gradients_that_wait_for_an_update_are_not_lost() -> None:
+    def body(mail: Any) -> None:
+        pipeline = pipeline_of(mail, adam, schedule="1f1b", update_every=2)
+        for step in range(3):
+            pipeline.step(*data(step, 10))
+        with pytest.raises(UsageError, match="saved with micro-batches under way, after 3 steps"):
+            pipeline.state_dict()
+        pipeline.drain()
+        assert pipeline.state_dict()["optimizer"]["state"][0]["step"] == 2
+        pipeline.close()
+
+    in_threads(2, body)
+
+
+def _one_more(whole: dict[str, Any], nesterov: float, stages: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Weights and velocities after one more step of one process, if layers were two stages."""
+    model = net()
+    model.load_state_dict(whole["model"])
+    made = rmsprop(model.parameters())
+    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
+    accumulate(model, lambda _: made, [data(7, 10)], N)
+    cut = first_layers(layers_of(net()), stages, "auto", None)[1]
+    weights, velocities = {}, {}
+    for name, one in model.state_dict().items():
+        gamma = nesterov + (0.99 - nesterov) * (0.5 if int(name.split(".")[0]) < cut else 0)
+        velocity = gamma * whole["pipeline"]["velocities"][name] + (1 - gamma) * (one - whole["model"][name])
+        velocities[name] = velocity
+        weights[name] = whole["model"][name] + gamma * velocity + (1 - gamma) * (one - whole["model"][name])
+    return weights, velocities
 
 
 def test_a_plain_model_and_optimizer_are_loaded() -> None:

@@ -19,10 +19,11 @@ from integration_tests.support.stage_training import (
     merged,
     momentum,
     net,
+    rmsprop,
     sgd,
     train,
 )
-from paceline.stages import schedules
+from paceline.stages import corrections, schedules
 from paceline.stages.delays import delays
 from paceline.stages.flow import program
 from paceline.stages.versions import activations, copies, versions
@@ -92,20 +93,84 @@ CORRECTED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("schedule", ASYNCHRONOUS)
-@pytest.mark.parametrize("corrections", CORRECTED, ids=lambda one: "-".join(one) or "plain")
+@pytest.mark.parametrize("chosen", CORRECTED, ids=lambda one: "-".join(one) or "plain")
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (3, 3), (4, 1), (4, 5)])
 def test_asynchronous_schedules_equal_training_with_the_weights_they_say(
-    schedule: str, corrections: dict[str, Any], stages: int, microbatches: int
+    schedule: str, chosen: dict[str, Any], stages: int, microbatches: int
 ) -> None:
     weights, losses = train_with_old_weights(
-        schedule, stages, microbatches, CUTS[stages], momentum, batches(25), **corrections
+        schedule, stages, microbatches, CUTS[stages], momentum, batches(25), **chosen
     )
-    results = trained(stages, momentum, 25, schedule=schedule, n_microbatches=microbatches, **corrections)
+    results = trained(stages, momentum, 25, schedule=schedule, n_microbatches=microbatches, **chosen)
     found = merged(results)
     for name, one in weights.items():
         assert torch.allclose(found[name], one, rtol=0, atol=1e-12), name
     for result in results:
         assert result["losses"] == pytest.approx(losses, rel=0, abs=1e-12)
+
+
+EVERY_FEW: list[dict[str, Any]] = [
+    {"update_every": 3},
+    {"update_every": 2, "max_norm": 0.2, "warmup_steps": 5, "annealing_steps": 4, "discrepancy": 0.3},
+]
+MOMENTUM: list[dict[str, Any]] = [
+    {"nesterov": 0.6},
+    {"nesterov": 0.6, "annealing_steps": 9, "discrepancy": 0.5, "warmup_steps": 5, "max_norm": 0.2},
+    {"nesterov": 0.6, "update_every": 3},
+]
+
+
+@pytest.mark.parametrize("schedule", ASYNCHRONOUS)
+@pytest.mark.parametrize("chosen", [*EVERY_FEW, *MOMENTUM], ids=lambda one: "-".join(one))
+@pytest.mark.parametrize(("stages", "microbatches"), [(3, 2), (4, 1)])
+def test_momentum_and_updates_every_few_minibatches(
+    schedule: str, chosen: dict[str, Any], stages: int, microbatches: int
+) -> None:
+    """25 mini-batches: the last update takes fewer than the others."""
+    given = batches(25)
+    weights, losses = train_with_old_weights(schedule, stages, microbatches, CUTS[stages], rmsprop, given, **chosen)
+    results = trained(stages, rmsprop, 25, schedule=schedule, n_microbatches=microbatches, **chosen)
+    found = merged(results)
+    for name, one in weights.items():
+        assert torch.allclose(found[name], one, rtol=0, atol=1e-12), name
+    for result in results:
+        assert result["losses"] == pytest.approx(losses, rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "pipemare"])
+def test_an_update_every_few_minibatches_equals_one_process_with_larger_ones(schedule: str) -> None:
+    model = net()
+    pairs = [
+        [torch.cat(part) for part in zip(data(step, 9), data(step + 1, 9), strict=True)] for step in range(0, 16, 2)
+    ]
+    expected = accumulate(model, momentum, [(batch, target) for batch, target in pairs], 2 * N)
+    stages = 1 if schedule == "pipemare" else 3
+    results = trained(stages, momentum, 16, 9, schedule=schedule, update_every=2)
+    for name, one in merged(results).items():
+        assert torch.allclose(one, model.state_dict()[name], rtol=0, atol=1e-12), name
+    losses = results[0]["losses"]
+    assert [sum(losses[step : step + 2]) / 2 for step in range(0, 16, 2)] == pytest.approx(expected, rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_with_enough_microbatches_per_update_no_weight_is_more_than_a_version_old(stages: int) -> None:
+    enough = corrections.least_microbatches(stages)
+
+    def body(mail: Any) -> int:
+        import paceline.torch as hvd
+
+        loss = torch.nn.functional.mse_loss
+        pipeline = hvd.Pipeline(net(), sgd, loss, 1, "pipemare", CUTS[stages][1:], update_every=enough, mail=mail)
+        for step in range(3 * enough + 1):
+            pipeline.step(*data(step, 2))
+            if step == 2 * enough + stages:
+                oldest, mean = max(pipeline._executor.gaps[0]), pipeline.measured_delays()
+        pipeline.drain()
+        pipeline.close()
+        assert mean == ((stages - 1 - mail.rank) / enough, 0)
+        return oldest
+
+    assert in_threads(stages, body) == [1] * (stages - 1) + [0]
 
 
 @pytest.mark.parametrize("optimizer", [adam, adamw, sgd])

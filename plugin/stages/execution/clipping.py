@@ -29,6 +29,10 @@ class Gradients(Protocol):
         """Of each; None for a parameter that has none."""
         ...
 
+    def divide(self, by: int) -> None:
+        """Make them smaller."""
+        ...
+
     def clip(self, norms: Sequence[float], max_norm: float) -> float:
         """Scale them for `norms`, of all gradients of the model, to be no longer than `max_norm` together; how long
         they were. Called where there is a gradient.

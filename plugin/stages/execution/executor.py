@@ -115,7 +115,7 @@ class Executor:
                 self._post.sweep()
                 if one.kind is Kind.FORWARD:
                     assert given is not None
-                    self._forward(one, given)
+                    self._forward(one, one.microbatch % len(self._places), given)
                 elif one.kind is Kind.BACKWARD:
                     self._backward(one)
                 else:
@@ -140,15 +140,16 @@ class Executor:
         if not self._last:
             self._losses.expect()
 
-    def _forward(self, one: Instruction, given: Given) -> None:
+    def _forward(self, one: Instruction, microbatch: int, given: Given) -> None:
+        """`microbatch`: which one of those given; an update may take more of them than a step."""
         updates = self._weights.count - self._base
         version = self._base + self._schedule.forward_version(one.minibatch, updates)
-        flight = self._flight(one.microbatch, given, version)
+        flight = self._flight(microbatch, given, version)
         outputs, wanted = self._passes.forward(flight)
         self._flights[one.minibatch, one.microbatch] = flight
         self._versions.setdefault(one.minibatch, ([], []))[0].append(version)
         self.most_held = max(self.most_held, len(self._flights))
-        form = self._hand_on(one.microbatch, flight, outputs, wanted)
+        form = self._hand_on(microbatch, flight, outputs, wanted)
         if form is not None:
             self._gradients.expect(form)
 
@@ -202,7 +203,8 @@ class Executor:
         count = self._weights.count
         used = any(flight.version is self._weights.newest for flight in self._flights.values())
         as_previous = self._schedule.forward_weights == "previous" and not draining
-        self._updates.apply(self._schedule.synchronous, self._passes.stashed and used, as_previous)
-        self.most_copies = max(self.most_copies, self._weights.copies)
         forwards, backwards = self._versions.pop(one.minibatch)
+        minibatches = len(forwards) // len(self._places) if self._mean else 1
+        self._updates.apply(self._schedule.synchronous, self._passes.stashed and used, as_previous, minibatches)
+        self.most_copies = max(self.most_copies, self._weights.copies)
         self.gaps = [count - version for version in forwards], [count - version for version in backwards]

@@ -19,8 +19,8 @@ from paceline.stages.execution.versions import VersionedWeights
 
 @dataclass(frozen=True)
 class Parts:
-    """`optimizer`: None for a stage without parameters; `clipping`, `correction`: None where not asked for, or where
-    there is nothing to correct.
+    """`optimizer`: None for a stage without parameters; `clipping`, `correction`, `nesterov`: None where not asked for,
+    or where there is nothing to correct.
     """
 
     optimizer: Any
@@ -30,6 +30,7 @@ class Parts:
     updates: Updates
     losses: Losses
     executor: Executor
+    nesterov: Any
 
 
 def put_together(
@@ -43,6 +44,7 @@ def put_together(
     optimizer: Any,
     correction: Any,
     step: Callable[[float], None],
+    nesterov: Any = None,
 ) -> Parts:
     """The parts of a stage, from those that know its framework.
 
@@ -52,8 +54,8 @@ def put_together(
     if settings.max_norm is not None:
         clipping = Clipping(post, settings.max_norm, gradients, counts)
     tau_forward, _ = delays(settings.schedule_of(post.mail.size))[post.mail.rank]
-    updates = Updates(weights, step, clipping, settings.annealing_steps, tau_forward)
+    updates = Updates(weights, step, gradients, clipping, settings.annealing_steps, tau_forward)
     losses = Losses(post, post.mail.size)
     mean = settings.loss_reduction == "mean"
     executor = Executor(post, tensors, settings.n_microbatches, weights, passes, updates, losses, mean)
-    return Parts(optimizer, clipping, correction, passes, updates, losses, executor)
+    return Parts(optimizer, clipping, correction, passes, updates, losses, executor, nesterov)

@@ -60,7 +60,7 @@ class StagedTraining(ABC):
         """The stage is built."""
         self._tensors = tensors
         self.optimizer, self._clipping, self._correction = parts.optimizer, parts.clipping, parts.correction
-        self._passes, self._updates = parts.passes, parts.updates
+        self._nesterov, self._passes, self._updates = parts.nesterov, parts.passes, parts.updates
         self._losses, self._executor = parts.losses, parts.executor
         self._asked = self._settings.schedule_of(self.stages)
         self._warm_up = self._settings.warm_up_of(self.stages)
@@ -96,8 +96,9 @@ class StagedTraining(ABC):
 
     def measured_delays(self) -> tuple[float, float]:
         """tau_forward and tau_backward of this stage's last update: updates between the weights of a forward or
-        backward pass and the update that applies its gradient, means over the mini-batch. What paceline.stages.delays
-        derives from the schedule, once the pipeline is full. Raises UsageError before the first update.
+        backward pass and the update that applies its gradient, means over the micro-batches that it took. What
+        paceline.stages.delays derives from the schedule, once the pipeline is full. Raises UsageError before the first
+        update.
         """
         forwards, backwards = self._executor.gaps
         if not forwards:
@@ -116,13 +117,14 @@ class StagedTraining(ABC):
         with self._guard():
             schedule = self._next_schedule()
             if schedule is not self._schedule:
+                self._executor.run(self._schedule.drain_after(self.stage, self._forwards), None)
                 self._begin()
             given = self._given(batch, target)
-            step = self._steps
+            first, step = self._forwards, self._steps
             self._steps += 1
             self._age += 1
-            self._executor.run(schedule.of_step(self.stage, step), given)
-            return self._loss(self._losses.of(max(0, step - schedule.loss_lag)))
+            self._executor.run(schedule.of_microbatches(self.stage, first, self._forwards), given)
+            return self._loss(self._losses.of(max(0, step - schedule.loss_lag_of(self.microbatches))))
 
     def drain(self) -> list[Any]:
         """Finish all backward passes and updates under way; on all ranks, after the same step.
@@ -131,10 +133,10 @@ class StagedTraining(ABC):
         """
         with self._guard():
             schedule, steps = self._schedule, self._steps
-            self._executor.run(schedule.drain(self.stage, steps), None)
+            self._executor.run(schedule.drain_after(self.stage, self._forwards), None)
             if self._clipping is not None:
                 self._clipping.settle()
-            asked = max(0, steps - 1 - schedule.loss_lag)
+            asked = max(0, steps - 1 - schedule.loss_lag_of(self.microbatches))
             losses = [self._loss(self._losses.of(minibatch)) for minibatch in range(asked + 1, steps)]
             self._post.finish()
             self._begin()
@@ -183,6 +185,13 @@ class StagedTraining(ABC):
         if self._clipping is not None:
             self._clipping.begin(self._schedule)
         self._passes.correction = None if self._schedule.synchronous else self._correction
+        if self._nesterov is not None:
+            self._nesterov.on = not self._schedule.synchronous
+
+    @property
+    def _forwards(self) -> int:
+        """Forward passes since the start or the last drain."""
+        return self._steps * self.microbatches
 
     def _next_schedule(self) -> Schedule:
         return self._warm_up if self._age < self._settings.warmup_steps else self._asked
@@ -196,7 +205,7 @@ class StagedTraining(ABC):
         return Microbatches(value, self._settings.n_microbatches, f"The {whose} of stage {stage}", self._tensors)
 
     def _refuse_under_way(self, what: str) -> None:
-        if self._steps and not self._schedule.synchronous:
+        if self._forwards % self._schedule.microbatches or (self._steps and not self._schedule.synchronous):
             raise UsageError(
                 f"Stage {self.stage} was to be {what} with micro-batches under way, after {self._steps} steps.",
                 "Call drain() before, on all ranks.",

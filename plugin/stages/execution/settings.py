@@ -25,6 +25,8 @@ class Settings:
     max_norm: float | None
     loss_reduction: str
     recompute: bool
+    nesterov: float | None = None
+    update_every: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, str):
@@ -48,6 +50,10 @@ class Settings:
             raise UsageError(
                 f"discrepancy={self.discrepancy!r}: expected a number between 0 and 1.", "None switches it off."
             )
+        if self.nesterov is not None and not (_number(self.nesterov) and 0 < self.nesterov < 1):
+            raise UsageError(f"nesterov={self.nesterov!r}: expected a number between 0 and 1.", "None switches it off.")
+        if not _whole(self.update_every) or self.update_every < 1:
+            raise UsageError(f"update_every={self.update_every!r}: expected a whole number.", "Give 1 at least.")
         if self.max_norm is not None and not (_number(self.max_norm) and self.max_norm > 0):
             raise UsageError(f"max_norm={self.max_norm!r}: expected a positive number.", "None switches it off.")
         if self.loss_reduction not in ("mean", "sum"):
@@ -55,7 +61,7 @@ class Settings:
                 f"loss_reduction={self.loss_reduction!r} is not known.",
                 'Use "mean" if loss returns a mean over rows, "sum" if it returns a sum.',
             )
-        for name in ("warmup_steps", "annealing_steps", "discrepancy"):
+        for name in ("warmup_steps", "annealing_steps", "discrepancy", "nesterov"):
             value = getattr(self, name)
             if value and chosen.synchronous:
                 raise UsageError(
@@ -64,12 +70,12 @@ class Settings:
                 )
 
     def schedule_of(self, stages: int) -> Schedule:
-        """The one that was asked for."""
-        return schedules.make(self.schedule, stages, self.n_microbatches)
+        """The one that was asked for; its mini-batches are what an update takes."""
+        return schedules.make(self.schedule, stages, self.n_microbatches * self.update_every)
 
     def warm_up_of(self, stages: int) -> Schedule:
         """That of T3's warm-up."""
-        return schedules.make("1f1b", stages, self.n_microbatches)
+        return schedules.make("1f1b", stages, self.n_microbatches * self.update_every)
 
     def terms(self) -> dict[str, Any]:
         """For comparison with other ranks."""

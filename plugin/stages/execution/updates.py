@@ -1,11 +1,11 @@
-"""What a stage does with the gradients of a mini-batch: clipping, T1, the optimizer's step."""
+"""What a stage does with the gradients of a mini-batch: their mean, clipping, T1, the optimizer's step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from paceline.stages import corrections
-from paceline.stages.execution.clipping import Clipping
+from paceline.stages.execution.clipping import Clipping, Gradients
 from paceline.stages.execution.versions import VersionedWeights
 
 
@@ -20,16 +20,21 @@ class Updates:
         self,
         weights: VersionedWeights,
         step: Callable[[float], None],
+        gradients: Gradients,
         clipping: Clipping | None,
         annealing_updates: int,
         tau_forward: float,
     ) -> None:
         self.asynchronous = 0
-        self._weights, self._step, self._clipping = weights, step, clipping
+        self._weights, self._step, self._gradients, self._clipping = weights, step, gradients, clipping
         self._annealing, self._tau = annealing_updates, tau_forward
 
-    def apply(self, synchronous: bool, keep: bool, as_previous: bool) -> None:
-        """One update, after the last backward pass of a mini-batch. `keep`, `as_previous`: of VersionedWeights."""
+    def apply(self, synchronous: bool, keep: bool, as_previous: bool, minibatches: int) -> None:
+        """One update, after the last backward pass that it takes. `keep`, `as_previous`: of VersionedWeights.
+        `minibatches`: gradients are sums over so many, whose mean is taken.
+        """
+        if minibatches > 1:
+            self._gradients.divide(minibatches)
         if self._clipping is not None:
             self._clipping.clip()
         factor = 1.0
