@@ -100,6 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--learning-rate", type=float, default=2e-3, help="the largest: it grows at first, then falls to 0"
     )
     parser.add_argument("--seed", type=int, default=0, help="chooses first weights and batches")
+
+
+def add_exchange(parser: argparse.ArgumentParser) -> None:
+    """The argument that examples have whose ranks exchange gradients."""
     parser.add_argument("--exchange", choices=EXCHANGES, help="default: what PACELINE_EXCHANGE says")
 
 
@@ -107,6 +111,7 @@ def arguments(description: str) -> argparse.Namespace:
     """The arguments of an example that trains on windows of one length."""
     parser = argparse.ArgumentParser(description=description)
     add_arguments(parser)
+    add_exchange(parser)
     parser.add_argument(
         "--warmup-steps", type=int, default=0, help="with --exchange pipelined: updates that are synchronous first"
     )

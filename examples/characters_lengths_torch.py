@@ -34,6 +34,7 @@ def main() -> None:
     """Train, and test on text that no rank has seen."""
     parser = argparse.ArgumentParser(description="A character-level transformer on pieces of uneven length.")
     characters.add_arguments(parser)
+    characters.add_exchange(parser)
     chosen = parser.parse_args()
 
     hvd.init()

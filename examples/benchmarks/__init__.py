@@ -2,5 +2,6 @@
 
 uneven_digits.py, uneven_lengths.py   `paceline bench partial --part training` runs them (uneven.py is their loop)
 pace.py, delays.py                    how long a step takes, and which ranks are late
+stages_torch.py, stages_report.py     training by schedules of stages, and a picture of it
 compare_exchanges.py                  where training ends with each exchange, as a table
 """

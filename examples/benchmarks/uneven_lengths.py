@@ -26,6 +26,7 @@ def main() -> None:
     """Train, test on text that no rank has seen, and say the result."""
     parser = argparse.ArgumentParser(description="A character-level transformer whose steps take as long as its texts.")
     characters.add_arguments(parser)
+    characters.add_exchange(parser)
     parser.add_argument("--ms-per-character", type=float, default=1.0, help="emulated time of a step (default: 1)")
     chosen = parser.parse_args()
 

@@ -1,0 +1,84 @@
+"""The example of stages learns by every schedule (a few steps show it), and what compares schedules with it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
+
+from integration_tests.support.ranks import run_ranks
+from paceline.examples import characters
+from paceline.examples.benchmarks import stages_report
+from paceline.launch import runs
+
+CORRECTED = ("--annealing-steps", "4", "--discrepancy", "0.135", "--warmup-steps", "3")
+OTHERS = ("--nesterov", "0.5", "--update-every", "2", "--microbatches", "2")
+
+
+def _said(rank: int, size: int, script: str, *arguments: tuple[str, ...]) -> list[str]:
+    """What the script prints with each of `arguments`, in one process: loading is slow."""
+    characters.HELD_OUT_BYTES = 8000
+    main = importlib.import_module(f"paceline.examples.{script}").main
+    said = []
+    for one in arguments:
+        sys.argv = [script, "--batch-size", "8", *one]
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            main()
+        said.append(output.getvalue())
+    return said
+
+
+def _results(said: str) -> list[dict[str, Any]]:
+    return [result for result in map(runs.result_in, said.splitlines()) if result is not None]
+
+
+def test_characters_learn_with_every_kind_of_schedule() -> None:
+    begin = ("--steps", "14", "--learning-rate", "0.01", "--schedule")
+    asked = ((*begin, "gpipe"), (*begin, "pipemare", *CORRECTED), (*begin, "pipemare", *OTHERS))
+    first, *others = run_ranks(_said, 3, "characters_stages_torch", *asked, timeout_s=100)
+    assert others == [["", "", ""]] * 2, "rank 0 speaks"
+    losses = [result["loss"] for said in first for result in _results(said)]
+    assert len(set(losses)) == 3, "schedules make other updates"
+    assert all(loss < math.log(characters.VOCABULARY) for loss in losses)
+
+
+def test_settings_are_compared_and_drawn(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    names = "gpipe,t1t2t3,bounded_ours,pipemare_cut"
+    first, _ = run_ranks(
+        _said, 2, "benchmarks.stages_torch", ("--steps", "12", "--seeds", "1,2", "--settings", names), timeout_s=100
+    )
+    results = _results(first[0])
+    assert [(one["seed"], one["setting"]) for one in results] == [
+        (seed, name) for seed in (1, 2) for name in names.split(",")
+    ]
+    for one in results:
+        assert len(one["losses"]) == one["steps"] == 12
+        # All begin with the same weights and batch, also where the loss of the first mini-batch is returned later.
+        assert one["losses"][0] == pytest.approx(
+            next(each for each in results if each["seed"] == one["seed"])["losses"][0], abs=2e-4
+        )
+    assert next(one for one in results if one["setting"] == "bounded_ours")["options"] == {"update_every": 1}
+
+    losses, times, picture = tmp_path / "losses.txt", tmp_path / "times.txt", tmp_path / "curves.png"
+    losses.write_text(first[0])
+    systems = {"gpipe": {"bound_share": 0.5}, "1f1b": {"bound_share": 0.5}, "pipemare": {"bound_share": 0.8}}
+    times.write_text(json.dumps({"microbatches": 1, "systems": systems}) + "\n")
+    monkeypatch.setattr(
+        sys, "argv", ["report", str(losses), "--times", str(times), "--gpipe-microbatches", "1", "--plot", str(picture)]
+    )
+    stages_report.main()
+    table = capsys.readouterr().out.splitlines()
+    rows = {cells[1]: cells for cells in ([cell.strip() for cell in line.split("|")] for line in table[2:])}
+    assert rows["GPipe"][5] == "24", "12 steps of stages that work half of the time"
+    assert rows["PipeMare, T1+T2+T3"][5] == "16", "one of 12 steps is a warm-up: 2 + 11 / 0.8"
+    mean = sum(one["loss"] for one in results if one["setting"] == "gpipe") / 2
+    assert rows["GPipe"][3].startswith(f"{mean:.3f} ±")
+    assert imread(picture).std() > 0
