@@ -2,7 +2,7 @@
 
 "model" and "optimizer" are what nn.Module.state_dict and torch.optim.Optimizer.state_dict give for the whole model, or
 for what a stage has of it; groups of the optimizer name their parameters ("param_names"). "pipeline" has what schedules
-and corrections need to go on.
+and corrections need to go on, "exchange" what the exchange between replicas kept, by rank, if it did.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from paceline.stages.execution.grid import Grid
 from paceline.stages.execution.posting import Post, Tag
 from paceline.stages.execution.terms import receive_text, send_text
 from paceline.torch.errors import UsageError
+from paceline.torch.optimizer.wrapper import IN_FLIGHT
 from paceline.torch.stages.layers import Stage
 
-_NAMES, _PARAMS = "param_names", "params"
+_NAMES, _PARAMS, _EXCHANGE = "param_names", "params", "exchange"
 # What pipelines have, by parameter's name: T2's running means and Nesterov's velocities.
 _MEMORY = ("deltas", "velocities")
 _PIPELINE = ("steps", "asynchronous", *_MEMORY)
@@ -54,12 +56,17 @@ def optimizer_state(optimizer: torch.optim.Optimizer | None, stage: Stage) -> di
 
 
 def load_optimizer_state(
-    optimizer: torch.optim.Optimizer | None, stage: Stage, saved: Mapping[str, Any] | None, whole_names: Sequence[str]
+    optimizer: torch.optim.Optimizer | None,
+    stage: Stage,
+    saved: Mapping[str, Any] | None,
+    whole_names: Sequence[str],
+    kept: Any = None,
 ) -> None:
     """Take what belongs to this stage out of a saved state, of whatever cut; None: the optimizer stays as it is.
 
-    `whole_names`: of all parameters of the model, for the state of an optimizer with one group that names none. Raises
-    UsageError where names are missing; nothing has changed then.
+    `whole_names`: of all parameters of the model, for the state of an optimizer with one group that names none. `kept`:
+    what the exchange between replicas kept on this rank. Raises UsageError where names are missing; nothing has changed
+    then.
     """
     if optimizer is None or saved is None:
         return
@@ -92,22 +99,53 @@ def load_optimizer_state(
         options = dict(by_name[names[0]][0]) if names else dict(group)
         options.pop(_NAMES, None)
         groups.append({**options, _PARAMS: group[_PARAMS]})
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    further = {} if kept is None else {IN_FLIGHT: kept}
+    optimizer.load_state_dict({"state": state, "param_groups": groups, **further})
 
 
-def consolidated(post: Post, own: dict[str, Any]) -> dict[str, Any] | None:
-    """The states of all stages as one, on rank 0; None on the others."""
+def refuse_in_flight(optimizer: Mapping[str, Any], who: str) -> None:
+    """Raise UsageError if the state of a stage's optimizer has gradients in flight, which no other cut can take."""
+    if optimizer.get(IN_FLIGHT) is not None and optimizer[IN_FLIGHT]["in_flight"]:
+        raise UsageError(
+            f"{who.capitalize()} was to be consolidated with gradients of its replicas in flight.",
+            "Call drain() before, on all ranks.",
+        )
+
+
+def kept_by_exchange(saved: Mapping[str, Any], cut: Sequence[str], grid: Grid, stage: int, replica: int) -> Any:
+    """What the exchange of this rank goes on with: of its own state, or of one of all ranks that were placed alike."""
+    if saved["optimizer"] is None:
+        return None
+    if _EXCHANGE not in saved:
+        return saved["optimizer"].get(IN_FLIGHT)
+    kept = saved[_EXCHANGE]
+    if (kept["cut"], kept["replicas"]) != (list(cut), grid.replicas):
+        return None
+    return kept["ranks"][stage * grid.replicas + replica]
+
+
+def consolidated(post: Post, grid: Grid, cut: Sequence[str], own: dict[str, Any]) -> dict[str, Any] | None:
+    """The states of all stages as one, on rank 0; None on the others. `post`: among all ranks of `grid`."""
+    _, replica = grid.place(post.mail.rank)
+    kept = own["optimizer"].pop(IN_FLIGHT, None)
+    own = {_EXCHANGE: kept, **(own if replica == 0 else {})}
     if post.mail.rank > 0:
         memory = io.BytesIO()
         torch.save(own, memory)
         send_text(post, 0, Tag.STATE, memory.getvalue())
         post.finish()
         return None
-    states = [own]
-    for stage in range(1, post.mail.size):
-        memory = io.BytesIO(receive_text(post, stage, Tag.STATE))
-        states.append(torch.load(memory, map_location="cpu", weights_only=False))
+    everyones = [own]
+    for rank in range(1, post.mail.size):
+        memory = io.BytesIO(receive_text(post, rank, Tag.STATE))
+        everyones.append(torch.load(memory, map_location="cpu", weights_only=False))
+    states = [everyones[rank] for rank in grid.pipeline(0)]
+    ranks = [one[_EXCHANGE] for one in everyones]
+    further = {}
+    if any(one is not None for one in ranks):
+        further = {_EXCHANGE: {"cut": list(cut), "replicas": grid.replicas, "ranks": ranks}}
     return {
+        **further,
         "model": _merged([one["model"] for one in states]),
         "optimizer": _one_optimizer([one["optimizer"] for one in states]),
         "pipeline": {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from paceline.stages.delays import delays
 from paceline.stages.execution.finish import Finish, Loss
+from paceline.stages.execution.losses import Losses
 from paceline.stages.execution.parts import Parts, put_together
 from paceline.stages.execution.posting import Post
 from paceline.stages.execution.settings import Settings
@@ -18,15 +18,15 @@ from paceline.torch.stages.layers import Stage
 from paceline.torch.stages.nesterov import Nesterov, refuse_momentum
 from paceline.torch.stages.passes import Passes
 from paceline.torch.stages.recompute import RecomputingPasses
+from paceline.torch.stages.replicas import MakeOptimizer, combine
 from paceline.torch.stages.step import OptimizerStep
 from paceline.torch.stages.tensors import ParameterGradients, StageTensors
 from paceline.torch.stages.weights import Weights
 
-MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
-
 
 def assembled(
     post: Post,
+    losses: Losses,
     settings: Settings,
     stage: Stage,
     make_optimizer: MakeOptimizer,
@@ -57,7 +57,7 @@ def assembled(
     else:
         passes = Passes(stage.module, weights, finish)
     step = OptimizerStep(optimizer, [one for one in (correction, nesterov) if one is not None])
-    gradients = ParameterGradients(stage.parameters)
+    gradients = ParameterGradients(stage.parameters, lambda: combine(optimizer))
     return put_together(
-        post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step, nesterov
+        post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step, nesterov, losses
     )

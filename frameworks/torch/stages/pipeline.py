@@ -20,7 +20,8 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.stages import checkpoint
 from paceline.torch.stages.correction import load
 from paceline.torch.stages.layers import Layer, Stage, free, layers_of, refuse_shared
-from paceline.torch.stages.parts import MakeOptimizer, assembled
+from paceline.torch.stages.parts import assembled
+from paceline.torch.stages.replicas import Exchanging, MakeOptimizer, drain, real_weights
 from paceline.torch.stages.tensors import StageTensors
 
 
@@ -61,6 +62,10 @@ class Pipeline(StagedTraining):
       weight is more than one version old (bounded drift).
     - `device`: where this stage computes; None: where its layers are.
     - `process_set`: whose ranks are the stages, in the order of ranks.
+    - `replicas`: pipelines side by side, each with a replica of every stage and a batch of its own: rank = stage *
+      replicas + replica. They begin with the weights of replica 0. Gradients of a stage are averaged over its replicas
+      (added up for loss_reduction="sum") by a process set, as hvd.DistributedOptimizer does, whose `exchange`, `codec`,
+      `error_feedback`, `collective`, `compression`, `fusion` and others are taken here as well.
     - `mail`: what messages go by; None: Horovod's connections.
 
     With one rank every schedule is plain training. Layers see one micro-batch at a time, as they do where a script
@@ -90,7 +95,9 @@ class Pipeline(StagedTraining):
         update_every: int = 1,
         device: torch.device | str | None = None,
         process_set: Any = horovod.global_process_set,
+        replicas: int = 1,
         mail: posting.Mail | None = None,
+        **exchanging: Any,
     ) -> None:
         super().__init__("torch", process_set, mail)
         layers: list[Layer] = []
@@ -110,13 +117,17 @@ class Pipeline(StagedTraining):
                 recompute,
                 nesterov,
                 update_every,
+                replicas,
             )
+            self._take_place(replicas)
+            self._exchanging = Exchanging(exchanging, replicas, mail is None)
             layers.extend(layers_of(model))
             firsts.extend(first_layers(layers, self.stages, stages, costs))
             refuse_shared(layers, firsts)
-            return {**self._settings.terms(), **_described(layers, firsts)}
+            return {**self._settings.terms(), **self._exchanging.terms, **_described(layers, firsts)}
 
         self._meet(asked)
+        self._exchanging.join(self._grid, self.stage, process_set)
         self._whole_names = [name for layer in layers for name in _parameter_names(layer)]
         self._cut = [layers[first].name for first in firsts]
         bounds = [*firsts, len(layers)]
@@ -128,8 +139,13 @@ class Pipeline(StagedTraining):
                 for number in own:
                     layers[number].module.to(device)
             self._stage = Stage([layers[number] for number in own])
+            self._exchanging.share(self._stage.module)
             tensors = StageTensors(_device_of(self._stage, device))
-            self._equip(tensors, assembled(self._post, self._settings, self._stage, optimizer, loss, tensors, counts))
+            losses = self._losses_of(self._exchanging.together)
+            make = self._exchanging.around(optimizer, self._stage, self._settings.loss_reduction == "mean")
+            self._equip(
+                tensors, assembled(self._post, losses, self._settings, self._stage, make, loss, tensors, counts)
+            )
 
     @property
     def module(self) -> torch.nn.Sequential:
@@ -144,7 +160,8 @@ class Pipeline(StagedTraining):
     def state_dict(self) -> dict[str, Any]:
         """The state of this stage, with the names of the whole model: "model", "optimizer" and "pipeline".
 
-        Raises UsageError while micro-batches are under way: call drain() before, on all ranks.
+        With replicas also what this rank's exchange has in flight, and error feedback keeps. Raises UsageError while
+        micro-batches are under way: call drain() before, on all ranks.
         """
         self._refuse_under_way("saved")
         memory = {
@@ -165,10 +182,14 @@ class Pipeline(StagedTraining):
         """On all ranks: the state of all stages, on rank 0; None on the others.
 
         "model" and "optimizer" are those of the plain model and of one optimizer of all its parameters, which load
-        them; so does a pipeline of any number of stages. Raises UsageError as of state_dict.
+        them; so does a pipeline of any number of stages. With replicas the state is that of replica 0, and "exchange"
+        what error feedback keeps on all ranks, which goes on with the same cut and replicas. Raises UsageError as of
+        state_dict, and while the exchange between replicas has gradients in flight.
         """
+        own = self.state_dict()
+        checkpoint.refuse_in_flight(own["optimizer"], self._guard.who)
         with self._guard():
-            return checkpoint.consolidated(self._post, self.state_dict())
+            return checkpoint.consolidated(self._everyone, self._grid, self._cut, own)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `consolidate` returned, on all ranks, or from this stage's own state of the same cut.
@@ -180,7 +201,8 @@ class Pipeline(StagedTraining):
         self._refuse_under_way("loaded")
         saved = checkpoint.complete(state)
         self._stage.check(saved["model"])  # all before anything changes
-        checkpoint.load_optimizer_state(self.optimizer, self._stage, saved["optimizer"], self._whole_names)
+        kept = checkpoint.kept_by_exchange(saved, self._cut, self._grid, self.stage, self.replica)
+        checkpoint.load_optimizer_state(self.optimizer, self._stage, saved["optimizer"], self._whole_names, kept)
         self._stage.load_state_dict(saved["model"])
         self._age = saved["pipeline"]["steps"]
         self._updates.asynchronous = saved["pipeline"]["asynchronous"]
@@ -190,6 +212,9 @@ class Pipeline(StagedTraining):
             load(self._nesterov.velocities, [saved["pipeline"]["velocities"].get(name) for name in self._stage.names])
         self._begin()
 
+    def _settle(self) -> None:
+        drain(self.optimizer, self._updates, self._schedule.synchronous)
+
     def _loss(self, value: float) -> Tensor:
         return torch.tensor(value, dtype=torch.float64)
 
@@ -198,7 +223,8 @@ class Pipeline(StagedTraining):
         modes = [(one, one.training) for one in self.module.modules()]
         self.module.eval()
         try:
-            yield
+            with real_weights(self.optimizer):
+                yield
         finally:
             for one, training in modes:
                 one.training = training

@@ -32,7 +32,7 @@ class OptimizerStep:
         if self._optimizer is not None:
             for one in self._around:
                 one.before_update()
-            with _rates_times(self._optimizer, factor):
+            with rates_times(self._optimizer, factor):
                 self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
             for one in reversed(self._around):
@@ -42,8 +42,8 @@ class OptimizerStep:
 
 
 @contextlib.contextmanager
-def _rates_times(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
-    """For one step: schedulers find the rates that they have set."""
+def rates_times(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+    """For its steps: schedulers find the rates that they have set."""
     if factor == 1:
         yield
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -76,13 +76,17 @@ def _dense(tensor: Tensor) -> bool:
 
 
 class ParameterGradients:
-    """See paceline.stages.execution.clipping.Gradients; numbers are those of torch.nn.utils.clip_grad_norm_."""
+    """See paceline.stages.execution.clipping.Gradients; numbers are those of torch.nn.utils.clip_grad_norm_.
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self._parameters = parameters
+    `combine`: makes them those of all replicas.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], combine: Callable[[], None]) -> None:
+        self._parameters, self._combine = parameters, combine
 
     def norms(self) -> list[float | None]:
         """See Gradients.norms."""
+        self._combine()
         gradients = [one.grad for one in self._parameters]
         return [None if one is None else float(torch.linalg.vector_norm(one)) for one in gradients]
 

@@ -71,11 +71,18 @@ def agree_on(what: str, description: Any) -> None:
         )
 
 
-def _broadcast(tensors: Iterable[tuple[str | None, Any]], root_rank: int) -> None:
+def broadcast_among(tensors: Iterable[tuple[str, Any]], process_set: Any) -> None:
+    """Give every rank of a process set the named tensors of its first one, in place."""
+    _broadcast(tensors, process_set.ranks[0], process_set)
+
+
+def _broadcast(
+    tensors: Iterable[tuple[str | None, Any]], root_rank: int, process_set: Any = horovod.global_process_set
+) -> None:
     started = []
     for name, tensor in tensors:
         travelling = to_copy(tensor)
-        started.append((horovod.broadcast_async_(travelling, root_rank, name), tensor, travelling))
+        started.append((horovod.broadcast_async_(travelling, root_rank, name, process_set), tensor, travelling))
     for handle, tensor, travelling in started:
         horovod.synchronize(handle)
         put_back(tensor, travelling)

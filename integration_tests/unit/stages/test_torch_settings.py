@@ -22,6 +22,7 @@ GIVEN: dict[str, Any] = {
     "recompute": False,
     "nesterov": 0.9,
     "update_every": 2,
+    "replicas": 1,
 }
 
 
@@ -43,6 +44,8 @@ def test_what_is_asked_for_is_compared_as_it_was_given() -> None:
         ({"update_every": 1.5}, "update_every=1.5: expected a whole number"),
         ({"max_norm": 0.0}, "max_norm=0.0: expected a positive number"),
         ({"loss_reduction": "max"}, "loss_reduction='max' is not known"),
+        ({"replicas": 0}, "replicas=0: expected a whole number"),
+        ({"replicas": 2.0}, r"replicas=2\.0: expected a whole number"),
         ({"schedule": "gpipe"}, "warmup_steps=3 was given with schedule='gpipe', where no gradient is late"),
         ({"schedule": "1f1b", "warmup_steps": 0}, "annealing_steps=5 was given"),
         ({"schedule": "1f1b", "warmup_steps": 0, "annealing_steps": 0}, "discrepancy=0.5 was given"),

@@ -137,8 +137,7 @@ class Executor:
         """The messages of a mini-batch's forward passes will come."""
         if not self._first:
             self._arrivals.expect(self._places)
-        if not self._last:
-            self._losses.expect()
+        self._losses.expect()
 
     def _forward(self, one: Instruction, microbatch: int, given: Given) -> None:
         """`microbatch`: which one of those given; an update may take more of them than a step."""

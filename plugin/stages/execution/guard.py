@@ -12,11 +12,14 @@ from paceline.stages.execution.posting import Mail
 
 
 class Guard:
-    """Of one pipeline on one stage. `ended`: why it has ended; "" while it has not. `doing`: where errors come from."""
+    """Of one pipeline on one stage, which errors call `who`. `ended`: why it has ended; "" while it has not. `doing`:
+    where errors come from.
+    """
 
     def __init__(self, mail: Mail) -> None:
         self.ended = ""
         self.doing: Callable[[], str] = lambda: "while it was built"
+        self.who = f"stage {mail.rank}"
         self._mail = mail
 
     @contextlib.contextmanager
@@ -24,7 +27,7 @@ class Guard:
         """Whatever is raised within ends this pipeline, on all ranks; one within another is the same as one."""
         if self.ended:
             raise UsageError(
-                f"The pipeline of stage {self._mail.rank} has ended: {self.ended}",
+                f"The pipeline of {self.who} has ended: {self.ended}",
                 "Build another one, from the last state that was saved.",
             )
         try:
@@ -34,7 +37,7 @@ class Guard:
                 raise
             self.ended = f"{type(error).__name__}: {error}".splitlines()[0]
             if not isinstance(error, MailError):
-                where = f"Stage {self._mail.rank} failed, {self.doing()}."
+                where = f"{self.who.capitalize()} failed, {self.doing()}."
                 # The mail may be at its end already; this error is the one to be told.
                 with contextlib.suppress(MailError):
                     self._mail.alarm(f"{where}\n{traceback.format_exc()}")

@@ -9,6 +9,7 @@ from typing import Any
 from paceline.stages.delays import delays
 from paceline.stages.execution.clipping import Clipping, Gradients
 from paceline.stages.execution.executor import Executor, Passes
+from paceline.stages.execution.grid import Grid
 from paceline.stages.execution.losses import Losses
 from paceline.stages.execution.posting import Post
 from paceline.stages.execution.settings import Settings
@@ -45,17 +46,20 @@ def put_together(
     correction: Any,
     step: Callable[[float], None],
     nesterov: Any = None,
+    losses: Losses | None = None,
 ) -> Parts:
     """The parts of a stage, from those that know its framework.
 
-    `counts`: parameters of each stage. `step`: see Updates.
+    `post`: among the stages of this pipeline. `counts`: parameters of each stage. `step`: see Updates. `losses`: None
+    where stages have no replicas.
     """
     clipping = None
     if settings.max_norm is not None:
         clipping = Clipping(post, settings.max_norm, gradients, counts)
     tau_forward, _ = delays(settings.schedule_of(post.mail.size))[post.mail.rank]
     updates = Updates(weights, step, gradients, clipping, settings.annealing_steps, tau_forward)
-    losses = Losses(post, post.mail.size)
     mean = settings.loss_reduction == "mean"
+    if losses is None:
+        losses = Losses(post, Grid(post.mail.size, 1), mean, together=True)
     executor = Executor(post, tensors, settings.n_microbatches, weights, passes, updates, losses, mean)
     return Parts(optimizer, clipping, correction, passes, updates, losses, executor, nesterov)

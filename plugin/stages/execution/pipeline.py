@@ -13,7 +13,9 @@ from paceline.native.mail import Mail
 from paceline.stages.execution import posting
 from paceline.stages.execution.batches import Microbatches
 from paceline.stages.execution.executor import Given
+from paceline.stages.execution.grid import Grid, PipelineMail
 from paceline.stages.execution.guard import Guard
+from paceline.stages.execution.losses import Losses
 from paceline.stages.execution.parts import Parts
 from paceline.stages.execution.parting import part
 from paceline.stages.execution.posting import Post
@@ -40,8 +42,16 @@ class StagedTraining(ABC):
         set_id = process_set.process_set_id
         self._mail: posting.Mail = Mail(loaded(library), set_id) if mail is None else mail
         self._guard = Guard(self._mail)
-        self.stage, self.stages = self._mail.rank, self._mail.size
+        self._take_place(1)
         self._own_connections = None if mail is not None else (loaded(library), set_id)
+
+    def _take_place(self, replicas: int) -> None:
+        """Of the ranks `replicas` pipelines are made. Raises UsageError where that cannot be."""
+        self._grid = Grid(self._mail.size, replicas)
+        self.stage, self.replica = self._grid.place(self._mail.rank)
+        self.stages, self.replicas = self._grid.stages, replicas
+        if replicas > 1:
+            self._guard.who = f"stage {self.stage} of replica {self.replica}"
 
     def _meet(self, asked: Callable[[], dict[str, Any]]) -> None:
         """Wait for all ranks to ask for the same as `asked` returns, or for what it raises on one of them."""
@@ -54,7 +64,15 @@ class StagedTraining(ABC):
         if self._own_connections is not None:
             _made[set_id] = world(library), before + 1
         # The tags of one pipeline end where those of the next begin.
-        self._post = Post(self._mail, before * len(posting.Tag))
+        first_tag = before * len(posting.Tag)
+        self._everyone = Post(self._mail, first_tag)
+        self._post = self._everyone
+        if self.replicas > 1:
+            self._post = Post(PipelineMail(self._mail, self._grid.pipeline(self.replica)), first_tag)
+
+    def _losses_of(self, together: bool) -> Losses:
+        """`together`: steps return losses of all replicas, not of this one alone."""
+        return Losses(self._everyone, self._grid, self._settings.loss_reduction == "mean", together)
 
     def _equip(self, tensors: Tensors, parts: Parts) -> None:
         """The stage is built."""
@@ -112,7 +130,8 @@ class StagedTraining(ABC):
         - `target`: the same; the last stage needs it.
 
         Returns a loss in float64, the same on all ranks: of this mini-batch under synchronous schedules, else of one
-        some steps before (the first, in the first steps), so that nobody waits for it.
+        some steps before (the first, in the first steps), so that nobody waits for it. With replicas it is the mean of
+        theirs (the sum for loss_reduction="sum"), or under exchanges that let replicas run ahead that of this one.
         """
         with self._guard():
             schedule = self._next_schedule()
@@ -136,22 +155,24 @@ class StagedTraining(ABC):
             self._executor.run(schedule.drain_after(self.stage, self._forwards), None)
             if self._clipping is not None:
                 self._clipping.settle()
+            self._settle()
             asked = max(0, steps - 1 - schedule.loss_lag_of(self.microbatches))
             losses = [self._loss(self._losses.of(minibatch)) for minibatch in range(asked + 1, steps)]
             self._post.finish()
+            self._everyone.finish()
             self._begin()
             return losses
 
     def evaluate(self, batch: Any = None, target: Any = None) -> Any:
         """The loss of a batch at the newest weights, with layers in eval mode and without training; on all ranks.
 
-        Arguments and result as of step(). Raises UsageError while micro-batches are under way: call drain() before.
+        Arguments and result as of step(), with replicas always of all of them. Raises UsageError while micro-batches are under way: call drain() before.
         """
         self._refuse_under_way("evaluated")
         with self._guard():
+            self._losses.begin(together=True)
             with self._evaluating():
                 self._executor.evaluate(self._given(batch, target))
-            self._losses.begin()
             loss = self._loss(self._losses.of(0))
             self._begin()
             return loss
@@ -164,9 +185,13 @@ class StagedTraining(ABC):
         if not self._guard.ended:
             self._refuse_under_way("closed")
             with self._guard():
-                part(self._post)
+                self._post.finish()
+                part(self._everyone)
                 self._mail.close()
             self._guard.ended = "It was closed."
+
+    def _settle(self) -> None:  # noqa: B027
+        """Apply what exchanges between replicas keep; nothing is under way in this pipeline."""
 
     @abstractmethod
     def _loss(self, value: float) -> Any:
@@ -207,7 +232,7 @@ class StagedTraining(ABC):
     def _refuse_under_way(self, what: str) -> None:
         if self._forwards % self._schedule.microbatches or (self._steps and not self._schedule.synchronous):
             raise UsageError(
-                f"Stage {self.stage} was to be {what} with micro-batches under way, after {self._steps} steps.",
+                f"{self._guard.who.capitalize()} was to be {what} with micro-batches under way, after {self._steps} steps.",
                 "Call drain() before, on all ranks.",
             )
 

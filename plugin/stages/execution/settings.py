@@ -27,6 +27,7 @@ class Settings:
     recompute: bool
     nesterov: float | None = None
     update_every: int = 1
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, str):
@@ -42,6 +43,8 @@ class Settings:
             )
         if not (self.costs is None or _all(self.costs, _number)):
             raise UsageError(f"costs={self.costs!r}: expected a list of numbers.", "Give one for each layer.")
+        if not _whole(self.replicas) or self.replicas < 1:
+            raise UsageError(f"replicas={self.replicas!r}: expected a whole number.", "Give 1 at least.")
         for name in ("warmup_steps", "annealing_steps"):
             value = getattr(self, name)
             if not _whole(value) or value < 0:

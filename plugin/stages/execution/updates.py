@@ -29,6 +29,13 @@ class Updates:
         self._weights, self._step, self._gradients, self._clipping = weights, step, gradients, clipping
         self._annealing, self._tau = annealing_updates, tau_forward
 
+    def between(self, apply: Callable[[float], None], synchronous: bool) -> None:
+        """Updates that belong to no mini-batch of the schedule: `apply` is given the factor of learning rates."""
+        factor = 1.0
+        if not synchronous:
+            factor = corrections.learning_rate_factor(self._tau, self.asynchronous, self._annealing)
+        self._weights.update(lambda: apply(factor), keep=False, as_previous=False)
+
     def apply(self, synchronous: bool, keep: bool, as_previous: bool, minibatches: int) -> None:
         """One update, after the last backward pass that it takes. `keep`, `as_previous`: of VersionedWeights.
         `minibatches`: gradients are sums over so many, whose mean is taken.

@@ -1,0 +1,143 @@
+"""What the replicas of a stage exchange: gradients, as hvd.DistributedOptimizer does, and weights at the start."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from horovod.common import process_sets
+
+from paceline.arguments import check_choice, choice_asked, exchange_asked
+from paceline.errors import UsageError
+from paceline.option import nearest
+from paceline.stages.execution.grid import Grid
+from paceline.stages.execution.updates import Updates
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.distributed import DistributedOptimizer
+from paceline.torch.optimizer.wrapper import WrappedOptimizer
+from paceline.torch.stages.layers import Stage
+from paceline.torch.stages.step import rates_times
+from paceline.torch.state.broadcasts import broadcast_among
+
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+_PLAIN = horovod.Compression.none
+# Of DistributedOptimizer's arguments those that a pipeline gives itself.
+_OURS = ("optimizer", "named_parameters", "backward_passes_per_step", "op", "num_groups", "process_set")
+OPTIONS = tuple(name for name in inspect.signature(DistributedOptimizer).parameters if name not in _OURS)
+
+
+class Exchanging:
+    """How a stage exchanges with its replicas: `options` are DistributedOptimizer's, as a user gave them.
+
+    `together`: whether replicas wait for each other in every update anyway. `terms`: for comparison with other ranks.
+    With one replica options are checked, and there is nothing to do. Raises UserError for options that
+    are unknown or do not go together, and for replicas without `connected` ranks of Horovod.
+    """
+
+    def __init__(self, options: Mapping[str, Any], replicas: int, connected: bool) -> None:
+        for name in options:
+            if name not in OPTIONS:
+                raise UsageError(
+                    f"hvd.Pipeline has no argument {name}. {nearest(name, list(OPTIONS))}",
+                    f"Of hvd.DistributedOptimizer's it takes {', '.join(OPTIONS)}.",
+                )
+        if replicas > 1 and not connected:
+            raise UsageError(
+                f"replicas={replicas} was given with mail=.", "Replicas are ranks of Horovod: leave it out."
+            )
+        self._options = dict(options)
+        self._set: Any = None
+        self.together = True
+        self.terms: dict[str, Any] = {}
+        if options or replicas > 1:
+            asked = exchange_asked(options.get("exchange"))
+            choice = choice_asked(*(options.get(name) for name in ("codec", "error_feedback", "collective")))
+            check_choice(choice, options.get("compression", _PLAIN), _PLAIN, asked)
+            self.together = asked.ranks_meet and asked.gradients_travel
+            self.terms = {"exchange": repr(asked), "how gradients travel": str(choice)}
+
+    def join(self, grid: Grid, stage: int, process_set: Any) -> None:
+        """Find or make the process set of this stage's replicas; on all ranks of `process_set`."""
+        if grid.replicas > 1:
+            self._set = set_of([grid.replicas_of(one) for one in range(grid.stages)], stage, process_set)
+
+    def share(self, module: torch.nn.Module) -> None:
+        """Give all replicas of a stage the parameters and buffers of the first one."""
+        if self._set is not None:
+            held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            broadcast_among([(f"stage.{name}", one) for name, one in held.items()], self._set)
+
+    def around(self, make: MakeOptimizer, stage: Stage, mean: bool) -> MakeOptimizer:
+        """`make`, whose optimizer uses the mean, or the sum, of the gradients of all replicas of `stage`."""
+        if self._set is None:
+            return make
+
+        def made(parameters: Any) -> torch.optim.Optimizer:
+            optimizer = make(parameters)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                return optimizer
+            op = horovod.Average if mean else horovod.Sum
+            named = zip(stage.names, stage.parameters, strict=True)
+            return DistributedOptimizer(optimizer, named, op=op, process_set=self._set, **self._options)
+
+        return made
+
+
+def combine(optimizer: torch.optim.Optimizer | None) -> None:
+    """Wait until gradients are those of all replicas, where they are exchanged at all."""
+    if type(optimizer) is WrappedOptimizer:
+        optimizer.synchronize()
+
+
+def drain(optimizer: torch.optim.Optimizer | None, updates: Updates, synchronous: bool) -> None:
+    """Make the updates whose gradients an exchange has in flight."""
+    if type(optimizer) is WrappedOptimizer:
+
+        def apply(factor: float) -> None:
+            with rates_times(optimizer, factor):
+                optimizer.drain()
+
+        updates.between(apply, synchronous)
+
+
+def real_weights(optimizer: torch.optim.Optimizer | None) -> contextlib.AbstractContextManager[None]:
+    """Within it weights are what updates made of them, not what an exchange expects of them later."""
+    return optimizer.real_weights() if type(optimizer) is WrappedOptimizer else contextlib.nullcontext()
+
+
+def set_of(groups: Sequence[Sequence[int]], own: int, among: Any) -> Any:
+    """The process set of `groups[own]`, of ranks of `among`; all ranks of the world call this with the same groups.
+
+    Sets that are there already are used. Raises UsageError where one is not, and none can be made.
+    """
+    ranks = _all_sets()[among.process_set_id]
+    members = [sorted(ranks[one] for one in group) for group in groups]
+    return [_set_of(each, members, len(ranks)) for each in members][own]
+
+
+def _set_of(ranks: list[int], all_of_them: list[list[int]], among: int) -> Any:
+    for known, of in _all_sets().items():
+        if sorted(of) == ranks:
+            found = horovod.ProcessSet(ranks)
+            found.process_set_id = known
+            return found if known else horovod.global_process_set
+    try:
+        # All ranks of the world must take part, so those of a set cannot make others on their own.
+        if among == horovod.size():
+            return horovod.add_process_set(ranks)
+        why = "a pipeline on a process set makes no others"
+    except ValueError as error:
+        why = str(error)
+    listed = ", ".join(f"hvd.ProcessSet({each})" for each in all_of_them)
+    raise UsageError(
+        f"The replicas of a stage are a process set of ranks {ranks}, which is not there: {why}",
+        f"Start all ranks with HOROVOD_DYNAMIC_PROCESS_SETS=1, or call hvd.init(process_sets=[{listed}]).",
+    )
+
+
+def _all_sets() -> dict[int, list[int]]:
+    """Of the world: ranks by the set's number."""
+    return {number: list(ranks) for number, ranks in process_sets._basics._get_process_set_ids_and_ranks().items()}

@@ -1,0 +1,70 @@
+"""Pipelines side by side: every stage has replicas, one in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.stages.execution.posting import Mail
+
+
+class Grid:
+    """`ranks` ranks as `replicas` pipelines of `stages` stages: rank = stage * replicas + replica.
+
+    So the replicas of a stage, which exchange as much as its weights are large, are neighbours and share a host where
+    they can. Raises UsageError for a number of replicas that does not divide the ranks.
+    """
+
+    def __init__(self, ranks: int, replicas: int) -> None:
+        if ranks % replicas:
+            fit = ", ".join(str(one) for one in range(1, ranks + 1) if ranks % one == 0)
+            raise UsageError(
+                f"replicas={replicas} was given with {ranks} ranks: expected as many replicas of every stage.",
+                f"Use one of {fit}, or start a multiple of {replicas} ranks.",
+            )
+        self.stages, self.replicas = ranks // replicas, replicas
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """Stage and replica of a rank."""
+        return divmod(rank, self.replicas)
+
+    def pipeline(self, replica: int) -> list[int]:
+        """The ranks of one pipeline, by stage."""
+        return [stage * self.replicas + replica for stage in range(self.stages)]
+
+    def replicas_of(self, stage: int) -> list[int]:
+        """The ranks that have this stage."""
+        return [stage * self.replicas + replica for replica in range(self.replicas)]
+
+
+class PipelineMail:
+    """The mail of one of several pipelines: `rank` and peers are its stages, `ranks` those of `mail` by stage."""
+
+    def __init__(self, mail: Mail, ranks: Sequence[int]) -> None:
+        self._mail, self._ranks = mail, ranks
+        self.rank, self.size = ranks.index(mail.rank), len(ranks)
+
+    def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
+        """See Mail.send."""
+        return self._mail.send(self._ranks[peer], tag, data, size_bytes)
+
+    def receive(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
+        """See Mail.receive."""
+        return self._mail.receive(self._ranks[peer], tag, data, size_bytes)
+
+    def done(self, operation: int) -> bool:
+        """See Mail.done."""
+        return self._mail.done(operation)
+
+    def wait(self, operation: int, limit_s: float | None = None) -> None:
+        """See Mail.wait."""
+        self._mail.wait(operation, limit_s)
+
+    def alarm(self, text: str) -> None:
+        """See Mail.alarm: ends all pipelines."""
+        self._mail.alarm(text)
+
+    def close(self, limit_s: float | None = None) -> None:
+        """See Mail.close."""
+        self._mail.close(limit_s)
