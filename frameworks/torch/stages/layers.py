@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,28 +14,73 @@ from paceline.torch.errors import UsageError
 
 @dataclass(frozen=True)
 class Layer:
-    """What a model is cut between: its name in the whole model, such as "3", "head" or "features.2"."""
+    """What a model is cut between: its name in the whole model, such as "3", "head" or "features.2".
+
+    `called`: what is called in place of `module`, which is a part of it. `prefix`: of the names that its tensors have
+    in the whole model.
+    """
 
     name: str
     module: nn.Module
+    called: nn.Module | None = None
+    prefix: str | None = None
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Parameters and buffers with their names in the whole model; one that stands twice comes once."""
         for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
-            yield f"{self.name}.{name}", tensor
+            yield self.whole(name), tensor
+
+    def whole(self, name: str) -> str:
+        """What a tensor of this layer is called in the whole model."""
+        return f"{self.name}.{name}" if self.prefix is None else self.prefix + name
 
     @property
     def cost(self) -> int:
         """Elements of its parameters."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
+    def built(self) -> Layer:
+        """Itself."""
+        return self
 
-def layers_of(model: Any) -> list[Layer]:
-    """The layers of an nn.Sequential, or of a list of modules as nn.Sequential(*model) names them.
+
+@dataclass(frozen=True)
+class Planned:
+    """A layer that is built where its stage is, by `make`: a module, or a layer. Until then all cost the same."""
+
+    name: str
+    make: Callable[[], Any]
+    cost: int = 1
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """None is there yet."""
+        return iter(())
+
+    def built(self) -> Layer:
+        """The layer. Raises UsageError if `make` makes no module."""
+        module = self.make()
+        if isinstance(module, Layer):
+            return module
+        if not isinstance(module, nn.Module):
+            raise UsageError(
+                f"What builds layer {self.name} returned a {type(module).__name__}: expected an nn.Module.",
+                "Give functions without arguments, each of which returns a module.",
+            )
+        return Layer(self.name, module)
+
+
+AnyLayer = Layer | Planned
+
+
+def layers_of(model: Any) -> Sequence[AnyLayer]:
+    """The layers of an nn.Sequential, or of a list of modules, or of functions that build them, named as
+    nn.Sequential(*model) does.
 
     Parts of an nn.Sequential that are nn.Sequential themselves, without hooks, are taken apart. Raises UsageError for
     other models, empty ones, and members that are no modules.
     """
+    if isinstance(model, (list, tuple)) and model and all(_builds(one) for one in model):
+        return [Planned(str(number), one) for number, one in enumerate(model)]
     if isinstance(model, (list, tuple)):
         named = [(str(number), one) for number, one in enumerate(model)]
     elif isinstance(model, (nn.Sequential, nn.ModuleList)):
@@ -56,6 +101,10 @@ def layers_of(model: Any) -> list[Layer]:
     return [layer for name, one in named for layer in _apart(name, one)]
 
 
+def _builds(member: Any) -> bool:
+    return callable(member) and not isinstance(member, nn.Module)
+
+
 def _apart(name: str, module: nn.Module) -> list[Layer]:
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if type(module) is not nn.Sequential or len(module) == 0 or any(getattr(module, one) for one in hooks):
@@ -71,17 +120,17 @@ class Stage:
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = tuple(layers)
-        self.module = nn.Sequential(*(layer.module for layer in layers))
+        self.module = nn.Sequential(*(layer.called or layer.module for layer in layers))
         named: dict[int, tuple[str, nn.Parameter]] = {}
         for layer in layers:
             for name, parameter in layer.module.named_parameters():
-                named.setdefault(id(parameter), (f"{layer.name}.{name}", parameter))
+                named.setdefault(id(parameter), (layer.whole(name), parameter))
         self.names = [name for name, _ in named.values()]
         self.parameters = [parameter for _, parameter in named.values()]
 
     def state_dict(self) -> dict[str, Any]:
         """As nn.Module.state_dict, with the names of the whole model."""
-        return {f"{layer.name}.{key}": value for layer in self.layers for key, value in _state_of(layer).items()}
+        return {layer.whole(key): value for layer in self.layers for key, value in _state_of(layer).items()}
 
     def check(self, state: Mapping[str, Any]) -> None:
         """Raise UsageError if the state of a whole model lacks something of this stage, or has it in another shape."""
@@ -105,14 +154,14 @@ class Stage:
         """Take what belongs to this stage out of the state of a whole model. Raises UsageError as `check` does."""
         self.check(state)
         for layer in self.layers:
-            layer.module.load_state_dict({key: state[f"{layer.name}.{key}"] for key in _state_of(layer)})
+            layer.module.load_state_dict({key: state[layer.whole(key)] for key in _state_of(layer)})
 
 
 def _state_of(layer: Layer) -> dict[str, Any]:
     return dict(layer.module.state_dict())
 
 
-def refuse_shared(layers: Sequence[Layer], firsts: Sequence[int]) -> None:
+def refuse_shared(layers: Sequence[AnyLayer], firsts: Sequence[int]) -> None:
     """Raise UsageError for a tensor that layers of two stages have; `firsts`: the first layer of each stage."""
     owner: dict[int, tuple[str, int]] = {}
     for number, layer in enumerate(layers):
@@ -127,7 +176,8 @@ def refuse_shared(layers: Sequence[Layer], firsts: Sequence[int]) -> None:
                 )
 
 
-def free(layers: Sequence[Layer]) -> None:
+def free(layers: Sequence[AnyLayer]) -> None:
     """Give back the memory of layers that other stages have; what is left knows shapes, and refuses to compute."""
     for layer in layers:
-        layer.module.to(torch.device("meta"))
+        if isinstance(layer, Layer):
+            layer.module.to(torch.device("meta"))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from paceline.errors import UsageError
 from paceline.stages.execution import posting
-from paceline.stages.execution.cut import AUTO, first_layers
+from paceline.stages.execution.cut import AUTO
 from paceline.stages.execution.finish import Loss
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.stages import checkpoint
 from paceline.torch.stages.correction import load
-from paceline.torch.stages.layers import Layer, Stage, free, layers_of, refuse_shared
+from paceline.torch.stages.cutting import TIME, Cutting, always_trains, described, measured, refuse_twice
+from paceline.torch.stages.layers import AnyLayer, Stage
+from paceline.torch.stages.models import Cut, layers_of_model
 from paceline.torch.stages.parts import assembled
 from paceline.torch.stages.replicas import Exchanging, MakeOptimizer, drain, real_weights
 from paceline.torch.stages.tensors import StageTensors
@@ -39,14 +40,17 @@ class Pipeline(StagedTraining):
 
     - `model`: an nn.Sequential or a list of modules. Layers hand on a tensor, or a tuple or list of tensors. Each rank
       keeps the layers of its own stage, with the weights that it built them with (seed all ranks alike), and frees the
-      others, which become layers without memory (device "meta").
+      others, which become layers without memory (device "meta"). Or a list of functions without arguments that build
+      them, of which each rank calls those of its own stage; a Pipe or PipelineStage of torch.distributed.pipelining; or
+      another module, which is traced with `sample` and cut where the submodules that `stages` names begin.
     - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
       schedulers.
     - `loss`: called on the last stage with the model's output and the target of a micro-batch.
     - `n_microbatches`: how many a batch is cut into, by its first dimension, as evenly as it goes.
     - `schedule`: "gpipe", "1f1b", "pipedream", "2bw" or "pipemare".
-    - `stages`: "auto", balanced by `costs` (numbers, one per layer) or by parameters; or the first layers of stages
-      1 .. P-1, as numbers or names.
+    - `stages`: "auto", balanced by `costs` (numbers, one per layer) or by parameters; "time", balanced by what layers
+      take for `sample` on rank 0, forward and backward; or the first layers of stages 1 .. P-1, as numbers or names.
+    - `sample`: one micro-batch of what the first layer takes, for stages="time" and for tracing.
     - `loss_reduction`: what `loss` is of its rows, "mean" or "sum". Micro-batches are weighted so that their losses,
       and gradients, add up to those of the batch.
     - `max_norm`: clip gradients by the norm over all stages. Asynchronous schedules take norms of earlier stages from
@@ -85,6 +89,7 @@ class Pipeline(StagedTraining):
         stages: str | Sequence[int | str] = AUTO,
         *,
         costs: Sequence[float] | None = None,
+        sample: Any = None,
         loss_reduction: str = "mean",
         max_norm: float | None = None,
         recompute: bool = False,
@@ -100,8 +105,8 @@ class Pipeline(StagedTraining):
         **exchanging: Any,
     ) -> None:
         super().__init__("torch", process_set, mail)
-        layers: list[Layer] = []
-        firsts: list[int] = []
+        layers: list[AnyLayer] = []
+        cuts: list[Cut] = []
 
         def asked() -> dict[str, Any]:
             self._settings = Settings(
@@ -121,31 +126,52 @@ class Pipeline(StagedTraining):
             )
             self._take_place(replicas)
             self._exchanging = Exchanging(exchanging, replicas, mail is None)
-            layers.extend(layers_of(model))
-            firsts.extend(first_layers(layers, self.stages, stages, costs))
-            refuse_shared(layers, firsts)
-            return {**self._settings.terms(), **self._exchanging.terms, **_described(layers, firsts)}
+            found, cut = layers_of_model(model, stages, sample, self.stage, self.stages)
+            layers.extend(found)
+            cuts.append(cut)
+            return {**self._settings.terms(), **self._exchanging.terms, **described(layers)}
 
         self._meet(asked)
+        if stages == TIME:
+            first = self._mail.rank == 0
+            costs = self._agree(lambda: ({}, measured(layers, sample, costs, device) if first else None))[0]
+            cuts = [AUTO]
+        names = self._build(layers, cuts[0], costs)
         self._exchanging.join(self._grid, self.stage, process_set)
-        self._whole_names = [name for layer in layers for name in _parameter_names(layer)]
-        self._cut = [layers[first].name for first in firsts]
-        bounds = [*firsts, len(layers)]
-        own = range(bounds[self.stage], bounds[self.stage + 1])
-        free([layer for number, layer in enumerate(layers) if number not in own])
-        counts = _counts(layers, bounds)
         with self._guard():
             if device is not None:
-                for number in own:
-                    layers[number].module.to(device)
-            self._stage = Stage([layers[number] for number in own])
+                self._stage.module.to(device)
             self._exchanging.share(self._stage.module)
             tensors = StageTensors(_device_of(self._stage, device))
             losses = self._losses_of(self._exchanging.together)
             make = self._exchanging.around(optimizer, self._stage, self._settings.loss_reduction == "mean")
             self._equip(
-                tensors, assembled(self._post, losses, self._settings, self._stage, make, loss, tensors, counts)
+                tensors,
+                assembled(
+                    self._post, losses, self._settings, self._stage, make, loss, tensors, [len(one) for one in names]
+                ),
             )
+
+    def _build(self, layers: Sequence[AnyLayer], cut: Cut, costs: Sequence[float] | None) -> list[list[str]]:
+        """This rank's stage, once all ranks have theirs; the names of all stages' parameters."""
+        cuttings: list[Cutting] = []
+
+        def built() -> tuple[dict[str, Any], Any]:
+            cuttings.append(Cutting(layers, self.stage, self.stages, cut, costs))
+            self._stage = cuttings[0].own
+            return {"the cut": cuttings[0].names}, [self._stage.names, always_trains(self._stage)]
+
+        found = self._agree(built)
+        everyones = [found[rank] for rank in self._grid.pipeline(self.replica)]
+        names = [own for own, _ in everyones]
+        refuse_twice(names)
+        cuttings[0].free_others()
+        self._cut = cuttings[0].names
+        # The parameters of a traced model are in another order than its own.
+        in_order = all(layer.called is None for layer in self._stage.layers)
+        self._whole_names = [name for own in names for name in own] if in_order else []
+        self._always_trains = next((found for _, found in everyones if found), "")
+        return names
 
     @property
     def module(self) -> torch.nn.Sequential:
@@ -156,6 +182,17 @@ class Pipeline(StagedTraining):
     def names(self) -> list[str]:
         """Of this stage's parameters, in the whole model and in the order of `module.parameters()`."""
         return list(self._stage.names)
+
+    def evaluate(self, batch: Any = None, target: Any = None) -> Tensor:
+        """See StagedTraining.evaluate. Raises UsageError for models that were traced to train, and can nothing else."""
+        if self._always_trains:
+            raise UsageError(
+                f"{self._guard.who.capitalize()} was to be evaluated: the model was traced in train mode, and does "
+                f"{self._always_trains} as in training.",
+                "Load pipeline.consolidate()['model'] into the model that was traced, and evaluate that.",
+            )
+        found: Tensor = super().evaluate(batch, target)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """The state of this stage, with the names of the whole model: "model", "optimizer" and "pipeline".
@@ -228,26 +265,6 @@ class Pipeline(StagedTraining):
         finally:
             for one, training in modes:
                 one.training = training
-
-
-def _described(layers: Sequence[Layer], firsts: Sequence[int]) -> dict[str, Any]:
-    """What stages must know of each other's layers; the weights are each one's own."""
-    tensors = [(name, tuple(one.shape), str(one.dtype)) for layer in layers for name, one in layer.tensors()]
-    return {
-        "the cut": [layers[first].name for first in firsts],
-        "the number of layers": len(layers),
-        "the number of tensors": len(tensors),
-        "the digest of tensors' names, shapes and types": zlib.crc32(repr(tensors).encode()),
-    }
-
-
-def _parameter_names(layer: Layer) -> list[str]:
-    return [f"{layer.name}.{name}" for name, _ in layer.module.named_parameters()]
-
-
-def _counts(layers: Sequence[Layer], bounds: Sequence[int]) -> list[int]:
-    """Parameters of each stage."""
-    return [len(Stage(layers[begin:end]).parameters) for begin, end in itertools.pairwise(bounds)]
 
 
 def _device_of(stage: Stage, asked: torch.device | str | None) -> torch.device:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +10,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from paceline.torch.errors import UsageError
 from paceline.torch.stages.passes import Finished, Flight, Passes
+from paceline.torch.stages.undisturbed import buffers_aside, random_state, set_random_state
 from paceline.torch.stages.weights import Weights
 
 
@@ -31,7 +31,7 @@ class RecomputingPasses(Passes):
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
         """As of Passes; a gradient is wanted for all floating-point outputs."""
-        self._random[id(flight)] = _random_state(self._device)
+        self._random[id(flight)] = random_state(self._device)
         kept = [one.clone() for one in flight.inputs] if self._changes_inputs else None
         versions = [one._version for one in flight.inputs]
         with torch.no_grad():
@@ -57,11 +57,11 @@ class RecomputingPasses(Passes):
             flight.version = self._weights.corrected(self.correction.corrected)
         elif not self.stashed:
             flight.version = self._weights.newest
-        now = _random_state(self._device)
-        _set_random_state(self._random.pop(id(flight)), self._device)
-        with _buffers_aside(self._module):
+        now = random_state(self._device)
+        set_random_state(self._random.pop(id(flight)), self._device)
+        with buffers_aside(self._module):
             outputs = self._with_graph(flight)
-        _set_random_state(now, self._device)
+        set_random_state(now, self._device)
         flight.roots = [
             get_gradient_edge(one) if one.requires_grad else None for one in outputs if _can_have_gradient(one)
         ]
@@ -70,32 +70,3 @@ class RecomputingPasses(Passes):
 
 def _can_have_gradient(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _random_state(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-
-
-def _set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
-
-
-@contextlib.contextmanager
-def _buffers_aside(module: nn.Module) -> Iterator[None]:
-    """The module computes with copies of its buffers."""
-    held = [
-        (owner, name, buffer)
-        for owner in module.modules()
-        for name, buffer in owner._buffers.items()
-        if buffer is not None
-    ]
-    for owner, name, buffer in held:
-        owner._buffers[name] = buffer.clone()
-    try:
-        yield
-    finally:
-        for owner, name, buffer in held:
-            owner._buffers[name] = buffer

@@ -70,6 +70,15 @@ class StagedTraining(ABC):
         if self.replicas > 1:
             self._post = Post(PipelineMail(self._mail, self._grid.pipeline(self.replica)), first_tag)
 
+    def _agree(self, asked: Callable[[], tuple[dict[str, Any], Any]]) -> list[Any]:
+        """As `_meet`, once more: `asked` returns what must be the same, and what is this rank's own; that of all."""
+        own = None
+        try:
+            terms, own = asked()
+        except Exception as error:
+            return meet(self._everyone, error)
+        return meet(self._everyone, terms, own)
+
     def _losses_of(self, together: bool) -> Losses:
         """`together`: steps return losses of all replicas, not of this one alone."""
         return Losses(self._everyone, self._grid, self._settings.loss_reduction == "mean", together)
@@ -166,7 +175,8 @@ class StagedTraining(ABC):
     def evaluate(self, batch: Any = None, target: Any = None) -> Any:
         """The loss of a batch at the newest weights, with layers in eval mode and without training; on all ranks.
 
-        Arguments and result as of step(), with replicas always of all of them. Raises UsageError while micro-batches are under way: call drain() before.
+        Arguments and result as of step(), with replicas always of all of them. Raises UsageError while micro-batches
+        are under way: call drain() before.
         """
         self._refuse_under_way("evaluated")
         with self._guard():
@@ -232,7 +242,8 @@ class StagedTraining(ABC):
     def _refuse_under_way(self, what: str) -> None:
         if self._forwards % self._schedule.microbatches or (self._steps and not self._schedule.synchronous):
             raise UsageError(
-                f"{self._guard.who.capitalize()} was to be {what} with micro-batches under way, after {self._steps} steps.",
+                f"{self._guard.who.capitalize()} was to be {what} with micro-batches under way, after {self._steps} "
+                "steps.",
                 "Call drain() before, on all ranks.",
             )
 

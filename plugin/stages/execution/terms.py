@@ -14,14 +14,15 @@ _SIZE = struct.Struct("<q")
 _REFUSED = "refused"
 
 
-def meet(post: Post, terms: dict[str, Any] | Exception) -> None:
+def meet(post: Post, terms: dict[str, Any] | Exception, own: Any = None) -> list[Any]:
     """Wait for all ranks to come here with the same `terms`, or with the error that kept them from having any.
 
-    Raises that error on the rank that brings it, and UsageError on all others and where terms differ; the ranks can
-    try again.
+    Returns what each rank gave as `own`. Raises that error on the rank that brings it, and UsageError on all others and
+    where terms differ; the ranks can try again.
     """
-    mine = json.dumps({_REFUSED: _told(terms)} if isinstance(terms, Exception) else terms)
-    everyones = [json.loads(text) for text in gathered(post, mine)]
+    mine = json.dumps([{_REFUSED: _told(terms)} if isinstance(terms, Exception) else terms, own])
+    found = [json.loads(text) for text in gathered(post, mine)]
+    everyones = [theirs for theirs, _ in found]
     if isinstance(terms, UserError):
         raise UsageError(terms.problem, terms.remedy) from terms
     if isinstance(terms, Exception):
@@ -40,6 +41,7 @@ def meet(post: Post, terms: dict[str, Any] | Exception) -> None:
                 f"{_short(theirs.get(name))} on rank {rank}.",
                 "Give hvd.Pipeline the same model and arguments on all ranks.",
             )
+    return [theirs for _, theirs in found]
 
 
 def _told(error: Exception) -> str:

@@ -1,0 +1,88 @@
+"""From a model to what this rank keeps of it, agreed with the other ranks."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paceline.errors import UsageError
+from paceline.stages.execution.cut import first_layers
+from paceline.torch.stages.layers import AnyLayer, Layer, Stage, free, refuse_shared
+from paceline.torch.stages.models import Cut
+from paceline.torch.stages.timing import seconds_per_layer
+
+TIME = "time"
+
+
+def described(layers: Sequence[AnyLayer]) -> dict[str, Any]:
+    """What ranks must have alike before the model is cut; the weights are each one's own."""
+    tensors = [(name, tuple(one.shape), str(one.dtype)) for layer in layers for name, one in layer.tensors()]
+    return {
+        "the number of layers": len(layers),
+        "the digest of layers' names": zlib.crc32(repr([layer.name for layer in layers]).encode()),
+        "the number of tensors": len(tensors),
+        "the digest of tensors' names, shapes and types": zlib.crc32(repr(tensors).encode()),
+    }
+
+
+def measured(layers: Sequence[AnyLayer], sample: Any, costs: Any, device: torch.device | str | None) -> list[float]:
+    """Seconds that each layer takes for the micro-batch `sample`. Raises UsageError where they cannot be measured."""
+    if costs is not None:
+        raise UsageError(f'stages="{TIME}" was given with costs=: both say what layers cost.', "Leave one of them out.")
+    there = [layer for layer in layers if isinstance(layer, Layer)]
+    if sample is None or len(there) < len(layers):
+        problem = "layers that are built where their stages are" if sample is not None else "no sample="
+        raise UsageError(
+            f'stages="{TIME}" was given with {problem}: nothing can be timed.',
+            "Give sample=, one micro-batch of what the first layer takes, and a model; or costs=.",
+        )
+    modules = [layer.called or layer.module for layer in there]
+    return seconds_per_layer(modules, sample, None if device is None else torch.device(device))
+
+
+class Cutting:
+    """A model's layers in `count` stages, of which this rank builds and keeps `stage`.
+
+    `names`: of the first layers of all stages; `own`: the stage. Raises UsageError for cuts that cannot be, and for
+    tensors that two stages would have.
+    """
+
+    def __init__(
+        self, layers: Sequence[AnyLayer], stage: int, count: int, stages: Cut, costs: Sequence[float] | None
+    ) -> None:
+        firsts = first_layers(layers, count, stages, costs)
+        refuse_shared(layers, firsts)
+        begin, end = list(itertools.pairwise([*firsts, len(layers)]))[stage]
+        self.names = [layers[first].name for first in firsts]
+        self.own = Stage([layer.built() for layer in layers[begin:end]])
+        self._others = [*layers[:begin], *layers[end:]]
+
+    def free_others(self) -> None:
+        """Give back the memory of what other stages keep."""
+        free(self._others)
+
+
+def always_trains(stage: Stage) -> str:
+    """What a traced stage does as in training whatever its mode; "" for nothing, as with all others."""
+    if all(layer.called is None for layer in stage.layers):
+        return ""
+    from paceline.torch.stages import traced  # with torch.fx, which takes a while to load
+
+    return traced.always_trains(stage.module)
+
+
+def refuse_twice(names: Sequence[Sequence[str]]) -> None:
+    """Raise UsageError for tensors of two stages that have the same name; `names`: of the parameters of each."""
+    owner: dict[str, int] = {}
+    for stage, own in enumerate(names):
+        for name in own:
+            if owner.setdefault(name, stage) != stage:
+                raise UsageError(
+                    f"A parameter of stage {stage} has the name of one of stage {owner[name]}, {name}.",
+                    "Give a list of functions, one for each stage, or stages whose tensors have their names in the "
+                    "whole model.",
+                )

@@ -1,0 +1,81 @@
+"""How long each layer of a model takes: a forward and a backward pass of a sample micro-batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.errors import UsageError
+from paceline.stages.execution.activations import members, whole
+from paceline.torch.stages.tensors import StageTensors
+from paceline.torch.stages.undisturbed import undisturbed
+
+# The first turn of so many is not counted; the others' least is, which other work of the machine adds nothing to.
+_TURNS = 4
+# A layer that has taken so long is not timed once more.
+_ENOUGH_S = 1.0
+
+
+def seconds_per_layer(modules: Sequence[nn.Module], sample: Any, device: torch.device | None) -> list[float]:
+    """Of both passes together, one number for each of `modules`, each called with what the one before returned.
+
+    `sample`: what the first is called with, a micro-batch: a tensor, or a tuple or list of tensors. On `device`, or
+    where the modules are. Buffers, gradients and random numbers are afterwards as before. Raises UsageError where a
+    module cannot take what it is given.
+    """
+    value: Any = sample
+    found = []
+    for number, module in enumerate(modules):
+        own = next((one.device for one in module.parameters()), torch.device("cpu"))
+        here = device or own
+        try:
+            with undisturbed(module.to(here), here):
+                seconds, value = _timed(module, value, here)
+        except Exception as error:
+            raise UsageError(
+                f"Layer {number} ({type(module).__name__}) cannot be timed on sample=: {type(error).__name__}: {error}",
+                "Give sample= as one micro-batch of what the first layer takes, or cut by costs= or names.",
+            ) from error
+        finally:
+            module.to(own)
+        found.append(seconds)
+    return found
+
+
+def _timed(module: nn.Module, value: Any, device: torch.device) -> tuple[float, Any]:
+    """The time of both passes, and what the layer returned, without a graph."""
+    unfit = StageTensors(device).unfit
+    kind, tensors = members(value, "What it is given", unfit)
+    tensors = [one.to(device) for one in tensors]
+    times: list[float] = []
+    output: Any = None
+    while len(times) < _TURNS and (len(times) < 2 or sum(times) < _ENOUGH_S):
+        # Clones are no leaves, which layers may change in place.
+        leaves = [one.detach().requires_grad_(_differentiable(one)) for one in tensors]
+        inputs = [one.clone() for one in leaves]
+        _finish(device)
+        begin = time.perf_counter()
+        with torch.enable_grad():
+            output = module(whole(kind, inputs))
+        out_kind, outputs = members(output, "What it returned", unfit)
+        roots = [one for one in outputs if one.requires_grad]
+        wanted = [one for one in (*leaves, *module.parameters()) if one.requires_grad]
+        if roots and wanted:
+            torch.autograd.grad(roots, wanted, [torch.ones_like(one) for one in roots], allow_unused=True)
+        _finish(device)
+        times.append(time.perf_counter() - begin)
+        output = whole(out_kind, [one.detach() for one in outputs])
+    return min(times[1:]), output
+
+
+def _differentiable(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

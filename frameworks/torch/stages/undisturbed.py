@@ -1,0 +1,51 @@
+"""What passes change beside gradients, and how to leave it as it was: random numbers and buffers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+@contextlib.contextmanager
+def undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Passes of `module` within it leave no trace in random numbers and buffers."""
+    now = random_state(device)
+    try:
+        with buffers_aside(module):
+            yield
+    finally:
+        set_random_state(now, device)
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """Of the host, and of the device if it is a GPU."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
+    """What `random_state` returned."""
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
+
+
+@contextlib.contextmanager
+def buffers_aside(module: nn.Module) -> Iterator[None]:
+    """The module computes with copies of its buffers."""
+    held = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    for owner, name, buffer in held:
+        owner._buffers[name] = buffer.clone()
+    try:
+        yield
+    finally:
+        for owner, name, buffer in held:
+            owner._buffers[name] = buffer
