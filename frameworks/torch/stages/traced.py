@@ -145,7 +145,7 @@ def _needed_after(nodes: Sequence[fx.Node], call: fx.Node) -> list[fx.Node]:
     place = {node: number for number, node in enumerate(nodes)}
 
     def made_by(node: fx.Node) -> int:
-        return place[node.args[0]] if _is_item(node) else place[node]  # type: ignore[index]
+        return place[node.args[0]] if _is_item(node) else place[node]
 
     return [
         node

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from integration_tests.support.stage_threads import QueueMail, in_threads
 from paceline.native.mail import HorovodEnded, StageLost
 from paceline.stages.execution.parting import part
-from paceline.stages.execution.posting import Post
+from paceline.stages.execution.posting import Mail, Post
 
 
 @pytest.mark.parametrize("last", [0, 1, 2])
@@ -52,6 +52,6 @@ def test_an_end_of_horovod_is_expected_once_all_have_come() -> None:
     for rank, each in ((0, 4), (1, 2)):
         for number in range(each):
             with pytest.raises(StageLost):
-                part(Post(Ends(rank, number)))
+                part(Post(cast(Mail, Ends(rank, number))))
         for number in range(each, 2 * each + 1):
-            part(Post(Ends(rank, number)))
+            part(Post(cast(Mail, Ends(rank, number))))

@@ -11,8 +11,8 @@ import torch
 
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, Optimizer, accumulate, adam, adamw, data, momentum, net, rmsprop
+from paceline.stages.execution.cut import first_layers
 from paceline.torch.errors import UsageError
-from paceline.torch.stages.cut import first_layers
 from paceline.torch.stages.layers import layers_of
 
 LATE: dict[str, Any] = {"schedule": "pipemare", "discrepancy": 0.3, "annealing_steps": 20, "warmup_steps": 2}

@@ -45,7 +45,7 @@ class Net(nn.Module):
 
 def data(step: int, rows: int = N * ROWS) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(step)
-    return tuple(torch.randn(rows, WIDTH, generator=random, dtype=torch.float64) for _ in range(2))  # type: ignore[return-value]
+    return tuple(torch.randn(rows, WIDTH, generator=random, dtype=torch.float64) for _ in range(2))
 
 
 SAMPLE = torch.ones(ROWS, WIDTH, dtype=torch.float64)

@@ -16,8 +16,8 @@ from paceline.stages.execution.executor import Given
 from paceline.stages.execution.grid import Grid, PipelineMail
 from paceline.stages.execution.guard import Guard
 from paceline.stages.execution.losses import Losses
-from paceline.stages.execution.parts import Parts
 from paceline.stages.execution.parting import part
+from paceline.stages.execution.parts import Parts
 from paceline.stages.execution.posting import Post
 from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.tensors import Tensors
