@@ -102,11 +102,17 @@ def read_work(path: Path | None) -> Work:
 
 
 def rows_of(everything: Sequence[Found], work: Work, cuts: Sequence[int]) -> list[list[str]]:
-    """The table: of GPipe there is a row for each number of micro-batches, which change its time alone."""
-    base = next((statistics.mean(one.losses) for one in everything if one.name == GPIPE), None)
-    rows = [["setting", "steps", "held-out loss", "over GPipe", "time", "GPipe's training loss then", "its own"]]
+    """The table: of GPipe there is a row for each number of micro-batches, which change its time alone. What is over
+    GPipe is so for the same seeds.
+    """
+    rows = [
+        ["setting", "seeds", "steps", "held-out loss", "over GPipe", "time", "GPipe's training loss then", "its own"]
+    ]
     gpipe = next((one for one in everything if one.name == GPIPE), None)
+    of_seed = {} if gpipe is None else {run["seed"]: run["loss"] for run in gpipe.runs}
     for found in everything:
+        both = [run for run in found.runs if run["seed"] in of_seed]
+        over = sum(run["loss"] for run in both) / sum(of_seed[run["seed"]] for run in both) - 1 if both else None
         mean = statistics.mean(found.losses)
         for cut in cuts if found.runs[0]["schedule"] == GPIPE else [found.runs[0]["microbatches"]]:
             end = found.ends(work, cut)[-1]
@@ -114,9 +120,10 @@ def rows_of(everything: Sequence[Found], work: Work, cuts: Sequence[int]) -> lis
             rows.append(
                 [
                     _label(found, cut if len(cuts) > 1 else None),
+                    ", ".join(str(run["seed"]) for run in found.runs),
                     str(found.runs[0]["steps"]),
                     f"{mean:.3f} ± {runs.spread(found.losses):.3f}",
-                    "" if base is None else f"{mean / base - 1:+.1%}",
+                    "" if over is None or found is gpipe else f"{over:+.1%}",
                     f"{end:.0f}",
                     then,
                     f"{found.curve()[-1]:.3f}",

@@ -77,8 +77,9 @@ def test_settings_are_compared_and_drawn(tmp_path: Path, monkeypatch: Any, capsy
     stages_report.main()
     table = capsys.readouterr().out.splitlines()
     rows = {cells[1]: cells for cells in ([cell.strip() for cell in line.split("|")] for line in table[2:])}
-    assert rows["GPipe"][5] == "24", "12 steps of stages that work half of the time"
-    assert rows["PipeMare, T1+T2+T3"][5] == "16", "one of 12 steps is a warm-up: 2 + 11 / 0.8"
+    assert rows["GPipe"][6] == "24", "12 steps of stages that work half of the time"
+    assert rows["PipeMare, T1+T2+T3"][6] == "16", "one of 12 steps is a warm-up: 2 + 11 / 0.8"
     mean = sum(one["loss"] for one in results if one["setting"] == "gpipe") / 2
-    assert rows["GPipe"][3].startswith(f"{mean:.3f} ±")
+    assert rows["GPipe"][4].startswith(f"{mean:.3f} ±")
+    assert rows["GPipe"][2] == "1, 2"
     assert imread(picture).std() > 0
