@@ -135,7 +135,7 @@ def consolidated(post: Post, grid: Grid, cut: Sequence[str], own: dict[str, Any]
         send_text(post, 0, Tag.STATE, memory.getvalue())
         post.finish()
         return None
-    everyones = [own]
+    everyones = [copy.deepcopy(own)]  # training goes on without changing it, as it does with those of other ranks
     for rank in range(1, post.mail.size):
         memory = io.BytesIO(receive_text(post, rank, Tag.STATE))
         everyones.append(torch.load(memory, map_location="cpu", weights_only=False))

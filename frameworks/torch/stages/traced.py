@@ -36,7 +36,9 @@ def traced(model: nn.Module, cuts: Sequence[str], sample: Any) -> list[Layer]:
                 f"stages= names {name!r}: expected a submodule of the {type(model).__name__}.",
                 f"It has {', '.join(one for one in known if one and '.' not in one)}, and what is within these.",
             )
-    arguments = tuple(sample) if isinstance(sample, (tuple, list)) else (sample,)
+    given = sample if isinstance(sample, (tuple, list)) else (sample,)
+    # What is one tensor twice would be traced as one input.
+    arguments = tuple(one.clone() if isinstance(one, Tensor) else one for one in given)
     try:
         with _TRACING:
             made = pipeline(model, arguments, split_spec=dict.fromkeys(cuts, SplitPoint.BEGINNING))
