@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.errors import UsageError as UsageError
 from paceline.exchange.averaging import averager
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
@@ -23,6 +24,7 @@ from paceline.keras.operations import reducescatter as reducescatter
 from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
+from paceline.keras.stages.pipeline import Pipeline as Pipeline
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
@@ -38,6 +40,8 @@ _OURS = [
     "ExchangeStats",
     "FusionReport",
     "PartialDistributedOptimizer",
+    "Pipeline",
+    "UsageError",
     "allgather",
     "allreduce",
     "average_variables",

@@ -1,0 +1,269 @@
+"""hvd.Pipeline of Keras."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.keras.backend import horovod_module, keras, wire
+from paceline.keras.stages import optimizer as optimizers
+from paceline.keras.stages import state as states
+from paceline.keras.stages.batches import Batches, rows_of, tensors_of
+from paceline.keras.stages.fit import Fit, Losses, told
+from paceline.keras.stages.layers import Layer, free, layers_of, refuse_shared, refuse_unfit
+from paceline.keras.stages.losses import loss_of
+from paceline.keras.stages.observed import Scores, StageModel
+from paceline.keras.stages.stage import Stage
+from paceline.stages.delays import delays
+from paceline.stages.execution import posting
+from paceline.stages.execution.cut import AUTO, first_layers
+from paceline.stages.execution.pipeline import StagedTraining
+from paceline.stages.execution.settings import Settings
+
+
+class Pipeline(StagedTraining):
+    """Trains a Keras model that is cut into stages, one per rank; micro-batches pass through them at the same time.
+
+        keras.utils.set_random_seed(1)  # the same weights on all ranks
+        model = keras.Sequential([keras.Input((64,)), ...])
+        pipeline = hvd.Pipeline(model, optimizer=keras.optimizers.SGD(0.1), loss="sparse_categorical_crossentropy",
+                                n_microbatches=4, schedule="pipemare", metrics=["accuracy"])
+        history = pipeline.fit(x, y, batch_size=32, epochs=3, validation_data=(test_x, test_y))
+        whole = pipeline.consolidate()
+
+    Schedules, what they cost and when to use which: docs/stages.md.
+
+    - `model`: a keras.Sequential or a functional model that is a chain of layers, built. Each rank keeps the layers of
+      its own stage, with the weights that it built them with (seed all ranks alike), and gives back the memory of the
+      others.
+    - `optimizer`: a Keras optimizer that has not been used, its name, or a function that returns one; each stage has
+      its own, `pipeline.optimizer`.
+    - `loss`: of Keras, its name, or a function of targets and outputs.
+    - `metrics`: of Keras, as for compile(); fit() and evaluate() tell them on all ranks.
+    - `max_norm`: clip gradients by the norm over all stages, in place of the optimizer's global_clipnorm.
+
+    All else is as in paceline.torch.Pipeline. Layers hand on a tensor, or a tuple or list of them. Raises UsageError (a
+    ValueError) on all ranks for models that cannot be cut so, settings without meaning, and ranks that ask for
+    different ones. A stage that raises ends all stages: theirs raise StageFailed with its traceback.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        loss: Any,
+        n_microbatches: int,
+        schedule: str = "1f1b",
+        stages: str | Sequence[int | str] = AUTO,
+        *,
+        metrics: Any = None,
+        costs: Sequence[float] | None = None,
+        max_norm: float | None = None,
+        recompute: bool = False,
+        warmup_steps: int = 0,
+        annealing_steps: int = 0,
+        discrepancy: float | None = None,
+        process_set: Any = horovod_module.global_process_set,
+        mail: posting.Mail | None = None,
+    ) -> None:
+        super().__init__(wire.LIBRARY, process_set, mail)
+        layers: list[Layer] = []
+        firsts: list[int] = []
+        chosen: list[Any] = []
+
+        def asked() -> dict[str, Any]:
+            computed, reduction = loss_of(loss)
+            chosen.extend([computed, optimizers.found_in(optimizer)])
+            self._settings = Settings(
+                schedule,
+                n_microbatches,
+                stages,
+                costs,
+                warmup_steps,
+                annealing_steps,
+                discrepancy,
+                max_norm,
+                reduction,
+                recompute,
+            )
+            layers.extend(layers_of(model))
+            refuse_unfit(layers)
+            firsts.extend(first_layers(layers, self.stages, stages, costs))
+            refuse_shared(layers, firsts)
+            return {**self._settings.terms(), **_described(layers, firsts)}
+
+        self._meet(asked)
+        self._cut = [layers[first].name for first in firsts]
+        bounds = [*firsts, len(layers)]
+        counts = [len(Stage(layers[begin:end], True).trainable) for begin, end in itertools.pairwise(bounds)]
+        own = range(bounds[self.stage], bounds[self.stage + 1])
+        self._stage = Stage([layers[number] for number in own], self.stage == self.stages - 1)
+        free([layer for number, layer in enumerate(layers) if number not in own])
+        with self._guard():
+            computed, made = chosen
+            made.build(self._stage.trainable)
+            self.model = StageModel(self._stage, made, metrics if self.stage == self.stages - 1 else None)
+            self._scores = Scores(self.model)
+            on: Any
+            if keras.backend.backend() == "tensorflow":
+                from paceline.keras.stages import on_tensorflow as on
+            else:
+                from paceline.keras.stages import on_torch as on
+            tensors = on.tensors_of(self._stage)
+            taus = delays(self._settings.schedule_of(self.stages))[self.stage]
+            self._equip(
+                tensors,
+                on.assembled(
+                    self._post, self._settings, self._stage, made, computed, tensors, counts, taus, self._scores
+                ),
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """Of the weights that this stage trains, in the whole model: a layer's number, and what the layer calls it."""
+        return list(self._stage.names)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int = 32,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        initial_epoch: int = 0,
+        seed: int = 0,
+    ) -> Any:
+        """Train as Keras does, on all ranks. Returns the History, the same everywhere.
+
+        - `x`, `y`: arrays or tensors, the same on all ranks; or `x` gives (batch, target) pairs each time that it is
+          iterated, as many on all ranks, such as a tf.data.Dataset. A smaller last batch is trained with, too.
+        - `shuffle`, `seed`: arrays are gone through in another order each epoch, the same on all ranks.
+        - `callbacks`: on all ranks; their model is this stage (`pipeline.model`). What one stops ends with the epoch,
+          on all ranks. Batches tell the mean loss that is known so far, epochs the loss and metrics, all ranks alike.
+        - `validation_data`: (x, y), or what gives pairs.
+
+        Epochs end with a drain. Raises UsageError for batches with fewer rows than n_microbatches, for callbacks that
+        save models, and where ranks call it with different arguments.
+        """
+        batches = Batches(x, y, batch_size, "The data")
+        least, needed = batches.least(), self.microbatches
+        if least is not None and least < needed:
+            raise UsageError(
+                f"Batches of {batch_size} of {batches.rows} rows: the last has {least}, expected {needed} "
+                "(n_microbatches) at least.",
+                "Leave some rows out, or choose another batch_size.",
+            )
+        validation = None
+        if validation_data is not None:
+            pair = isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
+            validation_x, validation_y = validation_data if pair else (validation_data, None)
+            validation = Batches(validation_x, validation_y, batch_size, "validation_data")
+        chosen = range(initial_epoch, epochs)
+        made = Fit(self, batches, validation, chosen, callbacks, verbose, shuffle, seed)
+        with self._guard():
+            return made.run()
+
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: int = 32) -> dict[str, float]:
+        """The loss and metrics at the newest weights, on all ranks, which give the same data; see fit().
+
+        Raises UsageError while micro-batches are under way: call drain() before.
+        """
+        self._refuse_under_way("evaluated")
+        return self._evaluated(Batches(x, y, batch_size, "The data"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of this stage, of NumPy arrays, with names in the whole model: "model", "optimizer", "pipeline".
+
+        Raises UsageError while micro-batches are under way: call drain() before, on all ranks.
+        """
+        self._refuse_under_way("saved")
+        stage = self._stage
+        deltas = [] if self._correction is None else self._correction.deltas
+        random = {name: one for name, one in stage.variables.items() if name not in stage.weights}
+        return {
+            "model": stage.values_of(stage.weights),
+            "optimizer": optimizers.state_of(self.optimizer, stage.names),
+            "pipeline": {
+                "steps": self._age,
+                "asynchronous": self._updates.asynchronous,
+                "deltas": {
+                    name: keras.ops.convert_to_numpy(one) for name, one in zip(stage.names, deltas, strict=False)
+                },
+                "random": stage.values_of(random),
+            },
+        }
+
+    def consolidate(self) -> dict[str, Any] | None:
+        """On all ranks: the state of all stages, on rank 0; None on the others.
+
+        `plain.set_weights(list(state["model"].values()))` gives an ordinary model the weights; a pipeline of any number
+        of stages goes on from it. Raises UsageError as of state_dict.
+        """
+        with self._guard():
+            return states.consolidated(self._post, self.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `consolidate` returned, on all ranks, or from this stage's own state of the same cut.
+
+        A plain {"model": ...} will do: all else stays as it is. Raises UsageError for states that lack something of
+        this stage, or have it in another shape, and while micro-batches are under way; nothing has changed then.
+        """
+        self._refuse_under_way("loaded")
+        saved = states.complete(state)
+        self._stage.check(saved["model"])  # all before anything changes
+        if saved["optimizer"] is not None:
+            optimizers.check(self.optimizer, self._stage.names, saved["optimizer"])
+            optimizers.load(self.optimizer, self._stage.names, saved["optimizer"])
+        self._stage.load({**saved["pipeline"]["random"], **saved["model"]})
+        self._age = saved["pipeline"]["steps"]
+        self._updates.asynchronous = saved["pipeline"]["asynchronous"]
+        if self._correction is not None:
+            deltas = [saved["pipeline"]["deltas"].get(name) for name in self._stage.names]
+            self._correction.load([None if one is None else keras.ops.convert_to_tensor(one) for one in deltas])
+        self._begin()
+
+    def _evaluated(self, batches: Batches) -> dict[str, float]:
+        losses = Losses()
+        self._scores.reset()
+        with self._scores.watching():
+            for batch, target in batches(None, self.microbatches):
+                losses.began(rows_of(batch, target))
+                losses.found(super().evaluate(batch, target))
+        with self._guard():
+            return told(self, {"loss": losses.mean, **self._scores.result()})
+
+    def _newly_known(self) -> bool:
+        """Whether the last step returned a loss for the first time."""
+        return self._steps == 1 or self._steps > 1 + self._schedule.loss_lag
+
+    def _given(self, batch: Any, target: Any) -> Any:
+        return super()._given(tensors_of(batch), tensors_of(target))
+
+    def _loss(self, value: float) -> float:
+        return value
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        self._stage.evaluating = True
+        try:
+            yield
+        finally:
+            self._stage.evaluating = False
+
+
+def _described(layers: Sequence[Layer], firsts: Sequence[int]) -> dict[str, Any]:
+    """What stages must know of each other's layers; the weights are each one's own."""
+    variables = [(name, tuple(one.shape), str(one.dtype)) for layer in layers for name, one in layer.named()]
+    return {
+        "the cut": list(firsts),
+        "the number of layers": len(layers),
+        "the number of variables": len(variables),
+        "the digest of variables' names, shapes and types": zlib.crc32(repr(variables).encode()),
+    }

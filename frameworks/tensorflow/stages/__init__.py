@@ -1,0 +1,1 @@
+"""What stages of a pipeline compute with TensorFlow; paceline.keras drives it."""

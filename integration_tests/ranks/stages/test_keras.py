@@ -1,0 +1,397 @@
+"""hvd.Pipeline of Keras, on TensorFlow and on PyTorch: equal to one process, and to training with the weights that
+schedules say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from integration_tests.support import stage_keras as nets
+from integration_tests.support.keras_worlds import Run, on_ranks
+from integration_tests.support.stage_keras import Arrays, N, accumulate, assert_close, keras_net, mse, named, tensors
+from integration_tests.support.stage_reference import train_with_old_weights
+from integration_tests.support.stage_training import data, net
+from paceline.stages import schedules
+from paceline.stages.delays import delays
+from paceline.stages.flow import program
+from paceline.stages.versions import activations, copies, versions
+
+__all__ = ["on_ranks"]
+
+CUTS = {1: [0], 2: [0, 4], 3: [0, 3, 6]}
+RATE = 0.125  # learning rates are float32 variables
+
+
+def _weights() -> list[np.ndarray[Any, Any]]:
+    return [one.detach().numpy().T.copy() for one in net().parameters()]
+
+
+def _batches(steps: int, rows: int = 10) -> list[tuple[Any, Any]]:
+    return [(batch.numpy(), target.numpy()) for batch, target in (data(step, rows) for step in range(steps))]
+
+
+def _exact() -> float:
+    """TensorFlow's optimizer of graphs merges operations, in other ways for other graphs, and a pass of one stage is a
+    graph of its own: sums are rounded differently.
+    """
+    import keras
+
+    return 0.0 if keras.backend.backend() == "torch" else 1e-12
+
+
+def _synchronous(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    model = keras_net(weights)
+    losses = accumulate(model, keras.optimizers.Adam(0.01), mse(), given, N)
+    for schedule in ("gpipe", "1f1b"):
+        result = nets.train(
+            keras_net(weights), keras.optimizers.Adam(0.01), given, schedule=schedule, stages=CUTS[size][1:]
+        )
+        assert_close(result, named(model), losses, _exact())
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.more), 3])
+def test_synchronous_schedules_equal_one_process(on_ranks: Run, size: int) -> None:
+    on_ranks(_synchronous, size, _weights(), _batches(30))
+
+
+def _asynchronous(
+    rank: int, size: int, weights: list[Any], given: list[Any], cases: list[tuple[dict[str, Any], Arrays, list[float]]]
+) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    for arguments, expected, losses in cases:
+        for recompute in (False, True) if arguments["schedule"] == "pipedream" else (False,):
+            result = nets.train(
+                keras_net(weights),
+                keras.optimizers.SGD(RATE),
+                given,
+                stages=CUTS[size][1:],
+                recompute=recompute,
+                **arguments,
+            )
+            assert_close(result, expected, losses, 1e-12 if nets.dtype() == "float64" else 3e-6)
+            made = schedules.make(arguments["schedule"], size, arguments["n_microbatches"])
+            assert result["delays"] == delays(made)[rank]
+            instructions = program(made, rank, len(given))
+            assert result["activations"] == activations(instructions)
+            assert result["copies"] == copies(instructions, versions(made, instructions))
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.more), 3])
+def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(on_ranks: Run, size: int) -> None:
+    corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 4, "max_norm": 0.5}
+    cases = []
+    for schedule in ("pipedream", "2bw", "pipemare"):
+        for microbatches, chosen in ((1, corrections), (3, {"discrepancy": 0.4}), (3, {})):
+            found, losses = train_with_old_weights(
+                schedule,
+                size,
+                microbatches,
+                CUTS[size],
+                lambda parameters: torch.optim.SGD(parameters, lr=RATE),
+                [data(step, 7) for step in range(20)],
+                **chosen,
+            )
+            expected = {name.replace("weight", "kernel"): one.numpy().T.copy() for name, one in found.items()}
+            cases.append(({"schedule": schedule, "n_microbatches": microbatches, **chosen}, expected, losses))
+    on_ranks(_asynchronous, size, _weights(), _batches(20, 7), cases)
+
+
+def _layers_of_many_kinds() -> Any:
+    import keras
+
+    keras.utils.set_random_seed(4)
+    words = keras.Input((6,), dtype="int32")
+    value = keras.layers.Embedding(11, 8)(words)
+    value = keras.layers.LSTM(7, return_sequences=True)(value)
+    value = keras.ops.multiply(value, 0.5)
+    value = keras.layers.LayerNormalization()(value)
+    value = keras.layers.GlobalAveragePooling1D()(value)
+    value = keras.layers.Dense(5, activation="relu")(value)
+    value = keras.layers.BatchNormalization()(value)
+    return keras.Model(words, keras.layers.Dense(3)(value))
+
+
+def _functional(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    random = np.random.default_rng(2)
+    given = [
+        (random.integers(0, 11, (7, 6)).astype("int32"), random.integers(0, 3, 7).astype("int32")) for _ in range(8)
+    ]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    plain = _layers_of_many_kinds()
+    losses = accumulate(plain, keras.optimizers.SGD(0.1, momentum=0.9), loss, given, 2)
+    arguments: dict[str, Any] = {"loss": loss, "n_microbatches": 2, "schedule": "1f1b"}
+    result = nets.train(_layers_of_many_kinds(), keras.optimizers.SGD(0.1, momentum=0.9), given, **arguments)
+    assert_close(result, named(plain), losses, 2e-5)
+    assert np.abs(named(plain)["0.embeddings"] - named(_layers_of_many_kinds())["0.embeddings"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
+def test_a_functional_chain_of_many_kinds_of_layers(on_ranks: Run, size: int) -> None:
+    on_ranks(_functional, size)
+
+
+def _random(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+
+    def model() -> Any:
+        keras.utils.set_random_seed(5)
+        layers: list[Any] = [keras.Input((6,))]
+        for _ in range(3):
+            layers += [keras.layers.Dense(6), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+        return keras.Sequential(layers)
+
+    kept = []
+    for recompute in (False, True):
+        pipeline = hvd.Pipeline(model(), keras.optimizers.SGD(0.05), "mse", N, "pipedream", recompute=recompute)
+        random = np.random.default_rng(1)
+        for _ in range(6):
+            pipeline.step(random.normal(size=(9, 6)), np.zeros((9, 6)))
+        pipeline.drain()
+        assert pipeline.evaluate(np.ones((9, 6)), np.zeros((9, 6))) == pipeline.evaluate(
+            np.ones((9, 6)), np.zeros((9, 6))
+        )
+        kept.append(pipeline.state_dict()["model"])
+        pipeline.close()
+    for name, one in kept[0].items():
+        np.testing.assert_allclose(one, kept[1][name], rtol=0, atol=1e-6, err_msg=name)
+        if name.endswith("moving_mean"):
+            assert np.abs(one).max() > 1e-3
+
+
+def test_batch_norm_dropout_and_recomputation(on_ranks: Run) -> None:
+    on_ranks(_random, 3)
+
+
+def _fit(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    keras.backend.set_floatx(nets.dtype())
+    try:
+        x, y = (np.concatenate(parts) for parts in zip(*given, strict=True))
+        arguments: dict[str, Any] = {"epochs": 5, "batch_size": 8, "verbose": 0, "shuffle": False}
+
+        def slower(epoch: int, rate: float) -> float:
+            return rate / 2 if epoch == 1 else rate
+
+        plain = keras_net(weights)
+        plain.compile(keras.optimizers.SGD(RATE), loss="mse", metrics=["mae"])
+        expected = plain.fit(
+            x, y, validation_data=(x[:9], y[:9]), callbacks=[keras.callbacks.LearningRateScheduler(slower)], **arguments
+        ).history
+        seen: list[str] = []
+
+        class Stops(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                seen.append(f"batch {batch}")
+
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                self.model.stop_training = rank == 0 and epoch == 3
+
+        pipeline = hvd.Pipeline(
+            keras_net(weights), keras.optimizers.SGD(RATE), "mse", N, "1f1b", CUTS[size][1:], metrics=["mae"]
+        )
+        found = pipeline.fit(
+            x,
+            y,
+            validation_data=(x[:9], y[:9]),
+            callbacks=[keras.callbacks.LearningRateScheduler(slower), Stops()],
+            **arguments,
+        ).history
+        assert seen == [f"batch {number}" for _ in range(4) for number in range(5)]
+        assert set(found) == set(expected)
+        within = 1e-9 if nets.dtype() == "float64" else 2e-6
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values[:4], rtol=within, atol=0, err_msg=name)
+        told = pipeline.evaluate(x, y, batch_size=8)
+        outputs = hvd.broadcast_object(pipeline.consolidate(), 0, name="test_fit")["model"]
+        pipeline.close()
+        plain.set_weights(list(outputs.values()))
+        loss, mae = plain.evaluate(x, y, verbose=0)
+        assert told == pytest.approx({"loss": loss, "mae": mae}, rel=within)
+        late = hvd.Pipeline(keras_net(weights), "sgd", "mse", N, "pipemare", CUTS[size][1:], metrics=["mae"])
+        history = late.fit(x, y, batch_size=8, epochs=6, verbose=0, seed=3).history
+        assert history["loss"][-1] < history["loss"][0]
+        assert len(history["mae"]) == 6
+        assert hvd.allgather_object(history, name="test_fit_history") == [history] * size
+        late.close()
+    finally:
+        keras.backend.set_floatx("float32")
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_fit_is_that_of_keras(on_ranks: Run, size: int) -> None:
+    on_ranks(_fit, size, _weights(), _batches(4, 10))
+
+
+def _saved(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+
+    def adam() -> Any:
+        return keras.optimizers.Adam(0.01)
+
+    first = hvd.Pipeline(keras_net(weights), adam(), mse(), N, "pipemare", discrepancy=0.3)
+    for batch, target in tensors(given[:-1]):
+        first.step(batch, target)
+    with pytest.raises(hvd.UsageError, match="saved with micro-batches under way"):
+        first.state_dict()
+    first.drain()
+    whole = hvd.broadcast_object(first.consolidate(), 0, name="test_saved")
+    first.close()
+    assert set(whole["pipeline"]["deltas"]) and list(whole["model"]) == list(named(keras_net(weights)))
+    second = hvd.Pipeline(keras_net(weights), adam(), mse(), N, "1f1b", [1, 2])
+    with pytest.raises(hvd.UsageError, match="lacks"):
+        second.load_state_dict({"model": {}})
+    second.load_state_dict(whole)
+    found = second.step(*tensors(given)[-1])
+    own = second.state_dict()
+    second.close()
+    plain = keras_net(weights)
+    plain.set_weights(list(whole["model"].values()))
+    optimizer = adam()
+    optimizer.build(plain.trainable_variables)
+    names = list(named(plain))
+    for one in optimizer.variables:
+        for name, value in whole["optimizer"]["shared"].items():
+            if one.name == name:
+                one.assign(value)
+    for attribute in ("_momentums", "_velocities"):
+        for name, one in zip(names, getattr(optimizer, attribute), strict=True):
+            one.assign(whole["optimizer"]["slots"][name][attribute])
+    expected = accumulate(plain, optimizer, mse(), given[-1:], N)
+    assert [found] == pytest.approx(expected, rel=0, abs=_exact())
+    for name, one in own["model"].items():
+        np.testing.assert_allclose(one, named(plain)[name], rtol=0, atol=_exact(), err_msg=name)
+
+
+def test_saved_and_loaded(on_ranks: Run) -> None:
+    on_ranks(_saved, 3, _weights(), _batches(6))
+
+
+def _fails(rank: int, size: int, failing: int) -> str:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+
+    class Breaks(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if rank == failing and batch == 2:
+                raise ZeroDivisionError("a callback that fails")
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(size))])
+    pipeline = hvd.Pipeline(model, "sgd", "mse", 2, "pipemare")
+    try:
+        pipeline.fit(np.zeros((24, 4)), np.zeros((24, 4)), batch_size=4, callbacks=[Breaks()], verbose=0)
+    except Exception as error:
+        with pytest.raises(hvd.UsageError, match="has ended"):
+            pipeline.step(np.zeros((4, 4)), np.zeros((4, 4)))
+        return f"{type(error).__name__}: {error}"
+    return "went on"
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+def test_a_stage_that_raises_ends_all_stages(backend: str) -> None:
+    from integration_tests.support.ranks import run_ranks
+
+    told = run_ranks(_fails, 3, 1, fresh=True, env={"KERAS_BACKEND": backend}, timeout_s=120)
+    for rank, text in enumerate(told):
+        if rank == 1:
+            assert text == "ZeroDivisionError: a callback that fails"
+        else:
+            assert text.startswith("StageFailed: ")
+            assert "Stage 1 failed" in text
+            assert "ZeroDivisionError: a callback that fails" in text
+
+
+def _refused(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+
+    def chain(*layers: Any) -> Any:
+        return keras.Sequential([keras.Input((4,)), *layers])
+
+    def dense(**chosen: Any) -> Any:
+        return keras.layers.Dense(4, **chosen)
+
+    value = keras.Input((4,))
+    inner = dense()(value)
+    skipping = keras.Model(value, keras.layers.Add()([dense()(inner), inner]))
+    used = keras.optimizers.SGD(0.1)
+    used.build(chain(dense()).trainable_variables)
+
+    def three() -> Any:
+        return chain(dense(), dense(), dense())
+
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (skipping, {}, "is no chain"),
+        (keras.Sequential([dense(), dense()]), {}, "has no variables yet"),
+        ([dense()], {}, "cannot cut a list"),
+        (chain(dense(), dense(kernel_regularizer="l2"), dense()), {}, "has a regularizer"),
+        (chain(dense(), dense()), {}, "2 layers, and there are 3 stages"),
+        (three(), {"loss": "mistake"}, "loss='mistake' is not known"),
+        (three(), {"loss": keras.losses.MeanSquaredError(reduction=None)}, "has the reduction"),
+        (three(), {"optimizer": used}, "has been used"),
+        (three(), {"optimizer": keras.optimizers.SGD(0.1, global_clipnorm=1.0)}, "global_clipnorm"),
+        (three(), {"optimizer": 3}, "optimizer is a int"),
+        (three(), {"optimizer": "mistake"}, "optimizer='mistake' is not known"),
+        (three(), {"schedule": "x"}, "There is no schedule"),
+        (three(), {"schedule": "gpipe" if rank else "1f1b"}, "different pipelines: schedule"),
+    ]
+    for model, arguments, said in cases:
+        with pytest.raises(hvd.UsageError, match=said):
+            hvd.Pipeline(model, **{"optimizer": "sgd", "loss": "mse", "n_microbatches": 2, **arguments})
+    model = chain(dense(name="first"), dense(name="second"), dense())
+    pipeline = hvd.Pipeline(model, "sgd", "mse", 2)
+    with pytest.raises(Exception, match="another stage keeps"):  # Keras makes new errors of those in layers
+        model.get_layer("second" if rank == 0 else "first")(np.zeros((1, 4)))
+    x = np.zeros((9, 4))
+    with pytest.raises(hvd.UsageError, match="the last has 1"):
+        pipeline.fit(x, x, batch_size=4)
+    with pytest.raises(hvd.UsageError, match="8 and 9 rows"):
+        pipeline.fit(x, x[:8], batch_size=3)
+    with pytest.raises(hvd.UsageError, match="would save one stage"):
+        pipeline.fit(x, x, batch_size=3, callbacks=[keras.callbacks.ModelCheckpoint("x.keras")])
+    with pytest.raises(
+        hvd.UsageError, match=r"different pipelines: epochs is \[0, 1\] on rank 0 and \[0, 2\] on rank 1"
+    ):
+        pipeline.fit(x, x, batch_size=3, epochs=1 + rank)
+    assert len(pipeline.fit(x, x, batch_size=3, verbose=0).history["loss"]) == 1
+    pipeline.close()
+
+
+def test_what_is_refused_on_all_ranks(on_ranks: Run) -> None:
+    on_ranks(_refused, 3)
