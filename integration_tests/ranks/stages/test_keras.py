@@ -132,14 +132,14 @@ def _functional(rank: int, size: int) -> None:
     hvd.init()
     random = np.random.default_rng(2)
     given = [
-        (random.integers(0, 11, (7, 6)).astype("int32"), random.integers(0, 3, 7).astype("int32")) for _ in range(8)
+        (random.integers(0, 11, (7, 6)).astype("int32"), random.integers(0, 3, 7).astype("int32")) for _ in range(4)
     ]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     plain = _layers_of_many_kinds()
     losses = accumulate(plain, keras.optimizers.SGD(0.1, momentum=0.9), loss, given, 2)
     arguments: dict[str, Any] = {"loss": loss, "n_microbatches": 2, "schedule": "1f1b"}
     result = nets.train(_layers_of_many_kinds(), keras.optimizers.SGD(0.1, momentum=0.9), given, **arguments)
-    assert_close(result, named(plain), losses, 2e-5)
+    assert_close(result, named(plain), losses, 5e-5)  # in float32, normed over few rows
     assert np.abs(named(plain)["0.embeddings"] - named(_layers_of_many_kinds())["0.embeddings"]).max() > 1e-3
 
 
@@ -267,7 +267,7 @@ def _saved(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
     whole = hvd.broadcast_object(first.consolidate(), 0, name="test_saved")
     first.close()
     assert set(whole["pipeline"]["deltas"]) and list(whole["model"]) == list(named(keras_net(weights)))
-    second = hvd.Pipeline(keras_net(weights), adam(), mse(), N, "1f1b", [1, 2])
+    second = hvd.Pipeline(keras_net(weights), adam(), mse(), N, "1f1b", [1, 3])
     with pytest.raises(hvd.UsageError, match="lacks"):
         second.load_state_dict({"model": {}})
     second.load_state_dict(whole)
