@@ -76,6 +76,10 @@ class Gradients:
         found, self.values = self.values, [None] * len(self.values)
         return found
 
+    def divide(self, by: int) -> None:
+        """See Gradients.divide."""
+        self.values = [None if one is None else one / tf.constant(by, one.dtype) for one in self.values]
+
     def norms(self) -> list[float | None]:
         """See Gradients.norms."""
         return [None if one is None else float(tf.norm(one)) for one in self.values]

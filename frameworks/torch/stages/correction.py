@@ -32,6 +32,10 @@ class Correction:
         parameter = self._parameters[number].detach()
         return torch.sub(parameter, self.deltas[number].to(parameter.dtype), alpha=self.weight)
 
+    def load(self, saved: Sequence[Tensor | None]) -> None:
+        """Go on from deltas that were saved; None stands for nothing, which is 0."""
+        load(self.deltas, saved)
+
     # delta - w before the update and + w after it, which needs no copy of the weights.
     @torch.no_grad()
     def before_update(self) -> None:

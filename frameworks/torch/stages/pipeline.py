@@ -244,7 +244,7 @@ class Pipeline(StagedTraining):
         self._age = saved["pipeline"]["steps"]
         self._updates.asynchronous = saved["pipeline"]["asynchronous"]
         if self._correction is not None:
-            load(self._correction.deltas, [saved["pipeline"]["deltas"].get(name) for name in self._stage.names])
+            self._correction.load([saved["pipeline"]["deltas"].get(name) for name in self._stage.names])
         if self._nesterov is not None:
             load(self._nesterov.velocities, [saved["pipeline"]["velocities"].get(name) for name in self._stage.names])
         self._begin()

@@ -78,10 +78,10 @@ def _dense(tensor: Tensor) -> bool:
 class ParameterGradients:
     """See paceline.stages.execution.clipping.Gradients; numbers are those of torch.nn.utils.clip_grad_norm_.
 
-    `combine`: makes them those of all replicas.
+    `combine`: makes them those of all replicas, where there are others.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], combine: Callable[[], None]) -> None:
+    def __init__(self, parameters: Sequence[Tensor], combine: Callable[[], None] = lambda: None) -> None:
         self._parameters, self._combine = parameters, combine
 
     def norms(self) -> list[float | None]:
