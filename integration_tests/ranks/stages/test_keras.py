@@ -22,6 +22,8 @@ from paceline.stages.versions import activations, copies, versions
 
 __all__ = ["on_ranks"]
 
+pytestmark = pytest.mark.timeout(240)  # TensorFlow traces a graph for each stage and shape
+
 CUTS = {1: [0], 2: [0, 4], 3: [0, 3, 6]}
 RATE = 0.125  # learning rates are float32 variables
 
