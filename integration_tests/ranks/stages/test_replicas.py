@@ -39,22 +39,21 @@ def assert_equal(result: dict[str, Any], weights: dict[str, Tensor], losses: lis
     assert result["losses"] == pytest.approx(losses, rel=0, abs=1e-12)
 
 
-@ranks(4, more=(6,), env=DYNAMIC)
+@ranks(4, more=(6,), env=DYNAMIC, timeout_s=120)
 def test_replicas_equal_one_process_with_all_their_batches(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
     hvd.init()
     replicas = size // 2
-    whole = batches(12, replicas)
+    whole = batches(7, replicas)
     own = share(whole, rank % replicas, replicas)
-    for schedule in ("gpipe", "1f1b"):
-        for max_norm in (None, 0.5):
-            model = net()
-            losses = accumulate(model, adamw, whole, N, max_norm=max_norm)
-            chosen: dict[str, Any] = {"schedule": schedule, "stages": CUTS[2][1:], "max_norm": max_norm}
-            result = train(None, adamw, own, replicas=replicas, **chosen)
-            assert_equal(result, model.state_dict(), losses)
-    corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 4, "max_norm": 0.5}
+    for schedule, max_norm in (("gpipe", 0.5), ("1f1b", None)):
+        model = net()
+        losses = accumulate(model, adamw, whole, N, max_norm=max_norm)
+        chosen: dict[str, Any] = {"schedule": schedule, "stages": CUTS[2][1:], "max_norm": max_norm}
+        result = train(None, adamw, own, replicas=replicas, **chosen)
+        assert_equal(result, model.state_dict(), losses)
+    corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 2, "max_norm": 0.5}
     for schedule in ("pipedream", "pipemare"):
         weights, losses = train_with_old_weights(schedule, 2, N, CUTS[2], momentum, whole, **corrections)
         result = train(None, momentum, own, schedule=schedule, stages=CUTS[2][1:], replicas=replicas, **corrections)

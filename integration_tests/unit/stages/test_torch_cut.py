@@ -12,7 +12,7 @@ from torch import nn
 from integration_tests.support.stage_training import net
 from paceline.stages.execution.cut import balanced, first_layers
 from paceline.torch.errors import UsageError
-from paceline.torch.stages.layers import Layer, Stage, free, layers_of, refuse_shared
+from paceline.torch.stages.layers import Stage, free, layers_of, refuse_shared
 
 
 def names(model: object) -> list[str]:
@@ -110,7 +110,7 @@ def test_a_tensor_of_two_stages_is_refused() -> None:
 def test_a_stage_has_its_layers_alone_under_the_names_of_the_whole() -> None:
     model, plain = net(), net()
     layers = layers_of(model)
-    stage = Stage([one for one in layers[2:5] if isinstance(one, Layer)])
+    stage = Stage([one.built() for one in layers[2:5]])
     free([*layers[:2], *layers[5:]])
     assert stage.names == ["2.weight", "2.bias", "4.weight", "4.bias"]
     assert [one.device.type for one in model.parameters()] == ["meta"] * 2 + ["cpu"] * 4 + ["meta"] * 4

@@ -35,7 +35,7 @@ def test_a_cut_by_time_balances_what_layers_take_on_rank_0() -> None:
     def body(mail: Any) -> tuple[list[str], int]:
         import paceline.torch as hvd
 
-        slow = Slow(0.06)
+        slow = Slow(0.5)
         # By parameters the last layer would be a stage alone.
         layers = [slow, nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 200)]
         pipeline = hvd.Pipeline(layers, sgd, mse, 2, stages="time", sample=torch.ones(3, 5), mail=mail)
