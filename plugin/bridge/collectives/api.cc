@@ -44,6 +44,7 @@ int32_t horovod_paceline_network(int32_t ranks, double alpha_s, double beta_s_pe
     return 0;
   }
   std::vector<core::MeasuredTime> times;
+  times.reserve(static_cast<size_t>(count));
   for (int32_t n = 0; n < count; ++n) {
     times.push_back({static_cast<core::Operation>(operations[n]), methods[n], bytes[n], seconds[n]});
   }
