@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from integration_tests.support.packages import ROOT
 from integration_tests.support.ranks import ranks
 from paceline.launchers import alone_by_mistake
@@ -96,7 +98,7 @@ def test_loop_of_the_page_about_logging(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_training_of_the_page_about_stages(rank: int, size: int) -> None:
-    (block,) = blocks("stages.md")
+    block, _, _ = blocks("stages.md")
     found: dict[str, Any] = {}
     exec(block, found)
     assert found["loss"] < 10
@@ -104,6 +106,19 @@ def test_training_of_the_page_about_stages(rank: int, size: int) -> None:
     if rank == 0:
         layers = [*(f"{number}.0" for number in range(8)), "8"]
         assert set(found["whole"]["model"]) == {f"{layer}.{one}" for layer in layers for one in ("weight", "bias")}
+
+
+@pytest.mark.more
+@ranks(2, timeout_s=120, env={"KERAS_BACKEND": "tensorflow"})
+def test_training_with_keras_of_the_page_about_stages(rank: int, size: int) -> None:
+    _, _, block = blocks("stages.md")
+    found: dict[str, Any] = {}
+    exec(block, found)
+    assert len(found["history"].history["val_loss"]) == 3
+    assert (found["whole"] is not None) == (rank == 0)
+    if rank == 0:
+        whole = list(found["whole"]["model"].values())
+        assert all((own == given).all() for own, given in zip(found["plain"].get_weights(), whole, strict=True))
 
 
 def test_page_for_ddp_quotes_what_processes_of_torchrun_hear() -> None:
