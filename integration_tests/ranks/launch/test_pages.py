@@ -109,7 +109,8 @@ def test_training_of_the_page_about_stages(rank: int, size: int) -> None:
 
 
 @pytest.mark.more
-@ranks(2, timeout_s=120, env={"KERAS_BACKEND": "tensorflow"})
+@pytest.mark.timeout(400)
+@ranks(2, timeout_s=300, env={"KERAS_BACKEND": "tensorflow"})
 def test_training_with_keras_of_the_page_about_stages(rank: int, size: int) -> None:
     _, _, block = blocks("stages.md")
     found: dict[str, Any] = {}
