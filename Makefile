@@ -24,6 +24,8 @@ SANITIZE ?=
 export PYTHON SANITIZE
 # The builds that we start have their own make; our goals and variables are not for it.
 unexport MAKEFLAGS MFLAGS MAKEOVERRIDES
+# Tests start thousands of processes: where this is set, each of them would compile all of our Python.
+unexport PYTHONDONTWRITEBYTECODE
 # Programs that run `python` or `horovodrun` by name must meet ours.
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
