@@ -13,8 +13,8 @@ TESTS ?= unit ranks faults cluster
 # Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=...
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
-# Files of tests that run at the same time. Most tests wait more than they compute.
-JOBS ?= 2
+# Files of tests that run at the same time: JOBS=2 makes use of what tests wait, but ranks are in each other's way.
+JOBS ?= 1
 # make upstream DIR=/path/to/horovod/test UPSTREAM_ARGS='--np 4 --files test_torch.py'
 DIR ?=
 UPSTREAM_ARGS ?=
@@ -34,7 +34,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(PIP_INSTALL_ARGS)
 PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
 # Whole files go to one process each, in the order of folders: tests of one file share ranks.
-SIDE_BY_SIDE := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder)
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
 BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc plugin/bridge/*/*.h)
