@@ -59,6 +59,7 @@ class _Distributed:
         """Leave the gradient of `source` on this rank; it is divided by the number of ranks unless told otherwise."""
         self._distributed_state.local.add(_key(source))
 
+    @tf.autograph.experimental.do_not_convert
     def gradient(
         self,
         target: Any,
@@ -94,6 +95,7 @@ class _Distributed:
         exchanges = self._distributed_state.exchanges
         return tf.convert_to_tensor(exchanges[-1].answered) if exchanges else tf.constant(True)
 
+    @tf.autograph.experimental.do_not_convert
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
@@ -105,6 +107,7 @@ class _Distributed:
         return local, averaged
 
 
+@tf.autograph.experimental.do_not_convert
 @lists_exchanges
 def DistributedGradientTape(
     gradtape: Any,
@@ -176,6 +179,7 @@ def _class_for(wrapped: type[Any]) -> type[Any]:
     return _classes[wrapped]
 
 
+@tf.autograph.experimental.do_not_convert
 def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
     """As DistributedGradientTape, but gradients of `local_layers` (a Keras layer or several) stay on their rank."""
     weights = keras3.local_weights(tf.keras, local_layers)

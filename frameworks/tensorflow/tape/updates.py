@@ -92,6 +92,7 @@ def _patch() -> None:
 def _patch_apply(optimizer: Any) -> None:
     original = optimizer.apply
 
+    @tf.autograph.experimental.do_not_convert
     @functools.wraps(original)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         grads = list(grads)

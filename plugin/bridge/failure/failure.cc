@@ -150,6 +150,9 @@ void EndWatch() {
 
 namespace {
 
+// A rank whose connections break may answer the call before its own thread has told what broke them.
+constexpr std::chrono::seconds kGrace{1};
+
 // `others`: another rank may be the cause. When a connection breaks, news of who died or failed are on their way, and
 // here before all have answered the call; where an operation ran out of time, who has stopped does not answer.
 void FailAs(const std::string& own, bool others) {
@@ -161,6 +164,9 @@ void FailAs(const std::string& own, bool others) {
   std::string news;
   if (watch != nullptr && others) {
     news = watch->CallRoll();
+    if (news.empty()) {
+      news = watch->Await(kGrace);
+    }
   }
   if (watch != nullptr && news.empty()) {
     watch->Fail(own);

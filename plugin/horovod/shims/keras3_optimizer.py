@@ -23,7 +23,7 @@ from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.sync_settings import Sync
 
 from .keras3_settings import Settings, split
-from .keras3_update import State, accumulate, reduce, run_update
+from .keras3_update import State, accumulate, reduce, run_update, unconverted
 
 
 class Distributed:
@@ -147,6 +147,7 @@ class Distributed:
 
     # What Keras and users call.
 
+    @unconverted
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """As Keras', after averaging."""
         inherited = super().apply  # type: ignore[misc]
@@ -160,6 +161,7 @@ class Distributed:
             return
         run_update(self, self, grads, list(variables), lambda new: inherited(new, trainable_variables))
 
+    @unconverted
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Any, Any]],
@@ -199,15 +201,18 @@ class Distributed:
 
     # Keras 2's way, still used by scripts with a loop of their own.
 
+    @unconverted
     def _compute_gradients(self, loss: Any, var_list: Sequence[Any], grad_loss: Any = None, tape: Any = None) -> Any:
         variables = list(var_list)
         grads = self._distributed.wire.gradients(loss, variables, grad_loss, tape)
         return list(zip(self._reduced_now(grads, variables), variables))
 
+    @unconverted
     def compute_gradients(self, loss: Any, var_list: Sequence[Any], tape: Any = None) -> Any:
         """Pairs of averaged gradient and variable, for `apply_gradients`."""
         return self._compute_gradients(loss, var_list, None, tape)
 
+    @unconverted
     def get_gradients(self, loss: Any, params: Sequence[Any]) -> list[Any]:
         """Averaged gradients of `params`, for `apply_gradients`."""
         inherited = getattr(super(), "get_gradients", None)

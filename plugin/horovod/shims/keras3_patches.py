@@ -12,7 +12,7 @@ from keras.src.trainers.trainer import Trainer
 
 from paceline.errors import UsageError
 
-from .keras3_update import run_update
+from .keras3_update import run_update, unconverted
 
 _MARK = "_paceline_original"
 
@@ -51,6 +51,7 @@ def _patch_loss_scaling(find: Find) -> None:
     scaling = keras.optimizers.LossScaleOptimizer
     original = scaling.apply
 
+    @unconverted
     @functools.wraps(original)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         inner = find(self)

@@ -32,6 +32,19 @@ def communication() -> Any:
     )
 
 
+def unconverted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which AutoGraph leaves as it is: no `if` or `for` of it, or of what it calls, is about tensors.
+
+    In a tf.function, TensorFlow would rewrite all of it, and all below it, for every graph: seconds.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    left: Callable[..., Any] = tf.autograph.experimental.do_not_convert(function)
+    return left
+
+
 class State:
     """What one wrapped optimizer keeps beside the attributes that it shares with the one that was given."""
 
