@@ -22,8 +22,11 @@ from typing import Protocol
 FRAMEWORKS = ("torch", "tensorflow")
 # What modules of tests import, too.
 _COMMON = ("numpy", "pytest")
-# What a framework does not read while it is imported.
-_LATE = ("HOROVOD_", "PACELINE_", "KERAS_BACKEND")
+# What a framework imports when it is used: torch, for the first optimizer (seconds).
+_LATER = {"torch": ("torch._dynamo",), "tensorflow": ()}
+# What a framework does not read while it is imported; what Keras reads, which TensorFlow imports.
+_LATE = ("HOROVOD_", "PACELINE_")
+_EARLY = ("KERAS_BACKEND",)
 # How long a template may take to import its frameworks and to answer.
 ANSWER_S = 60.0
 
@@ -55,7 +58,7 @@ def frameworks_of(module: str) -> tuple[str, ...]:
 
 def forkable(env: Mapping[str, str]) -> bool:
     """Whether ranks that have these variables beside this process's own can be forked from a template."""
-    return all(name.startswith(_LATE) for name in env)
+    return all(name.startswith(_LATE) or name in _EARLY for name in env)
 
 
 class Forked:
@@ -118,6 +121,7 @@ class Template:
     def end(self) -> None:
         """Its ranks have ended before."""
         self._connection.close()
+        self._process.kill()  # an interpreter with frameworks takes seconds to end, and has nothing to save
         self._process.wait(10)
 
 
@@ -157,7 +161,7 @@ def _become(env: Mapping[str, str], log: str) -> None:
 def main() -> None:
     """Import, then fork on request until the other end goes away; children serve as ranks."""
     connection = Connection(int(sys.argv[1]))
-    for name in (*_COMMON, *sys.argv[2:]):
+    for name in (*_COMMON, *(each for framework in sys.argv[2:] for each in (framework, *_LATER[framework]))):
         importlib.import_module(name)
     while True:
         try:

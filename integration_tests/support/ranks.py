@@ -70,7 +70,8 @@ class World:
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "PACELINE_FUSION_TRIAL_STEPS": "0",  # a plan stays, even one that is made to be slow
         }
-        source = template(frameworks, {**os.environ, **own}) if forks and frameworks and forkable(env) else None
+        forked = forks and frameworks and forkable(env)
+        source = template(frameworks, {**os.environ, **own, **env}) if forked else None
         self._processes: list[Process] = []
         for slot in plan:
             slot_env = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import os
 import signal
 import sys
 import traceback
@@ -23,9 +24,17 @@ def serve(address: str, rank: int) -> None:
                 return
             try:
                 case = getattr(importlib.import_module(module), name)
+                _check_backend()
                 connection.send(("ok", getattr(case, "body", case)(*args)))
             except BaseException:
                 connection.send(("raised", traceback.format_exc()))
+
+
+def _check_backend() -> None:
+    """Keras has the backend of this rank's environment, also where it was imported before the rank was forked."""
+    keras = sys.modules.get("keras")
+    wanted = os.environ.get("KERAS_BACKEND")
+    assert keras is None or wanted in (None, keras.backend.backend()), f"{wanted}, found {keras.backend.backend()}"
 
 
 if __name__ == "__main__":
