@@ -83,6 +83,7 @@ def _body(rank: int, size: int, folder: str) -> tuple[str, list[bytes]]:
     if rank in (0, size - 1):
         found = hvd.allreduce(torch.full((7,), float(rank)), op=hvd.Sum, name="pair", process_set=pair)
         assert (found == size - 1).all()
+    hvd.barrier()  # who is not of the pair does not end it
     hvd.shutdown()
     os.environ.pop("HOROVOD_TIMELINE", None)  # the world is used again
     return said, seen
