@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import more
+
 # Weights of the same model under exchanges: with K = 2 the second update is left out, the others are a step late.
 IN_STEP = "weights [1.0, 0.9, 0.81, 0.729, 0.6561, 0.59049]"
 PIPELINED = "weights [1.0, 1.0, 0.9, 0.8, 0.71, 0.63]"
@@ -107,10 +109,10 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "who"),
     [
-        pytest.param(TORCH.format(wrap="DistributedOptimizer"), "w", id="torch, name taken before init"),
+        more(TORCH.format(wrap="DistributedOptimizer"), "w", id="torch, name taken before init"),
         pytest.param(TORCH.format(wrap="where_it_is_defined"), "w", id="torch, where it is defined"),
-        pytest.param(TORCH.format(wrap="hvd.DistributedOptimizer"), "w", id="torch, as ever"),
-        pytest.param(TAPE, "DistributedGradientTape", id="tape, name taken before init"),
+        more(TORCH.format(wrap="hvd.DistributedOptimizer"), "w", id="torch, as ever"),
+        more(TAPE, "DistributedGradientTape", id="tape, name taken before init"),
         pytest.param(KERAS_BEFORE_INIT, "DistributedSGD", id="keras, wrapped before init"),
     ],
 )

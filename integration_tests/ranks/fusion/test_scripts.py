@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import first_of
+
 TORCH = """
 import horovod.torch as hvd
 import torch
@@ -107,7 +109,7 @@ def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("script", _SCRIPTS)
+@pytest.mark.parametrize("script", first_of(_SCRIPTS, "torch", "tensorflow"))
 def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
     done = _horovodrun(tmp_path, script, PACELINE_FUSION="optimal", PACELINE_FUSION_WARMUP_STEPS="4")
     assert done.returncode == 0, done.stderr

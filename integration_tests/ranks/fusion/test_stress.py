@@ -94,7 +94,7 @@ def _tensorflow(rank: int, size: int, steps: int) -> None:
     sizes = _sizes("tensorflow")
     names = list(sizes)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def exchange(first: tf.Tensor) -> list[tf.Tensor]:
         return [
             hvd.allreduce(tf.fill([sizes[name]], first + float(number)), name=name, op=hvd.Sum)

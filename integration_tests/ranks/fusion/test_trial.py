@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from integration_tests.support.merging import ask_for
+from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 from paceline.fusion import CostModel, Gradient, driver
 from paceline.fusion.report import FusionReport, report
@@ -48,8 +49,8 @@ def _train(rank: int, size: int, policy: str) -> FusionReport:
     return report("torch")
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
-@pytest.mark.parametrize("policy", ["alone", "optimal"])
+@pytest.mark.parametrize("size", [2, more(3)])
+@pytest.mark.parametrize("policy", ["alone", more("optimal")])
 def test_what_is_slower_goes(policy: str, size: int) -> None:
     # Without a plan every gradient goes alone in the second case, and all of them together in the first.
     threshold = str(64 << 20) if policy == "alone" else "0"

@@ -42,6 +42,7 @@ def test_demo_trains_with_stock_and_optimal_merging_and_draws(tmp_path: Path) ->
     assert len(accuracies) == 1, "the sum of two numbers does not depend on what is merged with them"
 
 
+@pytest.mark.more
 def test_too_little_training_fails_the_demo(tmp_path: Path) -> None:
     result = run_demo(tmp_path, 1)
     assert result.exit_code == 1

@@ -12,6 +12,7 @@ from paceline.config import EXCHANGES
 from paceline.horovod.key import installed_frameworks
 
 
+@pytest.mark.more
 @pytest.mark.timeout(400)
 def test_every_choice_is_tried_with_every_framework() -> None:
     words = [sys.executable, "-m", "paceline.launch.cli", "doctor", "--json"]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import more
+
 CRASH = """
 import horovod.torch as hvd, torch
 hvd.init()
@@ -51,9 +53,7 @@ def start(folder: Path, text: str, **streams: int) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("text", "problem", "remedy"),
     [
-        pytest.param(
-            CRASH, "Rank 1 failed first: ZeroDivisionError: division by zero", "[1]<stderr>. Exit code 1", id="crash"
-        ),
+        more(CRASH, "Rank 1 failed first: ZeroDivisionError: division by zero", "[1]<stderr>. Exit code 1", id="crash"),
         pytest.param(USERS, "line 4: exchange='pipelinde' is not known", "mean pipelined?", id="user's error"),
         pytest.param(KILLED, "Rank 1 failed first, with exit code 137: ended by SIGKILL", "memory", id="killed"),
     ],

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from integration_tests.support.more import more
 from paceline.errors import UserError
 from paceline.launch.benchmarks.launched import run_ranks
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.timeout(200)
 RANKS, ITERATIONS, SIZES_BYTES = 3, 3, [64, 32768]
 
 
-@pytest.mark.parametrize("flush", [[], ["--flush-each"]], ids=["carried", "flushed"])
+@pytest.mark.parametrize("flush", [more([], id="carried"), pytest.param(["--flush-each"], id="flushed")])
 def test_latencies_of_every_system_and_size(flush: list[str]) -> None:
     words = ["bench", "partial", "--part", "micro", "--ranks", str(RANKS), "--iterations", str(ITERATIONS), *flush]
     for size_bytes in SIZES_BYTES:

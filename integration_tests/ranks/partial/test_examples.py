@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 from paceline.examples import characters
 from paceline.launch import runs
@@ -50,13 +51,13 @@ def _delay_fit(late_s: float) -> None:
 @pytest.mark.parametrize(
     ("example", "ranks", "exchanges", "arguments"),
     [
-        ("benchmarks.uneven_digits", 3, (*ALL, "local"), ("--epochs", "2", *DELAYS, "random")),
+        more("benchmarks.uneven_digits", 3, (*ALL, "local"), ("--epochs", "2", *DELAYS, "random")),
         ("benchmarks.uneven_lengths", 3, ALL, LENGTHS),
         ("digits_torch", 2, ("majority",), ("--epochs", "2")),
         ("characters_lengths_torch", 2, ("solo",), LENGTHS[:4]),
         ("characters_torch", 3, ("solo",), ("--steps", "8")),
         # TensorFlow compiles, on each rank.
-        ("digits_keras", 2, ("majority", "local"), ("--epochs", "1")),
+        more("digits_keras", 2, ("majority", "local"), ("--epochs", "1")),
         ("characters_tensorflow", 2, ("solo",), ("--steps", "8")),
     ],
 )

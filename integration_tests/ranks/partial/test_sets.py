@@ -71,6 +71,7 @@ def test_no_set_waits_for_another(world: str, quorum: str) -> None:
     run_ranks(_sets, 4, world, quorum, 60, 30.0, 1, env=ENV, timeout_s=40)
 
 
+@pytest.mark.more
 # Long enough for an unlucky moment to come where ranks heed one set only: these stood still.
 @pytest.mark.parametrize(("world", "pause_ms", "seed"), [("within", 30.0, 2), ("overlapping", 10.0, 1)])
 def test_no_moment_is_unlucky(world: str, pause_ms: float, seed: int) -> None:

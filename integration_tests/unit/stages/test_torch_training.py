@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from integration_tests.support.more import more
 from integration_tests.support.stage_reference import train_with_old_weights
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import (
@@ -50,7 +51,7 @@ def assert_equal(results: list[dict[str, Any]], weights: dict[str, torch.Tensor]
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-@pytest.mark.parametrize(("stages", "rows"), [(1, 10), (2, 9), (3, 10), (4, 11)])
+@pytest.mark.parametrize(("stages", "rows"), [more(1, 10), (2, 9), more(3, 10), (4, 11)])
 @pytest.mark.parametrize("optimizer", [momentum, adamw])
 def test_synchronous_schedules_equal_one_process(schedule: str, stages: int, rows: int, optimizer: Optimizer) -> None:
     model = net()
@@ -94,7 +95,7 @@ CORRECTED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("schedule", ASYNCHRONOUS)
 @pytest.mark.parametrize("chosen", CORRECTED, ids=lambda one: "-".join(one) or "plain")
-@pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (3, 3), (4, 1), (4, 5)])
+@pytest.mark.parametrize(("stages", "microbatches"), [more(2, 3), (3, 3), more(4, 1), (4, 5)])
 def test_asynchronous_schedules_equal_training_with_the_weights_they_say(
     schedule: str, chosen: dict[str, Any], stages: int, microbatches: int
 ) -> None:
@@ -182,7 +183,7 @@ def test_corrections_with_other_optimizers(optimizer: Optimizer) -> None:
 
 
 @pytest.mark.parametrize("schedule", list(schedules.SCHEDULES))
-@pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (4, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize(("stages", "microbatches"), [more(2, 3), (4, 1), more(4, 2), (4, 4)])
 def test_delays_and_what_is_held_are_those_of_the_schedule(schedule: str, stages: int, microbatches: int) -> None:
     results = trained(stages, sgd, 12, schedule=schedule, n_microbatches=microbatches)
     made = schedules.make(schedule, stages, microbatches)
