@@ -53,7 +53,7 @@ class TensorFlowAdapter(WireAdapter):
 
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
         """See Adapter.in_graph: operations that run eagerly have no names."""
-        return list(tf.function(function)(tensors))
+        return list(tf.function(function, autograph=False)(tensors))
 
     # Numbers and decisions.
 

@@ -217,7 +217,7 @@ class Reducer(Reduction):
         if key not in functions:
             while len(functions) >= _MOST_REDUCTIONS:
                 functions.pop(next(iter(functions)))
-            functions[key] = tf.function(reduce, reduce_retracing=True)
+            functions[key] = tf.function(reduce, reduce_retracing=True, autograph=False)
         return functions[key]
 
     def scale_local(self, grad: Any) -> Any:
@@ -333,7 +333,7 @@ def _named(operation: Callable[..., Any], name: str, *args: Any) -> Any:
             with tf.name_scope(_SCOPE):
                 return operation(tensor, name, *args)
 
-        _functions[key] = tf.function(run, reduce_retracing=True)
+        _functions[key] = tf.function(run, reduce_retracing=True, autograph=False)
     return _functions[key]
 
 
