@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from integration_tests.support.forks import frameworks_of
 from integration_tests.support.ranks import RankFailed, World
 
 EXCHANGES = ("sync", "pipelined", "majority")
@@ -88,7 +89,7 @@ def kill_in(
     The body returns when it had a HorovodInternalError (CLOCK_MONOTONIC) and its text.
     """
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
-        world = World(size, {})
+        world = World(size, {}, frameworks_of(body.__module__))
         try:
             world.send(body.__module__, body.__qualname__, (*args, folder))
             limit_s = time.monotonic() + READY_TIMEOUT_S

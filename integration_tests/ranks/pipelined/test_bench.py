@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from integration_tests.support.more import more
 from paceline.launch.benchmarks import systems
 from paceline.launch.benchmarks.hosts import Loopback
 from paceline.launch.benchmarks.models import find
@@ -61,7 +62,7 @@ def test_every_system_sends_every_gradient_once_per_step() -> None:
     assert result["rate"] is None and "--communication-share 1 --model mini" in result["command"]
 
 
-@pytest.mark.parametrize("name", ["horovod", "ddp", "pipelined"])
+@pytest.mark.parametrize("name", [more("horovod"), more("ddp"), "pipelined"])
 def test_gradients_of_a_network_that_computes_are_averaged_and_sent_once_per_step(name: str) -> None:
     system = systems.find(name)
     assert system.averages  # so that the ranks check it before they are ready

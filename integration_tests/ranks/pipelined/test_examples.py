@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 from paceline.examples import characters
 from paceline.examples.benchmarks import compare_exchanges
@@ -42,9 +43,7 @@ def _result(said: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    "example", ["characters_torch", pytest.param("characters_keras", marks=pytest.mark.more), "characters_tensorflow"]
-)
+@pytest.mark.parametrize("example", ["characters_torch", more("characters_keras"), more("characters_tensorflow")])
 def test_characters_learn_with_both_exchanges(example: str) -> None:
     env = {} if example == "characters_torch" else TENSORFLOW
     first, second = run_ranks(_said, 2, example, env=env, timeout_s=100)

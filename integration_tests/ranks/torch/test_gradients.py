@@ -330,6 +330,7 @@ def test_a_compiled_step_of_the_held_optimizer(rank: int, size: int) -> None:
     assert_replicas_equal(model, "gradients.compiled_step")
 
 
+@pytest.mark.more
 @ranks(2, timeout_s=110)
 def test_a_compiled_training_step(rank: int, size: int) -> None:
     """The user compiles a function that holds all of a step; what cannot be compiled runs as it is."""
