@@ -221,13 +221,15 @@ def let_happen(world: World, case: Case) -> Heard:
         world.send(stage.__module__, stage.__qualname__, (case, folder))
         struck = Path(folder) / "struck"
         until_s = time.monotonic() + BEGIN_S
+        early: dict[int, tuple[str, Any]] = {}
         while not struck.exists():
             early = world.answers(0.01)
-            if early or time.monotonic() > until_s:
+            if (early and not struck.exists()) or time.monotonic() > until_s:
                 return Heard([f"it came to no fault\n{world.report(early, BEGIN_S)}"], [])
         struck_s = float(struck.read_text())
         without = [] if case.how == "raise" else [case.victim]
-        answers = world.answers(3 * case.limit_s, grace_s=3 * case.limit_s, without=without)
+        answers = {rank: answer for rank, answer in early.items() if rank not in without}
+        answers |= world.answers(3 * case.limit_s, grace_s=3 * case.limit_s, without=[*without, *answers])
         if len(answers) < case.stages - len(without):
             report = world.report({case.victim: ("ok", None), **answers}, 3 * case.limit_s)
             return Heard([f"not all ended\n{report}"], [])
