@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("latency", [None, "1ms"])
+@pytest.mark.parametrize("latency", [None, pytest.param("1ms", marks=pytest.mark.more)])
 def test_baseline_over_two_hosts_counts_what_crosses_each_link(latency: str | None) -> None:
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", "--hosts", "2", "--rate", "200mbit"]
     command += [] if latency is None else ["--latency", latency]

@@ -85,8 +85,9 @@ def _run(
         cutter.join()
 
 
+@pytest.mark.more
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("collective", ["linear", pytest.param("direct", marks=pytest.mark.more)])
+@pytest.mark.parametrize("collective", ["linear", "direct"])
 def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path, collective: str) -> None:
     # TCP tries again after twice the time it waited before: up to as long as the link was cut after it is back.
     done = _run(cluster, tmp_path, collective, cut_s=5.0, limit_s=4 * 5)
