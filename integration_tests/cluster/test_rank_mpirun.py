@@ -92,6 +92,7 @@ def test_tasks_on_two_hosts(cluster: Cluster, launcher: str) -> None:
     ]
 
 
+@pytest.mark.more
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("launcher", PRESENT[:1])
 def test_the_example_trains_on_two_hosts(cluster: Cluster, launcher: str) -> None:

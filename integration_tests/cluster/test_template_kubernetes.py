@@ -70,6 +70,7 @@ def result_of(output: str) -> dict[str, Any]:
     return dict(result)
 
 
+@pytest.mark.more
 def test_the_pods_of_the_template_train_the_digits(cluster: Cluster, tmp_path: Path) -> None:
     options = ("--nodes", "2", "--ranks-per-node", "2", "--name", "digits", "--image", "train:1", "--fusion", "optimal")
     _, job = yaml.safe_load_all(made(tmp_path, "kubernetes", *options, *DIGITS).read_text())

@@ -149,6 +149,7 @@ def refusal(system: System, size: int) -> str:
     return str(caught.value)
 
 
+@pytest.mark.more
 def test_baseline_prints_one_line_of_json_with_all_systems() -> None:
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", "--hosts", "1", "--np", "2"]
     done = subprocess.run(
