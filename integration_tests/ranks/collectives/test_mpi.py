@@ -16,7 +16,7 @@ from integration_tests.support.ranks import RankFailed, run_ranks
 from paceline.native.in_flight import MEET_LIMIT_S
 
 RUN_TIMEOUT_S = 200
-pytestmark = [pytest.mark.more, pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S), needs_open_mpi]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S), needs_open_mpi]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def _chosen(collective: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("collective", test_collectives.COLLECTIVES)
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
+@pytest.mark.parametrize("size", [2, 3])
 def test_values(with_mpi: dict[str, str], tmp_path: Path, collective: str, size: int) -> None:
     timeline = tmp_path / "timeline"
     env = {**with_mpi, **_chosen(collective), "HOROVOD_TIMELINE": str(timeline)}
