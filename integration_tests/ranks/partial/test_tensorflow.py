@@ -50,7 +50,7 @@ def test_everything_contributed_arrives_once(size: int, compiled: bool) -> None:
 
 
 # Size and rounds.
-LONG = [pytest.param(4, 200, marks=pytest.mark.more)]
+LONG = [pytest.param(4, 60, marks=pytest.mark.more)]
 LONG += [pytest.param(size, 2000, marks=pytest.mark.soak) for size in (2, 3, 4, 7, 8)]
 
 

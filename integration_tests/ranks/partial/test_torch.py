@@ -41,7 +41,7 @@ def test_everything_contributed_arrives_once(size: int, label: str) -> None:
 @pytest.mark.parametrize(
     ("size", "rounds"),
     [
-        *(pytest.param(size, 200, marks=pytest.mark.more) for size in (5, 7)),
+        pytest.param(5, 200, marks=pytest.mark.more),
         *(pytest.param(size, 2000, marks=pytest.mark.soak) for size in (2, 3, 4, 7, 8)),
     ],
 )
@@ -50,9 +50,10 @@ def test_everything_contributed_arrives_once_in_many_rounds(size: int, rounds: i
         run_ranks(_conserve, size, f"long.{label}", rounds, CHOICES[label], 0.3, timeout_s=600)
 
 
-@pytest.mark.more
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("size", [4, 7, 8])
+@pytest.mark.parametrize(
+    "size", [*(pytest.param(size, marks=pytest.mark.more) for size in (4, 7)), pytest.param(8, marks=pytest.mark.soak)]
+)
 def test_what_holds_for_few_ranks_holds_for_many(size: int) -> None:
     for case in (
         test_all_ranks_as_quorum_is_an_allreduce,
