@@ -31,6 +31,9 @@ EXCHANGE = "PACELINE_EXCHANGE"
 # Whatever the environment of the benchmark asks for.
 _OWN_MERGING = {FUSION: "threshold"}
 _SYNC = {EXCHANGE: "sync"}
+# Plans themselves are measured: none has to show that it is ahead.
+_PLANS = {"PACELINE_FUSION_TRIAL_STEPS": "0"}
+_OPTIMAL = {FUSION: "optimal", **_PLANS}
 _PIPELINED = {EXCHANGE: "pipelined", "PACELINE_PIPELINE_K": "2", "PACELINE_PIPELINE_WARMUP_STEPS": "0"}
 # A system waits for its turn longer than communication libraries expect a peer to be silent.
 SILENCE_LIMIT_S = 24 * 3600
@@ -80,12 +83,12 @@ SYSTEMS: dict[str, System] = {
     for system in (
         System(HOROVOD, "paceline.launch.benchmarks.system_horovod:setup", {**_OWN_MERGING, **_SYNC}),
         System(DDP, "paceline.launch.benchmarks.system_ddp:setup"),
-        System(SYNC_OPTIMAL, "paceline.launch.benchmarks.system_paceline:setup_merging", {FUSION: "optimal", **_SYNC}),
+        System(SYNC_OPTIMAL, "paceline.launch.benchmarks.system_paceline:setup_merging", {**_OPTIMAL, **_SYNC}),
         System(PIPELINED, "paceline.launch.benchmarks.system_paceline:setup", {**_OWN_MERGING, **_PIPELINED}, age=1),
         System(
             PIPELINED_OPTIMAL,
             "paceline.launch.benchmarks.system_paceline:setup_merging_pipelined",
-            {FUSION: "optimal", **_PIPELINED},
+            {**_OPTIMAL, **_PIPELINED},
             age=1,
         ),
         System(
@@ -125,5 +128,5 @@ def merging(policy: str) -> System:
         raise UserError(
             f"The policy {policy} is stock Horovod, which is always measured.", "Leave it out, or name another."
         )
-    env = {FUSION: policy, "PACELINE_FUSION_TRIAL_STEPS": "0", **_SYNC}  # the plan itself is measured
+    env = {FUSION: policy, **_PLANS, **_SYNC}
     return System(policy, "paceline.launch.benchmarks.system_horovod:setup_merging", env)
