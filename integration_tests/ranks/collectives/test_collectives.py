@@ -70,8 +70,7 @@ def test_values(collective: str, size: int) -> None:
 OTHER_SIZES = (
     1,
     pytest.param(4, marks=pytest.mark.more),
-    pytest.param(5, marks=pytest.mark.more),
-    *(pytest.param(size, marks=pytest.mark.soak) for size in (6, 7, 8)),
+    *(pytest.param(size, marks=pytest.mark.soak) for size in (5, 6, 7, 8)),
 )
 
 

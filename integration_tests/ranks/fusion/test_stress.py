@@ -16,7 +16,7 @@ from integration_tests.support.ranks import run_ranks
 RUNS = [
     (4, 200),
     pytest.param(3, 600, marks=pytest.mark.more),
-    pytest.param(5, 400, marks=pytest.mark.more),
+    pytest.param(5, 400, marks=pytest.mark.soak),
     pytest.param(4, 2000, marks=pytest.mark.soak),
 ]
 PLAN_STEPS = 20
