@@ -6,8 +6,8 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.errors import UsageError
 from paceline.stages.execution.posting import Post, Tag
+from paceline.stages.execution.saved import check_parts
 from paceline.stages.execution.terms import receive_text, send_text
 
 
@@ -23,13 +23,7 @@ def complete(state: Mapping[str, Any]) -> dict[str, Any]:
         (found["pipeline"], ("steps", "asynchronous", "deltas", "random")),
         (found["optimizer"] or {"shared": 0, "slots": 0}, ("shared", "slots")),
     ]
-    for part, keys in parts:
-        for key in keys:
-            if key not in part:
-                raise UsageError(
-                    f"The saved state lacks {key!r}: found {', '.join(map(repr, part)) or 'nothing'}.",
-                    "Load what pipeline.consolidate() or state_dict() returned.",
-                )
+    check_parts(parts)
     return found
 
 

@@ -16,6 +16,7 @@ import torch
 
 from paceline.stages.execution.grid import Grid
 from paceline.stages.execution.posting import Post, Tag
+from paceline.stages.execution.saved import check_parts
 from paceline.stages.execution.terms import receive_text, send_text
 from paceline.torch.errors import UsageError
 from paceline.torch.optimizer.wrapper import IN_FLIGHT
@@ -34,13 +35,7 @@ def complete(state: Mapping[str, Any]) -> dict[str, Any]:
     parts: list[tuple[Any, tuple[str, ...]]] = [(found, ("model",)), (found["pipeline"], _PIPELINE)]
     if found["optimizer"] is not None:
         parts.append((found["optimizer"], ("state", "param_groups")))
-    for part, keys in parts:
-        for key in keys:
-            if key not in part:
-                raise UsageError(
-                    f"The saved state lacks {key!r}: found {', '.join(map(repr, part)) or 'nothing'}.",
-                    "Load what pipeline.consolidate() or state_dict() returned.",
-                )
+    check_parts(parts)
     return found
 
 
