@@ -170,13 +170,14 @@ void PeerWatch::Join(const WatchAddress& address, WatchTime until) {
 }
 
 void PeerWatch::Run() {
+  bool begun = false;
   while (true) {
     std::vector<pollfd> waiting{{wake_, POLLIN, 0}};
     for (const auto& peer : peers_) {
       waiting.push_back({peer.fd, POLLIN, 0});  // those that are closed (-1) are passed over
     }
-    int limit_ms = -1;
-    if (roll_.state() != RollCall::State::kIdle) {
+    int limit_ms = begun ? -1 : 0;
+    if (begun && roll_.state() != RollCall::State::kIdle) {
       const auto left = roll_.until() - std::chrono::steady_clock::now();
       limit_ms = static_cast<int>(std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count()));
     }
@@ -185,10 +186,12 @@ void PeerWatch::Run() {
     }
     std::string news;
     for (size_t n = 0; n < peers_.size(); ++n) {
-      if (waiting[n + 1].revents != 0) {
+      // What came together with the greeting is here already.
+      if (waiting[n + 1].revents != 0 || !begun) {
         Add(news, Read(peers_[n]));
       }
     }
+    begun = true;
     if (!news.empty()) {
       Spread(news);
     }

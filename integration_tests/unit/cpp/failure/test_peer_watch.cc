@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,11 +13,14 @@
 #include <vector>
 
 #include "core/failure/peer_watch.h"
+#include "core/failure/watch_socket.h"
 
 namespace {
 
+using paceline::core::Expect;
 using paceline::core::PeerWatch;
 using paceline::core::WatchAddress;
+using paceline::core::WatchWord;
 
 constexpr std::chrono::seconds kLimit{20};
 
@@ -200,6 +204,34 @@ TEST_CASE("strangers are turned away, and missed ranks are an error") {
   CHECK_THROWS_AS(nobody_listens.Begin(address, std::chrono::milliseconds(100)), std::runtime_error);
 }
 
+TEST_CASE("a call that comes together with the greeting is answered") {
+  WatchAddress address;
+  address.socket = Loopback();
+  auto* raw = reinterpret_cast<sockaddr*>(&address.socket);
+  socklen_t size = sizeof(sockaddr_in);
+  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  REQUIRE((bind(listener, raw, size) == 0 && listen(listener, 1) == 0 && getsockname(listener, raw, &size) == 0));
+  Rank one(1, 2);
+  std::thread joining([&] { one.watch->Begin(address, kLimit); });
+  int zero = accept(listener, nullptr, nullptr);
+  // Held back until it is whole: both messages are one packet.
+  int held = 1;
+  REQUIRE(setsockopt(zero, IPPROTO_TCP, TCP_CORK, &held, sizeof(held)) == 0);
+  Send(zero, WatchWord::kWelcome, "rank 0");
+  Send(zero, WatchWord::kCall, "7");
+  held = 0;
+  REQUIRE(setsockopt(zero, IPPROTO_TCP, TCP_CORK, &held, sizeof(held)) == 0);
+  joining.join();
+  std::string input;
+  const auto until = std::chrono::steady_clock::now() + kLimit;
+  CHECK(Expect(zero, input, until).word == WatchWord::kHello);
+  const auto answer = Expect(zero, input, until);
+  CHECK((answer.word == WatchWord::kHere && answer.text == "7"));
+  one.watch.reset();
+  close(zero);
+  close(listener);
+}
+
 std::vector<std::string> AllCall(const std::vector<PeerWatch*>& watches) {
   std::vector<std::string> found(watches.size());
   std::vector<std::thread> threads;
@@ -236,7 +268,7 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
   int channel[2];
   REQUIRE(pipe(channel) == 0);
   const auto child = Fork(2, 3, channel[0], false);
-  auto ranks = Connect(3, 2, channel[1], std::chrono::seconds(2));
+  auto ranks = Connect(3, 2, channel[1], std::chrono::milliseconds(500));
   kill(child, SIGSTOP);
   int status = 0;
   REQUIRE(waitpid(child, &status, WUNTRACED) == child);
