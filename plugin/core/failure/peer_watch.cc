@@ -210,6 +210,7 @@ void PeerWatch::Run() {
     const bool ending = ending_;
     lock.unlock();
     if (ending) {
+      TellFailure();  // what came since
       for (const auto& peer : peers_) {
         Send(peer.fd, WatchWord::kGoodbye, "");
       }

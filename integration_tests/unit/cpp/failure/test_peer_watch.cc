@@ -268,7 +268,7 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
   int channel[2];
   REQUIRE(pipe(channel) == 0);
   const auto child = Fork(2, 3, channel[0], false);
-  auto ranks = Connect(3, 2, channel[1], std::chrono::milliseconds(500));
+  auto ranks = Connect(3, 2, channel[1], std::chrono::seconds(2));
   kill(child, SIGSTOP);
   int status = 0;
   REQUIRE(waitpid(child, &status, WUNTRACED) == child);
