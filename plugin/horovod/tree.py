@@ -37,8 +37,8 @@ CORE_IN_HOST = (
 # And these rooms of it, whole.
 ROOMS_IN_HOST = ("codecs", "collectives", "failure", "transport")
 
-# Rows of the table of hooks that call nothing: the bridge is compiled against them.
-_READ_ONLY = ("include", "handed")
+# Rows of the table of hooks that call nothing by themselves: the bridge is compiled against them.
+_READ_ONLY = ("include", "handed", "told")
 LEAVABLE = ("hooks", *(patch.name for patch in PATCHES))
 
 
