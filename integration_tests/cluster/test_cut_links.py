@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.support.more import more
 from paceline.launch.cluster import Cluster
 from paceline.launch.cluster.network import SWITCH
 
@@ -86,8 +85,9 @@ def _run(
         cutter.join()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("collective", [more("linear"), pytest.param("direct", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("collective", ["linear", "direct"])
 def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path, collective: str) -> None:
     # TCP tries again after twice the time it waited before: up to as long as the link was cut after it is back.
     done = _run(cluster, tmp_path, collective, cut_s=5.0, limit_s=4 * 5)

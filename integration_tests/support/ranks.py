@@ -35,6 +35,8 @@ from integration_tests.support.forks import Process, end_templates, forkable, fr
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60.0
+# More of them crowd each other out on two cores, and their tests take minutes.
+MORE_RANKS = 4
 # Whether ranks are forked where they can be; `--no-forks` switches it off.
 forks = True
 
@@ -261,11 +263,14 @@ def ranks(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a test body that one rank runs, called as body(rank, size), into one pytest case per number of ranks.
 
-    `more`: numbers of ranks that run under `make test-more`, with three times the time.
+    `more`: numbers of ranks that run under `make test-more`, above MORE_RANKS under `make soak`; they have three times
+    the time.
     """
     cases = [pytest.param(size, id=f"{size}ranks") for size in sizes]
-    marks = (pytest.mark.more, pytest.mark.timeout(START_TIMEOUT_S + 3 * timeout_s))
-    cases += [pytest.param(size, id=f"{size}ranks", marks=marks) for size in more]
+    limit = pytest.mark.timeout(START_TIMEOUT_S + 3 * timeout_s)
+    for size in more:
+        marks = (pytest.mark.soak if size > MORE_RANKS else pytest.mark.more, limit)
+        cases.append(pytest.param(size, id=f"{size}ranks", marks=marks))
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
         @pytest.mark.parametrize("size", cases)

@@ -57,7 +57,7 @@ def missing() -> list[str]:
 
 # The marks of a module of such tests: the daemons take minutes.
 MARKS = [
-    pytest.mark.more,
+    pytest.mark.soak,
     pytest.mark.skipif(bool(missing()), reason=f"{', '.join(missing())} not installed: apt-get install {PACKAGES}"),
 ]
 

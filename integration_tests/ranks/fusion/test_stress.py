@@ -15,7 +15,7 @@ from integration_tests.support.ranks import run_ranks
 # Ranks and steps; `make soak` makes the long run, which takes minutes.
 RUNS = [
     (4, 200),
-    pytest.param(3, 600, marks=pytest.mark.more),
+    pytest.param(3, 600, marks=pytest.mark.soak),
     pytest.param(5, 400, marks=pytest.mark.soak),
     pytest.param(4, 2000, marks=pytest.mark.soak),
 ]

@@ -341,7 +341,7 @@ def _groups() -> list[Any]:
         for exchange in EXCHANGES:
             row = [cell for cell in others if cell[1] == exchange]
             groups.append(pytest.param(2, backend, row, id=f"{what}-{exchange}", marks=pytest.mark.more))
-        groups.append(pytest.param(3, backend, diagonal, id=f"{what}-3ranks", marks=pytest.mark.more))
+        groups.append(pytest.param(3, backend, diagonal, id=f"{what}-3ranks", marks=pytest.mark.soak))
     return groups
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import paceline.examples
-from integration_tests.support.more import more
 
 FOLDER = Path(str(paceline.examples.__file__)).parent
 MINIMAL = {"minimal_torch": "torch", "minimal_keras": "keras", "minimal_tensorflow": "tensorflow"}
@@ -39,12 +38,12 @@ def test_minimal_example_is_short_and_imports_nothing_else(example: str, framewo
 @pytest.mark.parametrize(
     ("example", "size", "exchange"),
     [
-        more("minimal_torch", 3, "sync"),
+        pytest.param("minimal_torch", 3, "sync", marks=pytest.mark.soak),
         ("minimal_torch", 2, "pipelined"),
         ("minimal_keras", 2, "sync"),
-        more("minimal_keras", 2, "pipelined"),
+        pytest.param("minimal_keras", 2, "pipelined", marks=pytest.mark.soak),
         ("minimal_tensorflow", 2, "sync"),
-        more("minimal_tensorflow", 2, "pipelined"),
+        pytest.param("minimal_tensorflow", 2, "pipelined", marks=pytest.mark.soak),
     ],
 )
 def test_minimal_example_learns_and_rank_0_says_so(example: str, size: int, exchange: str) -> None:

@@ -149,7 +149,7 @@ def refusal(system: System, size: int) -> str:
     return str(caught.value)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_baseline_prints_one_line_of_json_with_all_systems() -> None:
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", "--hosts", "1", "--np", "2"]
     done = subprocess.run(
@@ -178,7 +178,7 @@ def test_baseline_prints_one_line_of_json_with_all_systems() -> None:
     assert "--np 2" in result["command"] and "--model mini" in result["command"]
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["horovod", "ddp"])
 def test_three_ranks_stand_still_between_turns_and_go_on(name: str) -> None:
     with Team(systems.find(name), "mini", 3, Loopback()) as started:
@@ -195,7 +195,7 @@ def test_three_ranks_stand_still_between_turns_and_go_on(name: str) -> None:
     assert ended(pids)
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_turns_end_at_their_number_or_at_the_time_limit() -> None:
     alone = [systems.find("alone")]
     told: list[str] = []
@@ -216,7 +216,7 @@ def test_a_rank_that_dies_in_its_turn_ends_the_benchmark() -> None:
     assert "Rank 2 of dies_in_its_turn on localhost ended with status 7." in told and "no more paper" in told
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_ranks_step_alike_until_all_have_a_plan_and_again_when_they_plan_anew() -> None:
     told: list[str] = []
     with Team(made_here("plans_when_it_likes"), "mini", 3, Loopback(), told.append) as started:
@@ -259,7 +259,7 @@ def test_gradients_of_the_same_step_are_not_taken_for_older_ones() -> None:
     assert "gradients of this very step were used, expected are those of an earlier one" in told
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_ranks_that_hang_are_reported_with_their_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(team, "READY_LIMIT_S", 6.0)
     told = refusal(made_here("never_ready"), 2)
@@ -267,7 +267,7 @@ def test_ranks_that_hang_are_reported_with_their_stacks(monkeypatch: pytest.Monk
     assert told.count("in never_ready") == 2, told
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_ranks_end_when_their_controller_is_killed() -> None:
     code = (
         "import time\n"

@@ -41,7 +41,7 @@ def test_everything_contributed_arrives_once(size: int, label: str) -> None:
 @pytest.mark.parametrize(
     ("size", "rounds"),
     [
-        pytest.param(5, 200, marks=pytest.mark.more),
+        pytest.param(5, 200, marks=pytest.mark.soak),
         *(pytest.param(size, 2000, marks=pytest.mark.soak) for size in (2, 3, 4, 7, 8)),
     ],
 )
@@ -52,7 +52,7 @@ def test_everything_contributed_arrives_once_in_many_rounds(size: int, rounds: i
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "size", [*(pytest.param(size, marks=pytest.mark.more) for size in (4, 7)), pytest.param(8, marks=pytest.mark.soak)]
+    "size", [pytest.param(4, marks=pytest.mark.more), *(pytest.param(size, marks=pytest.mark.soak) for size in (7, 8))]
 )
 def test_what_holds_for_few_ranks_holds_for_many(size: int) -> None:
     for case in (

@@ -43,7 +43,10 @@ def _result(said: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("example", ["characters_torch", more("characters_keras"), more("characters_tensorflow")])
+@pytest.mark.parametrize(
+    "example",
+    ["characters_torch", pytest.param("characters_keras", marks=pytest.mark.soak), more("characters_tensorflow")],
+)
 def test_characters_learn_with_both_exchanges(example: str) -> None:
     env = {} if example == "characters_torch" else TENSORFLOW
     first, second = run_ranks(_said, 2, example, env=env, timeout_s=100)

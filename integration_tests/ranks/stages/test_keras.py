@@ -60,7 +60,7 @@ def _synchronous(rank: int, size: int, weights: list[Any], given: list[Any]) -> 
         assert_close(result, named(model), losses, _exact())
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.more), pytest.param(2, marks=pytest.mark.more), 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak), 3])
 def test_synchronous_schedules_equal_one_process(on_ranks: Run, size: int) -> None:
     on_ranks(_synchronous, size, _weights(), _batches(30))
 
@@ -91,7 +91,7 @@ def _asynchronous(
             assert result["copies"] == copies(instructions, versions(made, instructions))
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.more), pytest.param(2, marks=pytest.mark.more), 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak), 3])
 def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(on_ranks: Run, size: int) -> None:
     corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 4, "max_norm": 0.5}
     cases = []
@@ -145,7 +145,7 @@ def _functional(rank: int, size: int) -> None:
     assert np.abs(named(plain)["0.embeddings"] - named(_layers_of_many_kinds())["0.embeddings"]).max() > 1e-3
 
 
-@pytest.mark.more
+@pytest.mark.soak
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_functional_chain_of_many_kinds_of_layers(on_ranks: Run, size: int) -> None:
     on_ranks(_functional, size)
@@ -246,7 +246,7 @@ def _fit(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
         keras.backend.set_floatx("float32")
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.more), 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_fit_is_that_of_keras(on_ranks: Run, size: int) -> None:
     on_ranks(_fit, size, _weights(), _batches(4, 10))
 
@@ -323,7 +323,7 @@ def _fails(rank: int, size: int, failing: int) -> str:
     return "went on"
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("torch", marks=pytest.mark.more)])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("torch", marks=pytest.mark.soak)])
 def test_a_stage_that_raises_ends_all_stages(backend: str) -> None:
     from integration_tests.support.ranks import run_ranks
 

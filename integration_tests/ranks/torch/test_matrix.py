@@ -113,7 +113,7 @@ def _plan(run: OnRanks, prefix: str) -> None:
 
 
 def _cases(planned: bool) -> list[Any]:
-    """Rows on 2 ranks; for `make test-more` the same on 3 and the rest of the product on 2."""
+    """Rows on 2 ranks; for `make test-more` the rest of the product, for `make soak` those on 3."""
 
     def case(row: Row, size: int, *marks: Any) -> Any:
         return pytest.param(row, size, id="-".join((*row, f"{size}ranks")), marks=marks)
@@ -122,7 +122,7 @@ def _cases(planned: bool) -> list[Any]:
     return [
         *(case(row, 2) for row in rows),
         *(case(row, 2, pytest.mark.more) for row in rest),
-        *(case(row, 3, pytest.mark.more) for row in rows),
+        *(case(row, 3, pytest.mark.soak) for row in rows),
     ]
 
 
