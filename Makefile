@@ -133,7 +133,7 @@ lint-tidy:
 	    -DBINDING_INCLUDES="$$($(PY) -c 'import pybind11, sysconfig; \
 	        print(pybind11.get_include() + ";" + sysconfig.get_path("include"))')" \
 	    -DHOROVOD_INCLUDES="$$($(PY) .ci/horovod-headers build/lint-horovod)" >/dev/null
-	printf '%s\n' $(filter %.cc,$(CORE) $(BRIDGE)) | \
+	@printf '%s\n' $(filter %.cc,$(CORE) $(BRIDGE)) | \
 	    xargs --max-procs $$(nproc) --max-args 4 $(VENV)/bin/clang-tidy --quiet -p build/lint
 
 clean:
