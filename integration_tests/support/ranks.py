@@ -35,6 +35,8 @@ from integration_tests.support.forks import Process, end_templates, forkable, fr
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60.0
+# A rank that was stopped while it waited counts that time, too: Gloo gives up after 30 s.
+MAX_PAUSE_S = 20.0
 # More of them crowd each other out on two cores, and their tests take minutes.
 MORE_RANKS = 4
 # Whether ranks are forked where they can be; `--no-forks` switches it off.
@@ -57,6 +59,7 @@ class World:
         from horovod.runner.http.http_server import RendezvousServer
 
         self.size = size
+        self._paused_at: float | None = None
         self._dir = tempfile.TemporaryDirectory(prefix="ranks-")
         self._rendezvous = RendezvousServer()
         port = self._rendezvous.start()
@@ -167,13 +170,20 @@ class World:
 
     def pause(self) -> None:
         """Stop every process, so that background threads take no CPU; connections stay."""
+        self._paused_at = time.monotonic()
         for process in self._processes:
             process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let paused processes go on."""
+        self._paused_at = None
         for process in self._processes:
             process.send_signal(signal.SIGCONT)
+
+    @property
+    def usable(self) -> bool:
+        """Whether its ranks would still find each other: none has been stopped for longer than it may wait."""
+        return self._paused_at is None or time.monotonic() - self._paused_at < MAX_PAUSE_S
 
     def end(self) -> None:
         """End every process of this world and stop its rendezvous server."""
@@ -235,7 +245,7 @@ def run_ranks(
     """
     frameworks = frameworks_of(body.__module__)
     key = (size, tuple(sorted((env or {}).items())), frameworks)
-    world = None if fresh else _kept.pop(key, None)
+    world = _kept.pop(key) if not fresh and key in _kept and _kept[key].usable else None
     if world is None:
         end_kept_worlds()
         world = World(size, env or {}, frameworks)

@@ -77,3 +77,16 @@ def test_a_rank_that_dies_is_reported_with_its_status(forks: bool, monkeypatch: 
     monkeypatch.setattr(support, "forks", forks)
     with pytest.raises(RankFailed, match=r"rank 1: died\n-9"):
         run_ranks(_end_rank_1, 2, timeout_s=30, fresh=True)
+
+
+def _pid(rank: int, size: int) -> int:
+    return os.getpid()
+
+
+def test_ranks_that_were_stopped_for_longer_than_they_may_wait_are_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = run_ranks(_pid, 2)
+    assert run_ranks(_pid, 2) == first
+    monkeypatch.setattr(support, "MAX_PAUSE_S", 0.0)
+    assert not set(run_ranks(_pid, 2)) & set(first)
