@@ -12,6 +12,7 @@ import click
 from paceline.errors import UserError
 from paceline.launch.templates.fill import fill
 from paceline.launch.templates.job import Job
+from paceline.launch.templates.quoting import exports
 
 Given = Mapping[str, Any]
 
@@ -32,18 +33,23 @@ class Kind:
 class Scheduler:
     """One scheduler.
 
-    `chooser` is the flag that chooses among `kinds`, the first of which is the default. `values` gives what the
-    templates in `folder` name, from the job, the scheduler's own options and the kind.
+    `values` gives what the templates in `folder` name beside what is common to all, from the job, the scheduler's own
+    options and the kind. `file` is an example of a name. `chooser` is the flag that chooses among `kinds`, the first of
+    which is the default.
     """
 
     name: str
     summary: str
-    folder: Path
-    file: str
-    chooser: str
     kinds: tuple[Kind, ...]
     options: tuple[Callable[[], click.Option], ...]
     values: Callable[[Job, Given, Kind], Mapping[str, object]]
+    file: str = "job.sh"
+    chooser: str = "start"
+
+    @property
+    def folder(self) -> Path:
+        """Of its templates."""
+        return Path(__file__).parent / self.name
 
     def kind(self, name: str) -> Kind:
         """The kind of that name."""
@@ -51,7 +57,24 @@ class Scheduler:
 
     def render(self, job: Job, given: Given, kind: Kind, made_by: str) -> str:
         """The whole file."""
-        return fill(self.folder, kind.template, {"made_by": made_by, **self.values(job, given, kind)})
+        return fill(self.folder, kind.template, {"made_by": made_by, **_common(job), **self.values(job, given, kind)})
+
+
+def _common(job: Job) -> dict[str, object]:
+    """What templates of every scheduler may name."""
+    return {
+        "name": job.name,
+        "nodes": job.nodes,
+        "ranks": job.ranks,
+        "ranks_per_node": job.ranks_per_node,
+        "cores": job.cores,
+        "cores_per_node": job.cores_per_node,
+        "gpus": job.gpus,
+        "time_s": job.time_s,
+        "memory_mib": job.memory_mib,
+        "setup": job.setup,
+        "exports": exports(job.variables),
+    }
 
 
 def refuse(scheduler: Scheduler, kind: Kind, given: Given) -> None:

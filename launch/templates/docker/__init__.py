@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paceline.launch.templates.fill import fill
@@ -12,7 +10,6 @@ from paceline.launch.templates.quoting import compose, dockerfile, yaml, yaml_li
 from paceline.launch.templates.rank_call import RENDEZVOUS_PORT
 from paceline.launch.templates.scheduler import Given, Kind, Scheduler
 
-FOLDER = Path(__file__).parent
 _BUILDS_ONLY = ("an image is built once and says nothing about jobs", "Say it where the image is run, for example with"
                 " `paceline template kubernetes`.")  # fmt: skip
 _NO_LIMIT = ("Docker has no limit of time", "Write `timeout 90m` before the command.")
@@ -80,14 +77,13 @@ def _compose(job: Job) -> dict[str, object]:
     services = []
     for rank in range(job.ranks):
         gpus = ", ".join(f'"{gpu}"' for gpu in range(rank * share, (rank + 1) * share))
-        services.append(fill(FOLDER, "service.yaml", {**shared, "rank": str(rank), "gpus": gpus}))
+        services.append(fill(SCHEDULER.folder, "service.yaml", {**shared, "rank": str(rank), "gpus": gpus}))
     return {**shared, "gpus": job.gpus, "services": "".join(services)}
 
 
 SCHEDULER = Scheduler(
     name="docker",
     summary="a Dockerfile, and a compose file for ranks on one machine",
-    folder=FOLDER,
     file="compose.yaml",
     chooser="kind",
     kinds=(COMPOSE, IMAGE),

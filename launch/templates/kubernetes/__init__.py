@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quoting import kubernetes, shell, yaml, yaml_list
 from paceline.launch.templates.rank_call import RENDEZVOUS_PORT, numbered
@@ -41,12 +39,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
     resources += [f"memory: {job.memory_mib}Mi"] if job.memory_mib else []
     resources += [f"nvidia.com/gpu: {yaml(str(job.gpus))}"] if job.gpus else []
     return {
-        "name": job.name,
         "namespace": given["namespace"],
-        "nodes": job.nodes,
-        "ranks": job.ranks,
-        "ranks_per_node": job.ranks_per_node,
-        "time_s": job.time_s,
         "image": yaml(job.image or ""),
         "resources": resources,
         "env": [
@@ -62,13 +55,6 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
     }
 
 
-SCHEDULER = Scheduler(
-    name="kubernetes",
-    summary="objects for Kubernetes",
-    folder=Path(__file__).parent,
-    file="job.yaml",
-    chooser="kind",
-    kinds=(JOB, MPIJOB, TRAINJOB),
-    options=(word_option("namespace", "Namespace of the objects (default: the one that kubectl uses)."),),
-    values=_values,
-)
+_OPTIONS = (word_option("namespace", "Namespace of the objects (default: the one that kubectl uses)."),)
+_KINDS = (JOB, MPIJOB, TRAINJOB)
+SCHEDULER = Scheduler("kubernetes", "objects for Kubernetes", _KINDS, _OPTIONS, _values, "job.yaml", "kind")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import click
 
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quantities import clock
-from paceline.launch.templates.quoting import exports, shell
+from paceline.launch.templates.quoting import shell
 from paceline.launch.templates.rank_call import told_by_scheduler
 from paceline.launch.templates.scheduler import Given, Kind, Scheduler, container, word_option
 
@@ -44,19 +43,10 @@ ELASTIC = Kind(
 
 def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
     return {
-        "name": job.name,
-        "nodes": job.nodes,
-        "ranks": job.ranks,
-        "ranks_per_node": job.ranks_per_node,
-        "cores": job.cores,
-        "gpus": job.gpus,
         "time": clock(job.time_s, days=True) if job.time_s else None,
-        "memory_mib": job.memory_mib,
         "partition": given["partition"],
         "account": given["account"],
         "restarts": given["restarts"],
-        "setup": job.setup,
-        "exports": exports(job.variables),
         "elastic": kind is ELASTIC,
         "least_ranks": (given["min_nodes"] or 1) * job.ranks_per_node,
         "shape": shlex.join(_shape(job, given)),
@@ -79,24 +69,16 @@ def _shape(job: Job, given: Given) -> list[str]:
     return [f"--{flag}={value}" for flag, value in asked.items() if value]
 
 
-SCHEDULER = Scheduler(
-    name="slurm",
-    summary="a batch script for Slurm",
-    folder=Path(__file__).parent,
-    file="job.sh",
-    chooser="start",
-    kinds=(RANK, HOROVODRUN, ELASTIC),
-    options=(
-        word_option("partition", "Partition (queue) to wait in."),
-        word_option("account", "Account that the time is charged to."),
-        lambda: click.Option(
-            ["--restarts"], type=click.IntRange(1), help="How often a job that failed is put back into the queue"
-            " (default: never)."
-        ),
-        lambda: click.Option(
-            ["--min-nodes"], type=click.IntRange(1), help="With --start elastic, on how many machines training may go"
-            " on (default: 1)."
-        ),
+_OPTIONS = (
+    word_option("partition", "Partition (queue) to wait in."),
+    word_option("account", "Account that the time is charged to."),
+    lambda: click.Option(
+        ["--restarts"], type=click.IntRange(1), help="How often a job that failed is put back into the queue"
+        " (default: never)."
     ),
-    values=_values,
+    lambda: click.Option(
+        ["--min-nodes"], type=click.IntRange(1), help="With --start elastic, on how many machines training may go"
+        " on (default: 1)."
+    ),
 )  # fmt: skip
+SCHEDULER = Scheduler("slurm", "a batch script for Slurm", (RANK, HOROVODRUN, ELASTIC), _OPTIONS, _values)
