@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import click
 
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.options import MOST_RANKS, check_installed, named_words, show
+from paceline.launch.bench.limits import check_time_limit
+from paceline.launch.bench.options import MOST_RANKS, check_installed, named_words
+from paceline.launch.bench.showing import show
 from paceline.launch.benchmarks import codec_training
 from paceline.registry.codecs import CODECS
 from paceline.registry.collectives import COLLECTIVES, HOROVODS
@@ -47,8 +48,7 @@ class CodecsRequest:
             raise UserError(f"--seeds {self.seeds} cannot be used.", f"Give 1 to {MOST_SEEDS}.")
         if self.steps is not None and self.steps < 1:
             raise UserError(f"--steps {self.steps} cannot be used.", "Give at least 1, or leave it out.")
-        if not (self.time_limit_s > 0 and math.isfinite(self.time_limit_s)):
-            raise UserError(f"--time-limit-s {self.time_limit_s:g} cannot be used.", "Give more than 0 seconds.")
+        check_time_limit(self.time_limit_s)
 
     @property
     def command(self) -> str:

@@ -13,7 +13,9 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, named_words, show
+from paceline.launch.bench.limits import check_limits, limits
+from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, named_words
+from paceline.launch.bench.showing import show_each
 from paceline.launch.quantities import size_name, sizes_bytes
 
 SIZES = "4,4KiB,64KiB,1MiB,16MiB,64MiB"
@@ -71,14 +73,7 @@ class CollectivesRequest:
 )
 @click.option("--in-flight", default=1, show_default=True, help="Also hand in so many messages together.")
 @click.option("--model-mb", default=0.0, help="Also measure broadcast_parameters of a model of so many MB, e.g. 400.")
-@click.option(
-    "--time-limit-s",
-    default=30.0,
-    show_default=True,
-    help="Seconds of measuring for each operation and size, at most; a turn that has begun is finished.",
-)
-@click.option("--turns", default=200, show_default=True, help="Turns for each operation and size, at most.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each operation and size.")
+@limits("operation and size", time_limit_s=30.0, turns=200)
 def collectives_command(as_json: bool, **options: Any) -> None:
     """Compare broadcast, reduce and allreduce by Horovod on Gloo, torch.distributed, Open MPI and Paceline.
 
@@ -90,9 +85,7 @@ def collectives_command(as_json: bool, **options: Any) -> None:
     check_installed()
     from paceline.launch.benchmarks.collectives.table import as_table
 
-    with console.err().status("") as status:
-        for result in _measure(request, status.update):
-            show(result, as_table, as_json)
+    show_each(lambda tell: _measure(request, tell), as_table, as_json)
 
 
 def requested(
@@ -130,12 +123,11 @@ def requested(
         systems=named,
         **others,
     )
-    for option, value, most in (("--in-flight", request.in_flight, MOST_IN_FLIGHT), ("--turns", request.turns, 10**6)):
-        if not 1 <= value <= most:
-            raise UserError(f"{option} {value} cannot be used.", f"Give 1 to {most}.")
-    for option, number, least in (("--time-limit-s", request.time_limit_s, 1e-9), ("--model-mb", request.model_mb, 0)):
-        if not (least <= number < math.inf):
-            raise UserError(f"{option} {number:g} cannot be used.", "Give more than 0.")
+    if not 1 <= request.in_flight <= MOST_IN_FLIGHT:
+        raise UserError(f"--in-flight {request.in_flight} cannot be used.", f"Give 1 to {MOST_IN_FLIGHT}.")
+    if not 0 <= request.model_mb < math.inf:
+        raise UserError(f"--model-mb {request.model_mb:g} cannot be used.", "Give more than 0.")
+    check_limits(request.time_limit_s, request.turns)
     check_latency(worlds[0][0], request.latency)
     return request
 
@@ -158,8 +150,8 @@ def _measure(request: CollectivesRequest, tell: Callable[[str], None]) -> Iterat
     bytes_per_s = None if request.rate is None else parse_rate(request.rate) / 8
     latency_s = 0.0 if request.latency is None else parse_latency(request.latency) / 1e9
     model_bytes = (round(request.model_mb * 1e6),) if request.model_mb else ()
-    limits = Limits(request.time_limit_s, request.turns)
-    wanted = turns.Wanted(request.operations, request.sizes_bytes, model_bytes, request.in_flight, limits, bytes_per_s)
+    most = Limits(request.time_limit_s, request.turns)
+    wanted = turns.Wanted(request.operations, request.sizes_bytes, model_bytes, request.in_flight, most, bytes_per_s)
     fewest: dict[tuple[str, int], dict[str, Any]] = {}
     for hosts, ranks in request.worlds:
         about = machine_report.machine()

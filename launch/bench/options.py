@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
+from paceline.launch.bench.limits import check_limits, limits
+from paceline.launch.bench.showing import show
 
 if TYPE_CHECKING:
     from paceline.launch.benchmarks.balance import Balance
@@ -97,15 +98,7 @@ def takes_request(
             " sizes. Their layers sleep; resnet20-real computes on the processor. bert-base and vgg16 have gradients"
             " of 438 and 553 MB, which every rank of every system holds at least twice.",
         ),
-        click.option(
-            "--time-limit-s",
-            type=float,
-            default=time_limit_s,
-            show_default=True,
-            help="Seconds of measuring per model, at most.",
-        ),
-        click.option("--turns", type=int, default=200, show_default=True, help="Turns per model, at most."),
-        click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per model in place of tables."),
+        limits("model", time_limit_s, turns=200),
     )
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,23 +141,15 @@ def measure(request: Request, systems: Sequence[System], command: str, wanted: S
     from paceline.launch.benchmarks.table import as_table
     from paceline.launch.benchmarks.turns import Limits, compare
 
-    limits = Limits(request.time_limit_s, request.turns)
+    most = Limits(request.time_limit_s, request.turns)
     with console.err().status("") as status:
         for model in request.models:
             about = report.machine()
             rate, balance = _rate(request, model, status.update)
             with open_hosts(request.hosts, rate, request.latency) as opened:
-                comparison = compare(model, systems, request.ranks, opened, limits, status.update, wanted)
+                comparison = compare(model, systems, request.ranks, opened, most, status.update, wanted)
             result = report.as_json(comparison, request.hosts, rate, about, command, balance, request.latency)
             show(result, as_table, request.as_json)
-
-
-def show(result: dict[str, Any], table: Callable[[dict[str, Any]], Any], as_json: bool) -> None:
-    """Print a result: as a line of JSON, or as what `table` makes of it."""
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        console.out().print(table(result))
 
 
 def named_words(text: str | None) -> tuple[str, ...]:
@@ -195,10 +180,7 @@ def _check(hosts: int, ranks: int | None, time_limit_s: float, turns: int) -> in
             f"--np {ranks} cannot be used with --hosts {hosts}.",
             f"Give a multiple of {hosts}, at most {MOST_RANKS}: every host runs the same number of ranks.",
         )
-    if not time_limit_s > 0:
-        raise UserError(f"--time-limit-s {time_limit_s:g} cannot be used.", "Give more than 0 seconds.")
-    if turns < 1:
-        raise UserError(f"--turns {turns} cannot be used.", "Give at least 1.")
+    check_limits(time_limit_s, turns)
     return ranks
 
 

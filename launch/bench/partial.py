@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,7 +10,9 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.options import MOST_RANKS, check_installed, show
+from paceline.launch.bench.limits import check_time_limit
+from paceline.launch.bench.options import MOST_RANKS, check_installed
+from paceline.launch.bench.showing import show
 from paceline.launch.benchmarks import uneven_training
 
 T = TypeVar("T")
@@ -53,8 +54,7 @@ class PartialRequest:
                     f"--size {size_bytes} cannot be used.",
                     f"Give a multiple of {ELEMENT_BYTES} (the bytes of a float32), at most {MOST_BYTES}.",
                 )
-        if not (self.time_limit_s > 0 and math.isfinite(self.time_limit_s)):
-            raise UserError(f"--time-limit-s {self.time_limit_s:g} cannot be used.", "Give more than 0 seconds.")
+        check_time_limit(self.time_limit_s)
 
     @property
     def command(self) -> str:

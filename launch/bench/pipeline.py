@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,9 @@ import click
 from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.options import MOST_RANKS, check_installed, named_words, show
+from paceline.launch.bench.limits import check_limits, limits
+from paceline.launch.bench.options import MOST_RANKS, check_installed, named_words
+from paceline.launch.bench.showing import show_each
 
 if TYPE_CHECKING:
     from paceline.launch.benchmarks.stages.cases import Case
@@ -63,14 +64,7 @@ class PipelineRequest:
 )
 @click.option("--forward-ms", default=20.0, show_default=True, help="A forward pass of a stage that sleeps.")
 @click.option("--backward-ms", default=20.0, show_default=True, help="A backward pass of a stage that sleeps.")
-@click.option(
-    "--time-limit-s",
-    default=120.0,
-    show_default=True,
-    help="Seconds of measuring for each model and number of micro-batches, at most; a turn that has begun is finished.",
-)
-@click.option("--turns", default=50, show_default=True, help="Turns for each of them, at most.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each of them.")
+@limits("model and number of micro-batches", time_limit_s=120.0, turns=50)
 def pipeline_command(as_json: bool, **options: Any) -> None:
     """Compare schedules of pipeline stages: GPipe, 1F1B, PipeDream, 2BW, PipeMare, and PyTorch's own over Gloo.
 
@@ -81,9 +75,7 @@ def pipeline_command(as_json: bool, **options: Any) -> None:
     check_installed()
     from paceline.launch.benchmarks.stages.table import as_table
 
-    with console.err().status("") as status:
-        for result in _measure(request, status.update):
-            show(result, as_table, as_json)
+    show_each(lambda tell: _measure(request, tell), as_table, as_json)
 
 
 def requested(microbatches: str, models: str | None, systems: str | None, **others: Any) -> PipelineRequest:
@@ -104,10 +96,7 @@ def requested(microbatches: str, models: str | None, systems: str | None, **othe
     for option, value in (("--forward-ms", request.forward_ms), ("--backward-ms", request.backward_ms)):
         if not 0 < value <= MOST_PASS_MS:
             raise UserError(f"{option} {value:g} cannot be used.", f"Give more than 0, at most {MOST_PASS_MS:g}.")
-    if not 0 < request.time_limit_s < math.inf:
-        raise UserError(f"--time-limit-s {request.time_limit_s:g} cannot be used.", "Give more than 0 seconds.")
-    if request.turns < 1:
-        raise UserError(f"--turns {request.turns} cannot be used.", "Give at least 1.")
+    check_limits(request.time_limit_s, request.turns)
     return request
 
 
@@ -129,10 +118,10 @@ def _measure(request: PipelineRequest, tell: Callable[[str], None]) -> Iterator[
     from paceline.launch.benchmarks.stages.systems import find
     from paceline.launch.benchmarks.turns import Limits
 
-    limits = Limits(request.time_limit_s, request.turns)
+    most = Limits(request.time_limit_s, request.turns)
     measured = [find(name) for name in request.systems]
     about = machine_report.machine()
-    for comparison in turns.compare(request.cases, measured, Loopback(), limits, tell):
+    for comparison in turns.compare(request.cases, measured, Loopback(), most, tell):
         if comparison.systems:
             yield report.as_json(comparison, about, request.command)
         else:

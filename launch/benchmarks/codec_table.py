@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from paceline.launch.benchmarks.cells import begun
+
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def as_table(result: dict[str, Any]) -> Table:
     """A row for each coding of what `codec_training.compare` answers."""
-    from rich.table import Table
-
     title = (
         f"{result['model']}: {result['ranks']} ranks, {result['seeds']} seeds, {result['steps']} steps,"
         f" collective {result['collective']}"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("codec")
-    for column in ("held-out loss", "from none (sd)", "same seed", "training loss", "from none (sd)", "accuracy"):
-        table.add_column(column, justify="right")
+    columns = ("held-out loss", "from none (sd)", "same seed", "training loss", "from none (sd)", "accuracy")
+    table = begun(title, "codec", columns)
     for coding, values in result["codings"].items():
         loss, training, accuracy = values["loss"], values["training_loss"], values["accuracy"]
         table.add_row(

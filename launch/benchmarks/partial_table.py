@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from paceline.launch.benchmarks.cells import begun
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -11,9 +13,10 @@ if TYPE_CHECKING:
 def micro_table(result: dict[str, Any]) -> Table:
     """The result of `skew_report.as_json`."""
     lateness = result["lateness_ms"]
-    table = _table(
+    table = begun(
         f"{result['size_bytes']} bytes: {result['ranks']} ranks, rank r comes r x {result['skew_ms']:g} ms late;"
         f" {result['iterations']} iterations; sleeps ended {lateness['mean']:.2f} ms late",
+        "system",
         ("even ms", "skewed ms", "in time", "model", "wait / skew", "model", "at in time", "over sync"),
     )
     for name, system in result["systems"].items():
@@ -34,8 +37,9 @@ def micro_table(result: dict[str, Any]) -> Table:
 
 def training_table(result: dict[str, Any]) -> Table:
     """One result of `uneven_report.as_json`."""
-    table = _table(
+    table = begun(
         f"Training, delays of the case {result['case']}: {result['ranks']} ranks",
+        "system",
         ("steps/s", "accuracy", "loss", "apart", "seeds", "time over sync"),
     )
     for name, system in result["systems"].items():
@@ -48,16 +52,6 @@ def training_table(result: dict[str, Any]) -> Table:
             str(system["seeds"]),
             _ratio(result, name),
         )
-    return table
-
-
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    table.add_column("system")
-    for column in columns:
-        table.add_column(column, justify="right")
     return table
 
 

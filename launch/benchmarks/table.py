@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from paceline.launch.benchmarks.cells import INTERVAL, begun, figure, ranks_on
 from paceline.launch.benchmarks.ratios import shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-COLUMNS = ("time ms", "95 % interval", "CPU ms", "wake-ups", "rounds", "messages", "payload MB", "sent MB/host")
+COLUMNS = ("time ms", INTERVAL, "CPU ms", "wake-ups", "rounds", "messages", "payload MB", "sent MB/host")
 
 
 def as_table(result: dict[str, Any]) -> RenderableType:
     """The result of `report.as_json` as a table and lines below it."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=_title(result), title_justify="left")
-    table.add_column("per step")
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
+    table = begun(_title(result), "per step", COLUMNS)
     for name, system in result["systems"].items():
         step, wire = system["step_ms"], system["wire_bytes_per_step"]
         table.add_row(
             name,
-            f"{step['median']:.1f}",
-            f"{step['low']:.1f} .. {step['high']:.1f}",
+            *figure(step, ".1f"),
             f"{system['cpu_ms_per_step']:.1f}",
             f"{system['wakeups_per_step']:.0f}",
             _number(system["coordination_rounds_per_step"]),
@@ -42,15 +38,12 @@ def as_table(result: dict[str, Any]) -> RenderableType:
 
 
 def _title(result: dict[str, Any]) -> str:
-    where = f"{result['hosts']} host" + ("s" if result["hosts"] > 1 else "")
-    rate = f", {result['rate']}" if result["rate"] else ""
-    latency = f", {result['latency']} one way" if result["latency"] else ""
     if result["backward_ms"] is None:
         compute = "computed on the processor"
     else:
         compute = f"{result['forward_ms']:g} + {result['backward_ms']:g} ms compute"
     return (
-        f"{result['model']}: {result['ranks']} ranks on {where}{rate}{latency};"
+        f"{result['model']}: {ranks_on(result)};"
         f" {result['tensors']} tensors, {result['parameters'] / 1e6:.2f} M parameters, {compute}"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from paceline.launch.benchmarks.cells import INTERVAL, begun, figure, ranks_on
 from paceline.launch.benchmarks.collectives.turns import RIVALS
 from paceline.launch.record.plot import size_text
 
@@ -16,32 +17,26 @@ _PLAIN = "plain"
 
 def as_table(result: dict[str, Any]) -> Table:
     """The result of `report.as_json`: a row for each system."""
-    from rich.table import Table
-
     rivals = [name for name in RIVALS if name in result["systems"]]
     rivals += [_PLAIN] if any("+" in name for name in result["systems"]) else []
     several = next((one["in_flight"]["messages"] for one in result["systems"].values() if "in_flight" in one), 0)
-    table = Table(title=_title(result), title_justify="left")
-    table.add_column(result["operation"], no_wrap=True)
-    titles = ["call ms", "95 % interval", "message ms", "bus MB/s", "of wire", "of bound", "CPU ms", "sent MB/host"]
+    titles = ["call ms", INTERVAL, "message ms", "bus MB/s", "of wire", "of bound", "CPU ms", "sent MB/host"]
     titles += [f"over {name}" for name in rivals]
     titles += [f"{several} over one"] if several else []
     titles += [f"over {result['p_growth_from']} ranks"] if result["p_growth_from"] else []
-    for title in titles:
-        table.add_column(title, justify="right")
+    table = begun(_title(result), result["operation"], titles)
     for name, system in result["systems"].items():
         table.add_row(name, *_cells(result, name, system, rivals))
     return table
 
 
 def _cells(result: dict[str, Any], name: str, system: dict[str, Any], rivals: Sequence[str]) -> list[str]:
-    call, wire = system["call_ms"], system["wire_bytes_per_call"]
+    wire = system["wire_bytes_per_call"]
     ratios = [
         result["ratios"].get(f"{name.replace('+', '_')}_over_{rival}_{result['operation']}", {}) for rival in rivals
     ]
     return [
-        f"{call['median']:.4g}",
-        f"{call['low']:.4g} .. {call['high']:.4g}",
+        *figure(system["call_ms"], ".4g"),
         f"{system['message_ms']['median']:.4g}",
         f"{system['bus_bytes_per_s'] / 1e6:.4g}",
         _number(system["wire_share"]),
@@ -55,11 +50,8 @@ def _cells(result: dict[str, Any], name: str, system: dict[str, Any], rivals: Se
 
 
 def _title(result: dict[str, Any]) -> str:
-    where = f"{result['hosts']} host" + ("s" if result["hosts"] > 1 else "")
-    rate = f", {result['rate']}" if result["rate"] else ""
-    latency = f", {result['latency']} one way" if result["latency"] else ""
     return (
-        f"{result['operation']} of {size_text(result['size_bytes'])}: {result['ranks']} ranks on {where}{rate}{latency}"
+        f"{result['operation']} of {size_text(result['size_bytes'])}: {ranks_on(result)}"
         "  (~: interval beyond 5 % of the ratio)"
     )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from paceline.launch.benchmarks.cells import INTERVAL, begun, figure
+
 if TYPE_CHECKING:
     from rich.table import Table
 
 _COLUMNS = (
     "micro-batches/s",
-    "95 % interval",
+    INTERVAL,
     "utilisation",
     "of the schedule",
     "of the bound",
@@ -24,22 +26,16 @@ _COLUMNS = (
 
 def as_table(result: dict[str, Any]) -> Table:
     """The result of `report.as_json`: a row for each system."""
-    from rich.table import Table
-
-    table = Table(title=_title(result), title_justify="left", caption=_caption(result), caption_justify="left")
-    table.add_column("schedule", no_wrap=True)
-    for title in _COLUMNS:
-        table.add_column(title, justify="right")
+    table = begun(_title(result), "schedule", _COLUMNS, _caption(result))
     for name, system in result["systems"].items():
         table.add_row(name, *_cells(result, name, system))
     return table
 
 
 def _cells(result: dict[str, Any], name: str, system: dict[str, Any]) -> list[str]:
-    throughput, ratios = system["throughput"], result["ratios"]
+    ratios = result["ratios"]
     return [
-        f"{throughput['median']:.4g}",
-        f"{throughput['low']:.4g} .. {throughput['high']:.4g}",
+        *figure(system["throughput"], ".4g"),
         f"{system['utilisation']['median']:.3f}",
         f"{system['utilisation_model']:.3f}",
         "" if system["bound_share"] is None else f"{system['bound_share']:.3f}",
