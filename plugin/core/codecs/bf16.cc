@@ -8,16 +8,10 @@ namespace paceline::core {
 
 namespace {
 
-struct TruncateKernel {
-  static constexpr int64_t kTargetBytes = 2, kSourceBytes = 4;
-
-  static void Run(uint8_t* __restrict target, const uint8_t* __restrict source, int64_t chunks) {
-    for (; chunks > 0; --chunks, target += kChunk * kTargetBytes, source += kChunk * kSourceBytes) {
-      for (int64_t i = 0; i < kChunk; ++i) {
-        Store(target, i, Bfloat16TowardZero(Load<float>(source, i)));
-      }
-    }
-  }
+struct Truncate {
+  using Target = Whole<uint16_t>;
+  using Source = Whole<float>;
+  static uint16_t Of(uint16_t /*old*/, float value) { return Bfloat16TowardZero(value); }
 };
 
 }  // namespace
@@ -26,7 +20,7 @@ void Bf16Codec::EncodeSlice(const float* values, uint8_t* bytes) const {
   if (rounding_ == Rounding::kNearest) {
     FromFloat(DataType::kBfloat16, values, kCodecSlice, bytes);
   } else {
-    RunOver<TruncateKernel>(bytes, reinterpret_cast<const uint8_t*>(values), kCodecSlice);
+    RunOver<Truncate>(bytes, reinterpret_cast<const uint8_t*>(values), kCodecSlice);
   }
 }
 

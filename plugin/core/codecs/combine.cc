@@ -57,7 +57,7 @@ T Extreme(T a, T b) {
 }
 
 template <ReduceOp op, typename T>
-T Combined(T a, T b) {
+T Combination(T a, T b) {
   if constexpr (op == ReduceOp::kSum) {
     return Sum(a, b);
   } else if constexpr (op == ReduceOp::kProduct) {
@@ -72,16 +72,11 @@ T Combined(T a, T b) {
 }
 
 template <typename Element, ReduceOp op>
-struct CombineKernel {
-  static constexpr int64_t kTargetBytes = Element::kBytes, kSourceBytes = Element::kBytes;
-
-  static void Run(uint8_t* __restrict target, const uint8_t* __restrict source, int64_t chunks) {
-    for (; chunks > 0; --chunks, target += kChunk * kTargetBytes, source += kChunk * kSourceBytes) {
-      for (int64_t i = 0; i < kChunk; ++i) {
-        Element::Put(target, i, Combined<op>(Element::Get(target, i), Element::Get(source, i)));
-      }
-    }
-  }
+struct Combined {
+  using Target = Element;
+  using Source = Element;
+  using Value = typename Element::Value;
+  static Value Of(Value own, Value incoming) { return Combination<op>(own, incoming); }
 };
 
 // What has no counterpart in T becomes the nearest that has; a NaN, the greatest.
@@ -98,20 +93,15 @@ T Saturated(double value) {
 }
 
 template <typename Element>
-struct ScaleKernel {
-  static constexpr int64_t kTargetBytes = Element::kBytes, kSourceBytes = 0;
-
-  static void Run(uint8_t* __restrict target, const uint8_t* /*none*/, int64_t chunks, double factor) {
-    using Value = typename Element::Value;
-    for (; chunks > 0; --chunks, target += kChunk * kTargetBytes) {
-      for (int64_t i = 0; i < kChunk; ++i) {
-        const Value value = Element::Get(target, i);
-        if constexpr (std::is_floating_point_v<Value>) {
-          Element::Put(target, i, value * static_cast<Value>(factor));
-        } else {
-          Element::Put(target, i, Saturated<Value>(static_cast<double>(value) * factor));
-        }
-      }
+struct Scaled {
+  using Target = Element;
+  using Source = Nothing;
+  using Value = typename Element::Value;
+  static Value Of(Value value, uint8_t /*none*/, double factor) {
+    if constexpr (std::is_floating_point_v<Value>) {
+      return value * static_cast<Value>(factor);
+    } else {
+      return Saturated<Value>(static_cast<double>(value) * factor);
     }
   }
 };
@@ -151,13 +141,13 @@ void Combine(DataType type, ReduceOp op, void* accumulator, const void* incoming
     } else {
       switch (op) {
         case ReduceOp::kSum:
-          return RunOver<CombineKernel<Element, ReduceOp::kSum>>(target, source, count);
+          return RunOver<Combined<Element, ReduceOp::kSum>>(target, source, count);
         case ReduceOp::kMin:
-          return RunOver<CombineKernel<Element, ReduceOp::kMin>>(target, source, count);
+          return RunOver<Combined<Element, ReduceOp::kMin>>(target, source, count);
         case ReduceOp::kMax:
-          return RunOver<CombineKernel<Element, ReduceOp::kMax>>(target, source, count);
+          return RunOver<Combined<Element, ReduceOp::kMax>>(target, source, count);
         case ReduceOp::kProduct:
-          return RunOver<CombineKernel<Element, ReduceOp::kProduct>>(target, source, count);
+          return RunOver<Combined<Element, ReduceOp::kProduct>>(target, source, count);
       }
     }
   });
@@ -177,7 +167,7 @@ void Scale(DataType type, void* block, int64_t count, double factor) {
       InFloat(target, count,
               [=](float* values, int64_t /*begin*/, int64_t some) { Scale(DataType::kFloat32, values, some, factor); });
     } else {
-      RunOver<ScaleKernel<Element>>(target, nullptr, count, factor);
+      RunOver<Scaled<Element>>(target, nullptr, count, factor);
     }
   });
 }

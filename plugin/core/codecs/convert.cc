@@ -13,15 +13,11 @@ namespace paceline::core {
 namespace {
 
 template <typename To, typename From>
-struct ConvertKernel {
-  static constexpr int64_t kTargetBytes = To::kBytes, kSourceBytes = From::kBytes;
-
-  static void Run(uint8_t* __restrict target, const uint8_t* __restrict source, int64_t chunks) {
-    for (; chunks > 0; --chunks, target += kChunk * kTargetBytes, source += kChunk * kSourceBytes) {
-      for (int64_t i = 0; i < kChunk; ++i) {
-        To::Put(target, i, static_cast<typename To::Value>(From::Get(source, i)));
-      }
-    }
+struct Converted {
+  using Target = To;
+  using Source = From;
+  static typename To::Value Of(typename To::Value /*old*/, typename From::Value value) {
+    return static_cast<typename To::Value>(value);
   }
 };
 
@@ -44,8 +40,8 @@ void ToFloat(DataType type, const void* block, int64_t count, float* values) {
   const int64_t done = type == DataType::kFloat16 ? WidenWithF16c(source, count, values) : 0;
   VisitFloat(type, [=](auto element) {
     using Element = decltype(element);
-    RunOver<ConvertKernel<Whole<float>, Element>>(reinterpret_cast<uint8_t*>(values + done),
-                                                  source + done * Element::kBytes, count - done);
+    RunOver<Converted<Whole<float>, Element>>(reinterpret_cast<uint8_t*>(values + done),
+                                              source + done * Element::kBytes, count - done);
   });
 }
 
@@ -54,8 +50,8 @@ void FromFloat(DataType type, const float* values, int64_t count, void* block) {
   const int64_t done = type == DataType::kFloat16 ? NarrowWithF16c(values, count, target) : 0;
   VisitFloat(type, [=](auto element) {
     using Element = decltype(element);
-    RunOver<ConvertKernel<Element, Whole<float>>>(target + done * Element::kBytes,
-                                                  reinterpret_cast<const uint8_t*>(values + done), count - done);
+    RunOver<Converted<Element, Whole<float>>>(target + done * Element::kBytes,
+                                              reinterpret_cast<const uint8_t*>(values + done), count - done);
   });
 }
 

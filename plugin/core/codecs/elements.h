@@ -35,6 +35,13 @@ struct Whole {
   static void Put(uint8_t* memory, int64_t index, Value value) { Store<T>(memory, index, value); }
 };
 
+// Of a loop that has no source.
+struct Nothing {
+  using Value = uint8_t;
+  static constexpr int64_t kBytes = 0;
+  static Value Get(const uint8_t* /*memory*/, int64_t /*index*/) { return 0; }
+};
+
 struct Float16 {
   using Value = float;
   static constexpr int64_t kBytes = 2;

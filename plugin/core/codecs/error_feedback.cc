@@ -16,16 +16,12 @@ namespace paceline::core {
 namespace {
 
 // What was wanted becomes what of it was lost on the way, or 0 where that is not finite.
-struct LostKernel {
-  static constexpr int64_t kTargetBytes = 4, kSourceBytes = 4;
-
-  static void Run(uint8_t* __restrict wanted, const uint8_t* __restrict sent, int64_t chunks) {
-    for (; chunks > 0; --chunks, wanted += kChunk * kTargetBytes, sent += kChunk * kSourceBytes) {
-      for (int64_t i = 0; i < kChunk; ++i) {
-        const uint32_t lost = BitsOf(Load<float>(wanted, i) - Load<float>(sent, i));
-        Store(wanted, i, half::IfBelow(lost & half::kMagnitude, half::kInfinity, lost, 0));
-      }
-    }
+struct Lost {
+  using Target = Whole<float>;
+  using Source = Whole<float>;
+  static float Of(float wanted, float sent) {
+    const uint32_t lost = BitsOf(wanted - sent);
+    return FloatOf(half::IfBelow(lost & half::kMagnitude, half::kInfinity, lost, 0));
   }
 };
 
@@ -83,8 +79,7 @@ void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, D
     }
     codec.Encode(DataType::kFloat32, wanted.data(), slice, bytes);
     codec.Decode(DataType::kFloat32, bytes, slice, sent.data());
-    RunOver<LostKernel>(reinterpret_cast<uint8_t*>(wanted.data()), reinterpret_cast<const uint8_t*>(sent.data()),
-                        slice);
+    RunOver<Lost>(reinterpret_cast<uint8_t*>(wanted.data()), reinterpret_cast<const uint8_t*>(sent.data()), slice);
     const float* lost = wanted.data();
     for (size_t index = 0; index < static_cast<size_t>(runs); lost += run[index++]) {
       std::copy_n(lost, run[index], from[index]);
