@@ -13,7 +13,7 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.limits import check_limits, limits
+from paceline.launch.bench.limits import Limited, check_limits, limits
 from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, named_words
 from paceline.launch.bench.showing import show_each
 from paceline.launch.quantities import size_name, sizes_bytes
@@ -25,7 +25,7 @@ _NUMBERS_REMEDY = 'Write numbers, "2,4,8", or a range, "2..8".'
 
 
 @dataclass(frozen=True)
-class CollectivesRequest:
+class CollectivesRequest(Limited):
     """What to measure, as the options of the command say it. `worlds` has numbers of hosts and of ranks."""
 
     worlds: tuple[tuple[int, int], ...]
@@ -36,8 +36,6 @@ class CollectivesRequest:
     systems: tuple[str, ...]
     in_flight: int
     model_mb: float
-    time_limit_s: float
-    turns: int
 
     @property
     def command(self) -> str:
@@ -52,7 +50,7 @@ class CollectivesRequest:
         )
         words += f" --systems {','.join(self.systems)} --in-flight {self.in_flight}"
         words += f" --model-mb {self.model_mb:g}" if self.model_mb else ""
-        return f"{words} --time-limit-s {self.time_limit_s:g} --turns {self.turns}"
+        return f"{words} {self.limit_options}"
 
 
 @click.command("collectives")

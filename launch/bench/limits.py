@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -11,6 +12,19 @@ import click
 from paceline.errors import UserError
 
 MOST_TURNS = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited:
+    """A request that has limits: of seconds of measuring, and of turns."""
+
+    time_limit_s: float
+    turns: int
+
+    @property
+    def limit_options(self) -> str:
+        """The part of a command line that asks for them."""
+        return f"--time-limit-s {self.time_limit_s:g} --turns {self.turns}"
 
 
 def limits(each: str, time_limit_s: float, turns: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

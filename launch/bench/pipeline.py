@@ -11,7 +11,7 @@ import click
 from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.limits import check_limits, limits
+from paceline.launch.bench.limits import Limited, check_limits, limits
 from paceline.launch.bench.options import MOST_RANKS, check_installed, named_words
 from paceline.launch.bench.showing import show_each
 
@@ -23,7 +23,7 @@ MOST_PASS_MS = 10_000.0
 
 
 @dataclass(frozen=True)
-class PipelineRequest:
+class PipelineRequest(Limited):
     """What to measure, as the options of the command say it."""
 
     stages: int
@@ -32,8 +32,6 @@ class PipelineRequest:
     systems: tuple[str, ...]
     forward_ms: float
     backward_ms: float
-    time_limit_s: float
-    turns: int
 
     @property
     def command(self) -> str:
@@ -42,7 +40,7 @@ class PipelineRequest:
             f"paceline bench pipeline --stages {self.stages} --microbatches {','.join(map(str, self.microbatches))}"
             f" --models {','.join(self.models)} --systems {','.join(self.systems)}"
             f" --forward-ms {self.forward_ms:g} --backward-ms {self.backward_ms:g}"
-            f" --time-limit-s {self.time_limit_s:g} --turns {self.turns}"
+            f" {self.limit_options}"
         )
 
     @property

@@ -109,12 +109,3 @@ def word_option(flag: str, meaning: str) -> Callable[[], click.Option]:
         return value
 
     return lambda: click.Option([f"--{flag}"], help=meaning, callback=check)
-
-
-def container(job: Job) -> list[str]:
-    """What stands before a command that runs in the job's image, on clusters without containers of their own."""
-    if job.image is None:
-        return []
-    is_file = job.image.endswith(".sif") or "://" in job.image
-    image = job.image if is_file else f"docker://{job.image}"
-    return ["apptainer", "exec", *(["--nv"] if job.gpus else []), image]

@@ -29,6 +29,7 @@ def bench(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         (["--hosts", "1", "--np", "0"], "--np 0"),
         (["--time-limit-s", "0"], "--time-limit-s 0"),
         (["--time-limit-s", "nan"], "--time-limit-s nan"),
+        (["--time-limit-s", "inf"], "--time-limit-s inf"),
         (["--turns", "0"], "--turns 0"),
         (["--model", "mini", "--model", "resnet51"], "Did you mean resnet50?"),
         (["--hosts", "2", "--rate", "fast"], "'fast'"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quoting import shell
-from paceline.launch.templates.rank_call import numbered, told_by_scheduler
-from paceline.launch.templates.scheduler import Given, Kind, Scheduler, container, word_option
+from paceline.launch.templates.rank_call import by_arguments, container, told_by_scheduler
+from paceline.launch.templates.scheduler import Given, Kind, Scheduler, word_option
 
 BLAUNCH = Kind("blaunch", "blaunch.sh", "blaunch, part of every LSF, starts each rank with `paceline rank`")
 JSRUN = Kind(
@@ -16,16 +16,13 @@ JSRUN = Kind(
 
 
 def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
-    if kind is JSRUN:
-        command = shell([*container(job), *told_by_scheduler(job.command)])
-    else:
-        command = numbered(shell(job.command), '"$1"', job.ranks, '"$2"', container(job))
+    jsrun = [*container(job), *told_by_scheduler(job.command)]
     return {
         "slots": job.nodes * job.cores_per_node,
         "minutes": -(-job.time_s // 60) if job.time_s else None,  # rounded up: a job is not ended early
         "queue": given["queue"],
         "project": given["project"],
-        "command": command,
+        "command": shell(jsrun) if kind is JSRUN else by_arguments(job),
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quantities import clock
 from paceline.launch.templates.quoting import shell
-from paceline.launch.templates.rank_call import numbered
-from paceline.launch.templates.scheduler import Given, Kind, Scheduler, container, word_option
+from paceline.launch.templates.rank_call import by_arguments, container
+from paceline.launch.templates.scheduler import Given, Kind, Scheduler, word_option
 
 PBSDSH = Kind("pbsdsh", "pbsdsh.sh", "pbsdsh, part of every PBS, starts each rank with `paceline rank`")
 MPIRUN = Kind(
@@ -17,10 +17,6 @@ MPIRUN = Kind(
 
 
 def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
-    if kind is MPIRUN:
-        command = shell([*container(job), *job.command])
-    else:
-        command = numbered(shell(job.command), '"$1"', job.ranks, '"$2"', container(job))
     # pbsdsh numbers what PBS counts as processes: one for each machine lets it number machines.
     processes = job.ranks_per_node if kind is MPIRUN else 1
     chunk = [f"ncpus={job.cores_per_node}", f"mpiprocs={processes}"]
@@ -32,7 +28,7 @@ def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
         "queue": given["queue"],
         "account": given["account"],
         "handed_on": [f"-x {name} \\" for name in job.variables],
-        "command": command,
+        "command": shell([*container(job), *job.command]) if kind is MPIRUN else by_arguments(job),
     }
 
 

@@ -9,8 +9,8 @@ import click
 from paceline.launch.templates.job import Job
 from paceline.launch.templates.quantities import clock
 from paceline.launch.templates.quoting import shell
-from paceline.launch.templates.rank_call import told_by_scheduler
-from paceline.launch.templates.scheduler import Given, Kind, Scheduler, container, word_option
+from paceline.launch.templates.rank_call import container, told_by_scheduler
+from paceline.launch.templates.scheduler import Given, Kind, Scheduler, word_option
 
 _NO_IMAGE = (
     "horovodrun starts ranks over ssh, outside of any container",
