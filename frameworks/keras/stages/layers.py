@@ -129,21 +129,6 @@ def _chain(model: Any) -> Iterator[tuple[Any, Any, Any]]:
         raise UsageError(f"The model {model.name!r} is no chain: its output is not that of its last layer.", _REMEDY)
 
 
-def refuse_shared(layers: Sequence[Layer], firsts: Sequence[int]) -> None:
-    """Raise UsageError for a variable that layers of two stages have; `firsts`: the first layer of each stage."""
-    owner: dict[int, tuple[str, int]] = {}
-    for number, layer in enumerate(layers):
-        stage = sum(first <= number for first in firsts) - 1
-        for name, variable in layer.named():
-            other, before = owner.setdefault(id(variable), (name, stage))
-            if before != stage:
-                raise UsageError(
-                    f"{name} of stage {stage} is the same variable as {other} of stage {before}: each would train a "
-                    "copy of its own.",
-                    "Cut the model so that both are in one stage, or give them variables of their own.",
-                )
-
-
 def refuse_unfit(layers: Sequence[Layer]) -> None:
     """Raise UsageError for layers with losses of their own, which no other stage would hear of, and for float16, which
     takes loss scaling.

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from paceline.keras.backend import keras
+from paceline.keras.stages.assembly import Assembly
 from paceline.keras.stages.observed import Scores
-from paceline.keras.stages.optimizer import rate_times
+from paceline.keras.stages.optimizer import apply
 from paceline.keras.stages.stage import Stage
 from paceline.stages.execution.activations import whole
 from paceline.stages.execution.finish import Finish
-from paceline.stages.execution.parts import Parts, put_together
-from paceline.stages.execution.posting import Post
-from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.parts import Parts
 from paceline.tensorflow.stages.passes import Flight, Gradients, Passes
 from paceline.tensorflow.stages.tensors import StageTensors
 from paceline.tensorflow.stages.weights import Correction, Weights
@@ -65,9 +64,7 @@ class _Step:
         """Use up the gradients."""
         gradients = self._gradients.take()
         before = None if self._correction is None else self._weights.newest.values
-        if any(one is not None for one in gradients):
-            with rate_times(self._optimizer, factor):
-                self._optimizer.apply(gradients, self._stage.trainable)
+        apply(self._optimizer, gradients, self._stage.trainable, factor)
         if self._correction is not None and before is not None:
             self._correction.after_update(before)
 
@@ -77,25 +74,12 @@ def tensors_of(stage: Stage) -> StageTensors:
     return StageTensors()
 
 
-def assembled(
-    post: Post,
-    settings: Settings,
-    stage: Stage,
-    optimizer: Any,
-    loss: Callable[[Any, Any], Any],
-    tensors: StageTensors,
-    counts: Sequence[int],
-    taus: tuple[float, float],
-    scores: Scores,
-) -> Parts:
-    """The parts of `stage`; `counts`: weights of each stage; `taus`: of this one."""
-    variables = [one.value for one in stage.trainable]
+def assembled(by: Assembly) -> Parts:
+    """The parts of a stage."""
+    variables = [one.value for one in by.stage.trainable]
     weights, gradients = Weights(variables), Gradients(len(variables))
-    correction = None
-    if settings.discrepancy is not None and taus[0] > taus[1] and variables:
-        correction = Correction(variables, settings.discrepancy, *taus)
-    last = post.mail.rank == post.mail.size - 1
-    finish = Finish(tensors, post.mail.rank, last, lambda output, target: loss(target, output))
-    passes = Passes(_Layers(stage, finish, scores), weights, gradients, settings.recompute)
-    step = _Step(optimizer, stage, weights, gradients, correction)
-    return put_together(post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step)
+    correction = by.correction(Correction, variables)
+    finish = by.finish(lambda output, target: by.loss(target, output))
+    passes = Passes(_Layers(by.stage, finish, by.scores), weights, gradients, by.settings.recompute)
+    step = _Step(by.optimizer, by.stage, weights, gradients, correction)
+    return by.parts(weights, passes, gradients, correction, step)

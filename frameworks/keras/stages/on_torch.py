@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from paceline.keras.stages.observed import Scores
-from paceline.keras.stages.optimizer import rate_times
+from paceline.keras.stages.assembly import Assembly
+from paceline.keras.stages.optimizer import apply
 from paceline.keras.stages.stage import Stage
-from paceline.stages.execution.finish import Finish
-from paceline.stages.execution.parts import Parts, put_together
-from paceline.stages.execution.posting import Post
-from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.parts import Parts
 from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.passes import Flight, Passes
 from paceline.torch.stages.recompute import RecomputingPasses
@@ -91,9 +88,8 @@ class _Step:
         gradients = [one.grad for one in self._weights.parameters]
         if self._correction is not None:
             self._correction.before_update()
-        if any(one is not None for one in gradients):
-            with torch.no_grad(), rate_times(self._optimizer, factor):
-                self._optimizer.apply(gradients, self._stage.trainable)
+        with torch.no_grad():
+            apply(self._optimizer, gradients, self._stage.trainable, factor)
         for parameter in self._weights.parameters:
             parameter.grad = None
         if self._correction is not None:
@@ -102,40 +98,31 @@ class _Step:
 
 def tensors_of(stage: Stage) -> StageTensors:
     """Those of this stage, on the device of its variables."""
+    return StageTensors(_device_of(stage))
+
+
+def _device_of(stage: Stage) -> torch.device:
     values = [one.value for one in stage.variables.values()]
-    return StageTensors(values[0].device if values else torch.device("cpu"))
+    return values[0].device if values else torch.device("cpu")
 
 
-def assembled(
-    post: Post,
-    settings: Settings,
-    stage: Stage,
-    optimizer: Any,
-    loss: Callable[[Any, Any], Any],
-    tensors: StageTensors,
-    counts: Sequence[int],
-    taus: tuple[float, float],
-    scores: Scores,
-) -> Parts:
-    """The parts of `stage`; `counts`: weights of each stage; `taus`: of this one."""
-    module = _Module(stage)
-    weights = _Weights(module, stage.trainable)
-    correction = None
-    if settings.discrepancy is not None and taus[0] > taus[1] and stage.trainable:
-        correction = Correction(weights.parameters, settings.discrepancy, *taus)
+def assembled(by: Assembly) -> Parts:
+    """The parts of a stage."""
+    module = _Module(by.stage)
+    weights = _Weights(module, by.stage.trainable)
+    correction = by.correction(Correction, weights.parameters)
 
     def observed(output: Tensor, target: Any) -> Any:
         # What is computed for the second time, for its backward pass, has a graph; the first time it has none.
-        if not (settings.recompute and torch.is_grad_enabled()):
-            scores.observe(target, output.detach())
-        return loss(target, output)
+        if not (by.settings.recompute and torch.is_grad_enabled()):
+            by.scores.observe(target, output.detach())
+        return by.loss(target, output)
 
-    finish = Finish(tensors, post.mail.rank, post.mail.rank == post.mail.size - 1, observed)
+    finish = by.finish(observed)
     passes: Passes = (
-        _RecomputingPasses(module, weights, finish, tensors.device, stage.state)
-        if settings.recompute
+        _RecomputingPasses(module, weights, finish, _device_of(by.stage), by.stage.state)
+        if by.settings.recompute
         else Passes(module, weights, finish)
     )
-    step = _Step(optimizer, stage, weights, correction)
-    gradients = ParameterGradients(weights.parameters)
-    return put_together(post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step)
+    step = _Step(by.optimizer, by.stage, weights, correction)
+    return by.parts(weights, passes, ParameterGradients(weights.parameters), correction, step)

@@ -64,6 +64,13 @@ def rate_times(optimizer: Any, factor: float) -> Iterator[None]:
         optimizer.__dict__["_learning_rate"] = before
 
 
+def apply(optimizer: Any, gradients: Sequence[Any], weights: Sequence[Any], factor: float) -> None:
+    """A step with `factor` times the learning rate, if any of `weights` has a gradient."""
+    if any(one is not None for one in gradients):
+        with rate_times(optimizer, factor):
+            optimizer.apply(gradients, weights)
+
+
 def _slots(optimizer: Any, count: int) -> dict[str, list[Any]]:
     """The optimizer's lists of a variable for each weight, by attribute."""
     return {

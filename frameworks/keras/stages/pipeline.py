@@ -12,9 +12,10 @@ from paceline.errors import UsageError
 from paceline.keras.backend import horovod_module, keras, wire
 from paceline.keras.stages import optimizer as optimizers
 from paceline.keras.stages import state as states
+from paceline.keras.stages.assembly import Assembly
 from paceline.keras.stages.batches import Batches, rows_of, tensors_of
 from paceline.keras.stages.fit import Fit, Losses, told
-from paceline.keras.stages.layers import Layer, free, layers_of, refuse_shared, refuse_unfit
+from paceline.keras.stages.layers import Layer, free, layers_of, refuse_unfit
 from paceline.keras.stages.losses import loss_of
 from paceline.keras.stages.observed import Scores, StageModel
 from paceline.keras.stages.stage import Stage
@@ -23,6 +24,7 @@ from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO, first_layers
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.sharing import refuse_shared
 
 
 class Pipeline(StagedTraining):
@@ -93,7 +95,7 @@ class Pipeline(StagedTraining):
             layers.extend(layers_of(model))
             refuse_unfit(layers)
             firsts.extend(first_layers(layers, self.stages, stages, costs))
-            refuse_shared(layers, firsts)
+            refuse_shared("variable", (layer.named() for layer in layers), firsts)
             return {**self._settings.terms(), **_described(layers, firsts)}
 
         self._meet(asked)
@@ -115,12 +117,8 @@ class Pipeline(StagedTraining):
                 from paceline.keras.stages import on_torch as on
             tensors = on.tensors_of(self._stage)
             taus = delays(self._settings.schedule_of(self.stages))[self.stage]
-            self._equip(
-                tensors,
-                on.assembled(
-                    self._post, self._settings, self._stage, made, computed, tensors, counts, taus, self._scores
-                ),
-            )
+            by = Assembly(self._post, self._settings, self._stage, made, computed, tensors, counts, taus, self._scores)
+            self._equip(tensors, on.assembled(by))
 
     @property
     def names(self) -> list[str]:

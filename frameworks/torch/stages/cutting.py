@@ -11,7 +11,8 @@ import torch
 
 from paceline.errors import UsageError
 from paceline.stages.execution.cut import first_layers
-from paceline.torch.stages.layers import AnyLayer, Layer, Stage, free, refuse_shared
+from paceline.stages.execution.sharing import refuse_shared
+from paceline.torch.stages.layers import AnyLayer, Layer, Stage, free
 from paceline.torch.stages.models import Cut
 from paceline.torch.stages.timing import seconds_per_layer
 
@@ -55,7 +56,7 @@ class Cutting:
         self, layers: Sequence[AnyLayer], stage: int, count: int, stages: Cut, costs: Sequence[float] | None
     ) -> None:
         firsts = first_layers(layers, count, stages, costs)
-        refuse_shared(layers, firsts)
+        refuse_shared("tensor", (layer.tensors() for layer in layers), firsts)
         begin, end = list(itertools.pairwise([*firsts, len(layers)]))[stage]
         self.names = [layers[first].name for first in firsts]
         self.own = Stage([layer.built() for layer in layers[begin:end]])

@@ -161,21 +161,6 @@ def _state_of(layer: Layer) -> dict[str, Any]:
     return dict(layer.module.state_dict())
 
 
-def refuse_shared(layers: Sequence[AnyLayer], firsts: Sequence[int]) -> None:
-    """Raise UsageError for a tensor that layers of two stages have; `firsts`: the first layer of each stage."""
-    owner: dict[int, tuple[str, int]] = {}
-    for number, layer in enumerate(layers):
-        stage = sum(first <= number for first in firsts) - 1
-        for name, tensor in layer.tensors():
-            other, before = owner.setdefault(id(tensor), (name, stage))
-            if before != stage:
-                raise UsageError(
-                    f"{name} of stage {stage} is the same tensor as {other} of stage {before}: each would train a copy "
-                    "of its own.",
-                    "Cut the model so that both are in one stage, or give them tensors of their own.",
-                )
-
-
 def free(layers: Sequence[AnyLayer]) -> None:
     """Give back the memory of layers that other stages have; what is left knows shapes, and refuses to compute."""
     for layer in layers:

@@ -11,8 +11,9 @@ from torch import nn
 
 from integration_tests.support.stage_training import net
 from paceline.stages.execution.cut import balanced, first_layers
+from paceline.stages.execution.sharing import refuse_shared
 from paceline.torch.errors import UsageError
-from paceline.torch.stages.layers import Stage, free, layers_of, refuse_shared
+from paceline.torch.stages.layers import Stage, free, layers_of
 
 
 def names(model: object) -> list[str]:
@@ -102,9 +103,9 @@ def test_a_tensor_of_two_stages_is_refused() -> None:
     first, last = nn.Linear(2, 2), nn.Linear(2, 2)
     last.weight = first.weight
     layers = layers_of([first, nn.ReLU(), last])
-    refuse_shared(layers, [0])
+    refuse_shared("tensor", (layer.tensors() for layer in layers), [0])
     with pytest.raises(UsageError, match=r"2\.weight of stage 1 is the same tensor as 0\.weight of stage 0"):
-        refuse_shared(layers, [0, 1])
+        refuse_shared("tensor", (layer.tensors() for layer in layers), [0, 1])
 
 
 def test_a_stage_has_its_layers_alone_under_the_names_of_the_whole() -> None:

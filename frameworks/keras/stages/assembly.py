@@ -1,0 +1,68 @@
+"""What the parts of a stage are put together from, on either backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from paceline.keras.stages.observed import Scores
+from paceline.keras.stages.stage import Stage
+from paceline.stages.execution.clipping import Gradients
+from paceline.stages.execution.executor import Passes
+from paceline.stages.execution.finish import Finish
+from paceline.stages.execution.parts import Parts, put_together
+from paceline.stages.execution.posting import Post
+from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.tensors import Tensors
+from paceline.stages.execution.versions import VersionedWeights
+
+Correction = TypeVar("Correction")
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """`loss`: of targets and outputs. `counts`: weights of each stage. `taus`: of this one, forward and backward."""
+
+    post: Post
+    settings: Settings
+    stage: Stage
+    optimizer: Any
+    loss: Callable[[Any, Any], Any]
+    tensors: Tensors
+    counts: Sequence[int]
+    taus: tuple[float, float]
+    scores: Scores
+
+    def correction(self, made: Callable[..., Correction], weights: Sequence[Any]) -> Correction | None:
+        """T2's, which `made` makes; None where it was not asked for, or where there is nothing to correct."""
+        if self.settings.discrepancy is None or self.taus[0] <= self.taus[1] or not weights:
+            return None
+        return made(weights, self.settings.discrepancy, *self.taus)
+
+    def finish(self, loss: Callable[[Any, Any], Any]) -> Finish:
+        """What ends this stage's passes; `loss`: of outputs and targets."""
+        mail = self.post.mail
+        return Finish(self.tensors, mail.rank, mail.rank == mail.size - 1, loss)
+
+    def parts(
+        self,
+        weights: VersionedWeights,
+        passes: Passes,
+        gradients: Gradients,
+        correction: Any,
+        step: Callable[[float], None],
+    ) -> Parts:
+        """All of them, from those that know the backend."""
+        return put_together(
+            self.post,
+            self.tensors,
+            self.settings,
+            weights,
+            passes,
+            gradients,
+            self.counts,
+            self.optimizer,
+            correction,
+            step,
+        )
