@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from paceline.errors import UserError
 from paceline.launch import outputs
-from paceline.record.summary import median_step, timed_steps
+from paceline.record.timed import median_step, timed_steps
 from paceline.record.trace import RankTrace, Step, Trace
 
 if TYPE_CHECKING:

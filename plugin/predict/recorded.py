@@ -8,7 +8,7 @@ from statistics import median
 from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS, Measurements
 from paceline.predict.iteration import Iteration
-from paceline.record.summary import timed_steps
+from paceline.record.timed import timed_steps
 from paceline.record.trace import Trace
 
 

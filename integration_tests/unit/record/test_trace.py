@@ -14,6 +14,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.record import summary as trace_summary
 from paceline.record import trace
+from paceline.record.timed import median_step, timed_steps
 
 
 def collective(tensors: list[int], size_bytes: int, start_s: float, end_s: float) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def test_trace_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_step_times_and_waiting_worked_out_by_hand() -> None:
-    timed = trace_summary.timed_steps(one_rank())
+    timed = timed_steps(one_rank())
     assert [one.step.index for one in timed] == [4, 5]
     assert [one.time_ms for one in timed] == pytest.approx([100, 200])
     # Step 4: last arrival 1.04, last end 1.07. Step 5: 1.14 and 1.16.
@@ -214,21 +215,21 @@ def test_ranks_are_summarised_together() -> None:
 def test_gap_in_the_steps_is_not_taken_for_a_long_step() -> None:
     document = rank_json()
     document["steps"][2]["index"] = 9
-    timed = trace_summary.timed_steps(of_json(document).ranks[0])
+    timed = timed_steps(of_json(document).ranks[0])
     assert [one.step.index for one in timed] == [4]
 
 
 def test_waiting_ends_where_the_next_step_begins() -> None:
     document = rank_json()
     document["steps"][0]["collectives"][1]["end_s"] = 1.25  # a pipelined exchange reaches into the next step
-    timed = trace_summary.timed_steps(of_json(document).ranks[0])
+    timed = timed_steps(of_json(document).ranks[0])
     assert timed[0].waiting_ms == pytest.approx(60)
 
 
 def test_communication_that_ends_before_the_last_arrival_is_no_wait() -> None:
     document = rank_json()
     del document["steps"][0]["collectives"][1]
-    assert trace_summary.timed_steps(of_json(document).ranks[0])[0].waiting_ms == 0
+    assert timed_steps(of_json(document).ranks[0])[0].waiting_ms == 0
 
 
 def test_single_step_has_no_time() -> None:
@@ -259,4 +260,4 @@ def test_what_comes_in_one_step_alone_is_no_slow_tensor() -> None:
 
 def test_median_step_is_one_that_was_timed() -> None:
     merged = trace.merge([of_json(rank_json(rank)) for rank in (0, 1)])
-    assert trace_summary.median_step(merged) == 4  # the lower of 100 and 200 ms
+    assert median_step(merged) == 4  # the lower of 100 and 200 ms

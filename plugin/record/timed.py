@@ -1,0 +1,45 @@
+"""How long the recorded steps of a rank took, and what part of that it waited for communication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median_low
+
+from paceline.record.trace import RankTrace, Step, Trace
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """A step whose successor was recorded too: `time_ms` from start to start, `waiting_ms` of it exposed."""
+
+    step: Step
+    time_ms: float
+    waiting_ms: float
+
+
+def timed_steps(trace: RankTrace) -> list[TimedStep]:
+    """The steps of one rank that have a successor.
+
+    Waiting is the exposed communication: from the last arrival of the step to the end of its last collective, but not
+    beyond the start of the next step (a pipelined exchange ends there).
+    """
+    timed = []
+    for step, following in zip(trace.steps, trace.steps[1:], strict=False):
+        if following.index != step.index + 1:
+            continue
+        last_arrival_s = max((arrival.time_s for arrival in step.arrivals), default=step.start_s)
+        end_s = max((collective.end_s for collective in step.collectives), default=last_arrival_s)
+        waiting_s = max(0.0, min(end_s, following.start_s) - last_arrival_s)
+        timed.append(TimedStep(step, 1e3 * (following.start_s - step.start_s), 1e3 * waiting_s))
+    return timed
+
+
+def median_step(trace: Trace) -> int | None:
+    """The index of the step whose time is the median on the lowest rank; its last step if none could be timed."""
+    if not trace.ranks or not trace.ranks[0].steps:
+        return None
+    timed = timed_steps(trace.ranks[0])
+    if not timed:
+        return trace.ranks[0].steps[-1].index
+    middle = median_low([one.time_ms for one in timed])
+    return next(one.step.index for one in timed if one.time_ms == middle)
