@@ -16,13 +16,12 @@ JSRUN = Kind(
 
 
 def _values(job: Job, given: Given, kind: Kind) -> dict[str, object]:
-    jsrun = [*container(job), *told_by_scheduler(job.command)]
     return {
         "slots": job.nodes * job.cores_per_node,
         "minutes": -(-job.time_s // 60) if job.time_s else None,  # rounded up: a job is not ended early
         "queue": given["queue"],
         "project": given["project"],
-        "command": shell(jsrun) if kind is JSRUN else by_arguments(job),
+        "command": shell([*container(job), *told_by_scheduler(job.command)]) if kind is JSRUN else by_arguments(job),
     }
 
 
