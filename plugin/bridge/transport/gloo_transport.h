@@ -30,10 +30,6 @@ class GlooTransport : public Transport {
   GlooTransport(std::shared_ptr<gloo::Context> context, Kind kind)
       : context_(std::move(context)), kind_(uint64_t{static_cast<uint8_t>(kind)} << 56U) {}
   ~GlooTransport() override;
-  GlooTransport(const GlooTransport&) = delete;
-  GlooTransport& operator=(const GlooTransport&) = delete;
-  GlooTransport(GlooTransport&&) = delete;
-  GlooTransport& operator=(GlooTransport&&) = delete;
 
   int32_t rank() const override { return context_->rank; }
   int32_t size() const override { return context_->size; }

@@ -28,10 +28,6 @@ class MpiTransport : public Transport {
   // See MpiChannel::Of: the first one among the ranks of a communicator is made by all of them.
   MpiTransport(MPI_Comm process_set, std::chrono::milliseconds limit, size_t piece_bytes = kPieceBytes);
   ~MpiTransport() override;
-  MpiTransport(const MpiTransport&) = delete;
-  MpiTransport& operator=(const MpiTransport&) = delete;
-  MpiTransport(MpiTransport&&) = delete;
-  MpiTransport& operator=(MpiTransport&&) = delete;
 
   int32_t rank() const override { return channel_.rank(); }
   int32_t size() const override { return channel_.size(); }

@@ -43,10 +43,6 @@ class NcclTransport : public Transport {
 
   NcclTransport(NcclLanes& lanes, std::unique_ptr<Transport> meeting) : lanes_(lanes), meeting_(std::move(meeting)) {}
   ~NcclTransport() override;
-  NcclTransport(const NcclTransport&) = delete;
-  NcclTransport& operator=(const NcclTransport&) = delete;
-  NcclTransport(NcclTransport&&) = delete;
-  NcclTransport& operator=(NcclTransport&&) = delete;
 
   int32_t rank() const override { return meeting_->rank(); }
   int32_t size() const override { return meeting_->size(); }
