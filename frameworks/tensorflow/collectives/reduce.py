@@ -7,12 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from paceline.collectives.reduce import Reduce, check
+from paceline.collectives.reduce_form import Call, form_of
 from paceline.errors import UsageError
 from paceline.tensorflow.horovod import horovod_tensorflow as horovod
 from paceline.tensorflow.names import node_name
 
-_UNNAMED = "unnamed"
 # What Horovod's operations cannot carry travels as float32.
 _CARRIED_AS = {tf.bfloat16: tf.float32}
 # Graphs of calls that are made eagerly, where operations would have no names.
@@ -20,15 +19,8 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 @tf.autograph.experimental.do_not_convert
-def reduce(
-    tensor: Any,
-    root_rank: int,
-    name: str | None = None,
-    op: Any = horovod.Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: Any = horovod.global_process_set,
-) -> Any:
+@form_of(horovod, lambda _: "unnamed")
+def reduce(tensor: Any, call: Call) -> Any:
     """What all ranks' tensors are combined to, on `root_rank`; on the others a copy of `tensor`.
 
     With PACELINE_COLLECTIVE other than gloo it travels along a chain of ranks once, half of what an allreduce takes;
@@ -47,21 +39,20 @@ def reduce(
     Raises UsageError (a ValueError) for a root outside the process set, on ranks that are not in it, for other
     operations and sparse tensors; tf.errors.OpError when a rank is lost.
     """
-    about = check(horovod, name or _UNNAMED, root_rank, op, prescale_factor, postscale_factor, process_set)
+    about = call.about
     if isinstance(tensor, (tf.IndexedSlices, tf.SparseTensor)):
         raise UsageError(
             f"reduce of {about.name!r} was given a {type(tensor).__name__}.", "Use a dense tensor, or hvd.allgather."
         )
     tensor = tf.convert_to_tensor(tensor)
-
-    how = (op, prescale_factor, postscale_factor)
-    key = (about.operation(on_cpu=True), about, root_rank, *how, process_set.process_set_id)
+    how = (call.root_rank, call.op, call.prescale_factor, call.postscale_factor, call.process_set.process_set_id)
+    key = (about.operation(on_cpu=True), about, *how)
 
     def forward(value: Any) -> Any:
-        return _reduced(value, about, how, process_set)
+        return _reduced(value, call)
 
     def backward(upstream: Any) -> Any:
-        return _given_back(upstream, about, root_rank, process_set)
+        return _given_back(upstream, call)
 
     @tf.custom_gradient
     def differentiable(value: Any) -> Any:
@@ -81,23 +72,22 @@ def _named(function: Callable[[Any], Any], key: tuple[Any, ...]) -> Callable[[An
     return compiled
 
 
-def _given_back(upstream: Any, about: Reduce, root_rank: int, process_set: Any) -> Any:
+def _given_back(upstream: Any, call: Call) -> Any:
     """The gradient: the root's, on all ranks."""
-    scale = about.gradient_scale()
+    scale = call.about.gradient_scale()
     carried = tf.cast(upstream, _CARRIED_AS.get(upstream.dtype, upstream.dtype))
     with tf.device("CPU:0"), tf.name_scope("HorovodBroadcast/"):
         found = horovod.broadcast(
             carried,
-            root_rank,
-            name=f"HorovodBroadcast_{node_name(about.name)}.gradient",
+            call.root_rank,
+            name=f"HorovodBroadcast_{node_name(call.about.name)}.gradient",
             ignore_name_scope=True,
-            process_set=process_set,
+            process_set=call.process_set,
         )
     return tf.cast(found * tf.cast(scale, found.dtype), upstream.dtype)
 
 
-def _reduced(tensor: Any, about: Reduce, how: tuple[Any, float, float], process_set: Any) -> Any:
-    op, before, after = how
+def _reduced(tensor: Any, call: Call) -> Any:
     # Elastic training knows failed operations by this word in their path.
     with tf.device("CPU:0"), tf.name_scope("HorovodAllreduce/"):
         # A place that TensorFlow cannot know: else it would call the operation while it compiles, or leave it out where
@@ -107,14 +97,14 @@ def _reduced(tensor: Any, about: Reduce, how: tuple[Any, float, float], process_
         given = tf.reshape(tf.expand_dims(carried, zero), tf.shape(carried))
         found = horovod.allreduce(
             given,
-            op=op,
-            name=f"HorovodReduce{node_name(about.operation(on_cpu=True))}",
-            prescale_factor=before,
-            postscale_factor=after,
-            process_set=process_set,
+            op=call.op,
+            name=f"HorovodReduce{node_name(call.about.operation(on_cpu=True))}",
+            prescale_factor=call.prescale_factor,
+            postscale_factor=call.postscale_factor,
+            process_set=call.process_set,
             ignore_name_scope=True,
         )
-        if not about.at_root:
+        if not call.about.at_root:
             nothing = tf.reshape(found, [-1])[:zero]
             found = tf.reshape(tf.concat([tf.reshape(carried, [-1]), nothing], 0), tf.shape(carried))
         result = tf.cast(found, tensor.dtype)
