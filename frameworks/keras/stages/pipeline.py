@@ -80,18 +80,8 @@ class Pipeline(StagedTraining):
         def asked() -> dict[str, Any]:
             computed, reduction = loss_of(loss)
             chosen.extend([computed, optimizers.found_in(optimizer)])
-            self._settings = Settings(
-                schedule,
-                n_microbatches,
-                stages,
-                costs,
-                warmup_steps,
-                annealing_steps,
-                discrepancy,
-                max_norm,
-                reduction,
-                recompute,
-            )
+            late = warmup_steps, annealing_steps, discrepancy
+            self._settings = Settings(schedule, n_microbatches, stages, costs, *late, max_norm, reduction, recompute)
             layers.extend(layers_of(model))
             refuse_unfit(layers)
             firsts.extend(first_layers(layers, self.stages, stages, costs))
