@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.codecs.travel import Travel
 from paceline.errors import UserError
-from paceline.exchange.declaration import ExchangeSettings
-from paceline.fusion.adapters import fuse
+from paceline.gradient_arguments import GradientArguments, asked, takes_gradient_arguments
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, settings, shim, wire, wrapping
 from paceline.keras.exchange.making import exchange_of
 from paceline.native.library import loaded
-from paceline.registry.exchanges import lists_exchanges
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-@lists_exchanges
+@takes_gradient_arguments
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
@@ -34,11 +34,7 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
-    fusion: Any = None,
-    exchange: str | ExchangeSettings | None = None,
-    codec: str | None = None,
-    error_feedback: bool | None = None,
-    collective: str | None = None,
+    **gradients: Unpack[GradientArguments],
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -81,9 +77,9 @@ def DistributedOptimizer(
     """
     if op not in (hvd.Average, hvd.Sum):
         raise UserError(f"op={op} cannot be used for gradients of Keras.", "Use op=hvd.Average or op=hvd.Sum.")
-    asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
-    check_choice(choice, compression, hvd.Compression.none, asked)
-    fuse(keras.backend.backend(), fusion)
+    found = asked("DistributedOptimizer", gradients)
+    found.check(compression, hvd.Compression.none)
+    found.fuse(keras.backend.backend())
     return wrapping.distribute(
         optimizer,
         settings.Settings(
@@ -100,8 +96,8 @@ def DistributedOptimizer(
             average_aggregated_gradients=average_aggregated_gradients,
             groups=groups if groups is not None else (num_groups or None),
             scale_local_gradients=scale_local_gradients,
-            exchange=exchange_of(asked),
-            travel=Travel(loaded(wire.LIBRARY), process_set, choice),
+            exchange=exchange_of(found.exchange),
+            travel=Travel(loaded(wire.LIBRARY), process_set, found.choice),
         ),
     )
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.codecs.travel import Travel
 from paceline.errors import UserError
-from paceline.exchange.declaration import ExchangeSettings
-from paceline.fusion.adapters import fuse
+from paceline.gradient_arguments import NAMES, asked, takes_gradient_arguments
 from paceline.horovod.shims import unmodified
 from paceline.native.library import loaded
-from paceline.registry.exchanges import lists_exchanges
 from paceline.registry.making import maker
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.horovod import horovod_tensorflow, keras3
@@ -20,17 +17,8 @@ from paceline.tensorflow.horovod import horovod_tensorflow, keras3
 _horovods = unmodified.original(horovod_tensorflow.DistributedOptimizer)
 
 
-@lists_exchanges
-def DistributedOptimizer(
-    optimizer: Any,
-    *args: Any,
-    fusion: Any = None,
-    exchange: str | ExchangeSettings | None = None,
-    codec: str | None = None,
-    error_feedback: bool | None = None,
-    collective: str | None = None,
-    **kwargs: Any,
-) -> Any:
+@takes_gradient_arguments
+def DistributedOptimizer(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     """An optimizer that averages gradients over all ranks before it applies them.
 
     Arguments are those of horovod.tensorflow.DistributedOptimizer, and `fusion`: how gradients are merged into messages
@@ -45,31 +33,31 @@ def DistributedOptimizer(
     Raises UserError for settings that cannot be used, and with another optimizer for an exchange that is not
     synchronous and for a codec or collective.
     """
-    chosen, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
+    found = asked("DistributedOptimizer", {name: kwargs.pop(name) for name in NAMES if name in kwargs})
     if not keras3.is_optimizer(optimizer):
-        if not chosen.synchronous:
+        if not found.exchange.synchronous:
             raise UserError(
                 f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients can only be synchronous.",
                 'Use an optimizer of tf.keras, or exchange="sync".',
             )
-        if choice.own:
+        if found.choice.own:
             raise UserError(
                 f"{type(optimizer).__name__} is no optimizer of Keras 3; how its gradients travel, only variables say.",
                 "Use an optimizer of tf.keras, or PACELINE_CODEC and PACELINE_COLLECTIVE.",
             )
-        fuse("tensorflow", fusion)
+        found.fuse("tensorflow")
         return _horovods(optimizer, *args, **kwargs)
     import horovod.tensorflow.keras
 
     given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
     given.pop("use_locking", None)
     none = horovod_tensorflow.Compression.none
-    check_choice(choice, given.get("compression", none), none, chosen)
-    fuse("tensorflow", fusion)
+    found.check(given.get("compression", none), none)
+    found.fuse("tensorflow")
     process_set = given.get("process_set", horovod_tensorflow.global_process_set)
     before = keras3.exchange, keras3.travel
-    keras3.exchange = maker(chosen, TensorFlowAdapter)
-    keras3.travel = Travel(loaded("tensorflow"), process_set, choice)
+    keras3.exchange = maker(found.exchange, TensorFlowAdapter)
+    keras3.travel = Travel(loaded("tensorflow"), process_set, found.choice)
     try:
         return horovod.tensorflow.keras.DistributedOptimizer(**given)
     finally:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.fusion.adapters import fuse
-from paceline.registry.exchanges import lists_exchanges
+from paceline.gradient_arguments import GradientArguments, asked, takes_gradient_arguments
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
 from paceline.tensorflow.horovod import keras3, settings, wire
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
 from paceline.tensorflow.tape.updates import expect_update
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # What `_class_for` has made.
 _classes: dict[type[Any], type[Any]] = {}
@@ -108,7 +109,7 @@ class _Distributed:
 
 
 @tf.autograph.experimental.do_not_convert
-@lists_exchanges
+@takes_gradient_arguments
 def DistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -122,11 +123,7 @@ def DistributedGradientTape(
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
     name: str = TAPE_NAME,
-    fusion: Any = None,
-    exchange: str | ExchangeSettings | None = None,
-    codec: str | None = None,
-    error_feedback: bool | None = None,
-    collective: str | None = None,
+    **gradients: Unpack[GradientArguments],
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -153,21 +150,20 @@ def DistributedGradientTape(
     """
     if isinstance(gradtape, _Distributed):
         raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
-    chosen = exchange_asked(exchange)
-    check(chosen)
-    choice = choice_asked(codec, error_feedback, collective)
-    check_choice(choice, compression, hvd.Compression.none, chosen)
-    fuse("tensorflow", fusion)
+    found = asked("DistributedGradientTape", gradients)
+    check(found.exchange)
+    found.check(compression, hvd.Compression.none)
+    found.fuse("tensorflow")
     choices = settings.Settings(
         *(name, op, hvd.Average, process_set, compression, device_dense, device_sparse),
         *(sparse_as_dense, gradient_predivide_factor),
         groups=groups if groups is not None else (num_groups or None),
         scale_local_gradients=scale_local_gradients,
-        travel=travel_for(name, process_set, choice, chosen),
+        travel=travel_for(name, process_set, found.choice, found.exchange),
     )
     tape: Any = object.__new__(_class_for(type(gradtape)))
     object.__setattr__(tape, "__dict__", gradtape.__dict__)
-    object.__setattr__(tape, "_distributed_state", _State(choices, chosen))
+    object.__setattr__(tape, "_distributed_state", _State(choices, found.exchange))
     return tape
 
 
