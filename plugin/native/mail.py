@@ -11,8 +11,7 @@ import os
 import re
 import time
 import weakref
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -59,28 +58,23 @@ class StageFailed(MailError):
         self.text = text
 
 
-@dataclass(frozen=True)
-class _Memory:
-    """`held` keeps it alive."""
-
-    address: int | None
-    size_bytes: int
-    held: object
-
-
-def _memory(data: memoryview | int, size_bytes: int | None, written: bool) -> _Memory:
+def _memory(data: Any, size_bytes: int | None, written: bool) -> tuple[int | None, int, object]:
+    """Address and size of what the caller gave, and what keeps it there."""
     if isinstance(data, int):
         if size_bytes is None or size_bytes < 0:
             raise UsageError(f"Memory at an address: found size_bytes={size_bytes}.", "Give its size, 0 or more.")
-        return _Memory(data or None, size_bytes, None)
+        return data or None, size_bytes, None
     view = memoryview(data)
     if not view.c_contiguous or (written and view.readonly):
         found = "read-only memory" if view.c_contiguous else "memory with gaps"
         raise UsageError(f"Mail: found {found}.", f"Give contiguous{' writable' if written else ''} memory.")
     if size_bytes not in (None, view.nbytes):
         raise UsageError(f"Memory of {view.nbytes} bytes: found size_bytes={size_bytes}.", "Leave it out.")
-    address = np.frombuffer(view, np.uint8).ctypes.data if view.nbytes else None
-    return _Memory(address, view.nbytes, view)
+    if not view.nbytes:
+        return None, 0, None
+    if view.readonly:
+        return np.frombuffer(view, np.uint8).ctypes.data, view.nbytes, view
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)), view.nbytes, view
 
 
 def _end(library: ctypes.CDLL, number: int, of_process: int) -> None:
@@ -109,22 +103,20 @@ class Mail:
             raise UsageError(f"{problem}.", remedy)
         self.rank, self.size, self.limit_s = rank.value, size.value, limit_s.value
         # What memory is kept for, by operation: those that nobody has seen done.
-        self._flying: dict[int, _Memory] = {}
+        self._flying: dict[int, object] = {}
         # A mail that nobody closes ends with its object, or the process.
         self._end = weakref.finalize(self, _end, library, self._number, os.getpid())
 
-    def send(self, peer: int, tag: int, data: memoryview | int, size_bytes: int | None = None) -> int:
+    def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         """Begin to send memory, or `size_bytes` at an address, and return the operation's number at once.
 
-        Memory stays as it is until `done` or `wait` say so. A tag is a number of the caller's, from 0 to 2**55.
+        `data`: what has a buffer, such as bytes or an array, or an address. Memory stays as it is until `done` or `wait` say so. A tag is a number of the caller's, from 0 to 2**55.
         """
-        memory = self._checked(peer, tag, data, size_bytes, written=False)
-        return self._begun(self._library.horovod_paceline_mail_send, peer, tag, memory)
+        return self._begin(self._library.horovod_paceline_mail_send, peer, tag, data, size_bytes, written=False)
 
-    def receive(self, peer: int, tag: int, data: memoryview | int, size_bytes: int | None = None) -> int:
+    def receive(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         """Begin to receive as many bytes as the peer sends, as `send` does; also long before it does."""
-        memory = self._checked(peer, tag, data, size_bytes, written=True)
-        return self._begun(self._library.horovod_paceline_mail_receive, peer, tag, memory)
+        return self._begin(self._library.horovod_paceline_mail_receive, peer, tag, data, size_bytes, written=True)
 
     def done(self, operation: int) -> bool:
         """Whether an operation has ended: what it sent was handed over, or what it receives is there."""
@@ -167,7 +159,15 @@ class Mail:
         if not self._end.alive:
             raise UsageError("The mail is closed.", "Open another one.")
 
-    def _checked(self, peer: int, tag: int, data: memoryview | int, size_bytes: int | None, written: bool) -> _Memory:
+    def _begin(
+        self,
+        begin: ctypes._NamedFuncPointer,
+        peer: int,
+        tag: int,
+        data: Any,
+        size_bytes: int | None,
+        written: bool,
+    ) -> int:
         self._check_open()
         if not 0 <= peer < self.size or peer == self.rank:
             raise UsageError(
@@ -175,13 +175,11 @@ class Mail:
             )
         if not 0 <= tag <= _MOST_TAG:
             raise UsageError(f"Mail: found tag {tag}.", f"Give one from 0 to {_MOST_TAG}.")
-        return _memory(data, size_bytes, written)
-
-    def _begun(self, begin: ctypes._NamedFuncPointer, peer: int, tag: int, memory: _Memory) -> int:
-        operation = int(begin(self._number, peer, tag, memory.address, memory.size_bytes))
+        address, size, held = _memory(data, size_bytes, written)
+        operation = int(begin(self._number, peer, tag, address, size))
         if operation < 0:
             self._raise()
-        self._flying[operation] = memory
+        self._flying[operation] = held
         return operation
 
     def _look(self, operation: int, limit_s: float) -> bool:

@@ -67,6 +67,8 @@ class StageTensors:
 
 def _dense(tensor: Tensor) -> bool:
     """Whether its elements fill one piece of memory, in whatever order of dimensions."""
+    if tensor.is_contiguous():
+        return True
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1 and stride != expected:

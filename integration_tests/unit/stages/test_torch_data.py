@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import sgd
 from paceline.native.mail import StageFailed
+from paceline.stages.execution import headers
+from paceline.stages.execution.posting import Tag
 from paceline.torch.errors import UsageError
 
 
@@ -62,9 +64,14 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
     )
 
 
+# Tensors of up to so many bytes travel with their header: all, those of fewer rows, and none of these.
+@pytest.mark.parametrize("small_bytes", [1 << 16, 256, 0])
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(schedule: str, recompute: bool) -> None:
+def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(
+    schedule: str, recompute: bool, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "_SMALL_BYTES", small_bytes)
     models = [forked() for _ in range(4)]
 
     def body(mail: Any) -> dict[str, Tensor]:
@@ -87,6 +94,33 @@ def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(schedule: str
         optimizer.zero_grad()
     for name, one in model.state_dict().items():
         assert torch.equal(found[name], one), name
+
+
+def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header() -> None:
+    sent: list[list[tuple[int, int]]] = [[], []]
+
+    def body(mail: Any) -> None:
+        import paceline.torch as hvd
+
+        begin = mail.send
+
+        def send(peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
+            sent[mail.rank].append((tag, memoryview(data).nbytes if size_bytes is None else size_bytes))
+            return int(begin(peer, tag, data, size_bytes))
+
+        model = [nn.Linear(4, 4), nn.Linear(4, 2)]
+        pipeline = hvd.Pipeline(model, sgd, mse, 2, "gpipe", [1], mail=mail)
+        for _ in range(2):
+            pipeline.step(torch.zeros(6, 4), torch.zeros(6, 2))
+        mail.send = send
+        pipeline.step(torch.zeros(6, 4), torch.zeros(6, 2))
+        del mail.send
+        pipeline.close()
+
+    in_threads(2, body)
+    tensor_bytes = 3 * 4 * 4  # of a micro-batch: rows, features, float32
+    assert sent[0] == [(Tag.HEADER, 16 + tensor_bytes)] * 2
+    assert sorted(sent[1]) == [(Tag.GRADIENT, tensor_bytes)] * 2 + [(Tag.LOSS, 8)]
 
 
 class Whole(nn.Module):

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline.stages.execution.activations import Signature, whole
+from paceline.stages.execution.arrivals import Arrivals, GradientArrivals
 from paceline.stages.execution.batches import Microbatches
+from paceline.stages.execution.departures import Departures
 from paceline.stages.execution.flight import Flight
 from paceline.stages.execution.losses import Losses
-from paceline.stages.execution.posting import Arrivals, Departures, GradientArrivals, Post, Tag
+from paceline.stages.execution.posting import Post, Tag
 from paceline.stages.execution.tensors import Tensors
 from paceline.stages.execution.updates import Updates
 from paceline.stages.execution.versions import VersionedWeights
@@ -65,7 +67,7 @@ class Executor:
 
     `held`: activations of micro-batches between their passes. `most_held`, `most_copies`: of these, and of weights, the
     most at once so far. `gaps`: of the last update, the number of updates between each of its micro-batches' weights
-    and itself: of the forward and of the backward passes. `doing`: the instruction at hand, for messages.
+    and itself: of the forward and of the backward passes.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Executor:
         self.most_held = 0
         self.most_copies = 1
         self.gaps: tuple[list[int], list[int]] = ([], [])
-        self.doing = "before its first instruction"
+        self._at: Instruction | str = ""
         self._post, self._tensors = post, tensors
         self._weights, self._passes, self._updates = weights, passes, updates
         self._losses, self._mean = losses, mean
@@ -96,6 +98,11 @@ class Executor:
         # The versions that passes of a mini-batch had, until its update.
         self._versions: dict[int, tuple[list[int], list[int]]] = {}
         self._total: Any = None
+
+    @property
+    def doing(self) -> str:
+        """The instruction at hand, for messages."""
+        return f"at {self._at}" if self._at else "before its first instruction"
 
     def begin(self, schedule: Schedule) -> None:
         """What follows are instructions of `schedule` from its start; nothing is under way."""
@@ -111,8 +118,7 @@ class Executor:
             self._expect()
         with self._weights.lent():
             for one in instructions:
-                self.doing = f"at {one}"
-                self._post.sweep()
+                self._at = one
                 if one.kind is Kind.FORWARD:
                     assert given is not None
                     self._forward(one, one.microbatch % len(self._places), given)
@@ -120,6 +126,7 @@ class Executor:
                     self._backward(one)
                 else:
                     self._update(one, given is None)
+                self._make_room()
 
     def evaluate(self, given: Given) -> None:
         """Forward passes alone, at the newest weights; nothing is under way."""
@@ -127,17 +134,23 @@ class Executor:
         self._expect()
         with self._weights.lent():
             for microbatch in self._places:
-                self.doing = f"at micro-batch {microbatch} of an evaluation"
-                self._post.sweep()
+                self._at = f"micro-batch {microbatch} of an evaluation"
                 flight = self._flight(microbatch, given, self._weights.count)
                 outputs = self._passes.evaluate(flight)
                 self._hand_on(microbatch, flight, outputs, [False] * len(outputs))
+                self._make_room()
 
     def _expect(self) -> None:
         """The messages of a mini-batch's forward passes will come."""
         if not self._first:
             self._arrivals.expect(self._places)
         self._losses.expect()
+
+    def _make_room(self) -> None:
+        """What others wait for is on its way: give memory back, and post it for what comes next."""
+        self._post.sweep()
+        self._arrivals.replenish()
+        self._gradients.replenish()
 
     def _forward(self, one: Instruction, microbatch: int, given: Given) -> None:
         """`microbatch`: which one of those given; an update may take more of them than a step."""

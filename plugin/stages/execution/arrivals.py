@@ -1,0 +1,127 @@
+"""What comes from other stages, into memory that was posted ahead.
+
+`replenish` posts it, and is called when a stage has handed on what others wait for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.stages.execution import headers
+from paceline.stages.execution.activations import Form, Signature
+from paceline.stages.execution.headers import Forecast, Known
+from paceline.stages.execution.posting import Post, Tag
+from paceline.stages.execution.tensors import Tensors
+
+# How many messages that are sure to come have their memory ready before they are asked for.
+_AHEAD = 2
+
+
+@dataclass
+class _Arrival:
+    place: int
+    header: bytearray
+    header_receive: int
+    foreseen: int | None
+    # What large tensors of a foreseen signature are received into, and after the header the true one's.
+    hosts: list[Any] = field(default_factory=list)
+    receives: list[int | None] = field(default_factory=list)
+    signature: Signature | None = None
+
+
+class Arrivals:
+    """Activations that come from the stage before, `peer`."""
+
+    def __init__(self, post: Post, tensors: Tensors, peer: int, places: int) -> None:
+        self._post, self._tensors, self._peer = post, tensors, peer
+        self._known: list[Known] = []
+        self._forecast = Forecast(places)
+        self._to_come: deque[int] = deque()
+        self._posted: deque[_Arrival] = deque()
+
+    def expect(self, places: Sequence[int]) -> None:
+        """Messages of micro-batches at these places in their mini-batch will come."""
+        self._to_come.extend(places)
+        self.replenish()
+
+    def progress(self) -> None:
+        """Without a wait: post memory for what has come and was not foreseen."""
+        for arrival in self._posted:
+            if arrival.signature is None:
+                if arrival.foreseen is not None or not self._post.done(arrival.header_receive):
+                    return
+                self._read(arrival)
+
+    def take(self) -> tuple[Signature, list[Any]]:
+        """Wait for the oldest of them: its signature and tensors, on the stage's device."""
+        arrival = self._posted.popleft()
+        if arrival.signature is None:
+            self._post.wait([arrival.header_receive])
+            signature = self._read(arrival)
+        else:
+            signature = arrival.signature
+        self._post.wait(arrival.receives)
+        return signature, [self._tensors.here(one) for one in arrival.hosts]
+
+    def replenish(self) -> None:
+        """Post memory for some of what will come."""
+        while self._to_come and len(self._posted) < _AHEAD:
+            place = self._to_come.popleft()
+            foreseen = self._forecast.of(place)
+            known = None if foreseen is None else self._known[foreseen]
+            header = headers.empty(headers.room_of(known))
+            receive = self._post.receive_bytes(self._peer, Tag.HEADER, header)
+            arrival = _Arrival(place, header, receive, foreseen)
+            if known is not None and not known.room_bytes:
+                self._receive(arrival, known.signature, Tag.FORESEEN)
+            self._posted.append(arrival)
+
+    def _read(self, arrival: _Arrival) -> Signature:
+        number, described_bytes = headers.numbers(arrival.header)
+        if described_bytes:
+            text = bytearray(described_bytes)
+            self._post.wait([self._post.receive_bytes(self._peer, Tag.DESCRIPTION, text)])
+            self._known.append(Known.of(Signature.decode(bytes(text)), self._tensors))
+        known = self._known[number]
+        arrival.signature = known.signature
+        self._forecast.learn(arrival.place, number)
+        if number != arrival.foreseen:
+            # What was foreseen is waited for as well: its memory must not be given back before.
+            self._post.wait(arrival.receives)
+            self._receive(arrival, known.signature, Tag.OTHER)
+        elif known.room_bytes:
+            arrival.hosts = headers.unpacked(arrival.header, known, self._tensors)
+        return known.signature
+
+    def _receive(self, arrival: _Arrival, signature: Signature, tag: Tag) -> None:
+        arrival.hosts = [self._tensors.empty(form) for form in signature.forms]
+        arrival.receives = [self._post.receive(self._peer, tag, self._tensors.memory(one)) for one in arrival.hosts]
+
+
+class GradientArrivals:
+    """Gradients that come from the stage after, of the forms that were sent to it."""
+
+    def __init__(self, post: Post, tensors: Tensors, peer: int) -> None:
+        self._post, self._tensors, self._peer = post, tensors, peer
+        self._to_come: deque[tuple[Form, ...]] = deque()
+        self._posted: deque[tuple[list[Any], list[int | None]]] = deque()
+
+    def expect(self, signature: Signature) -> None:
+        """The gradients of activations of this signature will come."""
+        self._to_come.append(signature.gradients)
+
+    def take(self) -> list[Any]:
+        """Wait for the oldest of them; on the stage's device."""
+        hosts, receives = self._posted.popleft()
+        self._post.wait(receives)
+        return [self._tensors.here(one) for one in hosts]
+
+    def replenish(self) -> None:
+        """Post memory for some of them."""
+        while self._to_come and len(self._posted) < _AHEAD:
+            hosts = [self._tensors.empty(form) for form in self._to_come.popleft()]
+            memories = [self._tensors.memory(one) for one in hosts]
+            self._posted.append((hosts, [self._post.receive(self._peer, Tag.GRADIENT, one) for one in memories]))
