@@ -17,6 +17,7 @@ from integration_tests.support.stage_training import Optimizer, net
 from paceline.stages import schedules
 from paceline.stages.delays import delays
 from paceline.stages.instructions import Kind
+from paceline.stages.schedule import Schedule
 from paceline.stages.versions import versions
 
 
@@ -111,7 +112,7 @@ def train_with_old_weights(
             stage.norms.append([one.grad.norm() for one in stage.parameters])
         for number, stage in enumerate(everyone):
             if max_norm is not None:
-                _clip(everyone, number, updates, warm_updates, late.microbatches, late.synchronous or warm, max_norm)
+                _clip(everyone, number, updates, warm_updates, late, late.synchronous or warm, max_norm)
             gamma = None
             if nesterov is not None and not warm:
                 gamma = nesterov + (0.99 - nesterov) * (stages - 1 - number) / stages
@@ -176,13 +177,14 @@ def _clip(
     number: int,
     update: int,
     warm_updates: int,
-    microbatches: int,
+    schedule: Schedule,
     synchronous: bool,
     max_norm: float,
 ) -> None:
     norms = []
     for other, stage in enumerate(everyone):
-        lag = 0 if synchronous or other >= number else math.ceil((number - other) / microbatches)
+        behind = max(number - other, schedule.ahead(other) - schedule.ahead(number))
+        lag = 0 if synchronous or other >= number else math.ceil(behind / schedule.microbatches)
         if update - lag >= (0 if synchronous else warm_updates):
             norms += stage.norms[update - lag]
     factor = torch.clamp(max_norm / (torch.stack(norms).norm() + 1e-6), max=1.0)

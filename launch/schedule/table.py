@@ -18,7 +18,7 @@ COLOURS = ("blue", "magenta", "green", "yellow")  # of mini-batches, in turn
 IDLE = "."
 UPDATED = "*"
 TINY = 1e-9  # ticks: what sums of floating-point numbers are off by, and more
-PIPEMARE_TAUS = ("pipedream", "pipemare")  # those that its paper has in a table with delays
+PIPEMARE_TAUS = ("pipedream", "pipemare", "pipemare_eager")  # those that its paper has in a table with delays
 
 
 def ticks_texts(shown: Simulation, width: int) -> list[Text]:

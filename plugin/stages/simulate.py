@@ -70,7 +70,7 @@ def _busy_s(timed: Sequence[Timed]) -> float:
 
 def filling_steps(schedule: Schedule) -> int:
     """Steps after which every stage runs as far ahead as it ever will, and versions differ as they always will."""
-    return -(-2 * schedule.stages // schedule.microbatches) + 1
+    return -(-2 * max(schedule.stages, schedule.ahead(0) + 1) // schedule.microbatches) + 1
 
 
 def steady_steps(schedule: Schedule) -> int:

@@ -48,7 +48,7 @@ def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(rank: 
 
     hvd.init()
     corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 4, "max_norm": 0.5}
-    for schedule in ("pipedream", "2bw", "pipemare"):
+    for schedule in ("pipedream", "2bw", "pipemare", "pipemare_eager"):
         for microbatches in (1, 3):
             given = batches(20, 7)
             weights, losses = train_with_old_weights(

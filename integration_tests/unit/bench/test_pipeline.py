@@ -40,6 +40,7 @@ def compared() -> Comparison:
         "pipedream": [run(0.16, (2, 2, 2, 1))] * 5,
         "2bw": [run(0.16, (2, 2, 2, 2))] * 5,
         "pipemare": [run(0.16)] * 5,
+        "pipemare_eager": [run(0.14)] * 5,
         "torch_gpipe": [run(0.35)] * 5,
         "torch_1f1b": [run(0.32)] * 5,
     }
@@ -58,6 +59,8 @@ def test_figures_and_ratios() -> None:
     assert pipedream["activations"] == pipedream["activations_model"] == [4, 3, 2, 1]
     ratios = found["ratios"]
     assert ratios["pipemare_over_gpipe"]["median"] == 1.75 and ratios["pipemare_over_1f1b"]["median"] == 2
+    assert ratios["pipemare_eager_over_gpipe"]["median"] == 2
+    assert found["systems"]["pipemare_eager"]["activations_model"] == [7, 5, 3, 1]
     assert ratios["ours_over_torch"]["gpipe"]["median"] == 1.25 and ratios["ours_over_torch"]["1f1b"]["median"] == 1
     assert ratios["pipedream_over_pipemare"] == 1.75
     json.dumps(found)
@@ -172,4 +175,4 @@ def test_a_request_says_how_to_ask_for_it_again() -> None:
         "paceline bench pipeline --stages 4 --microbatches 4,8 --models sleeping,blocks --systems gpipe,torch_gpipe"
         " --forward-ms 20 --backward-ms 30 --time-limit-s 60 --turns 3"
     )
-    assert replace(CASE, microbatches=2).fill == 5 and CASE.fill == 4
+    assert replace(CASE, microbatches=2).fill == 6 and CASE.fill == 5

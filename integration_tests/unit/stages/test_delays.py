@@ -57,8 +57,9 @@ def test_papers_delays_are_those_of_the_papers_hardware(stages: int, microbatche
 def test_delays_of_one_pass_at_a_time(name: str, stages: int, microbatches: int) -> None:
     taus = delays(schedules.make(name, stages, microbatches))
     late = [(stages - 1 - stage) / microbatches for stage in range(stages)]
+    twice = [2 * tau for tau in late]
     by_one = [1.0 if stages > 1 else 0.0] * stages
-    forward = {"pipedream": late, "pipemare": late, "2bw": by_one}.get(name, [0] * stages)
+    forward = {"pipedream": late, "pipemare": late, "pipemare_eager": twice, "2bw": by_one}.get(name, [0] * stages)
     backward = {"pipedream": late, "2bw": by_one}.get(name, [0] * stages)
     assert [tau for tau, _ in taus] == pytest.approx(forward)
     assert [tau for _, tau in taus] == pytest.approx(backward)

@@ -54,6 +54,11 @@ TABLES = {
         ".. F0 F1 .. B0 F2 B1* F3 B2 F4 B3* F5 B4 .. B5* ..",
         ".. .. F0 B0 F1 B1* F2 B2 F3 B3* F4 B4 F5 B5* .. ..",
     ],
+    ("pipemare_eager", 3, 2, 4): [
+        "F0 F1 F2 F3 F4 B0 F5 B1* F6 B2 F7 B3* .. B4 .. B5* .. B6 .. B7*",
+        ".. F0 F1 F2 B0 F3 B1* F4 B2 F5 B3* F6 B4 F7 B5* .. B6 .. B7* ..",
+        ".. .. F0 B0 F1 B1* F2 B2 F3 B3* F4 B4 F5 B5* F6 B6 F7 B7* .. ..",
+    ],
     # N < P - 1: no stage may be more than N ahead, for version t - 1 to be there.
     ("2bw", 3, 1, 3): [
         "F0 F1 .. .. .. B0* F2 .. .. B1* .. .. .. B2*",

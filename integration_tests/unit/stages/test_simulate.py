@@ -39,7 +39,7 @@ def test_bubble(name: str, microbatches: int, expected: float) -> None:
     assert simulate(schedule, 1).utilisation() == pytest.approx([expected] * 4, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["pipedream", "pipemare"])
+@pytest.mark.parametrize("name", ["pipedream", "pipemare", "pipemare_eager"])
 def test_no_bubble_without_a_flush(name: str) -> None:
     assert min(steady(schedules.make(name, 4, 4)).steady_utilisation()) > 0.95
     whole = [min(simulate(schedules.make(name, 4, 4), steps).utilisation()) for steps in (1, 10, 100)]
@@ -98,6 +98,15 @@ def test_transfers_are_waited_for(stages: int) -> None:
     """The first stage has P micro-batches on their way, and each travels 2 (P - 1) times."""
     found = simulate(schedules.make("pipemare", stages, 4), 30, transfer_s=0.5).steady_utilisation()
     assert found == pytest.approx([2 / (2 + 2 * 0.5 * (stages - 1) / stages)] * stages, rel=1e-3)
+
+
+@pytest.mark.parametrize("stages", range(2, 7))
+@pytest.mark.parametrize("transfer_s", [0.5, 1.5])
+def test_eager_stages_hide_transfers_of_half_a_forward_and_a_backward_pass(stages: int, transfer_s: float) -> None:
+    schedule = schedules.make("pipemare_eager", stages, 4)
+    assert steady(schedule, backward_s=2.0, transfer_s=transfer_s).steady_utilisation() == pytest.approx([1.0] * stages)
+    longer = steady(schedule, backward_s=2.0, transfer_s=transfer_s + 1.2)
+    assert max(longer.steady_utilisation()) < 0.99
 
 
 @pytest.mark.parametrize("microbatches", range(1, 10))

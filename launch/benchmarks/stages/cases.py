@@ -25,7 +25,7 @@ class Case:
     @property
     def fill(self) -> int:
         """Steps before measuring: the pipeline is full, and both ends know what tensors travel."""
-        return 3 + -(-(self.stages - 1) // self.microbatches)
+        return 3 + -(-2 * (self.stages - 1) // self.microbatches)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ def find(name: str) -> StageSystem:
 
 def ratios(names: Sequence[str]) -> list[tuple[str, str]]:
     """Whose throughput is set against whose, of those that are measured."""
-    wanted = [("pipemare", "gpipe"), ("pipemare", "1f1b"), *((one, f"{TORCH}_{one}") for one in SYNCHRONOUS)]
+    late = ("pipemare", "pipemare_eager")
+    wanted = [*((one, other) for one in late for other in SYNCHRONOUS), *((one, f"{TORCH}_{one}") for one in SYNCHRONOUS)]
     return [pair for pair in wanted if set(pair) <= set(names)]
 
 

@@ -3,9 +3,9 @@
 Each stage tells the others the norm of each of its gradients. Under a synchronous schedule, and with one stage, factors
 are those of one process that clips the whole model: with PyTorch those of torch.nn.utils.clip_grad_norm_, bit for bit.
 Under an asynchronous one a stage that waited for all norms of a mini-batch would undo what the schedule gains: it takes
-those of later stages for the same mini-batch, which are there already, and those of a stage d before it for the one
-ceil(d / N) before; that stage is left out while there is none. Which norms are taken follows from the schedule alone,
-so that runs repeat.
+those of later stages for the same mini-batch, which are there already, and those of a stage whose BACKWARDs are d
+micro-batches behind for the one ceil(d / N) before; that stage is left out while there is none. Which norms are taken
+follows from the schedule alone, so that runs repeat.
 """
 
 from __future__ import annotations
@@ -58,11 +58,7 @@ class Clipping:
 
     def begin(self, schedule: Schedule) -> None:
         """The next mini-batches follow `schedule`; nothing is on its way."""
-        stages = range(len(self._counts))
-        self._lags = [
-            0 if schedule.synchronous else max(0, -(-(self._stage - other) // schedule.microbatches))
-            for other in stages
-        ]
+        self._lags = [self._lag(schedule, other) for other in range(len(self._counts))]
 
     def clip(self) -> None:
         """Scale the gradients of this stage: once for each mini-batch, on every stage."""
@@ -80,6 +76,12 @@ class Clipping:
         for coming in self._coming:
             self._post.wait([receive for receive, _ in coming])
             coming.clear()
+
+    def _lag(self, schedule: Schedule, other: int) -> int:
+        if schedule.synchronous or other >= self._stage:
+            return 0
+        behind = max(self._stage - other, schedule.ahead(other) - schedule.ahead(self._stage))
+        return -(-behind // schedule.microbatches)
 
     def _others(self) -> list[int]:
         return [other for other in range(len(self._counts)) if other != self._stage]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from paceline.errors import UserError
 from paceline.stages.schedule import Schedule as Schedule
+from paceline.stages.schedules.eager_pipemare import EagerPipeMare
 from paceline.stages.schedules.gpipe import GPipe
 from paceline.stages.schedules.one_f_one_b import OneFOneB
 from paceline.stages.schedules.pipedream import PipeDream
 from paceline.stages.schedules.pipemare import PipeMare
 from paceline.stages.schedules.two_bw import TwoBW
 
-SCHEDULES: dict[str, type[Schedule]] = {one.name: one for one in (GPipe, OneFOneB, PipeDream, TwoBW, PipeMare)}
+_ALL: tuple[type[Schedule], ...] = (GPipe, OneFOneB, PipeDream, TwoBW, PipeMare, EagerPipeMare)
+SCHEDULES = {one.name: one for one in _ALL}
 
 
 def make(name: str, stages: int, microbatches: int) -> Schedule:
