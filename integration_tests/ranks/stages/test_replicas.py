@@ -44,19 +44,23 @@ def test_replicas_equal_one_process_with_all_their_batches(rank: int, size: int)
     import paceline.torch as hvd
 
     hvd.init()
-    replicas = size // 2
+    for stages in (2, 3) if size == 6 else (2,):
+        assert_equals_one_process(rank, stages, size // stages)
+
+
+def assert_equals_one_process(rank: int, stages: int, replicas: int) -> None:
     whole = batches(7, replicas)
     own = share(whole, rank % replicas, replicas)
+    chosen: dict[str, Any] = {"stages": CUTS[stages][1:], "replicas": replicas}
     for schedule, max_norm in (("gpipe", 0.5), ("1f1b", None)):
         model = net()
         losses = accumulate(model, adamw, whole, N, max_norm=max_norm)
-        chosen: dict[str, Any] = {"schedule": schedule, "stages": CUTS[2][1:], "max_norm": max_norm}
-        result = train(None, adamw, own, replicas=replicas, **chosen)
+        result = train(None, adamw, own, schedule=schedule, max_norm=max_norm, **chosen)
         assert_equal(result, model.state_dict(), losses)
     corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 2, "max_norm": 0.5}
-    for schedule in ("pipedream", "pipemare"):
-        weights, losses = train_with_old_weights(schedule, 2, N, CUTS[2], momentum, whole, **corrections)
-        result = train(None, momentum, own, schedule=schedule, stages=CUTS[2][1:], replicas=replicas, **corrections)
+    for schedule in ("pipedream", "pipemare", "pipemare_eager"):
+        weights, losses = train_with_old_weights(schedule, stages, N, CUTS[stages], momentum, whole, **corrections)
+        result = train(None, momentum, own, schedule=schedule, **chosen, **corrections)
         assert_equal(result, weights, losses)
 
 
