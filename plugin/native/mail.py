@@ -110,7 +110,8 @@ class Mail:
     def send(self, peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
         """Begin to send memory, or `size_bytes` at an address, and return the operation's number at once.
 
-        `data`: what has a buffer, such as bytes or an array, or an address. Memory stays as it is until `done` or `wait` say so. A tag is a number of the caller's, from 0 to 2**55.
+        `data`: what has a buffer, such as bytes or an array, or an address. Memory stays as it is until `done` or
+        `wait` say so. A tag is a number of the caller's, from 0 to 2**55.
         """
         return self._begin(self._library.horovod_paceline_mail_send, peer, tag, data, size_bytes, written=False)
 

@@ -81,7 +81,8 @@ def find(name: str) -> StageSystem:
 def ratios(names: Sequence[str]) -> list[tuple[str, str]]:
     """Whose throughput is set against whose, of those that are measured."""
     late = ("pipemare", "pipemare_eager")
-    wanted = [*((one, other) for one in late for other in SYNCHRONOUS), *((one, f"{TORCH}_{one}") for one in SYNCHRONOUS)]
+    ours = [(one, other) for one in late for other in SYNCHRONOUS]
+    wanted = [*ours, *((one, f"{TORCH}_{one}") for one in SYNCHRONOUS)]
     return [pair for pair in wanted if set(pair) <= set(names)]
 
 

@@ -1,7 +1,8 @@
 """What goes before activations: a header that says which of the signatures so far they have.
 
-Both ends foresee the signature of a micro-batch. Small tensors of a foreseen one travel with the header, in its message:
-to hand a message over takes longer than to copy them. Where another signature comes, that room is sent for nothing.
+Both ends foresee the signature of a micro-batch. Small tensors of a foreseen one travel with the header, in its
+message: to hand a message over takes longer than to copy them. Where another signature comes, that room is sent for
+nothing.
 """
 
 from __future__ import annotations
