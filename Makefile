@@ -10,9 +10,10 @@ PYTHON ?= python3
 PIP_INSTALL_ARGS ?=
 # Which folders of integration_tests/ `make test` runs, in this order.
 TESTS ?= unit ranks faults cluster
-# Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=...
+# Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=..., make bench BENCH_ARGS='--only many'
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 # Files of tests that run at the same time: JOBS=2 makes use of what tests wait, but ranks are in each other's way.
 JOBS ?= 1
 # make upstream DIR=/path/to/horovod/test UPSTREAM_ARGS='--np 4 --files test_torch.py'
@@ -41,7 +42,7 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patches/*.py plugin/horovod/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo test test-more unit test-cpp soak races fuzz addresses patches idle upstream lint lint-style lint-types \
+.PHONY: help demo bench test test-more unit test-cpp soak races fuzz addresses patches idle upstream lint lint-style lint-types \
     lint-layers lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
@@ -59,12 +60,19 @@ help:
 	@echo "make patches   show that each patch of Horovod is needed: its test fails on a Horovod without it"
 	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
 	@echo "make upstream  Horovod's own tests, unchanged: DIR=folder test/ of a checkout at tag v0.28.1; half an hour"
+	@echo "make bench     run all benchmarks and write the tables of docs/benchmarks.md, about 100 minutes on an idle machine;"
+	@echo "               root, or rows that emulate hosts are left out; BENCH_ARGS='--only NAMES', --list, --quick, --resume"
 	@echo "make lint      formatters' checks, linters and types, of Python and C++"
 	@echo "make clean     remove $(VENV), build/ and caches in this folder (the cache of built Horovod wheels stays)"
 	@echo "Variables: VENV, PYTHON, CXX, PIP_INSTALL_ARGS; see docs/developing.md."
 
 demo: $(STAMPS)/horovod
 	$(VENV)/bin/paceline demo $(DEMO_ARGS)
+
+# Without root, or without the tools of emulated hosts, the command says which rows it leaves out.
+bench: $(STAMPS)/horovod
+	@.ci/bring-tools cluster || true
+	$(VENV)/bin/paceline bench all --output docs/benchmarks.md $(BENCH_ARGS)
 
 test: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.launch.bench.codecs import codecs_command
 from paceline.launch.bench.collectives import collectives_command
-from paceline.launch.bench.options import Request, measure, takes_request
+from paceline.launch.bench.every import all_command
+from paceline.launch.bench.options import Request, measure, named_words, takes_request
 from paceline.launch.bench.partial import partial_command
 from paceline.launch.bench.pipeline import pipeline_command
 from paceline.registry.policies import BUILT_IN, THRESHOLD
@@ -27,6 +29,7 @@ def bench_command() -> None:
     """Measure Paceline and its rivals in turn."""
 
 
+bench_command.add_command(all_command)
 bench_command.add_command(partial_command)
 bench_command.add_command(collectives_command)
 bench_command.add_command(codecs_command)
@@ -77,31 +80,50 @@ def fusion(request: Request, policies: tuple[str, ...]) -> None:
 
 @bench_command.command()
 @takes_request(models=("resnet50-x0.02", "lstm-x0.01", "resnet20-real"), time_limit_s=300.0, balanced=True)
-def pipelined(request: Request) -> None:
+@click.option(
+    "--systems",
+    help="Of stock, ddp, sync_optimal, pipelined, pipelined_optimal, communication and alone those to measure; ratios"
+    " are formed of what is there. Fewer crowd this machine less. [default: all]",
+)
+def pipelined(request: Request, systems: str | None) -> None:
     """Compare the pipelined exchange with stock Horovod, PyTorch's DDP and merging by plan, all over Gloo.
 
     Without --rate the links get the rate at which communication takes about as long as compute, where pipelining gains
     most. Compute alone and communication alone are measured in the same turns: a pipelined step should take as long as
     the longer of the two.
     """
-    from paceline.launch.benchmarks import systems
+    from paceline.launch.benchmarks import systems as known
     from paceline.launch.benchmarks.ratios import Ratio, over
 
     _check_ranks("The pipelined exchange", request)
-    parts = (systems.ALONE, systems.COMMUNICATION)
-    sync, plain, merged = systems.SYNC_OPTIMAL, systems.PIPELINED, systems.PIPELINED_OPTIMAL
-    chosen = [_stock(), *map(systems.find, (systems.DDP, sync, plain, merged, systems.COMMUNICATION, systems.ALONE))]
+    parts = (known.ALONE, known.COMMUNICATION)
+    sync, plain, merged = known.SYNC_OPTIMAL, known.PIPELINED, known.PIPELINED_OPTIMAL
+    able = [_stock(), *map(known.find, (known.DDP, sync, plain, merged, known.COMMUNICATION, known.ALONE))]
+    chosen = _chosen(able, systems)
+    names = {system.name for system in chosen}
     wanted = [
         over(plain, STOCK),
-        over(plain, systems.DDP),
+        over(plain, known.DDP),
         over(plain, sync),
         over(merged, STOCK),
         over(merged, sync),
         Ratio("measured_over_max_model", plain, parts),
         Ratio("optimal_measured_over_max_model", merged, parts),
-        Ratio("communication_over_compute", systems.COMMUNICATION, (systems.ALONE,)),
+        Ratio("communication_over_compute", known.COMMUNICATION, (known.ALONE,)),
     ]
-    measure(request, chosen, request.command("pipelined", {}), wanted)
+    told = {} if systems is None else {"--systems": (",".join(system.name for system in chosen),)}
+    formed = [ratio for ratio in wanted if {ratio.system, *ratio.references} <= names]
+    measure(request, chosen, request.command("pipelined", told), formed)
+
+
+def _chosen(able: list[System], names: str | None) -> list[System]:
+    """Those of `able` that were asked for, in the order of `able`. Raises UserError for one that is not there."""
+    asked = named_words(names)
+    known = [system.name for system in able]
+    for name in asked:
+        if name not in known:
+            raise UserError(f"There is no system {name!r}.", nearest(name, known))
+    return [system for system in able if not asked or system.name in asked]
 
 
 def _stock() -> System:

@@ -116,6 +116,7 @@ def partial_command(
     majority, a random initiator. training: steps per second and accuracy of a training whose ranks differ in speed.
     """
     from paceline.horovod.load import require
+    from paceline.launch.benchmarks.partial_table import as_table
     from paceline.launch.benchmarks.skew import SIZES_BYTES
 
     request = PartialRequest(
@@ -128,17 +129,13 @@ def partial_command(
         for part, measured in ((MICRO, _micro), (TRAINING, _training)):
             if part not in request.parts:
                 continue
-            for result, table in measured(request, status.update):
-                show(result, table, as_json)
+            for result in measured(request, status.update):
+                show(result, as_table, as_json)
 
 
-Shown = tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]
-
-
-def _micro(request: PartialRequest, tell: Callable[[str], None]) -> Iterator[Shown]:
-    """The results of the micro-benchmark, and what makes a table of one."""
+def _micro(request: PartialRequest, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """The results of the micro-benchmark."""
     from paceline.launch.benchmarks import report, skew, skew_report
-    from paceline.launch.benchmarks.partial_table import micro_table
 
     about = report.machine()
     plan = skew.SkewPlan(
@@ -151,20 +148,18 @@ def _micro(request: PartialRequest, tell: Callable[[str], None]) -> Iterator[Sho
         request.time_limit_s,
     )
     for size_bytes, samples in skew.measure(plan, tell):
-        yield skew_report.as_json(plan, size_bytes, samples, about, request.command), micro_table
+        yield skew_report.as_json(plan, size_bytes, samples, about, request.command)
 
 
-def _training(request: PartialRequest, tell: Callable[[str], None]) -> Iterator[Shown]:
+def _training(request: PartialRequest, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """The same of training."""
     from paceline.launch.benchmarks import report, uneven_report
-    from paceline.launch.benchmarks.partial_table import training_table
 
     about = report.machine()
     rows = uneven_training.compare(
         request.ranks, range(request.seeds), request.cases, uneven_training.SYSTEMS, tell, request.time_limit_s
     )
-    for result in uneven_report.as_json(rows, request.ranks, about, request.command):
-        yield result, training_table
+    yield from uneven_report.as_json(rows, request.ranks, about, request.command)
 
 
 def _once(values: tuple[T, ...]) -> tuple[T, ...]:

@@ -21,6 +21,7 @@ from paceline.errors import UserError
 from paceline.launch.benchmarks.bert import bert_base
 from paceline.launch.benchmarks.layers import Layer
 from paceline.launch.benchmarks.lstm import lstm
+from paceline.launch.benchmarks.many import many
 from paceline.launch.benchmarks.mini import mini
 from paceline.launch.benchmarks.resnet import resnet20, resnet50
 from paceline.launch.benchmarks.vgg import vgg16
@@ -80,6 +81,7 @@ MODELS: dict[str, tuple[Callable[[], tuple[Layer, ...]], float]] = {
     "bert-base": (bert_base, 800.0),
     "vgg16": (vgg16, 1100.0),
     "lstm": (lstm, 500.0),
+    "many": (many, 30.0),
     "mini": (mini, 4.0),
 }
 # Networks that compute, which have the layers of the model they are named after.

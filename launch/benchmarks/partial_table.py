@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def micro_table(result: dict[str, Any]) -> Table:
+def as_table(result: dict[str, Any]) -> Table:
+    """A result of either part."""
+    return _micro(result) if result["part"] == "micro" else _training(result)
+
+
+def _micro(result: dict[str, Any]) -> Table:
     """The result of `skew_report.as_json`."""
     lateness = result["lateness_ms"]
     table = begun(
@@ -35,7 +40,7 @@ def micro_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def training_table(result: dict[str, Any]) -> Table:
+def _training(result: dict[str, Any]) -> Table:
     """One result of `uneven_report.as_json`."""
     table = begun(
         f"Training, delays of the case {result['case']}: {result['ranks']} ranks",

@@ -17,7 +17,7 @@ from paceline.errors import UserError
 from paceline.launch.bench import collectives as bench_collectives
 from paceline.launch.bench import command as bench
 from paceline.launch.benchmarks.assignment import Place
-from paceline.launch.benchmarks.collectives import markdown, mpi_start, report, systems, table, turns
+from paceline.launch.benchmarks.collectives import mpi_start, report, systems, table, turns
 from paceline.launch.benchmarks.collectives.buffers import Buffers
 from paceline.launch.benchmarks.collectives.callers import CallsRun
 from paceline.launch.benchmarks.collectives.cases import MODEL, Called, Case
@@ -205,14 +205,6 @@ def test_the_table_shows_the_figures() -> None:
     Console(file=output, width=200).print(table.as_table(result(compared(), result(compared()) | {"ranks": 2})))
     for text in ("broadcast of 50 MB", "2300", "0.952", "0.971", "0.548", "over 2 ranks", "over plain"):
         assert text in output.getvalue(), text
-
-
-def test_pages_get_a_row_for_each_system() -> None:
-    title, rule, *rows = markdown.lines([result(compared()), result(compared(MODEL))])
-    assert len(rows) == 8 and title.count("|") == rule.count("|") == rows[0].count("|")
-    assert rows[2] == (
-        "| broadcast | 50000000 | 4 | linear | 2300 [2300, 2300] | 2100 | 0.95 | 0.97 | 400 | 0.55 | 0.56 |"
-    )
 
 
 @pytest.mark.parametrize(

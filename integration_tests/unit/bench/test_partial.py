@@ -16,7 +16,7 @@ from paceline.errors import UserError
 from paceline.launch.bench import command as bench
 from paceline.launch.bench import partial as bench_partial
 from paceline.launch.benchmarks import skew_model, skew_report, uneven_report, uneven_training
-from paceline.launch.benchmarks.partial_table import micro_table, training_table
+from paceline.launch.benchmarks.partial_table import as_table
 from paceline.launch.benchmarks.skew import SKEWED, Samples, SkewPlan
 
 PLAN = SkewPlan(8, 2.0, 4, (64,), 1.0, flush_each=False, limit_s=10.0)
@@ -137,25 +137,21 @@ def test_training_has_a_result_for_each_case_with_ratios_of_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "result", "shown"),
+    ("result", "shown"),
     [
         (
-            micro_table,
             lambda: skew_report.as_json(PLAN, 64, samples(PLAN), ABOUT, ""),
             ["7.30", "3.50", "1.31", "0.01"],
         ),
         (
-            training_table,
             lambda: next(uneven_report.as_json(ROWS, 8, ABOUT, "")),
             ["4.00 (sd 0.10)", "0.9600", "0.0125", "0.50"],
         ),
     ],
 )
-def test_tables_show_the_figures(
-    table: Callable[[dict[str, Any]], Any], result: Callable[[], dict[str, Any]], shown: list[str]
-) -> None:
+def test_tables_show_the_figures(result: Callable[[], dict[str, Any]], shown: list[str]) -> None:
     output = io.StringIO()
-    Console(file=output, width=140).print(table(result()))
+    Console(file=output, width=140).print(as_table(result()))
     for text in shown:
         assert text in output.getvalue()
 
@@ -195,7 +191,7 @@ def test_the_command_that_is_told_repeats_what_was_asked_for(monkeypatch: pytest
 
     def micro(request: bench_partial.PartialRequest, tell: Callable[[str], None]) -> Any:
         asked.append(request)
-        yield {"command": request.command}, micro_table
+        yield {"command": request.command}
 
     monkeypatch.setattr(bench_partial, "_micro", micro)
     arguments = ["--ranks", "3", "--part", "micro", "--size", "64", "--size", "512", "--size", "64", "--flush-each"]

@@ -5,5 +5,5 @@ systems.py   what is compared: one entry per system (horovod_calls.py, ddp_calls
 rank.py      what one rank process does
 callers.py   the ranks of one system (../crew.py), told what to call; mpi_start.py: those that mpirun starts
 turns.py     the systems in turn, until their ratios are known well enough
-report.py    JSON; table.py makes tables of it, markdown.py those of pages
+report.py    JSON; table.py makes tables of it
 """
