@@ -6,6 +6,7 @@ rich is imported here: whoever prints a table has it.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -33,18 +34,38 @@ class FittingConsole(Console):
     def _fitting(self, one: Any) -> Any:
         if isinstance(one, Group):
             return Group(*(self._fitting(part) for part in one.renderables))
-        if isinstance(one, Table) and sum(map(self._least, one.columns)) + 1 > self.width:
-            return _listed(one)
+        if isinstance(one, Table):
+            widths = [self._widths(column) for column in one.columns]
+            if sum(least for least, _ in widths) + 1 > self.width:
+                return _listed(one)
+            _fit(one.columns, widths, self.width - 1)
         return one
 
-    def _least(self, column: Column) -> int:
-        """The width below which a column's words break, or its figures are cut off."""
+    def _widths(self, column: Column) -> tuple[int, int]:
+        """The width below which a column's words break, or its figures are cut off, and the one that it would like."""
         options = self.options.update(width=10_000)
         cells = [Measurement.get(self, options, cell) for cell in (column.header, *column.cells)]
-        width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)
+        wanted = max(cell.maximum for cell in cells)
+        least = wanted if column.no_wrap else max(cell.minimum for cell in cells)
         if column.overflow == "fold":
-            width = min(width, FOLDABLE)
-        return max(width, column.min_width or 0) + _PADDING
+            least = min(least, FOLDABLE)
+        least = max(least, column.min_width or 0)
+        return least + _PADDING, max(least, wanted) + _PADDING
+
+
+def _fit(columns: Sequence[Column], widths: Sequence[tuple[int, int]], width: int) -> None:
+    """Take what is missing from the widest columns, as rich does, but from none more than its words can do without."""
+
+    def limited(most: int) -> list[int]:
+        return [max(least, min(wanted, most)) for least, wanted in widths]
+
+    widest = max(wanted for _, wanted in widths)
+    if sum(limited(widest)) <= width:
+        return
+    while sum(limited(widest)) > width:
+        widest -= 1
+    for column, given in zip(columns, limited(widest), strict=True):
+        column.width = given - _PADDING
 
 
 def _listed(table: Table) -> RenderableType:

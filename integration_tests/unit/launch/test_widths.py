@@ -111,6 +111,16 @@ def test_wide_and_narrow_tables_have_the_same_cells(width: int, capsys: pytest.C
     assert max(map(len, lines)) <= width
 
 
+def test_no_column_is_cut_where_others_have_room(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(title="A title", title_justify="left")
+    table.add_column("allreduce", no_wrap=True)
+    titles = ["call ms", "95 % interval", "message ms", "bus MB/s", "of wire", "of bound", "CPU ms", "sent MB/host"]
+    for title in [*titles, "over gloo", "over ddp", "over 2 ranks"]:
+        table.add_column(title, justify="right")
+    table.add_row("gloo", "16.36", "11.56 .. 21.16", "3.775", "0.001589", "", "", "0.948", "", "", "4.381 ~", "8.805")
+    whole(lines_of(capsys, table), ["interval", "message", "0.001589", "host", "11.56", "21.16", "8.805"])
+
+
 @pytest.mark.parametrize("words", [["options"], ["--help"], ["run", "--help"]], ids=" ".join)
 def test_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
     process = subprocess.Popen(
