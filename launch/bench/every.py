@@ -12,7 +12,8 @@ import click
 
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.launch.bench.options import check_installed, named_words, show
+from paceline.launch.bench.options import check_installed, named_words
+from paceline.launch.bench.showing import show
 
 if TYPE_CHECKING:
     from rich.table import Table

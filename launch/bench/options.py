@@ -96,8 +96,8 @@ def takes_request(
             show_default=True,
             help="Model to run, may be repeated: resnet20, resnet50, bert-base, vgg16, lstm, many (1,000 small"
             " tensors), mini; -x0.1 behind it scales the sizes. Their layers sleep; resnet20-real computes on the"
-            " processor. bert-base and vgg16 have gradients of 438 and 553 MB, which every rank of every system holds at"
-            " least twice.",
+            " processor. bert-base and vgg16 have gradients of 438 and 553 MB, which every rank of every system holds"
+            " at least twice.",
         ),
         limits("model", time_limit_s, turns=200),
     )
