@@ -71,6 +71,20 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
     return dataclasses.replace(chosen, own_codec=own_codec, own_collective=own_collective, bfloat16=of_bfloat16)
 
 
+def buckets_asked(bucket_bytes: int | None) -> int:
+    """The most bytes of a gradient that travels in a bucket; None: what the variables say. 0 where steps are recorded.
+
+    Raises UsageError for what is no number of bytes.
+    """
+    if bucket_bytes is None:
+        values = config.read()
+        # Each gradient of a trace is one that a plan may merge with others.
+        return 0 if values.record else int(values.bucket_bytes)
+    if not isinstance(bucket_bytes, int) or isinstance(bucket_bytes, bool) or bucket_bytes < 0:
+        raise UsageError(f"bucket_bytes={bucket_bytes!r} cannot be used.", "Give a number of bytes from 0 on.")
+    return bucket_bytes
+
+
 def check_choice(choice: Choice, compression: Any, none: Any, exchange: ExchangeSettings) -> None:
     """Raise UsageError for a codec with another compression than `none`, or where no gradients travel."""
     if choice.lossy and compression is not none:

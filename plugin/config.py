@@ -73,6 +73,11 @@ OPTIONS: tuple[Option, ...] = (
         "your own (docs/fusion.md)", "run",
     ),
     Option(
+        "bucket_bytes", of.count, "whole number", "bytes", 0,
+        "PyTorch, dense gradients in CPU memory: those of so many bytes and less travel with their neighbours in one "
+        "tensor, the same on all ranks, e.g. 65536; 0: each by itself (docs/small_gradients.md)", "run",
+    ),
+    Option(
         "fusion_warmup_steps", of.positive, "whole number", "steps", 10,
         "measure this many steps before the first plan is made", "run",
     ),

@@ -50,6 +50,10 @@ class ParameterNames:
         """The parameter of this name."""
         return self._parameters[name]
 
+    def stand_in(self, name: str, parameter: Tensor) -> None:
+        """Have `parameter` be the one of `name`, too: of operations in which gradients like its own travel."""
+        self._parameters[name] = parameter
+
     def items(self) -> list[tuple[str, Tensor]]:
         """(name, parameter) in the order of the parameter groups."""
         return [(name, parameter) for parameter, name in self._names.items()]

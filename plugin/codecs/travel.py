@@ -70,9 +70,9 @@ class Travel:
             self._world = here
             self._begun.clear()
         process_set_id = self._process_set.process_set_id
-        choice = self.choice_of(tensors)
         if process_set_id == 0 and self._begun.get(first) == exact and not self._loaded:
             return
+        choice = self.choice_of(tensors)
         if choice.own_codec and choice.lossy:
             _check(first, choice, tensors)
         told, self._begun[first] = list(names()), exact

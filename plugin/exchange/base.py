@@ -161,6 +161,11 @@ class Exchange(ABC):
         return 0
 
     @property
+    def lag(self) -> int | None:
+        """How many updates ago was handed in what is answered now; None where it is owed from any of them."""
+        return 0
+
+    @property
     def at_rest(self) -> bool:
         """Whether other gradients may take their turn: nothing was reduced yet, or all was drained."""
         return True

@@ -50,7 +50,8 @@ class PartialExchange(Exchange):
                 f"The gradient of {bucket.name!r} is sparse; a partial exchange adds late gradients up.",
                 "Give DistributedOptimizer sparse_as_dense=True.",
             )
-        if self._known.get(bucket.name) != bucket:
+        known = self._known.get(bucket.name)
+        if known is not bucket and known != bucket:
             self._own(bucket)
         self._likes[bucket.name] = [self.adapter.like(tensor) for tensor in tensors]
         self._settled = False
@@ -62,6 +63,10 @@ class PartialExchange(Exchange):
         self._members.update(bucket.members)
 
     # --- what is in flight ----------------------------------------------------------------------------------------
+
+    @property
+    def lag(self) -> None:
+        """See Exchange.lag: a late rank is given the sum of what it has missed."""
 
     @property
     def at_rest(self) -> bool:

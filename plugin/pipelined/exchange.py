@@ -133,6 +133,11 @@ class PipelinedExchange(Exchange):
         return int(self._filled.value())
 
     @property
+    def lag(self) -> int:
+        """See Exchange.lag."""
+        return 0 if self._warm.value() > 0 else self._full
+
+    @property
     def at_rest(self) -> bool:
         """See Exchange.at_rest."""
         return not self.filled and (self._drained or not self._channels)
@@ -233,7 +238,7 @@ class PipelinedExchange(Exchange):
 
     def _channel(self, bucket: Bucket, waits: bool = False) -> Channel:
         known = self._channels.get(bucket.name)
-        if known is not None and known.bucket == bucket:
+        if known is not None and (known.bucket is bucket or known.bucket == bucket):
             return known
         made: Channel
         if waits:

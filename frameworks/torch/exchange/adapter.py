@@ -13,6 +13,7 @@ from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
 from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.native.library import loaded
+from paceline.torch.exchange.operation import Operation
 from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
@@ -52,12 +53,11 @@ class TorchAdapter(TorchTensors):
         self._names = names
         self._op = op
         self._compression = compression
+        self._compresses = compression is not horovod.Compression.none
         # Horovod itself divides by the number of ranks after the sum when the operation is Average.
-        average = op == horovod.Average
-        self._factors = {
-            "prescale_factor": 1.0 / gradient_predivide_factor if average else 1.0,
-            "postscale_factor": gradient_predivide_factor if average else 1.0,
-        }
+        factor = gradient_predivide_factor if op == horovod.Average else 1.0
+        self._factors = 1.0 / factor, factor
+        self._operations: dict[str, Operation] = {}  # by the name of a bucket
 
     @property
     def label(self) -> str:
@@ -66,28 +66,30 @@ class TorchAdapter(TorchTensors):
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False) -> Work:
         """See Adapter.start."""
-        name = self._name(bucket)
-        if self.waits_here(tensors):
-            gathered = horovod.sparse_allreduce_async(tensors[0], name=name, op=self._op, process_set=self.process_set)
+        if tensors[0].is_sparse:
+            gathered = horovod.sparse_allreduce_async(
+                tensors[0], name=self._name(bucket), op=self._op, process_set=self.process_set
+            )
             return lambda: [gathered()]
-        parameters = [self._names.parameter(str(member)) for member in bucket.members]
-        self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, parameters, exact)
+        operation = self._operations.get(bucket.name)
+        if operation is None or not operation.is_of(bucket):
+            operation = self._operation(bucket)
+        self.travel.begin(bucket.name, operation.full_names, bucket.members, operation.parameters, exact)
+        if not self._compresses:
+            return operation.start(tensors)
         compressed = [self._compression.compress(tensor) for tensor in tensors]
-        carried = [tensor for tensor, _ in compressed]
-        options = {"name": name, "op": self._op, "process_set": self.process_set, **self._factors}
-        if len(carried) == 1:
-            handle = horovod.allreduce_async_(carried[0], **options)
-        else:
-            handle = horovod.grouped_allreduce_async_(carried, **options)
+        wait = operation.start([tensor for tensor, _ in compressed])
+        return lambda: [
+            self._compression.decompress(result, context)
+            for result, (_, context) in zip(wait(), compressed, strict=True)
+        ]
 
-        def work() -> list[Tensor]:
-            results = horovod.synchronize(handle)
-            return [
-                self._compression.decompress(result, context)
-                for result, (_, context) in zip([results] if len(carried) == 1 else results, compressed, strict=True)
-            ]
-
-        return work
+    def _operation(self, bucket: Bucket) -> Operation:
+        parameters = [self._names.parameter(str(member)) for member in bucket.members]
+        names = self.full_names(bucket)
+        made = Operation(bucket, self._name(bucket), names, parameters, self._op, self._factors, self.process_set)
+        self._operations[bucket.name] = made
+        return made
 
     def full_names(self, bucket: Bucket) -> list[str]:
         """See Adapter.full_names."""

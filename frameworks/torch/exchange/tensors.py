@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -34,6 +35,11 @@ class TensorCell:
     set = assign
 
 
+@functools.cache
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 class TorchTensors(EagerNumbers):
     """The tensors and weights of an Adapter."""
 
@@ -45,7 +51,7 @@ class TorchTensors(EagerNumbers):
 
     def like(self, tensor: Tensor) -> tuple[tuple[int, ...], str]:
         """See Adapter.like."""
-        return tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        return tuple(tensor.shape), _name_of(tensor.dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         """See Adapter.zeros."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.arguments import check_choice, choice_asked, exchange_asked
+from paceline.arguments import buckets_asked, check_choice, choice_asked, exchange_asked
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.fusion.adapters import fuse
@@ -25,6 +25,7 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames, scope_of
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.layouts import Layouts
+from paceline.torch.optimizer.members import Members
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
 
@@ -49,6 +50,7 @@ def DistributedOptimizer(
     codec: str | None = None,
     error_feedback: bool | None = None,
     collective: str | None = None,
+    bucket_bytes: int | None = None,
 ) -> torch.optim.Optimizer:
     """Make `optimizer` use gradients that are combined over all ranks.
 
@@ -83,8 +85,10 @@ def DistributedOptimizer(
       `state_dict`. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
     - `collective`: how gradients in CPU memory move between ranks: "gloo" (Horovod's own), "linear", "ring", "direct",
       "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither, "direct".
+    - `bucket_bytes`: dense gradients in CPU memory of so many bytes and less travel with their neighbours in one tensor
+      (docs/small_gradients.md); 0: each by itself. None: as PACELINE_BUCKET_BYTES says.
 
-    These three are the same on all ranks, which compare them in their first step.
+    `codec`, `error_feedback` and `collective` are the same on all ranks, which compare them in their first step.
 
     Returns an optimizer that behaves as the given one in everything else; see WrappedOptimizer.
 
@@ -121,6 +125,8 @@ def DistributedOptimizer(
             "A compression of your own was given together with an exchange whose results wait in Horovod's library.",
             'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
         )
+    elementwise = compression in (horovod.Compression.none, horovod.Compression.fp16) and not choice.lossy
+    most_bytes = buckets_asked(bucket_bytes) if elementwise and asked.gradients_travel else 0
     shared = alone or (asked.synchronous and not names.made)
     word = "" if asked.synchronous else declaration_of(asked).word
     scope = "" if shared else scope_of(names, process_set.process_set_id)
@@ -131,15 +137,9 @@ def DistributedOptimizer(
         optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice
     )
     made = make(asked, adapter)
-    reduction = Reduction(
-        optimizer,
-        names,
-        form_groups(groups, [parameter for _, parameter in names.items()]),
-        None if alone else made,
-        Layouts(process_set, scope),
-        accumulation,
-        sparse_as_dense,
-    )
+    formed = form_groups(groups, [parameter for _, parameter in names.items()])
+    members = Members(optimizer, names, formed, sparse_as_dense, 0 if alone else most_bytes)
+    reduction = Reduction(members, None if alone else made, Layouts(process_set, scope), accumulation)
     wrapper = WrappedOptimizer(optimizer, reduction, accumulation, made, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper

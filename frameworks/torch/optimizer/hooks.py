@@ -14,84 +14,84 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
+from paceline.torch.optimizer.member import Member
+
 
 class Observer(Protocol):
     """Who is told of gradients, in the thread that runs the backward pass of the parameter's device."""
 
-    def arriving(self, parameter: Tensor) -> None:
+    def arriving(self, member: Member) -> None:
         """A gradient will be added to `parameter.grad`; an exception prevents it."""
         ...
 
-    def arrived(self, parameter: Tensor, handed: Tensor | None) -> None:
+    def arrived(self, member: Member, handed: Tensor | None) -> None:
         """The gradient `handed` was added to `parameter.grad`, and the user's hooks have run; None: unknown."""
         ...
 
 
 class GradientHooks:
-    """The hooks of `parameter`, a leaf, which last as long as this object and `observer` do.
+    """The hooks of a member's parameter, a leaf, which last as long as this object and `observer` do.
 
     A frozen parameter is watched as well: it is seen as soon as it is unfrozen.
     """
 
-    def __init__(self, parameter: Tensor, observer: Observer) -> None:
+    def __init__(self, member: Member, observer: Observer) -> None:
         # The node holds the parameter, and both hold their hooks where no garbage collector looks: what these hold in
         # turn they hold weakly.
-        self._parameter = weakref.ref(parameter)
+        self._member = member
         self._observer = weakref.ref(observer)
         self._announced = False
         self._removals: list[Callable[[], None]] = []
         weakref.finalize(self, _call_all, self._removals)
         # A frozen parameter takes no hook, but keeps one.
+        parameter = member.parameter
         frozen = not parameter.requires_grad
         if frozen:
             parameter.requires_grad_(True)
-        guard = parameter.register_post_accumulate_grad_hook(_weak(self, GradientHooks._accumulated))
-        self._removals.append(guard.remove)
-        self._attach(parameter)
+        self._removals.append(parameter.register_post_accumulate_grad_hook(self._guard()).remove)
+        self._attach()
         if frozen:
             parameter.requires_grad_(False)
 
-    def _attach(self, parameter: Tensor) -> None:
-        self._node = get_gradient_edge(parameter).node  # held, because it goes, with its hooks, when nobody holds it
-        for handle in (
-            self._node.register_prehook(_weak(self, GradientHooks._before)),
-            self._node.register_hook(_weak(self, GradientHooks._after)),
-        ):
+    # The functions below run for every gradient: they are written out, without a call between.
+
+    def _attach(self) -> None:
+        # Held, because it goes, with its hooks, when nobody holds it.
+        self._node = get_gradient_edge(self._member.parameter).node
+        reference = weakref.ref(self)
+
+        def before(gradients: Any) -> None:
+            hooks = reference()
+            if hooks is not None and (observer := hooks._observer()) is not None:
+                observer.arriving(hooks._member)
+                hooks._announced = True
+
+        def after(gradients: Any, handed: tuple[Tensor | None, ...]) -> None:
+            hooks = reference()
+            if hooks is not None and (observer := hooks._observer()) is not None:
+                observer.arrived(hooks._member, handed[0] if handed else None)
+
+        self._before = before
+        for handle in (self._node.register_prehook(before), self._node.register_hook(after)):
             self._removals.append(handle.remove)
 
-    def _before(self, gradients: Any) -> None:
-        parameter, observer = self._parameter(), self._observer()
-        if parameter is not None and observer is not None:
-            observer.arriving(parameter)
-            self._announced = True
-
-    def _accumulated(self, parameter: Tensor) -> None:
+    def _guard(self) -> Callable[[Tensor], None]:
         """A hook of the tensor, which runs between the other two; it stays when the node is replaced.
 
         torch gives a parameter a new node when the type or device of its data changes. Its hooks can still be added
         here, in time to run after this very gradient.
         """
-        if not self._announced:
-            self._attach(parameter)
-            self._before(())
-        self._announced = False
+        reference = weakref.ref(self)
 
-    def _after(self, gradients: Any, handed: tuple[Tensor | None, ...]) -> None:
-        parameter, observer = self._parameter(), self._observer()
-        if parameter is not None and observer is not None:
-            observer.arrived(parameter, handed[0] if handed else None)
+        def accumulated(parameter: Tensor) -> None:
+            hooks = reference()
+            if hooks is not None:
+                if not hooks._announced:
+                    hooks._attach()
+                    hooks._before(())
+                hooks._announced = False
 
-
-def _weak(hooks: GradientHooks, method: Callable[..., None]) -> Callable[..., None]:
-    """`method` of `hooks` while these live, then nothing."""
-    reference = weakref.ref(hooks)
-
-    def call(*args: Any) -> None:
-        alive = reference()
-        if alive is not None:
-            method(alive, *args)
-
-    return call
+        return accumulated
 
 
 def _call_all(removals: list[Callable[[], None]]) -> None:

@@ -11,44 +11,35 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from paceline.codecs.choice import Choice
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.registry.agreement import agreement, differing
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.member import Member
 
 DENSE = 0
 
 
 class Layouts:
-    """Parameter -> number of sparse dimensions of its gradients (1 for embeddings), `DENSE` if they are dense."""
+    """Finds Member.sparse_dims: how many dimensions of its gradients are sparse (1 for embeddings), `DENSE` if none."""
 
     def __init__(self, process_set: Any, scope: str = "") -> None:
         """`scope`: what stands before all names, so that no other optimizer has them."""
         self.scope = scope
         self._process_set = process_set
-        self._agreed: dict[Tensor, int] = {}
 
-    def known(self, parameter: Tensor) -> bool:
-        """Whether the ranks have agreed on `parameter`."""
-        return parameter in self._agreed
-
-    def sparse_dims(self, parameter: Tensor) -> int:
-        """The agreed number of sparse dimensions."""
-        return self._agreed[parameter]
-
-    def agree(self, parameters: Sequence[Tensor], name: str, exchange: ExchangeSettings, choice: Choice) -> None:
-        """Agree on `parameters` with the other ranks, all of which call this with the same parameters.
+    def agree(self, members: Sequence[Member], exchange: ExchangeSettings, choice: Choice, buckets: int = 0) -> bool:
+        """Agree on `members` with the other ranks, all of which call this with the same.
 
         Sparse if a rank has a sparse gradient and none has a dense one. Waits for all ranks. Raises UsageError, on all
         ranks, if they have different exchanges, codecs or collectives.
+
+        `buckets`: what must be the same on all ranks for them to form buckets, or 0. Returns whether it is.
         """
-        if not parameters:
-            return
         mine = agreement(exchange, self._process_set.size(), choice)
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [member.parameter.grad for member in members]
         # One row per parameter: sparse dimensions seen here, and whether a dense gradient was. Then the exchange: the
         # maximum of its numbers, and of their negatives, which is minus the minimum.
         seen = torch.tensor(
@@ -57,13 +48,13 @@ class Layouts:
                     (0, 0) if gradient is None else (gradient.sparse_dim(), 0) if gradient.is_sparse else (0, 1)
                     for gradient in gradients
                 ),
-                *((number, -number) for number in mine),
+                *((number, -number) for number in (*mine, buckets)),
             ],
             dtype=torch.int32,
         )
-        operation = f"{self.scope}{name}.layouts"
+        operation = f"{self.scope}{members[0].name}.layouts"
         handle = horovod.allreduce_async_(seen, name=operation, op=horovod.Max, process_set=self._process_set)
-        rows = horovod.synchronize(handle).tolist()
+        *rows, (most_buckets, negative_buckets) = horovod.synchronize(handle).tolist()
         found, numbers = rows[: -len(mine)], rows[-len(mine) :]
         most, least = [high for high, _ in numbers], [-negative for _, negative in numbers]
         if most != least:
@@ -73,9 +64,6 @@ class Layouts:
                 "Give all ranks the same exchange=, codec=, error_feedback= and collective=, or the same "
                 "PACELINE_EXCHANGE, PACELINE_CODEC and PACELINE_COLLECTIVE, and variables that belong to them.",
             )
-        for parameter, (sparse_dims, dense) in zip(parameters, found, strict=True):
-            self._agreed[parameter] = DENSE if dense else sparse_dims
-
-    def forget(self) -> None:
-        """Agree anew: the ranks have changed."""
-        self._agreed.clear()
+        for member, (sparse_dims, dense) in zip(members, found, strict=True):
+            member.sparse_dims = DENSE if dense else sparse_dims
+        return buckets > 0 and most_buckets == -negative_buckets

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import operator
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.exchange.adapter import Answer, Bucket, Weights
+from paceline.exchange.adapter import Answer, Weights
 from paceline.exchange.base import Exchange
 from paceline.native.library import loaded, world
 from paceline.torch.errors import UsageError
-from paceline.torch.fusion.groups import Group
 from paceline.torch.horovod import horovod_torch as horovod
-from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.accumulation import GradientAccumulation
+from paceline.torch.optimizer.buckets import digest, plans_asked_for
+from paceline.torch.optimizer.company import Company
+from paceline.torch.optimizer.gradients import part, store
 from paceline.torch.optimizer.hooks import GradientHooks
-from paceline.torch.optimizer.layouts import DENSE, Layouts
+from paceline.torch.optimizer.layouts import Layouts
+from paceline.torch.optimizer.member import Member
+from paceline.torch.optimizer.members import Members
 from paceline.torch.optimizer.storage import lent
-from paceline.torch.state.travelling import TRAVELS_AS
 
 
 class Reduction:
-    """Watches the parameters of `optimizer` and exchanges their gradients with the other ranks.
+    """Watches the parameters of an optimizer and exchanges their gradients with the other ranks.
 
     A gradient starts to travel in the backward pass, right after the last of its accumulations; gradients of a group
     start together. `finish` starts what is missing, in the order of the parameters, waits, and stores the results in
@@ -38,53 +38,63 @@ class Reduction:
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
-        names: ParameterNames,
-        groups: dict[Tensor, Group],
+        members: Members,
         exchange: Exchange | None,
         layouts: Layouts,
         accumulation: GradientAccumulation,
-        sparse_as_dense: bool,
     ) -> None:
         self.finished = False
-        self._optimizer = optimizer
-        self._names = names
-        self._groups = groups
+        self._members = members
         self._exchange = exchange
         self._layouts = layouts
         self._accumulation = accumulation
-        self._sparse_as_dense = sparse_as_dense
-        self._counts: dict[Tensor, int] = {}
-        self._started: dict[Group, Answer] = {}
-        self._travelled: dict[Tensor, Group] = {}  # what a parameter last travelled with
+        self._seen: list[Member] = []  # those that had a gradient since the last update
+        self._started: dict[Company, Answer] = {}
+        self._travelled: dict[Member, Company] = {}  # what a member last travelled with
         self._library = loaded("torch")
         self._world = world(self._library)
         self._handles: object = None  # Horovod's table of what travels, when the last of it was started
-        self._hooks: dict[Tensor, GradientHooks] = {}
+        self._hooks: dict[Member, GradientHooks] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
 
     @property
     def pending(self) -> bool:
         """Whether gradients have appeared whose exchange is not complete."""
-        return self._exchange is not None and bool(self._counts)
+        return self._exchange is not None and bool(self._seen)
+
+    @property
+    def seen(self) -> list[Tensor]:
+        """The parameters that had a gradient since the last update."""
+        return [member.parameter for member in self._seen]
+
+    @property
+    def travelling(self) -> list[list[str]]:
+        """Whose gradients have been started in this update; by name, those together that travel together."""
+        return [[member.name for member in company.members] for company in self._started]
 
     def watch_all(self) -> None:
         """Watch every parameter of the optimizer that is not watched yet, and name those that came since."""
-        param_groups = self._optimizer.param_groups
-        for index, group in enumerate(param_groups):
-            if any(parameter not in self._names for parameter in group["params"]):
-                self._names.add_group(param_groups, index)
-            # With one rank and one pass per update there is nothing to see: the hooks would only cost.
-            if self._exchange is not None or self._accumulation.per_update > 1:
-                for parameter in group["params"]:
-                    if parameter not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
-                        self._hooks[parameter] = GradientHooks(parameter, self)
+        self._members.update()
+        # With one rank and one pass per update there is nothing to see: the hooks would only cost.
+        if len(self._hooks) < len(self._members.all) and (
+            self._exchange is not None or self._accumulation.per_update > 1
+        ):
+            for member in self._members.all:
+                parameter = member.parameter
+                if member not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
+                    self._hooks[member] = GradientHooks(member, self)
 
     def restart(self) -> None:
         """Begin a new update; gradients that were finished are as good as local ones from here on."""
         self.finished = False
-        self._counts.clear()
+        self._clear_counts()
+
+    def _clear_counts(self) -> None:
+        for member in self._seen:
+            member.count, member.fresh = 0, False
+            self._members.company[member].complete = 0
+        self._seen.clear()
 
     def forget(self) -> None:
         """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
@@ -92,7 +102,7 @@ class Reduction:
         self._started.clear()
         if self._exchange is not None:
             self._exchange.forget()
-        self._layouts.forget()
+        self._members.forget()
         self._accumulation.restart()
         self.restart()
 
@@ -106,11 +116,10 @@ class Reduction:
         if self._exchange is not None:
             self.watch_all()
             with torch.no_grad():
-                for group, results in self._exchange_all():
-                    for parameter, result in zip(group, results or [None] * len(group), strict=True):
-                        self._store(parameter, result)
+                for company, results in self._exchange_all():
+                    company.store(results, self._exchange.lag)
             self._exchange.complete()
-        self._counts.clear()
+        self._clear_counts()
         self.finished = True
 
     def discard(self) -> bool:
@@ -126,7 +135,7 @@ class Reduction:
             if not self.finished:
                 self.watch_all()
                 with torch.no_grad():
-                    answers = {self._names[group[0]]: results for group, results in self._exchange_all() if results}
+                    answers = {one.bucket.name: results for one, results in self._exchange_all() if results}
             parted = self._exchange.discard(answers)
         self._accumulation.restart()
         self.restart()
@@ -136,10 +145,9 @@ class Reduction:
         """Scale the results by `scale`, the GradScaler's of this update: in flight it may have been another one."""
         factor = self._exchange.rescaled(scale) if self._exchange is not None else 1.0
         if factor != 1.0:
-            for group in self._optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.mul_(factor)
+            for member in self._members.all:
+                if member.parameter.grad is not None:
+                    member.parameter.grad.mul_(factor)
 
     def drain(self) -> Iterator[float]:
         """Put one update in flight after the other, oldest first, into `parameter.grad`; yields its GradScaler's scale.
@@ -156,8 +164,9 @@ class Reduction:
         drained = self._exchange.drain()
         if not drained:
             return
-        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-        named: dict[Any, Tensor] = {self._names[parameter]: parameter for parameter in parameters}
+        self._members.update()
+        named: dict[Any, Member] = {member.name: member for member in self._members.all}
+        parameters = [member.parameter for member in self._members.all]
         before = [parameter.grad for parameter in parameters]
         try:
             for results, scale in drained:
@@ -166,9 +175,9 @@ class Reduction:
                 for parameter in parameters:
                     parameter.grad = None
                 with torch.no_grad():
-                    for name, result in results.items():
+                    for name, result in self._members.by_member(results, take=True).items():
                         tensor = torch.from_numpy(result) if isinstance(result, np.ndarray) else result
-                        self._store(named[name], tensor)
+                        store(named[name], tensor)
                 yield scale
         finally:
             for parameter, gradient in zip(parameters, before, strict=True):
@@ -179,7 +188,10 @@ class Reduction:
     def in_flight(self) -> dict[str, Any] | None:
         """What is in flight, by the names of parameters, to be saved; None if nothing is."""
         self._forget_if_ranks_changed()
-        return self._exchange.state() if self._exchange is not None else None
+        state = self._exchange.state() if self._exchange is not None else None
+        if state is None:
+            return None
+        return {**state, "in_flight": [(self._members.by_member(one), scale) for one, scale in state["in_flight"]]}
 
     def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
         """Go on with what was saved, with another optimizer of the same parameters; None: with nothing in flight."""
@@ -188,160 +200,135 @@ class Reduction:
         if state is None:
             self._exchange.adapter.travel.load(None)
             return
-        groups = self._all_groups()
-        self._exchange.load(state, [self._bucket(group) for group in groups], weights)
+        self._members.update()
         loaded = {name for results, _ in state["in_flight"] for name in results}
-        self._travelled = {one: group for group in groups for one in group if self._names[one] in loaded}
+        self._members.stay_single(loaded)
+        companies = list(dict.fromkeys(self._company(member) for member in self._members.all))
+        self._exchange.load(state, [company.bucket for company in companies], weights)
+        self._travelled = {one: company for company in companies for one in company.members if one.name in loaded}
 
-    def _exchange_all(self) -> Iterator[tuple[Group, list[Tensor] | None]]:
+    def _exchange_all(self) -> Iterator[tuple[Company, list[Tensor] | None]]:
         """Start what has not been started, then wait for one result after the other."""
-        parameters = [
-            parameter
-            for group in self._optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.requires_grad or parameter in self._counts
-        ]
-        unknown = [parameter for parameter in parameters if not self._layouts.known(parameter)]
         assert self._exchange is not None
-        with self._explained(unknown):
-            name, choice = self._names[unknown[0]] if unknown else "", self._exchange.adapter.travel.choice
-            self._layouts.agree(unknown, name, self._exchange.settings, choice)
-        self._exchange.announce(len(parameters))
-        started = {parameter for group in self._started for parameter in group}
-        groups = dict.fromkeys(self._group(parameter) for parameter in parameters)
-        missing = [group for group in groups if started.isdisjoint(group)]
+        members = [member for member in self._members.all if member.active]
+        unknown = [member for member in members if member.sparse_dims is None]
+        if unknown:
+            self._agree(unknown)
+        self._exchange.announce(len(members))
+        started = {member for company in self._started for member in company.members}
+        companies = dict.fromkeys(self._company(member) for member in members if member not in started)
+        missing = [company for company in companies if started.isdisjoint(company.members)]
         if missing:
-            self._part(started, [parameter for group in missing for parameter in group])
-        for group in missing:
-            self._start(group)
-        for group, answer in self._started.items():
-            with self._explained(group):
+            part(list(started), [member for company in missing for member in company.members])
+        for company in missing:
+            self._start(company)
+        for company, answer in self._started.items():
+            try:
                 results = answer()
-            yield group, results
+            except (horovod.HorovodInternalError, ValueError) as error:
+                self._give_up(company.members, error)
+            yield company, results
         self._started.clear()
 
-    def _part(self, started: Iterable[Tensor], missing: Iterable[Tensor]) -> None:
-        """Give those in `missing` a gradient of their own where a script stored one tensor as that of several."""
-        taken = {parameter.grad.data_ptr() for parameter in started if _has_dense_gradient(parameter)}
-        for parameter in missing:
-            if _has_dense_gradient(parameter):
-                if parameter.grad.data_ptr() in taken:
-                    parameter.grad = parameter.grad.clone()
-                taken.add(parameter.grad.data_ptr())
+    def _agree(self, members: list[Member]) -> None:
+        """Learn what all ranks know of gradients that travel for the first time, and form buckets of small ones."""
+        assert self._exchange is not None
+        buckets = 0 if plans_asked_for() else digest(self._members.all, {one for one in members if one.small})
+        choice = self._exchange.adapter.travel.choice
+        try:
+            alike = self._layouts.agree(members, self._exchange.settings, choice, buckets)
+        except (horovod.HorovodInternalError, ValueError) as error:
+            self._give_up(members, error)
+        if alike:
+            self._members.form_buckets(members)
 
-    def arriving(self, parameter: Tensor) -> None:
+    def arriving(self, member: Member) -> None:
         """Before a gradient is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""
         with self._lock:
             self._begin_if_finished()
-            count = self._counts.get(parameter, 0) + 1
+            count = member.count + 1
+            if count == 1:
+                member.fresh = member.parameter.grad is None
             if count > self._accumulation.per_update:
                 raise UsageError(
-                    f"The gradient of {self._names[parameter]!r} was computed {count} times before step() or "
+                    f"The gradient of {member.name!r} was computed {count} times before step() or "
                     f"synchronize(); backward_passes_per_step={self._accumulation.per_update}.",
                     "Call step() after every backward_passes_per_step backward passes, or raise "
                     "backward_passes_per_step to accumulate gradients of several passes.",
                 )
 
-    def arrived(self, parameter: Tensor, handed: Tensor | None) -> None:
-        """After the gradient `handed` was added to `parameter.grad`."""
+    def arrived(self, member: Member, handed: Tensor | None) -> None:
+        """After the gradient `handed` was added to `parameter.grad`; `arriving` came before."""
+        gradient = member.parameter.grad
         with self._lock:
-            self._begin_if_finished()
-            count = self._counts.get(parameter, 0) + 1
-            if parameter.grad is not None and parameter.grad.requires_grad:
-                raise UsageError(
-                    f"The gradient of {self._names[parameter]!r} carries a graph of its own (create_graph=True).",
-                    "Compute gradients of gradients with torch.autograd.grad and call backward() without create_graph.",
-                )
-            if self._exchange is not None and parameter.grad is not None and lent(parameter.grad, handed):
-                with torch.no_grad():
-                    parameter.grad = parameter.grad.clone()  # results are written there
-            self._counts[parameter] = count
-            self._accumulation.saw_gradient(count)
-            if self._exchange is not None and count == self._accumulation.per_update:
-                self._start_if_complete(parameter)
+            if gradient is not None:
+                if gradient.requires_grad:
+                    raise UsageError(
+                        f"The gradient of {member.name!r} carries a graph of its own (create_graph=True).",
+                        "Compute gradients of gradients with torch.autograd.grad and call backward() without "
+                        "create_graph.",
+                    )
+                last = member.count + 1 == self._accumulation.per_update
+                # A bucket copies it.
+                if (
+                    self._exchange is not None
+                    and not (last and self._members.company[member].flat)
+                    and lent(gradient, handed)
+                ):
+                    member.parameter.grad = gradient.detach().clone()  # results are written there
+            if not member.count:
+                self._seen.append(member)
+            member.count += 1
+            self._accumulation.saw_gradient(member.count)
+            if self._exchange is not None and member.count == self._accumulation.per_update:
+                self._start_if_complete(member)
 
-    def _start_if_complete(self, parameter: Tensor) -> None:
-        group = self._group(parameter)
-        if any(self._counts.get(member) != self._accumulation.per_update for member in group):
+    def _start_if_complete(self, member: Member) -> None:
+        company = self._members.company[member]
+        company.complete += 1
+        if company.complete == 1:
+            company.awaited = sum(other.active for other in company.members)
+        if company.complete < company.awaited:
             return
-        undecided = not (self._layouts.known(parameter) or self._always_dense(parameter))
-        if undecided and parameter.grad is not None and parameter.grad.is_sparse:
-            return  # `finish` learns first what the other ranks have
+        company = company.active()
+        if member.sparse_dims is None and not company.always_dense:
+            gradient = member.parameter.grad
+            # `finish` learns first what the other ranks have, and forms buckets.
+            if member.small or (gradient is not None and gradient.is_sparse):
+                return
+        if not torch.is_grad_enabled():
+            self._start(company)
+            return
         with torch.no_grad():
-            self._start(group)
+            self._start(company)
 
-    def _group(self, parameter: Tensor) -> Group:
-        """The parameters that travel with this one: its group less the frozen, or itself."""
-        group = self._groups.get(parameter)
-        if group is None:
-            return (parameter,)
-        return tuple(member for member in group if member.requires_grad or member in self._counts)
+    def _company(self, member: Member) -> Company:
+        """What travels with this one: its group less the frozen, or itself."""
+        return self._members.company[member].active()
 
-    def _all_groups(self) -> list[Group]:
-        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-        return list(dict.fromkeys(self._group(parameter) for parameter in parameters))
-
-    def _bucket(self, group: Group) -> Bucket:
-        """The group as exchanges see it: named after its first member."""
-        names = tuple(self._names[parameter] for parameter in group)
-        return Bucket(names[0], names)
-
-    def _always_dense(self, parameter: Tensor) -> bool:
-        return self._sparse_as_dense or parameter in self._groups
-
-    def _start(self, group: Group) -> None:
+    def _start(self, company: Company) -> None:
         assert self._exchange is not None
-        self._refuse_new_company(group)
-        gradients = [self._outgoing(parameter) for parameter in group]
+        for member in company.keys:
+            if self._travelled.get(member) is not company:
+                self._keep_company(member, company)
+        gradients = company.outgoing()
         self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
-        with self._explained(group):
-            self._started[group] = self._exchange.start(self._bucket(group), gradients)
+        try:
+            self._started[company] = self._exchange.start(company.bucket, gradients)
+        except (horovod.HorovodInternalError, ValueError) as error:
+            self._give_up(company.members, error)
 
-    def _refuse_new_company(self, group: Group) -> None:
+    def _keep_company(self, member: Member, company: Company) -> None:
+        """`member` travels with `company` from here on. Raises UsageError if what is in flight travels with others."""
         assert self._exchange is not None
-        for parameter in group:
-            before = self._travelled.get(parameter, group)
-            # Tensors have no equality of their own.
-            if self._exchange.filled and not (len(before) == len(group) and all(map(operator.is_, before, group))):
-                raise UsageError(
-                    f"Rank {horovod.rank()}: {self._names[parameter]!r} is in another group than in the update that is "
-                    f"in flight; expected {self._names_of(before)}, found {self._names_of(group)}.",
-                    "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
-                )
-            self._travelled[parameter] = group
-
-    def _outgoing(self, parameter: Tensor) -> Tensor:
-        """What travels for `parameter`: its gradient, in the layout all ranks use, in a type that Horovod carries."""
-        dims = DENSE
-        if self._layouts.known(parameter) and not self._always_dense(parameter):
-            dims = self._layouts.sparse_dims(parameter)
-        gradient = parameter.grad
-        if gradient is None and dims != DENSE:
-            gradient = _no_rows(parameter, dims)
-        elif gradient is None:
-            gradient = parameter.grad = torch.zeros_like(parameter)
-        elif gradient.is_sparse and dims == DENSE:
-            gradient = gradient.to_dense()
-        elif not gradient.is_sparse and dims != DENSE:
-            gradient = gradient.to_sparse(dims)
-        gradient = gradient.to(TRAVELS_AS.get(gradient.dtype, gradient.dtype))
-        return gradient if gradient.is_sparse else gradient.contiguous()
-
-    def _store(self, parameter: Tensor, result: Tensor | None) -> None:
-        if result is None:
-            parameter.grad = None
-            return
-        # What was in flight comes from CPU memory, wherever the parameter is.
-        # Unknown only where a run goes on and brings out what was in flight before its first step.
-        known = self._layouts.known(parameter)
-        dims = self._layouts.sparse_dims(parameter) if known else result.sparse_dim() if result.is_sparse else DENSE
-        if dims != DENSE:
-            sparse = result if result.is_sparse else result.to_sparse(dims)
-            parameter.grad = sparse.to(parameter.device, parameter.dtype)
-        elif parameter.grad is None or parameter.grad.is_sparse:
-            parameter.grad = result.to(parameter.device, parameter.dtype)
-        elif parameter.grad is not result:
-            parameter.grad.copy_(result)
+        before = self._travelled.get(member)
+        if before is not None and self._exchange.filled:
+            raise UsageError(
+                f"Rank {horovod.rank()}: {member.name!r} is in another group than in the update that is "
+                f"in flight; expected {_names_of(before.members)}, found {_names_of(company.members)}.",
+                "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
+            )
+        self._travelled[member] = company
 
     def _begin_if_finished(self) -> None:
         self._forget_if_ranks_changed()
@@ -360,43 +347,25 @@ class Reduction:
                 "Call hvd.init() before the training, or between updates.",
             )
 
-    def _names_of(self, group: Group | list[Tensor]) -> str:
-        names = ", ".join(repr(self._names[parameter]) for parameter in group[:3])
-        return names + (f" and {len(group) - 3} more" if len(group) > 3 else "")
-
-    @contextlib.contextmanager
-    def _explained(self, group: Group | list[Tensor]) -> Any:
-        """Name the gradient in errors of Horovod, and leave nothing half done behind."""
-        try:
-            yield
-        except (horovod.HorovodInternalError, ValueError) as error:
-            names = self._names_of(group)
-            self.forget()
-            if isinstance(error, UsageError):
-                raise
-            if "same name as another tensor" in str(error):
-                raise UsageError(
-                    f"A gradient named {names} is already travelling.",
-                    "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
-                ) from error
-            if isinstance(error, ValueError):
-                raise UsageError(
-                    f"The gradient of {names} cannot be exchanged: {error}",
-                    "Use parameters of a type that Horovod carries (float16, bfloat16, float32 or float64).",
-                ) from error
-            raise horovod.HorovodInternalError(f"Gradient of {names}: {error}") from error
+    def _give_up(self, members: Sequence[Member], error: Exception) -> NoReturn:
+        """Name the gradients in an error of Horovod, and leave nothing half done behind."""
+        names = _names_of(members)
+        self.forget()
+        if isinstance(error, UsageError):
+            raise error
+        if "same name as another tensor" in str(error):
+            raise UsageError(
+                f"A gradient named {names} is already travelling.",
+                "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
+            ) from error
+        if isinstance(error, ValueError):
+            raise UsageError(
+                f"The gradient of {names} cannot be exchanged: {error}",
+                "Use parameters of a type that Horovod carries (float16, bfloat16, float32 or float64).",
+            ) from error
+        raise horovod.HorovodInternalError(f"Gradient of {names}: {error}") from error
 
 
-def _no_rows(parameter: Tensor, sparse_dims: int) -> Tensor:
-    """A sparse gradient of the shape of `parameter` without a single row."""
-    return torch.sparse_coo_tensor(
-        torch.empty((sparse_dims, 0), dtype=torch.int64, device=parameter.device),
-        torch.empty((0, *parameter.shape[sparse_dims:]), dtype=parameter.dtype, device=parameter.device),
-        parameter.shape,
-        check_invariants=False,
-    )
-
-
-def _has_dense_gradient(parameter: Tensor) -> bool:
-    gradient = parameter.grad
-    return gradient is not None and gradient.layout == torch.strided and gradient.numel() > 0
+def _names_of(members: Sequence[Member]) -> str:
+    names = ", ".join(repr(member.name) for member in members[:3])
+    return names + (f" and {len(members) - 3} more" if len(members) > 3 else "")

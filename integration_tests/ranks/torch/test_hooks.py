@@ -200,7 +200,7 @@ def test_parameters_that_change_under_the_hooks(rank: int, size: int) -> None:
         loss = sum((model[name] * (1.0 + rank) * (1 + number)).sum() for number, name in enumerate(names))
         loss.backward(retain_graph=True)
         loss.backward()
-        assert len(optimizer._reduction._started) == len(set(names)), "a gradient was not seen"
+        assert len(optimizer._reduction.travelling) == len(set(names)), "a gradient was not seen"
         with pytest.raises(hvd.UsageError, match=r"computed 3 times"):
             sum(model[name].sum() for name in names[-1:]).backward()
         optimizer.step()
