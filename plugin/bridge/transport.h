@@ -19,7 +19,8 @@ struct Completion {
 };
 
 // Any number of sends and receives may be in flight. A message of a sender goes to the receive with its tag, whichever
-// of the two is posted first; data moves at once only if that is the receive. One thread at a time.
+// of the two is posted first; data moves at once only if that is the receive. One thread at a time, unless a transport
+// says more of itself.
 //
 // Once an operation has failed, or was given up, connections are closed: peers hear of it, and nothing but errors comes
 // from here on.
@@ -45,7 +46,7 @@ class Transport {
   // How long a rank waits while nothing moves: Horovod's own limit.
   virtual std::chrono::milliseconds limit() const = 0;
 
-  // Return at once. `data` stays as it is, or untouched, until the operation has completed. A pair of ranks uses a tag
+  // Return at once the number of the operation, from 1 on in the order of calls. `data` stays as it is, or untouched, until the operation has completed. A pair of ranks uses a tag
   // once in each direction as long as one with it is in flight. Operations of no bytes complete, too.
   virtual uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) = 0;
   virtual uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) = 0;

@@ -104,6 +104,7 @@ class Mail:
         self.rank, self.size, self.limit_s = rank.value, size.value, limit_s.value
         # What memory is kept for, by operation: those that nobody has seen done.
         self._flying: dict[int, object] = {}
+        self._closed = False
         # A mail that nobody closes ends with its object, or the process.
         self._end = weakref.finalize(self, _end, library, self._number, os.getpid())
 
@@ -129,7 +130,9 @@ class Mail:
         All ranks are asked then whether they are alive; those that do not answer are named on every rank that does.
         """
         limit_s = self.limit_s if limit_s is None else limit_s
-        until_s = time.monotonic() + limit_s
+        if self._look(operation, min(_LOOK_S, limit_s)):
+            return
+        until_s = time.monotonic() + limit_s - _LOOK_S
         while not self._look(operation, min(_LOOK_S, max(0.0, until_s - time.monotonic()))):
             if time.monotonic() >= until_s:
                 self._library.horovod_paceline_mail_give_up(self._number, operation, limit_s)
@@ -146,18 +149,19 @@ class Mail:
 
         On all ranks before hvd.shutdown(), whose other ranks may wait for what is in flight here.
         """
-        if not self._end.alive:
+        if self._closed:
             return
         until_s = time.monotonic() + (self.limit_s if limit_s is None else limit_s)
         try:
             for operation in list(self._flying):
                 self.wait(operation, max(0.0, until_s - time.monotonic()))
         finally:
+            self._closed = True
             self._end()
             self._flying.clear()
 
     def _check_open(self) -> None:
-        if not self._end.alive:
+        if self._closed:
             raise UsageError("The mail is closed.", "Open another one.")
 
     def _begin(

@@ -44,6 +44,8 @@ class Passes:
         self.stashed = False
         self.correction: Correction | None = None
         self._module, self._weights, self._finish = module, weights, finish
+        # What came from another stage depends on it, so that it has a graph; nobody asks for its gradient.
+        self._anchor = torch.empty(0, requires_grad=True)
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
         """What the stage hands on, and for which of it gradients will come; in the order of `backward`'s."""
@@ -81,9 +83,8 @@ class Passes:
     def _with_graph(self, flight: Flight) -> list[Tensor]:
         """Compute; the backward pass through it will leave gradients of inputs with the flight."""
         with torch.enable_grad():
-            anchor = torch.empty(0, requires_grad=True)
             inputs = [
-                _Arrived.apply(anchor, one, number, flight.gradients) if flight.differentiable[number] else one
+                _Arrived.apply(self._anchor, one, number, flight.gradients) if flight.differentiable[number] else one
                 for number, one in enumerate(flight.inputs)
             ]
             return self._outputs(flight, inputs)

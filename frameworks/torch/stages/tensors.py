@@ -26,7 +26,9 @@ class StageTensors:
 
     def host(self, tensor: Tensor) -> Tensor:
         """See Tensors.host: itself where it is one."""
-        tensor = tensor.detach().resolve_conj().resolve_neg()
+        tensor = tensor.detach()
+        if tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg()
         if not _dense(tensor):
             tensor = tensor.contiguous()
         return tensor if tensor.device.type == "cpu" else tensor.cpu()

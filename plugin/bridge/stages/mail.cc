@@ -28,7 +28,8 @@ Mail::Mail(std::unique_ptr<Transport> transport, MailPlace place, const WorldEnd
       rank_(transport->rank()),
       size_(transport->size()),
       limit_s_(std::chrono::duration<double>(transport->limit()).count()),
-      transport_(std::move(transport)) {}
+      transport_(std::move(transport)),
+      poster_(std::make_unique<::paceline::core::Worker>()) {}
 
 int64_t Mail::Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -44,9 +45,11 @@ int64_t Mail::Post(const Operation& operation, void* data) {
   if (!Usable(Doing(operation))) {
     return -1;
   }
-  made_ = operation.receive ? transport_->Receive(operation.peer, operation.tag, data, operation.bytes)
-                            : transport_->Send(operation.peer, operation.tag, data, operation.bytes);
-  in_flight_[made_] = operation;
+  in_flight_[++made_] = operation;
+  poster_->Do([transport = transport_.get(), operation, data] {
+    operation.receive ? transport->Receive(operation.peer, operation.tag, data, operation.bytes)
+                      : transport->Send(operation.peer, operation.tag, data, operation.bytes);
+  });
   return static_cast<int64_t>(made_);
 }
 
@@ -155,6 +158,7 @@ void Mail::Fail(const std::string& doing, const std::string& error, const WorldE
 }
 
 void Mail::Drop(const std::string& why) {
+  poster_.reset();
   transport_.reset();
   in_flight_.clear();
   if (why_.empty()) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bridge/transport.h"
+#include "core/transport/worker.h"
 
 namespace horovod::paceline {
 
@@ -36,8 +37,9 @@ struct MailPlace {
   std::vector<int> ranks;
 };
 
-// Messages of one tag between two ranks are received in the order in which they were sent, so the transport must be one
-// that says this of itself. What is in flight when something fails is given up, with the connections that Horovod uses,
+// Messages of one tag between two ranks are received in the order in which they were sent, and a thread of its own hands
+// them to the transport: to give a message to the kernel takes longer than to tell that thread, which has nothing else to
+// do. So the transport must be one that says both of itself. What is in flight when something fails is given up, with the connections that Horovod uses,
 // too: the world ends with it.
 //
 // One thread at a time; another one that comes waits for it.
@@ -104,7 +106,8 @@ class Mail {
 
   std::mutex mutex_;                      // protects everything below
   std::unique_ptr<Transport> transport_;  // null: failed
-  uint64_t made_ = 0;
+  std::unique_ptr<::paceline::core::Worker> poster_;  // sends and receives by the transport; null with it
+  uint64_t made_ = 0;                                 // as the transport counts them
   std::map<uint64_t, Operation> in_flight_;
   std::string why_;
   bool shut_down_ = false;

@@ -36,18 +36,21 @@ GlooTransport::~GlooTransport() {
   in_flight_.clear();  // waits for threads that tell of them
 }
 
-GlooTransport::Buffer& GlooTransport::Make(uint64_t operation, void* data, size_t bytes) {
-  auto buffer = context_->createUnboundBuffer(bytes == 0 ? &nothing : data, bytes);
+// It completes in the middle of its own send or receive, and who waits may let go of it there and then.
+std::shared_ptr<GlooTransport::Buffer> GlooTransport::Make(uint64_t operation, void* data, size_t bytes) {
+  std::shared_ptr<Buffer> buffer = context_->createUnboundBuffer(bytes == 0 ? &nothing : data, bytes);
   buffer->told = [this, operation](const std::exception_ptr& error) { Told(operation, error); };
-  return *(in_flight_[operation] = std::move(buffer));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  in_flight_[operation] = buffer;
+  return buffer;
 }
 
 uint64_t GlooTransport::Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) {
   const auto operation = ++made_;
   // Gloo has one kind of buffer; one that is sent from is only read.
-  auto& buffer = Make(operation, const_cast<void*>(data), bytes);
+  const auto buffer = Make(operation, const_cast<void*>(data), bytes);
   try {
-    buffer.send(peer, kind_ | tag, 0, bytes);
+    buffer->send(peer, kind_ | tag, 0, bytes);
   } catch (const std::exception&) {
     Told(operation, std::current_exception());
   }
@@ -56,9 +59,9 @@ uint64_t GlooTransport::Send(int32_t peer, uint64_t tag, const void* data, size_
 
 uint64_t GlooTransport::Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) {
   const auto operation = ++made_;
-  auto& buffer = Make(operation, data, bytes);
+  const auto buffer = Make(operation, data, bytes);
   try {
-    buffer.recv(peer, kind_ | tag, 0, bytes);
+    buffer->recv(peer, kind_ | tag, 0, bytes);
   } catch (const std::exception&) {
     Told(operation, std::current_exception());
   }
@@ -74,20 +77,22 @@ void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
 }
 
 bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
-  while (true) {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      if (!changed_.wait_until(lock, until, [this] { return !told_.empty(); })) {
-        return false;
-      }
-      completion = std::move(told_.front());
-      told_.pop_front();
+  std::shared_ptr<Buffer> ended;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (ended == nullptr) {  // a failure may be told of more than once
+    if (told_.empty() && (until <= Clock::now() ||
+                          !changed_.wait_until(lock, until, [this] { return !told_.empty(); }))) {
+      return false;
     }
-    // A failure may be told of more than once.
-    if (in_flight_.erase(completion.operation) > 0) {
-      return true;
+    completion = std::move(told_.front());
+    told_.pop_front();
+    if (const auto found = in_flight_.find(completion.operation); found != in_flight_.end()) {
+      ended = std::move(found->second);
+      in_flight_.erase(found);
     }
   }
+  lock.unlock();
+  return true;
 }
 
 void GlooTransport::GiveUp() { context_->closeConnections(); }

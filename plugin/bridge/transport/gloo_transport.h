@@ -1,7 +1,8 @@
 // Transport over the connections of a Gloo context. No others are made, and no ports are opened.
 //
 // Several may use one context, each in a thread of its own, if their messages are of different kinds. Where a tag is
-// used again while messages with it are in flight, they are received in the order in which they were sent.
+// used again while messages with it are in flight, they are received in the order in which they were sent. While one
+// thread sends and receives, another one may wait.
 
 #ifndef PACELINE_BRIDGE_TRANSPORT_GLOO_TRANSPORT_H
 #define PACELINE_BRIDGE_TRANSPORT_GLOO_TRANSPORT_H
@@ -44,15 +45,15 @@ class GlooTransport : public Transport {
   using Buffer = gloo::transport::UnboundBuffer;
 
   // A Gloo buffer for one operation. It tells Told, in a thread of Gloo's or in this one.
-  Buffer& Make(uint64_t operation, void* data, size_t bytes);
+  std::shared_ptr<Buffer> Make(uint64_t operation, void* data, size_t bytes);
   void Told(uint64_t operation, const std::exception_ptr& error);
 
   const std::shared_ptr<gloo::Context> context_;
   const uint64_t kind_;
-  uint64_t made_ = 0;
-  std::unordered_map<uint64_t, std::unique_ptr<Buffer>> in_flight_;
-  std::mutex mutex_;  // protects told_
+  uint64_t made_ = 0;  // who sends and receives counts
+  std::mutex mutex_;   // protects what follows; buffers begin and end without it, since Gloo has locks of its own
   std::condition_variable changed_;
+  std::unordered_map<uint64_t, std::shared_ptr<Buffer>> in_flight_;
   std::deque<Completion> told_;
 };
 

@@ -26,7 +26,7 @@ class _Arrival:
     header: bytearray
     header_receive: int
     foreseen: int | None
-    # What large tensors of a foreseen signature are received into, and after the header the true one's.
+    # What tensors of a foreseen signature arrive in, and after the header the true one's; and the receives of large ones.
     hosts: list[Any] = field(default_factory=list)
     receives: list[int | None] = field(default_factory=list)
     signature: Signature | None = None
@@ -75,7 +75,9 @@ class Arrivals:
             header = headers.empty(headers.room_of(known))
             receive = self._post.receive_bytes(self._peer, Tag.HEADER, header)
             arrival = _Arrival(place, header, receive, foreseen)
-            if known is not None and not known.room_bytes:
+            if known is not None and known.room_bytes:
+                arrival.hosts = self._empty(known.signature)
+            elif known is not None:
                 self._receive(arrival, known.signature, Tag.FORESEEN)
             self._posted.append(arrival)
 
@@ -93,12 +95,15 @@ class Arrivals:
             self._post.wait(arrival.receives)
             self._receive(arrival, known.signature, Tag.OTHER)
         elif known.room_bytes:
-            arrival.hosts = headers.unpacked(arrival.header, known, self._tensors)
+            headers.unpack(arrival.header, known, self._tensors, arrival.hosts)
         return known.signature
 
     def _receive(self, arrival: _Arrival, signature: Signature, tag: Tag) -> None:
-        arrival.hosts = [self._tensors.empty(form) for form in signature.forms]
+        arrival.hosts = self._empty(signature)
         arrival.receives = [self._post.receive(self._peer, tag, self._tensors.memory(one)) for one in arrival.hosts]
+
+    def _empty(self, signature: Signature) -> list[Any]:
+        return [self._tensors.empty(form) for form in signature.forms]
 
 
 class GradientArrivals:

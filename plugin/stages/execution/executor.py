@@ -97,7 +97,9 @@ class Executor:
         self._flights: dict[tuple[int, int], Flight] = {}
         # The versions that passes of a mini-batch had, until its update.
         self._versions: dict[int, tuple[list[int], list[int]]] = {}
+        # The last stage's: the sum of a mini-batch's losses so far, and whether it has all and nobody knows it.
         self._total: Any = None
+        self._untold = False
 
     @property
     def doing(self) -> str:
@@ -124,9 +126,11 @@ class Executor:
                     self._forward(one, one.microbatch % len(self._places), given)
                 elif one.kind is Kind.BACKWARD:
                     self._backward(one)
+                    self._tell()
                 else:
                     self._update(one, given is None)
                 self._make_room()
+            self._tell()
 
     def evaluate(self, given: Given) -> None:
         """Forward passes alone, at the newest weights; nothing is under way."""
@@ -139,6 +143,7 @@ class Executor:
                 outputs = self._passes.evaluate(flight)
                 self._hand_on(microbatch, flight, outputs, [False] * len(outputs))
                 self._make_room()
+            self._tell()
 
     def _expect(self) -> None:
         """The messages of a mini-batch's forward passes will come."""
@@ -167,6 +172,7 @@ class Executor:
 
     def _flight(self, microbatch: int, given: Given, version: int) -> Flight:
         """A micro-batch that has come, or waits for it."""
+        weights, (target, share) = self._weights.of_count(version), self._target(microbatch, given)
         if self._first:
             assert given.batch is not None
             kind, inputs = given.batch[microbatch]
@@ -175,23 +181,27 @@ class Executor:
         else:
             form, inputs = self._arrivals.take()
             kind, differentiable = form.kind, [each.differentiable for each in form.forms]
-        self._arrivals.progress()
-        weights = self._weights.of_count(version)
-        return self._passes.flight(version, weights, kind, inputs, differentiable, *self._target(microbatch, given))
+            self._arrivals.progress()
+        return self._passes.flight(version, weights, kind, inputs, differentiable, target, share)
 
     def _hand_on(self, microbatch: int, flight: Flight, outputs: list[Any], wanted: list[bool]) -> Signature | None:
         """Send what a stage made to the next, and return its signature; the last adds up losses."""
         if self._last:
             loss = self._tensors.detached(outputs[0])
             self._total = loss if microbatch == 0 else self._total + loss
-            if microbatch == self._places[-1]:
-                self._losses.tell(self._tensors.number(self._total))
+            self._untold = microbatch == self._places[-1]
             return None
         hosts = [self._tensors.host(each) for each in outputs]
         forms = [self._tensors.form(each, with_gradient) for each, with_gradient in zip(hosts, wanted, strict=True)]
         form = Signature(flight.output_kind, tuple(forms))
         self._departures.send(microbatch, form, hosts)
         return form
+
+    def _tell(self) -> None:
+        """The loss of a mini-batch, once what others wait for is on its way: they ask for it later."""
+        if self._untold:
+            self._untold = False
+            self._losses.tell(self._tensors.number(self._total))
 
     def _target(self, microbatch: int, given: Given) -> tuple[Any, float]:
         """The last stage's, on its device, and what the loss of this micro-batch counts."""

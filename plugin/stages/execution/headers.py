@@ -68,15 +68,13 @@ def numbers(message: bytearray) -> tuple[int, int]:
     return number, described_bytes
 
 
-def unpacked(message: bytearray, known: Known, tensors: Tensors) -> list[Any]:
-    """Host tensors with what its room has."""
-    hosts = [tensors.empty(form) for form in known.signature.forms]
+def unpack(message: bytearray, known: Known, tensors: Tensors, hosts: Sequence[Any]) -> None:
+    """Fill host tensors with what its room has."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(message)) + _NUMBERS.size
     for host, size_bytes in zip(hosts, known.sizes_bytes, strict=True):
         if size_bytes:
             ctypes.memmove(tensors.memory(host).address, address, size_bytes)
         address += size_bytes
-    return hosts
 
 
 class Forecast:
