@@ -40,8 +40,10 @@ GlooTransport::~GlooTransport() {
 std::shared_ptr<GlooTransport::Buffer> GlooTransport::Make(uint64_t operation, void* data, size_t bytes) {
   std::shared_ptr<Buffer> buffer = context_->createUnboundBuffer(bytes == 0 ? &nothing : data, bytes);
   buffer->told = [this, operation](const std::exception_ptr& error) { Told(operation, error); };
+  std::vector<std::shared_ptr<Buffer>> ended;
   const std::lock_guard<std::mutex> lock(mutex_);
   in_flight_[operation] = buffer;
+  ended.swap(ended_);
   return buffer;
 }
 
@@ -77,22 +79,21 @@ void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
 }
 
 bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
-  std::shared_ptr<Buffer> ended;
   std::unique_lock<std::mutex> lock(mutex_);
-  while (ended == nullptr) {  // a failure may be told of more than once
+  while (true) {
     if (told_.empty() && (until <= Clock::now() ||
                           !changed_.wait_until(lock, until, [this] { return !told_.empty(); }))) {
       return false;
     }
     completion = std::move(told_.front());
     told_.pop_front();
+    // A failure may be told of more than once.
     if (const auto found = in_flight_.find(completion.operation); found != in_flight_.end()) {
-      ended = std::move(found->second);
+      ended_.push_back(std::move(found->second));
       in_flight_.erase(found);
+      return true;
     }
   }
-  lock.unlock();
-  return true;
 }
 
 void GlooTransport::GiveUp() { context_->closeConnections(); }

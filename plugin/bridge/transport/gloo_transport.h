@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "bridge/transport.h"
 #include "gloo/context.h"
@@ -54,6 +55,7 @@ class GlooTransport : public Transport {
   std::mutex mutex_;   // protects what follows; buffers begin and end without it, since Gloo has locks of its own
   std::condition_variable changed_;
   std::unordered_map<uint64_t, std::shared_ptr<Buffer>> in_flight_;
+  std::vector<std::shared_ptr<Buffer>> ended_;  // who sends or receives next lets go of them, not who waits
   std::deque<Completion> told_;
 };
 
