@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ALL = -1  # the `microbatch` of an instruction that is about a whole mini-batch
 
@@ -18,8 +18,7 @@ class Kind(enum.Enum):
     UPDATE = "update"
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One thing that a stage does. Mini-batches count from 0 since the start or the last drain, micro-batches from 0
     within theirs; `microbatch` is ALL for an UPDATE.
     """

@@ -11,6 +11,9 @@ from torch import Tensor
 from paceline.stages.execution.activations import Form
 from paceline.stages.execution.tensors import Memory
 
+# Names of dtypes, as of numpy.
+_NAMES = {one: str(one).removeprefix("torch.") for one in vars(torch).values() if isinstance(one, torch.dtype)}
+
 
 class StageTensors:
     """Those of a stage on `device`; see paceline.stages.execution.tensors.Tensors."""
@@ -40,7 +43,7 @@ class StageTensors:
 
     def form(self, host: Tensor, differentiable: bool) -> Form:
         """See Tensors.form."""
-        return Form(str(host.dtype).removeprefix("torch."), tuple(host.shape), host.stride(), differentiable)
+        return Form(_NAMES[host.dtype], tuple(host.shape), host.stride(), differentiable)
 
     def memory(self, host: Tensor) -> Memory:
         """See Tensors.memory."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.errors import UsageError
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """Of one tensor: its dtype's name, shape, strides in elements, and whether a gradient comes back for it."""
 
     dtype: str
@@ -20,8 +18,7 @@ class Form:
     differentiable: bool
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """Of all that a stage hands on: "tensor", "tuple" or "list", and its members."""
 
     kind: str
@@ -29,7 +26,7 @@ class Signature:
 
     def encode(self) -> bytes:
         """For the next stage."""
-        return json.dumps([self.kind, [astuple(form) for form in self.forms]]).encode()
+        return json.dumps([self.kind, self.forms]).encode()
 
     @staticmethod
     def decode(text: bytes) -> Signature:

@@ -26,7 +26,7 @@ class _Arrival:
     header: bytearray
     header_receive: int
     foreseen: int | None
-    # What tensors of a foreseen signature arrive in, and after the header the true one's; and the receives of large ones.
+    # What tensors of a foreseen signature arrive in, and after the header the true one's; and receives of large ones.
     hosts: list[Any] = field(default_factory=list)
     receives: list[int | None] = field(default_factory=list)
     signature: Signature | None = None

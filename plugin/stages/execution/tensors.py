@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from paceline.stages.execution.activations import Form
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """What a message leaves from or arrives in; `held` keeps it alive."""
 
     address: int
