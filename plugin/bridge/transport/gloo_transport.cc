@@ -81,8 +81,8 @@ void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
 bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    if (told_.empty() && (until <= Clock::now() ||
-                          !changed_.wait_until(lock, until, [this] { return !told_.empty(); }))) {
+    if (told_.empty() &&
+        (until <= Clock::now() || !changed_.wait_until(lock, until, [this] { return !told_.empty(); }))) {
       return false;
     }
     completion = std::move(told_.front());
