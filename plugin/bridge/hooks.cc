@@ -46,6 +46,44 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
   return false;
 }
 
+void HandedIn() {
+  for (auto* participant : Participants()) {
+    participant->HandedIn();
+  }
+}
+
+void WaitedFor() {
+  for (auto* participant : Participants()) {
+    participant->WaitedFor();
+  }
+}
+
+bool Sleep(common::HorovodGlobalState& state) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->Sleep(state); });
+}
+
+bool CombineBits(const std::shared_ptr<gloo::Context>& context, ::paceline::core::BitOperation operation,
+                 std::vector<long long>& words, int count) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(),
+                     [&](auto* one) { return one->CombineBits(context, operation, words.data(), count); });
+}
+
+bool GatherInts(const std::shared_ptr<gloo::Context>& context, const std::array<int, 2>& values,
+                std::vector<int>& all_values) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) {
+    return one->GatherInts(context, values.data(), static_cast<int>(values.size()), all_values.data());
+  });
+}
+
+void End() {
+  for (auto* participant : Participants()) {
+    participant->End();
+  }
+}
+
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   for (auto* participant : Participants()) {
     participant->Popped(process_set, messages);

@@ -15,12 +15,17 @@
 #include <vector>
 
 #include "bridge/reducing.h"
+#include "core/coordination/round_message.h"
 #include "horovod/common/common.h"
 #include "horovod/common/controller.h"
 #include "horovod/common/global_state.h"
 #include "horovod/common/message.h"
 #include "horovod/common/ops/collective_operations.h"
 #include "horovod/common/process_set.h"
+
+namespace gloo {
+class Context;
+}
 
 namespace horovod::paceline {
 
@@ -85,7 +90,37 @@ class Participant {
   virtual void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& /*tensors*/,
                        const std::vector<std::string>& /*names*/, int32_t /*process_set_id*/) {}
 
+  // Something is there that the next coordination round is to take up: a request, or a change of process sets. Locks of
+  // Horovod's may be held.
+  virtual void HandedIn() {}
+
+  // This thread waits for operations that were handed in; the background thread is to end.
+  virtual void WaitedFor() {}
+
   // --- Horovod's background thread alone.
+
+  // Once in a cycle, before anything else: returns when the cycle is to begin. False: it has not waited.
+  virtual bool Sleep(common::HorovodGlobalState& /*state*/) { return false; }
+
+  // How long the background thread may sleep though something here waits for time to pass, which is looked at in
+  // rounds.
+  virtual Clock::duration SleepLimit() { return Clock::duration::max(); }
+
+  // All ranks of the context call it, in one order: their words become the and, or the or, of all ranks'. False: they
+  // have not, and Horovod's own way is to be gone.
+  virtual bool CombineBits(const std::shared_ptr<gloo::Context>& /*context*/,
+                           ::paceline::core::BitOperation /*operation*/, long long* /*words*/, int /*count*/) {
+    return false;
+  }
+
+  // The same for numbers of each rank, which become those of all, by rank.
+  virtual bool GatherInts(const std::shared_ptr<gloo::Context>& /*context*/, const int* /*values*/, int /*count*/,
+                          int* /*all*/) {
+    return false;
+  }
+
+  // No further cycle comes in this world; connections are still there, unless it has failed.
+  virtual void End() {}
 
   // Once in a world, before its first cycle: Horovod asks operations in this order which of them does a message.
   virtual void AddOperations(common::HorovodGlobalState& /*state*/,

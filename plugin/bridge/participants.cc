@@ -1,6 +1,9 @@
 #include "bridge/participants.h"
 
+#include <algorithm>
+
 #include "bridge/collectives/collectives.h"
+#include "bridge/coordination/coordination.h"
 #include "bridge/exchanges.h"
 #include "bridge/failure/failure.h"
 #include "bridge/fusion/fusion_buffers.h"
@@ -41,6 +44,10 @@ std::unique_ptr<Transport> MailTransportAmong(common::ProcessSet& process_set) {
   return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context, GlooTransport::Kind::kMail);
 }
 
+std::unique_ptr<Transport> RoundTransport(const std::shared_ptr<gloo::Context>& context, std::function<void()> ring) {
+  return std::make_unique<GlooTransport>(context, GlooTransport::Kind::kRounds, std::move(ring));
+}
+
 WorldEnd EndOfWorld() {
   WorldEnd end;
   end.why = WhyFailed;
@@ -64,6 +71,7 @@ std::vector<Participant*> Make() {
   return {
       new Failure,
       new Naming,
+      new Coordination(RoundTransport, SleepLimitOfAll),
       new Exchanges({pipelined, *partial}),
       pipelined,
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
@@ -87,6 +95,14 @@ void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, co
   for (auto* participant : Participants()) {
     participant->Arrived(tensors, names, process_set_id);
   }
+}
+
+Clock::duration SleepLimitOfAll() {
+  auto limit = Clock::duration::max();
+  for (auto* participant : Participants()) {
+    limit = std::min(limit, participant->SleepLimit());
+  }
+  return limit;
 }
 
 void TellPerformed(const Executed& executed) {

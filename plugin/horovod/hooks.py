@@ -9,10 +9,15 @@ from paceline.horovod.edits import Edit
 
 _CALL = "::horovod::paceline::"
 _INCLUDE = '#include "bridge/hooks.h"'
+_WAKING = '#include "bridge/waking.h"'
 
 _CONTROLLER = "horovod/common/controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _TENSOR_QUEUE = "horovod/common/tensor_queue.h"
+_QUEUE = "horovod/common/tensor_queue.cc"
+_GLOO_CONTROLLER = "horovod/common/gloo/gloo_controller.cc"
+_PROCESS_SET = "horovod/common/process_set.cc"
+_TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
 _GLOO_BUFFER = "third_party/gloo/gloo/transport/unbound_buffer.h"
 _GLOO_TCP_PAIR = "third_party/gloo/gloo/transport/tcp/pair.cc"
 _GLOO_TCP_BUFFER = "third_party/gloo/gloo/transport/tcp/unbound_buffer.cc"
@@ -172,6 +177,82 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "before",
             f"{_CALL}Cycle(state, process_set, process_set_id);",
             within="bool RunLoopOnce(HorovodGlobalState& state) {",
+        ),
+    ),
+    "handed_in": (
+        Edit(_QUEUE, '#include "tensor_queue.h"', "after", _WAKING),
+        *(
+            Edit(_QUEUE, "return Status::OK();", "before", f"{_CALL}HandedIn();", within=one)
+            for one in (
+                "Status TensorQueue::AddToTensorQueue(TensorTableEntry& e, Request& message) {",
+                "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
+            )
+        ),
+        Edit(
+            _QUEUE,
+            "message_queue_.push(std::move(message));",
+            "after",
+            f"{_CALL}HandedIn();",
+            within="void TensorQueue::PushMessageToQueue(Request& message) {",
+        ),
+        Edit(_PROCESS_SET, '#include "process_set.h"', "after", _WAKING),
+        Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}HandedIn();"),
+    ),
+    "waited_for": (
+        Edit(_TORCH_OPS, '#include "ready_event.h"', "after", _WAKING),
+        Edit(
+            _TORCH_OPS,
+            "while (true) {",
+            "before",
+            f"if (!handle_manager.PollHandle(handle)) {{\n  {_CALL}WaitedFor();\n}}",
+            within="void WaitAndClear(int handle) {",
+        ),
+        Edit(
+            _OPERATIONS,
+            "horovod_global.shut_down = true;",
+            "after",
+            f"{_CALL}HandedIn();\n{_CALL}WaitedFor();",
+            within="void horovod_shutdown() {",
+        ),
+    ),
+    "sleep": (
+        Edit(
+            _OPERATIONS,
+            "if (sleep_duration > std::chrono::steady_clock::duration::zero()) {",
+            "before",
+            f"if (!{_CALL}Sleep(state))",
+            within="bool RunLoopOnce(HorovodGlobalState& state) {",
+        ),
+    ),
+    "bits": (
+        Edit(_GLOO_CONTROLLER, '#include "gloo_controller.h"', "after", _INCLUDE),
+        *(
+            Edit(
+                _GLOO_CONTROLLER,
+                "gloo::AllreduceOptions opts(gloo_context_.ctx);",
+                "before",
+                f"if ({_CALL}CombineBits(gloo_context_.ctx, ::paceline::core::BitOperation::{operation}, bitvector,\n"
+                "      count)) {\n"
+                "  return;\n"
+                "}",
+                within=f"void GlooController::CrossRankBitwise{name}(std::vector<long long>& bitvector,",
+            )
+            for name, operation in (("And", "kAnd"), ("Or", "kOr"))
+        ),
+        Edit(
+            _GLOO_CONTROLLER,
+            "recv_values.resize(size_ * 2);",
+            "after",
+            f"if ({_CALL}GatherInts(gloo_context_.ctx, values, recv_values)) {{\n  return;\n}}",
+        ),
+    ),
+    "end": (
+        Edit(
+            _OPERATIONS,
+            "shutdown:",
+            "before",
+            f"{_CALL}End();",
+            within="void BackgroundThreadLoop(HorovodGlobalState& state) {",
         ),
     ),
     # Gloo can wait for one buffer only: transports are told when an operation of theirs has ended.

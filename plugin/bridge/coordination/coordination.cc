@@ -1,0 +1,192 @@
+#include "bridge/coordination/coordination.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "gloo/context.h"
+#include "horovod/common/logging.h"
+#include "horovod/common/utils/env_parser.h"
+
+namespace horovod::paceline {
+
+namespace core = ::paceline::core;
+using core::BitOperation;
+using core::RoundMessage;
+
+void Coordination::BeginWorld() {
+  begun_ = false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pacing_ = {};
+  on_ = wanted_.load();
+}
+
+void Coordination::Ring() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  rung_ = true;
+  changed_.notify_one();
+}
+
+void Coordination::HandedIn() {
+  if (!on_) {
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (pacing_.HandedIn()) {
+    rung_ = true;
+    changed_.notify_one();
+  }
+}
+
+void Coordination::WaitedFor() {
+  if (!on_) {
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (pacing_.WaitedFor()) {
+    rung_ = true;
+    changed_.notify_one();
+  }
+}
+
+void Coordination::NewProcessSet(int32_t /*process_set_id*/) { HandedIn(); }
+
+void Coordination::Begin(common::HorovodGlobalState& state) {
+  begun_ = true;
+  if (state.control_operation != common::LibType::GLOO) {
+    on_ = false;
+    using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+    if (state.global_controller->GetRank() == 0) {
+      LOG(WARNING) << "PACELINE_WAKE=events has no effect: ranks coordinate over MPI, which cannot wake a rank that "
+                      "sleeps. Start them with Gloo (horovodrun --gloo, or HOROVOD_CONTROLLER=gloo), or leave it out.";
+    }
+    return;
+  }
+#ifdef __linux__
+  ::pthread_setname_np(::pthread_self(), "horovod-events");  // for those who look: top -H
+#endif
+  // With the autotuner the cache comes and goes; without the cache there are no bits.
+  auto& global = state.process_set_table.Get(0);
+  global_ = state.global_controller->GetSize() > 1 ? global.gloo_context.ctx : nullptr;
+  const bool bits = global.response_cache.capacity() > 0 && !state.parameter_manager.IsAutoTuning();
+  const bool ints =
+      state.dynamic_process_sets && static_cast<size_t>(state.global_controller->GetSize()) <= RoundMessage::kWords;
+  entry_ = ints || (bits && !state.dynamic_process_sets) ? Entry::kBits : Entry::kOwnRound;
+}
+
+Rounds& Coordination::In(const std::shared_ptr<gloo::Context>& context) {
+  auto& rounds = rounds_[context];
+  if (rounds == nullptr) {
+    rounds =
+        std::make_unique<Rounds>(make_(context, context == global_ ? [this] { Ring(); } : std::function<void()>()));
+  }
+  return *rounds;
+}
+
+void Coordination::ForgetRemoved(common::HorovodGlobalState& state) {
+  std::vector<std::shared_ptr<gloo::Context>> there;
+  for (const auto id : state.process_set_table.Ids()) {
+    there.push_back(state.process_set_table.Get(id).gloo_context.ctx);
+  }
+  for (auto one = rounds_.begin(); one != rounds_.end();) {
+    if (std::find(there.begin(), there.end(), one->first) != there.end()) {
+      ++one;
+      continue;
+    }
+    one->second->Leave();  // all ranks have agreed on it
+    one = rounds_.erase(one);
+  }
+}
+
+bool Coordination::Sleep(common::HorovodGlobalState& state) {
+  if (!on_) {
+    return false;
+  }
+  if (!begun_) {
+    Begin(state);
+    if (!on_) {
+      return false;
+    }
+  }
+  if (rounds_.size() > 1) {
+    ForgetRemoved(state);
+  }
+  AwaitReason(state);
+  if (entry_ == Entry::kOwnRound && global_ != nullptr) {
+    In(global_).Combine(BitOperation::kAnd, nullptr, 0);
+  }
+  return true;
+}
+
+void Coordination::AwaitReason(common::HorovodGlobalState& state) {
+  const auto cycle = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double, std::milli>(state.parameter_manager.CycleTimeMs()));
+  const auto idle = std::max(cycle, std::min<Clock::duration>(kHeartbeat, limit_()));
+  auto* const rounds = global_ == nullptr ? nullptr : &In(global_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  pacing_.Set(cycle, idle);
+  while (true) {
+    rung_ = false;
+    lock.unlock();
+    const bool called = rounds != nullptr && rounds->Called();
+    lock.lock();
+    if (called || state.shut_down || Clock::now() >= pacing_.Due()) {
+      break;
+    }
+    while (!rung_ && changed_.wait_until(lock, pacing_.Due()) == std::cv_status::no_timeout) {
+    }
+  }
+  pacing_.Entered(Clock::now());
+}
+
+bool Coordination::CombineBits(const std::shared_ptr<gloo::Context>& context, BitOperation operation, long long* words,
+                               int count) {
+  if (!on_ || !begun_) {
+    return false;
+  }
+  if (context->size == 1) {
+    return true;
+  }
+  // More words than a message has: the first of them call the other ranks, and Horovod's own way does all.
+  const auto first = std::min(static_cast<size_t>(count), RoundMessage::kWords);
+  std::array<uint64_t, RoundMessage::kWords> bits;
+  std::memcpy(bits.data(), words, first * sizeof(bits[0]));
+  In(context).Combine(operation, bits.data(), first);
+  std::memcpy(words, bits.data(), first * sizeof(bits[0]));
+  return first == static_cast<size_t>(count);
+}
+
+bool Coordination::GatherInts(const std::shared_ptr<gloo::Context>& context, const int* values, int count, int* all) {
+  const auto ranks = static_cast<size_t>(context->size);
+  if (!on_ || !begun_ || context != global_ || count != 2 || ranks > RoundMessage::kWords) {
+    return false;
+  }
+  // A word of each rank, of which all others leave the bits alone.
+  static_assert(2 * sizeof(int) == sizeof(uint64_t), "two numbers are a word");
+  std::array<uint64_t, RoundMessage::kWords> words{};
+  std::memcpy(&words.at(static_cast<size_t>(context->rank)), values, sizeof(uint64_t));
+  In(context).Combine(BitOperation::kOr, words.data(), ranks);
+  std::memcpy(all, words.data(), ranks * sizeof(uint64_t));
+  return true;
+}
+
+void Coordination::End() {
+  if (!on_) {
+    return;
+  }
+  on_ = false;
+  try {
+    for (const auto& [context, rounds] : rounds_) {
+      rounds->Leave();
+    }
+  } catch (const std::exception&) {  // connections have ended: so has what was posted
+  }
+  rounds_.clear();
+  global_ = nullptr;
+}
+
+}  // namespace horovod::paceline
