@@ -130,8 +130,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
-        "when ranks coordinate, the same on all of them: in every cycle, as Horovod does, or when something was handed in "
-        "(docs/coordination.md)", "run",
+        "when ranks coordinate, the same on all of them: in every cycle, as Horovod does, or when something was handed "
+        "in (docs/coordination.md)", "run",
     ),
     Option(
         "gate_timeout_ms", of.positive, "whole number", "ms", 500,

@@ -93,7 +93,9 @@ def test_an_idle_rank_sleeps(rank: int, size: int) -> None:
     before, seconds = _voluntary_switches(), 3
     time.sleep(seconds)
     per_second = (_voluntary_switches() - before) / seconds
-    assert per_second < 20, f"rank {rank} woke up {per_second:.0f} times per second; a rank with cycles does so 1,000 times"
+    assert per_second < 20, (
+        f"rank {rank} woke up {per_second:.0f} times per second; a rank with cycles does so 1,000 times"
+    )
     assert hvd.allreduce(torch.tensor(1), op=hvd.Sum, name="after").item() == size
 
 
