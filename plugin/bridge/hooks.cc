@@ -78,6 +78,16 @@ bool GatherInts(const std::shared_ptr<gloo::Context>& context, const std::array<
   });
 }
 
+bool CarryText(const std::shared_ptr<gloo::Context>& context, Participant::Parcel parcel, std::string& text) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->Carry(context, parcel, text); });
+}
+
+bool GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherTexts(context, by_rank); });
+}
+
 void End() {
   for (auto* participant : Participants()) {
     participant->End();

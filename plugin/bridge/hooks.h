@@ -67,6 +67,10 @@ bool CombineBits(const std::shared_ptr<gloo::Context>& context, ::paceline::core
                  std::vector<long long>& words, int count);
 bool GatherInts(const std::shared_ptr<gloo::Context>& context, const std::array<int, 2>& values, std::vector<int>& all);
 
+// texts: true: the text has gone there, or come from there; what others sent to the first rank is in `by_rank`.
+bool CarryText(const std::shared_ptr<gloo::Context>& context, Participant::Parcel parcel, std::string& text);
+bool GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank);
+
 // end
 void End();
 

@@ -119,6 +119,15 @@ class Participant {
     return false;
   }
 
+  // What the first rank of a context tells all others, and gathers from them. False: as above.
+  enum class Parcel { kToFirst, kToAll, kFromFirst };
+  virtual bool Carry(const std::shared_ptr<gloo::Context>& /*context*/, Parcel /*parcel*/, std::string& /*text*/) {
+    return false;
+  }
+  virtual bool GatherTexts(const std::shared_ptr<gloo::Context>& /*context*/, std::vector<std::string>& /*by_rank*/) {
+    return false;
+  }
+
   // No further cycle comes in this world; connections are still there, unless it has failed.
   virtual void End() {}
 

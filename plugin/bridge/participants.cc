@@ -44,8 +44,12 @@ std::unique_ptr<Transport> MailTransportAmong(common::ProcessSet& process_set) {
   return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context, GlooTransport::Kind::kMail);
 }
 
-std::unique_ptr<Transport> RoundTransport(const std::shared_ptr<gloo::Context>& context, std::function<void()> ring) {
-  return std::make_unique<GlooTransport>(context, GlooTransport::Kind::kRounds, std::move(ring));
+Coordination::Transports OfCoordination() {
+  using Kind = GlooTransport::Kind;
+  return {[](const auto& context, auto ring) {
+            return std::make_unique<GlooTransport>(context, Kind::kRounds, std::move(ring));
+          },
+          [](const auto& context) { return std::make_unique<GlooTransport>(context, Kind::kParcels); }};
 }
 
 WorldEnd EndOfWorld() {
@@ -71,7 +75,7 @@ std::vector<Participant*> Make() {
   return {
       new Failure,
       new Naming,
-      new Coordination(RoundTransport, SleepLimitOfAll),
+      new Coordination(OfCoordination(), SleepLimitOfAll),
       new Exchanges({pipelined, *partial}),
       pipelined,
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's

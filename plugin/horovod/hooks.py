@@ -246,6 +246,52 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             f"if ({_CALL}GatherInts(gloo_context_.ctx, values, recv_values)) {{\n  return;\n}}",
         ),
     ),
+    "texts": (
+        *(
+            Edit(
+                _GLOO_CONTROLLER,
+                f"{kind}::SerializeToString({given}, {text});",
+                "after",
+                f"if ({_CALL}CarryText(gloo_context_.ctx, ::horovod::paceline::Participant::Parcel::{parcel},\n"
+                f"      {text})) {{\n"
+                "  return;\n"
+                "}",
+                within=f"void GlooController::{function}({kind}& {given}) {{",
+            )
+            for kind, given, text, function, parcel in (
+                ("RequestList", "message_list", "encoded_message", "SendReadyTensors", "kToFirst"),
+                ("ResponseList", "response_list", "encoded_response", "SendFinalTensors", "kToAll"),
+            )
+        ),
+        Edit(
+            _GLOO_CONTROLLER,
+            "int msg_length;",
+            "before",
+            "std::string paceline_text;\n"
+            f"if ({_CALL}CarryText(gloo_context_.ctx, ::horovod::paceline::Participant::Parcel::kFromFirst,\n"
+            "      paceline_text)) {\n"
+            "  ResponseList::ParseFromBytes(response_list,\n"
+            "                               reinterpret_cast<const uint8_t*>(paceline_text.data()));\n"
+            "  return;\n"
+            "}",
+        ),
+        Edit(
+            _GLOO_CONTROLLER,
+            "// 1. Get message lengths from every rank.",
+            "before",
+            "std::vector<std::string> paceline_texts;\n"
+            f"if ({_CALL}GatherTexts(gloo_context_.ctx, paceline_texts)) {{\n"
+            "  for (const auto& text : paceline_texts) {\n"
+            "    ready_list.emplace_back();\n"
+            "    if (!text.empty()) {\n"
+            "      RequestList::ParseFromBytes(ready_list.back(),\n"
+            "                                  reinterpret_cast<const uint8_t*>(text.data()));\n"
+            "    }\n"
+            "  }\n"
+            "  return;\n"
+            "}",
+        ),
+    ),
     "end": (
         Edit(
             _OPERATIONS,

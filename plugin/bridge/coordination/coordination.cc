@@ -81,8 +81,8 @@ void Coordination::Begin(common::HorovodGlobalState& state) {
 Rounds& Coordination::In(const std::shared_ptr<gloo::Context>& context) {
   auto& rounds = rounds_[context];
   if (rounds == nullptr) {
-    rounds =
-        std::make_unique<Rounds>(make_(context, context == global_ ? [this] { Ring(); } : std::function<void()>()));
+    rounds = std::make_unique<Rounds>(
+        make_.rounds(context, context == global_ ? [this] { Ring(); } : std::function<void()>()));
   }
   return *rounds;
 }
@@ -92,14 +92,18 @@ void Coordination::ForgetRemoved(common::HorovodGlobalState& state) {
   for (const auto id : state.process_set_table.Ids()) {
     there.push_back(state.process_set_table.Get(id).gloo_context.ctx);
   }
-  for (auto one = rounds_.begin(); one != rounds_.end();) {
-    if (std::find(there.begin(), there.end(), one->first) != there.end()) {
-      ++one;
-      continue;
+  const auto forget = [&](auto& all) {
+    for (auto one = all.begin(); one != all.end();) {
+      if (std::find(there.begin(), there.end(), one->first) != there.end()) {
+        ++one;
+        continue;
+      }
+      one->second->Leave();  // all ranks have agreed on the removal
+      one = all.erase(one);
     }
-    one->second->Leave();  // all ranks have agreed on it
-    one = rounds_.erase(one);
-  }
+  };
+  forget(rounds_);
+  forget(parcels_);
 }
 
 bool Coordination::Sleep(common::HorovodGlobalState& state) {
@@ -174,6 +178,45 @@ bool Coordination::GatherInts(const std::shared_ptr<gloo::Context>& context, con
   return true;
 }
 
+Parcels* Coordination::ParcelsIn(const std::shared_ptr<gloo::Context>& context) {
+  if (!on_ || !begun_ || context->size == 1 || context->size > kMostTold) {
+    return nullptr;
+  }
+  auto& parcels = parcels_[context];
+  if (parcels == nullptr) {
+    parcels = std::make_unique<Parcels>(make_.parcels(context));
+  }
+  return parcels.get();
+}
+
+bool Coordination::Carry(const std::shared_ptr<gloo::Context>& context, Parcel parcel, std::string& text) {
+  auto* const parcels = ParcelsIn(context);
+  if (parcels == nullptr) {
+    return false;
+  }
+  switch (parcel) {
+    case Parcel::kToFirst:
+      parcels->Send(text);
+      break;
+    case Parcel::kToAll:
+      parcels->Tell(text);
+      break;
+    case Parcel::kFromFirst:
+      text = parcels->Receive();
+      break;
+  }
+  return true;
+}
+
+bool Coordination::GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank) {
+  auto* const parcels = ParcelsIn(context);
+  if (parcels == nullptr) {
+    return false;
+  }
+  by_rank = parcels->Gather();
+  return true;
+}
+
 void Coordination::End() {
   if (!on_) {
     return;
@@ -183,9 +226,13 @@ void Coordination::End() {
     for (const auto& [context, rounds] : rounds_) {
       rounds->Leave();
     }
+    for (const auto& [context, parcels] : parcels_) {
+      parcels->Leave();
+    }
   } catch (const std::exception&) {  // connections have ended: so has what was posted
   }
   rounds_.clear();
+  parcels_.clear();
   global_ = nullptr;
 }
 

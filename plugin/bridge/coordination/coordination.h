@@ -11,8 +11,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "bridge/coordination/parcels.h"
 #include "bridge/coordination/rounds.h"
 #include "bridge/participant.h"
 #include "bridge/transport.h"
@@ -28,15 +31,18 @@ namespace horovod::paceline {
 // Only where Horovod coordinates over Gloo. Otherwise, and where it is not wanted, every cycle is Horovod's own.
 class Coordination : public Participant {
  public:
-  // A transport among the ranks of a process set; `ring` is called whenever an operation has completed or failed.
-  using MakeTransport = std::function<std::unique_ptr<Transport>(const std::shared_ptr<gloo::Context>& context,
-                                                                 std::function<void()> ring)>;
+  // Transports among the ranks of a process set; `ring` is called whenever an operation has completed or failed.
+  struct Transports {
+    std::function<std::unique_ptr<Transport>(const std::shared_ptr<gloo::Context>& context, std::function<void()> ring)>
+        rounds;
+    std::function<std::unique_ptr<Transport>(const std::shared_ptr<gloo::Context>& context)> parcels;
+  };
   // How long the background thread may sleep, as far as other participants are concerned.
   using SleepLimit = std::function<Clock::duration()>;
 
   static constexpr std::chrono::milliseconds kHeartbeat{1000};
 
-  Coordination(MakeTransport make, SleepLimit limit) : make_(std::move(make)), limit_(std::move(limit)) {}
+  Coordination(Transports make, SleepLimit limit) : make_(std::move(make)), limit_(std::move(limit)) {}
 
   // Any thread: events instead of cycles, from the next world on; the same on all ranks.
   void Want(bool events) { wanted_ = events; }
@@ -49,19 +55,26 @@ class Coordination : public Participant {
   bool CombineBits(const std::shared_ptr<gloo::Context>& context, ::paceline::core::BitOperation operation,
                    long long* words, int count) override;
   bool GatherInts(const std::shared_ptr<gloo::Context>& context, const int* values, int count, int* all) override;
+  bool Carry(const std::shared_ptr<gloo::Context>& context, Parcel parcel, std::string& text) override;
+  bool GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank) override;
   void End() override;
 
  private:
+  // Above that the first rank's messages, one to each other, take longer than Gloo's tree.
+  static constexpr int kMostTold = 64;
+
   // What begins a cycle: the first that ranks tell each other in it.
   enum class Entry { kBits, kOwnRound };
 
   void Begin(common::HorovodGlobalState& state);
   Rounds& In(const std::shared_ptr<gloo::Context>& context);
+  // Null: Horovod's own way.
+  Parcels* ParcelsIn(const std::shared_ptr<gloo::Context>& context);
   void ForgetRemoved(common::HorovodGlobalState& state);
   void AwaitReason(common::HorovodGlobalState& state);
   void Ring();
 
-  const MakeTransport make_;
+  const Transports make_;
   const SleepLimit limit_;
   std::atomic<bool> wanted_{false};
   std::atomic<bool> on_{false};  // in this world
@@ -70,6 +83,7 @@ class Coordination : public Participant {
   Entry entry_ = Entry::kBits;
   std::shared_ptr<gloo::Context> global_;  // null: this rank is alone
   std::map<std::shared_ptr<gloo::Context>, std::unique_ptr<Rounds>> rounds_;
+  std::map<std::shared_ptr<gloo::Context>, std::unique_ptr<Parcels>> parcels_;
 
   std::mutex mutex_;  // protects everything below; nothing else is locked under it
   std::condition_variable changed_;

@@ -27,8 +27,8 @@ class GlooTransport : public Transport {
  public:
   // Whose messages they are: the highest byte of Gloo's tags. Gloo's own collectives have small numbers there
   // (gloo/types.h), and the hook `lengths` knows those that must be as long as expected by the highest four bits:
-  // messages of rounds may be shorter.
-  enum class Kind : uint8_t { kCollectives = 0x70, kMail = 0x71, kRounds = 0x60 };
+  // messages of coordination may be shorter.
+  enum class Kind : uint8_t { kCollectives = 0x70, kMail = 0x71, kRounds = 0x60, kParcels = 0x61 };
   // An operation has completed or failed. By any thread, which may have a lock of Gloo's.
   using Ring = std::function<void()>;
 
