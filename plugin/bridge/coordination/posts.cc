@@ -1,6 +1,6 @@
 #include "bridge/coordination/posts.h"
 
-#include "gloo/common/error.h"
+#include "bridge/lost_rank.h"
 
 namespace horovod::paceline {
 
@@ -50,8 +50,7 @@ void Posts::Await(const size_t& under_way, int32_t peer, std::chrono::millisecon
 
 void Posts::Fail(const std::string& why) {
   transport_->GiveUp();
-  // Another rank may be the cause: this kind of error has the roll called (failure.h).
-  throw ::gloo::IoException("Rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " + why);
+  throw LostRank("Rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " + why);
 }
 
 }  // namespace horovod::paceline

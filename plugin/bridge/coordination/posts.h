@@ -15,7 +15,7 @@
 
 namespace horovod::paceline {
 
-// One thread, that of the background. What fails throws gloo::IoException and closes connections: nothing goes on then.
+// One thread, that of the background. What fails throws LostRank and closes connections: nothing goes on then.
 class Posts {
  public:
   explicit Posts(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
