@@ -173,6 +173,7 @@ def test_process_sets_have_rounds_of_their_own(rank: int, size: int) -> None:
             time.sleep(0.01)
         if turn % 7 == 0:
             assert hvd.allreduce(torch.tensor(1), name="everybody", op=hvd.Sum).item() == size
+    hvd.barrier()  # or one would shut down what the others still use
     hvd.shutdown()
 
 
