@@ -229,7 +229,9 @@ void Coordination::End() {
     for (const auto& [context, parcels] : parcels_) {
       parcels->Leave();
     }
-  } catch (const std::exception&) {  // connections have ended: so has what was posted
+  } catch (const std::exception& error) {
+    using namespace ::horovod::common;  // as above
+    LOG(DEBUG) << "Connections have ended, and with them what was posted: " << error.what();
   }
   rounds_.clear();
   parcels_.clear();
