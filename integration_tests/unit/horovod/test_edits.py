@@ -75,8 +75,13 @@ def test_all_edits_fit_the_published_source(source: Path) -> None:
     operations = (source / "horovod/common/operations.cc").read_text()
     for call in ("Popped(", "OverrideReady(", "ExtraReadyNames(", "OwnsReadiness(", "Fuse(", "Cacheable("):
         assert controller.count(f"::horovod::paceline::{call}") == 1, call
-    for call in ("Enqueue(", "BeforeExecute(", "BufferBytes(", "AfterExecute(", "Cycle("):
+    for call in ("Enqueue(", "BeforeExecute(", "BufferBytes(", "AfterExecute(", "Cycle(", "Sleep(", "End("):
         assert operations.count(f"::horovod::paceline::{call}") == 1, call
+    gloo_controller = (source / "horovod/common/gloo/gloo_controller.cc").read_text()
+    for call, times in {"CombineBits(": 2, "GatherInts(": 1, "CarryText(": 3, "GatherTexts(": 1}.items():
+        assert gloo_controller.count(f"::horovod::paceline::{call}") == times, call
+    assert (source / "horovod/common/tensor_queue.cc").read_text().count("::horovod::paceline::HandedIn(") == 3
+    assert (source / "horovod/torch/mpi_ops_v2.cc").read_text().count("::horovod::paceline::WaitedFor(") == 1
     assert (source / "paceline/bridge/hooks.cc").exists()
     assert (source / "horovod/_paceline/__init__.py").exists()
     assert "distutils" not in (source / "horovod/torch/CMakeLists.txt").read_text()
