@@ -63,29 +63,35 @@ bool Sleep(common::HorovodGlobalState& state) {
   return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->Sleep(state); });
 }
 
-bool CombineBits(const std::shared_ptr<gloo::Context>& context, ::paceline::core::BitOperation operation,
-                 std::vector<long long>& words, int count) {
+bool CombineBits(::paceline::core::BitOperation operation, std::vector<long long>& words, int count) {
   const auto& all = Participants();
   return std::any_of(all.begin(), all.end(),
-                     [&](auto* one) { return one->CombineBits(context, operation, words.data(), count); });
+                     [&](auto* one) { return one->CombineBits(operation, words.data(), count); });
 }
 
-bool GatherInts(const std::shared_ptr<gloo::Context>& context, const std::array<int, 2>& values,
-                std::vector<int>& all_values) {
+bool GatherInts(const std::array<int, 2>& values, std::vector<int>& all_values) {
   const auto& all = Participants();
-  return std::any_of(all.begin(), all.end(), [&](auto* one) {
-    return one->GatherInts(context, values.data(), static_cast<int>(values.size()), all_values.data());
-  });
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherInts(values, all_values); });
 }
 
-bool CarryText(const std::shared_ptr<gloo::Context>& context, Participant::Parcel parcel, std::string& text) {
+bool SendRequests(const common::RequestList& requests) {
   const auto& all = Participants();
-  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->Carry(context, parcel, text); });
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->SendRequests(requests); });
 }
 
-bool GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank) {
+bool GatherRequests(std::vector<common::RequestList>& by_rank) {
   const auto& all = Participants();
-  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherTexts(context, by_rank); });
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherRequests(by_rank); });
+}
+
+bool SendResponses(const common::ResponseList& responses) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->SendResponses(responses); });
+}
+
+bool ReceiveResponses(common::ResponseList& responses) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->ReceiveResponses(responses); });
 }
 
 void End() {

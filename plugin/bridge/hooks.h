@@ -62,14 +62,13 @@ void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_pt
 // sleep: true: the cycle is to begin, and Horovod does not sleep.
 bool Sleep(common::HorovodGlobalState& state);
 
-// bits: true: the words are combined; `values` of all ranks are in `all`.
-bool CombineBits(const std::shared_ptr<gloo::Context>& context, ::paceline::core::BitOperation operation,
-                 std::vector<long long>& words, int count);
-bool GatherInts(const std::shared_ptr<gloo::Context>& context, const std::array<int, 2>& values, std::vector<int>& all);
-
-// texts: true: the text has gone there, or come from there; what others sent to the first rank is in `by_rank`.
-bool CarryText(const std::shared_ptr<gloo::Context>& context, Participant::Parcel parcel, std::string& text);
-bool GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank);
+// bits, texts: true: Horovod's own way is not to be gone.
+bool CombineBits(::paceline::core::BitOperation operation, std::vector<long long>& words, int count);
+bool GatherInts(const std::array<int, 2>& values, std::vector<int>& all);
+bool SendRequests(const common::RequestList& requests);
+bool GatherRequests(std::vector<common::RequestList>& by_rank);
+bool SendResponses(const common::ResponseList& responses);
+bool ReceiveResponses(common::ResponseList& responses);
 
 // end
 void End();

@@ -7,6 +7,7 @@
 #ifndef PACELINE_BRIDGE_PARTICIPANT_H
 #define PACELINE_BRIDGE_PARTICIPANT_H
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -22,10 +23,6 @@
 #include "horovod/common/message.h"
 #include "horovod/common/ops/collective_operations.h"
 #include "horovod/common/process_set.h"
-
-namespace gloo {
-class Context;
-}
 
 namespace horovod::paceline {
 
@@ -106,27 +103,20 @@ class Participant {
   // rounds.
   virtual Clock::duration SleepLimit() { return Clock::duration::max(); }
 
-  // All ranks of the context call it, in one order: their words become the and, or the or, of all ranks'. False: they
-  // have not, and Horovod's own way is to be gone.
-  virtual bool CombineBits(const std::shared_ptr<gloo::Context>& /*context*/,
-                           ::paceline::core::BitOperation /*operation*/, long long* /*words*/, int /*count*/) {
+  // What ranks of the process set of this coordination round tell each other; all of them call it, in one order. False:
+  // nothing was told, and Horovod's own way is to be gone. Words become the and, or the or, of those of all ranks.
+  virtual bool CombineBits(::paceline::core::BitOperation /*operation*/, long long* /*words*/, int /*count*/) {
     return false;
   }
+  // Requests go to the first rank, in place of its own there is nothing; its responses to all others.
+  virtual bool SendRequests(const common::RequestList& /*requests*/) { return false; }
+  virtual bool GatherRequests(std::vector<common::RequestList>& /*by_rank*/) { return false; }
+  virtual bool SendResponses(const common::ResponseList& /*responses*/) { return false; }
+  virtual bool ReceiveResponses(common::ResponseList& /*responses*/) { return false; }
 
-  // The same for numbers of each rank, which become those of all, by rank.
-  virtual bool GatherInts(const std::shared_ptr<gloo::Context>& /*context*/, const int* /*values*/, int /*count*/,
-                          int* /*all*/) {
-    return false;
-  }
-
-  // What the first rank of a context tells all others, and gathers from them. False: as above.
-  enum class Parcel { kToFirst, kToAll, kFromFirst };
-  virtual bool Carry(const std::shared_ptr<gloo::Context>& /*context*/, Parcel /*parcel*/, std::string& /*text*/) {
-    return false;
-  }
-  virtual bool GatherTexts(const std::shared_ptr<gloo::Context>& /*context*/, std::vector<std::string>& /*by_rank*/) {
-    return false;
-  }
+  // The same among all ranks of the world, before the first coordination round of a cycle: two numbers of each rank, by
+  // rank.
+  virtual bool GatherInts(const std::array<int, 2>& /*values*/, std::vector<int>& /*all*/) { return false; }
 
   // No further cycle comes in this world; connections are still there, unless it has failed.
   virtual void End() {}

@@ -15,7 +15,7 @@ _CONTROLLER = "horovod/common/controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _TENSOR_QUEUE = "horovod/common/tensor_queue.h"
 _QUEUE = "horovod/common/tensor_queue.cc"
-_GLOO_CONTROLLER = "horovod/common/gloo/gloo_controller.cc"
+_RESPONSE_CACHE = "horovod/common/response_cache.cc"
 _PROCESS_SET = "horovod/common/process_set.cc"
 _TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
 _GLOO_BUFFER = "third_party/gloo/gloo/transport/unbound_buffer.h"
@@ -224,73 +224,35 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             within="bool RunLoopOnce(HorovodGlobalState& state) {",
         ),
     ),
+    # Not in the controllers' own methods, which are virtual: where both libraries are loaded, the tables of both have
+    # those of one.
     "bits": (
-        Edit(_GLOO_CONTROLLER, '#include "gloo_controller.h"', "after", _INCLUDE),
+        Edit(_RESPONSE_CACHE, '#include "response_cache.h"', "after", _INCLUDE),
         *(
             Edit(
-                _GLOO_CONTROLLER,
-                "gloo::AllreduceOptions opts(gloo_context_.ctx);",
+                _RESPONSE_CACHE,
+                f"controller->CrossRankBitwise{name}(bitvector_, {count});",
                 "before",
-                f"if ({_CALL}CombineBits(gloo_context_.ctx, ::paceline::core::BitOperation::{operation}, bitvector,\n"
-                "      count)) {\n"
-                "  return;\n"
-                "}",
-                within=f"void GlooController::CrossRankBitwise{name}(std::vector<long long>& bitvector,",
+                f"if (!{_CALL}CombineBits(::paceline::core::BitOperation::k{name}, bitvector_, {count}))",
             )
-            for name, operation in (("And", "kAnd"), ("Or", "kOr"))
+            for name, count in (("And", "fullcount"), ("Or", "count"))
         ),
+        Edit(_PROCESS_SET, '#include "process_set.h"', "after", _INCLUDE),
         Edit(
-            _GLOO_CONTROLLER,
-            "recv_values.resize(size_ * 2);",
-            "after",
-            f"if ({_CALL}GatherInts(gloo_context_.ctx, values, recv_values)) {{\n  return;\n}}",
+            _PROCESS_SET,
+            "global_controller.Allgather2Ints(pair_to_transmit, recv_buffer);",
+            "before",
+            f"if (!{_CALL}GatherInts(pair_to_transmit, recv_buffer))",
         ),
     ),
-    "texts": (
-        *(
-            Edit(
-                _GLOO_CONTROLLER,
-                f"{kind}::SerializeToString({given}, {text});",
-                "after",
-                f"if ({_CALL}CarryText(gloo_context_.ctx, ::horovod::paceline::Participant::Parcel::{parcel},\n"
-                f"      {text})) {{\n"
-                "  return;\n"
-                "}",
-                within=f"void GlooController::{function}({kind}& {given}) {{",
-            )
-            for kind, given, text, function, parcel in (
-                ("RequestList", "message_list", "encoded_message", "SendReadyTensors", "kToFirst"),
-                ("ResponseList", "response_list", "encoded_response", "SendFinalTensors", "kToAll"),
-            )
-        ),
-        Edit(
-            _GLOO_CONTROLLER,
-            "int msg_length;",
-            "before",
-            "std::string paceline_text;\n"
-            f"if ({_CALL}CarryText(gloo_context_.ctx, ::horovod::paceline::Participant::Parcel::kFromFirst,\n"
-            "      paceline_text)) {\n"
-            "  ResponseList::ParseFromBytes(response_list,\n"
-            "                               reinterpret_cast<const uint8_t*>(paceline_text.data()));\n"
-            "  return;\n"
-            "}",
-        ),
-        Edit(
-            _GLOO_CONTROLLER,
-            "// 1. Get message lengths from every rank.",
-            "before",
-            "std::vector<std::string> paceline_texts;\n"
-            f"if ({_CALL}GatherTexts(gloo_context_.ctx, paceline_texts)) {{\n"
-            "  for (const auto& text : paceline_texts) {\n"
-            "    ready_list.emplace_back();\n"
-            "    if (!text.empty()) {\n"
-            "      RequestList::ParseFromBytes(ready_list.back(),\n"
-            "                                  reinterpret_cast<const uint8_t*>(text.data()));\n"
-            "    }\n"
-            "  }\n"
-            "  return;\n"
-            "}",
-        ),
+    "texts": tuple(
+        Edit(_CONTROLLER, anchor, "before", f"if (!{_CALL}{call})")
+        for anchor, call in (
+            ("RecvReadyTensors(ready_to_reduce, ready_list);", "GatherRequests(ready_list)"),
+            ("SendFinalTensors(response_list);", "SendResponses(response_list)"),
+            ("SendReadyTensors(message_list);", "SendRequests(message_list)"),
+            ("RecvFinalTensors(response_list);", "ReceiveResponses(response_list)"),
+        )
     ),
     "end": (
         Edit(

@@ -77,9 +77,10 @@ def test_all_edits_fit_the_published_source(source: Path) -> None:
         assert controller.count(f"::horovod::paceline::{call}") == 1, call
     for call in ("Enqueue(", "BeforeExecute(", "BufferBytes(", "AfterExecute(", "Cycle(", "Sleep(", "End("):
         assert operations.count(f"::horovod::paceline::{call}") == 1, call
-    gloo_controller = (source / "horovod/common/gloo/gloo_controller.cc").read_text()
-    for call, times in {"CombineBits(": 2, "GatherInts(": 1, "CarryText(": 3, "GatherTexts(": 1}.items():
-        assert gloo_controller.count(f"::horovod::paceline::{call}") == times, call
+    for call in ("GatherRequests(", "SendResponses(", "SendRequests(", "ReceiveResponses("):
+        assert controller.count(f"::horovod::paceline::{call}") == 1, call
+    assert (source / "horovod/common/response_cache.cc").read_text().count("::horovod::paceline::CombineBits(") == 2
+    assert (source / "horovod/common/process_set.cc").read_text().count("::horovod::paceline::GatherInts(") == 1
     assert (source / "horovod/common/tensor_queue.cc").read_text().count("::horovod::paceline::HandedIn(") == 3
     assert (source / "horovod/torch/mpi_ops_v2.cc").read_text().count("::horovod::paceline::WaitedFor(") == 1
     assert (source / "paceline/bridge/hooks.cc").exists()

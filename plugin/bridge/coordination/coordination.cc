@@ -6,9 +6,9 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <vector>
 
-#include "gloo/context.h"
 #include "horovod/common/logging.h"
 #include "horovod/common/utils/env_parser.h"
 
@@ -147,74 +147,95 @@ void Coordination::AwaitReason(common::HorovodGlobalState& state) {
   pacing_.Entered(Clock::now());
 }
 
-bool Coordination::CombineBits(const std::shared_ptr<gloo::Context>& context, BitOperation operation, long long* words,
-                               int count) {
+void Coordination::Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& process_set,
+                         int32_t /*process_set_id*/) {
+  if (on_) {
+    current_ = process_set.gloo_context.ctx;
+  }
+}
+
+bool Coordination::CombineBits(BitOperation operation, long long* words, int count) {
   if (!on_ || !begun_) {
     return false;
   }
-  if (context->size == 1) {
+  if (current_->size == 1) {
     return true;
   }
   // More words than a message has: the first of them call the other ranks, and Horovod's own way does all.
   const auto first = std::min(static_cast<size_t>(count), RoundMessage::kWords);
   std::array<uint64_t, RoundMessage::kWords> bits;
   std::memcpy(bits.data(), words, first * sizeof(bits[0]));
-  In(context).Combine(operation, bits.data(), first);
+  In(current_).Combine(operation, bits.data(), first);
   std::memcpy(words, bits.data(), first * sizeof(bits[0]));
   return first == static_cast<size_t>(count);
 }
 
-bool Coordination::GatherInts(const std::shared_ptr<gloo::Context>& context, const int* values, int count, int* all) {
-  const auto ranks = static_cast<size_t>(context->size);
-  if (!on_ || !begun_ || context != global_ || count != 2 || ranks > RoundMessage::kWords) {
+bool Coordination::GatherInts(const std::array<int, 2>& values, std::vector<int>& all) {
+  if (!on_ || !begun_ || global_ == nullptr || static_cast<size_t>(global_->size) > RoundMessage::kWords) {
     return false;
   }
   // A word of each rank, of which all others leave the bits alone.
-  static_assert(2 * sizeof(int) == sizeof(uint64_t), "two numbers are a word");
+  static_assert(sizeof(values) == sizeof(uint64_t), "two numbers are a word");
+  const auto ranks = static_cast<size_t>(global_->size);
   std::array<uint64_t, RoundMessage::kWords> words{};
-  std::memcpy(&words.at(static_cast<size_t>(context->rank)), values, sizeof(uint64_t));
-  In(context).Combine(BitOperation::kOr, words.data(), ranks);
-  std::memcpy(all, words.data(), ranks * sizeof(uint64_t));
+  std::memcpy(&words.at(static_cast<size_t>(global_->rank)), values.data(), sizeof(values));
+  In(global_).Combine(BitOperation::kOr, words.data(), ranks);
+  all.resize(ranks * values.size());
+  std::memcpy(all.data(), words.data(), ranks * sizeof(uint64_t));
   return true;
 }
 
-Parcels* Coordination::ParcelsIn(const std::shared_ptr<gloo::Context>& context) {
-  if (!on_ || !begun_ || context->size == 1 || context->size > kMostTold) {
+Parcels* Coordination::CurrentParcels() {
+  if (!on_ || !begun_ || current_->size == 1 || current_->size > kMostTold) {
     return nullptr;
   }
-  auto& parcels = parcels_[context];
+  auto& parcels = parcels_[current_];
   if (parcels == nullptr) {
-    parcels = std::make_unique<Parcels>(make_.parcels(context));
+    parcels = std::make_unique<Parcels>(make_.parcels(current_));
   }
   return parcels.get();
 }
 
-bool Coordination::Carry(const std::shared_ptr<gloo::Context>& context, Parcel parcel, std::string& text) {
-  auto* const parcels = ParcelsIn(context);
-  if (parcels == nullptr) {
-    return false;
+bool Coordination::SendRequests(const common::RequestList& requests) {
+  auto* const parcels = CurrentParcels();
+  if (parcels != nullptr) {
+    std::string text;
+    common::RequestList::SerializeToString(requests, text);
+    parcels->Send(text);
   }
-  switch (parcel) {
-    case Parcel::kToFirst:
-      parcels->Send(text);
-      break;
-    case Parcel::kToAll:
-      parcels->Tell(text);
-      break;
-    case Parcel::kFromFirst:
-      text = parcels->Receive();
-      break;
-  }
-  return true;
+  return parcels != nullptr;
 }
 
-bool Coordination::GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank) {
-  auto* const parcels = ParcelsIn(context);
-  if (parcels == nullptr) {
-    return false;
+bool Coordination::GatherRequests(std::vector<common::RequestList>& by_rank) {
+  auto* const parcels = CurrentParcels();
+  if (parcels != nullptr) {
+    for (const auto& text : parcels->Gather()) {
+      by_rank.emplace_back();
+      if (!text.empty()) {
+        common::RequestList::ParseFromBytes(by_rank.back(), reinterpret_cast<const uint8_t*>(text.data()));
+      }
+    }
   }
-  by_rank = parcels->Gather();
-  return true;
+  return parcels != nullptr;
+}
+
+bool Coordination::SendResponses(const common::ResponseList& responses) {
+  auto* const parcels = CurrentParcels();
+  if (parcels != nullptr) {
+    std::string text;
+    common::ResponseList::SerializeToString(responses, text);
+    parcels->Tell(text);
+  }
+  return parcels != nullptr;
+}
+
+bool Coordination::ReceiveResponses(common::ResponseList& responses) {
+  auto* const parcels = CurrentParcels();
+  if (parcels != nullptr) {
+    const auto text = parcels->Receive();
+    common::ResponseList::ParseFromBytes(responses, reinterpret_cast<const uint8_t*>(text.data()));
+  }
+  return parcels != nullptr;
 }
 
 void Coordination::End() {
@@ -236,6 +257,7 @@ void Coordination::End() {
   rounds_.clear();
   parcels_.clear();
   global_ = nullptr;
+  current_ = nullptr;
 }
 
 }  // namespace horovod::paceline

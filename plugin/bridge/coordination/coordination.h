@@ -3,6 +3,7 @@
 #ifndef PACELINE_BRIDGE_COORDINATION_COORDINATION_H
 #define PACELINE_BRIDGE_COORDINATION_COORDINATION_H
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -20,6 +21,7 @@
 #include "bridge/participant.h"
 #include "bridge/transport.h"
 #include "core/coordination/round_pacing.h"
+#include "gloo/context.h"
 
 namespace horovod::paceline {
 
@@ -52,11 +54,13 @@ class Coordination : public Participant {
   void HandedIn() override;
   void WaitedFor() override;
   bool Sleep(common::HorovodGlobalState& state) override;
-  bool CombineBits(const std::shared_ptr<gloo::Context>& context, ::paceline::core::BitOperation operation,
-                   long long* words, int count) override;
-  bool GatherInts(const std::shared_ptr<gloo::Context>& context, const int* values, int count, int* all) override;
-  bool Carry(const std::shared_ptr<gloo::Context>& context, Parcel parcel, std::string& text) override;
-  bool GatherTexts(const std::shared_ptr<gloo::Context>& context, std::vector<std::string>& by_rank) override;
+  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
+  bool CombineBits(::paceline::core::BitOperation operation, long long* words, int count) override;
+  bool SendRequests(const common::RequestList& requests) override;
+  bool GatherRequests(std::vector<common::RequestList>& by_rank) override;
+  bool SendResponses(const common::ResponseList& responses) override;
+  bool ReceiveResponses(common::ResponseList& responses) override;
+  bool GatherInts(const std::array<int, 2>& values, std::vector<int>& all) override;
   void End() override;
 
  private:
@@ -68,8 +72,8 @@ class Coordination : public Participant {
 
   void Begin(common::HorovodGlobalState& state);
   Rounds& In(const std::shared_ptr<gloo::Context>& context);
-  // Null: Horovod's own way.
-  Parcels* ParcelsIn(const std::shared_ptr<gloo::Context>& context);
+  // Of the current process set; null: Horovod's own way.
+  Parcels* CurrentParcels();
   void ForgetRemoved(common::HorovodGlobalState& state);
   void AwaitReason(common::HorovodGlobalState& state);
   void Ring();
@@ -81,7 +85,8 @@ class Coordination : public Participant {
   // Background thread only.
   bool begun_ = false;
   Entry entry_ = Entry::kBits;
-  std::shared_ptr<gloo::Context> global_;  // null: this rank is alone
+  std::shared_ptr<gloo::Context> global_;   // null: this rank is alone
+  std::shared_ptr<gloo::Context> current_;  // of the process set whose coordination round is running
   std::map<std::shared_ptr<gloo::Context>, std::unique_ptr<Rounds>> rounds_;
   std::map<std::shared_ptr<gloo::Context>, std::unique_ptr<Parcels>> parcels_;
 
