@@ -307,3 +307,31 @@ def test_the_stall_inspector_says_who_is_missing(capfd: pytest.CaptureFixture[st
         assert "Missing ranks" in world._log(0).read_text()
     finally:
         world.end()
+
+
+def _both_libraries(rank: int, size: int) -> None:
+    """PyTorch's and TensorFlow's libraries are two worlds; what Horovod calls virtually, both have of the first one."""
+    of_tensorflow = importlib.import_module("horovod.tensorflow")
+    of_torch = importlib.import_module("horovod.torch")
+    import tensorflow as tf
+    import torch
+
+    of_torch.init()
+    of_tensorflow.init()
+    for turn in range(20):
+        assert of_torch.allreduce(torch.tensor(turn), name="torch", op=of_torch.Sum).item() == turn * size
+        found = of_tensorflow.allreduce(tf.constant(turn + rank), name="tensorflow", op=of_tensorflow.Sum).numpy()
+        assert found == turn * size + size * (size - 1) // 2
+        if turn % 4 == rank:
+            time.sleep(0.02)
+    of_torch.barrier()
+    of_torch.shutdown()
+    for turn in range(5):
+        assert of_tensorflow.allreduce(tf.constant(turn), name="alone", op=of_tensorflow.Sum).numpy() == turn * size
+    of_tensorflow.barrier()
+    of_tensorflow.shutdown()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_both_libraries_in_one_process(size: int) -> None:
+    run_ranks(_both_libraries, size, env=EVENTS, fresh=True)
