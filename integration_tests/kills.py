@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,20 +76,27 @@ def train(rank: int, size: int, exchange: str, folder: str) -> tuple[float, str]
     raise TimeoutError(f"rank {rank} trained {step} steps and heard of no death")
 
 
-def kill(exchange: str, victim: int, moment_s: float, size: int = 3) -> list[Heard]:
+def kill(
+    exchange: str, victim: int, moment_s: float, size: int = 3, env: Mapping[str, str] | None = None
+) -> list[Heard]:
     """Kill `victim` after `moment_s` of training; what every survivor heard."""
-    return kill_in(train, (exchange,), victim, moment_s, size)
+    return kill_in(train, (exchange,), victim, moment_s, size, env)
 
 
 def kill_in(
-    body: Callable[..., tuple[float, str]], args: tuple[Any, ...], victim: int, moment_s: float, size: int
+    body: Callable[..., tuple[float, str]],
+    args: tuple[Any, ...],
+    victim: int,
+    moment_s: float,
+    size: int,
+    env: Mapping[str, str] | None = None,
 ) -> list[Heard]:
     """Run body(rank, size, *args, folder), and kill `victim` `moment_s` after every rank has made a file in `folder`.
 
     The body returns when it had a HorovodInternalError (CLOCK_MONOTONIC) and its text.
     """
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
-        world = World(size, {}, frameworks_of(body.__module__))
+        world = World(size, env or {}, frameworks_of(body.__module__))
         try:
             world.send(body.__module__, body.__qualname__, (*args, folder))
             limit_s = time.monotonic() + READY_TIMEOUT_S

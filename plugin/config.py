@@ -28,6 +28,8 @@ from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 EXCHANGES = NAMES
 DEFAULT = "default"
+# What ends the sleep of Horovod's background thread.
+CYCLE, EVENTS = "cycle", "events"
 
 
 def _cache_home() -> Path:
@@ -125,6 +127,11 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "codec_least_bytes", of.count, "whole number", "bytes", 1024,
         "smaller tensors travel as they are", "run",
+    ),
+    Option(
+        "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
+        "when ranks coordinate, the same on all of them: in every cycle, as Horovod does, or when something was handed "
+        "in (docs/coordination.md)", "run",
     ),
     Option(
         "gate_timeout_ms", of.positive, "whole number", "ms", 500,

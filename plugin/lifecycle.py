@@ -34,7 +34,7 @@ uncaught.install()
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
-INTERFACE = 5  # bridge/c_api.cc: horovod_paceline_interface
+INTERFACE = 6  # bridge/c_api.cc: horovod_paceline_interface
 
 # The recorded libraries and where their traces go, by the library's handle.
 _recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}
@@ -68,6 +68,7 @@ def before_init(library: ctypes.CDLL) -> None:
         int(choice.error_feedback),
         settings.codec_least_bytes,
     )
+    library.horovod_paceline_wake(int(settings.wake == config.EVENTS))
     if not exchange_of_variables().synchronous:
         _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:

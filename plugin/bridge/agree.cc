@@ -9,6 +9,7 @@
 
 #include "bridge/cpu_tensor.h"
 #include "bridge/reserved_names.h"
+#include "bridge/waking.h"
 #include "horovod/common/operations.h"
 
 namespace horovod::paceline {
@@ -42,6 +43,7 @@ common::Status Reduce(const std::string& name, int32_t process_set_id, const std
   if (!handed.ok()) {
     return handed;
   }
+  WaitedFor();
   std::unique_lock<std::mutex> lock(waiting->mutex);
   if (!waiting->changed.wait_for(lock, std::chrono::duration<double>(limit_s), [&] { return waiting->performed; })) {
     std::ostringstream reason;

@@ -11,7 +11,7 @@
 extern "C" {
 
 // Raised whenever these entry points or the hooks change their meaning.
-int32_t horovod_paceline_interface() { return 5; }
+int32_t horovod_paceline_interface() { return 6; }
 
 // Waits, at most `limit_s`, for all ranks of the process set to call this under the same name; `least` and `most` are
 // then the smallest and the largest of their `values`. Returns 0, or -1 and in `error` why not.

@@ -46,6 +46,60 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
   return false;
 }
 
+void HandedIn() {
+  for (auto* participant : Participants()) {
+    participant->HandedIn();
+  }
+}
+
+void WaitedFor() {
+  for (auto* participant : Participants()) {
+    participant->WaitedFor();
+  }
+}
+
+bool Sleep(common::HorovodGlobalState& state) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->Sleep(state); });
+}
+
+bool CombineBits(::paceline::core::BitOperation operation, std::vector<long long>& words, int count) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(),
+                     [&](auto* one) { return one->CombineBits(operation, words.data(), count); });
+}
+
+bool GatherInts(const std::array<int, 2>& values, std::vector<int>& all_values) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherInts(values, all_values); });
+}
+
+bool SendRequests(const common::RequestList& requests) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->SendRequests(requests); });
+}
+
+bool GatherRequests(std::vector<common::RequestList>& by_rank) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->GatherRequests(by_rank); });
+}
+
+bool SendResponses(const common::ResponseList& responses) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->SendResponses(responses); });
+}
+
+bool ReceiveResponses(common::ResponseList& responses) {
+  const auto& all = Participants();
+  return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->ReceiveResponses(responses); });
+}
+
+void End() {
+  for (auto* participant : Participants()) {
+    participant->End();
+  }
+}
+
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   for (auto* participant : Participants()) {
     participant->Popped(process_set, messages);

@@ -6,6 +6,7 @@
 #ifndef PACELINE_BRIDGE_HOOKS_H
 #define PACELINE_BRIDGE_HOOKS_H
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "bridge/participant.h"
+#include "bridge/waking.h"
 
 namespace horovod::paceline {
 
@@ -54,6 +56,22 @@ void BeforeExecute(const common::Response& response, common::ProcessSet& process
 // operations
 void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                    std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts);
+
+// handed_in, waited_for: HandedIn() and WaitedFor() of waking.h.
+
+// sleep: true: the cycle is to begin, and Horovod does not sleep.
+bool Sleep(common::HorovodGlobalState& state);
+
+// bits, texts: true: Horovod's own way is not to be gone.
+bool CombineBits(::paceline::core::BitOperation operation, std::vector<long long>& words, int count);
+bool GatherInts(const std::array<int, 2>& values, std::vector<int>& all);
+bool SendRequests(const common::RequestList& requests);
+bool GatherRequests(std::vector<common::RequestList>& by_rank);
+bool SendResponses(const common::ResponseList& responses);
+bool ReceiveResponses(common::ResponseList& responses);
+
+// end
+void End();
 
 // told: gloo::transport::UnboundBuffer calls its `told`; transport/gloo_transport.h sets it.
 

@@ -7,6 +7,7 @@
 #ifndef PACELINE_BRIDGE_PARTICIPANT_H
 #define PACELINE_BRIDGE_PARTICIPANT_H
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "bridge/reducing.h"
+#include "core/coordination/round_message.h"
 #include "horovod/common/common.h"
 #include "horovod/common/controller.h"
 #include "horovod/common/global_state.h"
@@ -85,7 +87,39 @@ class Participant {
   virtual void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& /*tensors*/,
                        const std::vector<std::string>& /*names*/, int32_t /*process_set_id*/) {}
 
+  // Something is there that the next coordination round is to take up: a request, or a change of process sets. Locks of
+  // Horovod's may be held.
+  virtual void HandedIn() {}
+
+  // This thread waits for operations that were handed in; the background thread is to end.
+  virtual void WaitedFor() {}
+
   // --- Horovod's background thread alone.
+
+  // Once in a cycle, before anything else: returns when the cycle is to begin. False: it has not waited.
+  virtual bool Sleep(common::HorovodGlobalState& /*state*/) { return false; }
+
+  // How long the background thread may sleep though something here waits for time to pass, which is looked at in
+  // rounds.
+  virtual Clock::duration SleepLimit() { return Clock::duration::max(); }
+
+  // What ranks of the process set of this coordination round tell each other; all of them call it, in one order. False:
+  // nothing was told, and Horovod's own way is to be gone. Words become the and, or the or, of those of all ranks.
+  virtual bool CombineBits(::paceline::core::BitOperation /*operation*/, long long* /*words*/, int /*count*/) {
+    return false;
+  }
+  // Requests go to the first rank, in place of its own there is nothing; its responses to all others.
+  virtual bool SendRequests(const common::RequestList& /*requests*/) { return false; }
+  virtual bool GatherRequests(std::vector<common::RequestList>& /*by_rank*/) { return false; }
+  virtual bool SendResponses(const common::ResponseList& /*responses*/) { return false; }
+  virtual bool ReceiveResponses(common::ResponseList& /*responses*/) { return false; }
+
+  // The same among all ranks of the world, before the first coordination round of a cycle: two numbers of each rank, by
+  // rank.
+  virtual bool GatherInts(const std::array<int, 2>& /*values*/, std::vector<int>& /*all*/) { return false; }
+
+  // No further cycle comes in this world; connections are still there, unless it has failed.
+  virtual void End() {}
 
   // Once in a world, before its first cycle: Horovod asks operations in this order which of them does a message.
   virtual void AddOperations(common::HorovodGlobalState& /*state*/,

@@ -1,6 +1,9 @@
 #include "bridge/participants.h"
 
+#include <algorithm>
+
 #include "bridge/collectives/collectives.h"
+#include "bridge/coordination/coordination.h"
 #include "bridge/exchanges.h"
 #include "bridge/failure/failure.h"
 #include "bridge/fusion/fusion_buffers.h"
@@ -41,6 +44,14 @@ std::unique_ptr<Transport> MailTransportAmong(common::ProcessSet& process_set) {
   return context == nullptr ? nullptr : std::make_unique<GlooTransport>(context, GlooTransport::Kind::kMail);
 }
 
+Coordination::Transports OfCoordination() {
+  using Kind = GlooTransport::Kind;
+  return {[](const auto& context, auto ring) {
+            return std::make_unique<GlooTransport>(context, Kind::kRounds, std::move(ring));
+          },
+          [](const auto& context) { return std::make_unique<GlooTransport>(context, Kind::kParcels); }};
+}
+
 WorldEnd EndOfWorld() {
   WorldEnd end;
   end.why = WhyFailed;
@@ -64,6 +75,7 @@ std::vector<Participant*> Make() {
   return {
       new Failure,
       new Naming,
+      new Coordination(OfCoordination(), SleepLimitOfAll),
       new Exchanges({pipelined, *partial}),
       pipelined,
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
@@ -87,6 +99,14 @@ void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, co
   for (auto* participant : Participants()) {
     participant->Arrived(tensors, names, process_set_id);
   }
+}
+
+Clock::duration SleepLimitOfAll() {
+  auto limit = Clock::duration::max();
+  for (auto* participant : Participants()) {
+    limit = std::min(limit, participant->SleepLimit());
+  }
+  return limit;
 }
 
 void TellPerformed(const Executed& executed) {

@@ -31,6 +31,9 @@ T& Get() {
 void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
                  int32_t process_set_id);
 
+// How long the background thread may sleep at most, by all of them; see Participant::SleepLimit.
+Clock::duration SleepLimitOfAll();
+
 // Tells all of them; see Participant::Performed. For operations that go on after Horovod's call has returned.
 void TellPerformed(const Executed& executed);
 

@@ -9,10 +9,15 @@ from paceline.horovod.edits import Edit
 
 _CALL = "::horovod::paceline::"
 _INCLUDE = '#include "bridge/hooks.h"'
+_WAKING = '#include "bridge/waking.h"'
 
 _CONTROLLER = "horovod/common/controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _TENSOR_QUEUE = "horovod/common/tensor_queue.h"
+_QUEUE = "horovod/common/tensor_queue.cc"
+_RESPONSE_CACHE = "horovod/common/response_cache.cc"
+_PROCESS_SET = "horovod/common/process_set.cc"
+_TORCH_OPS = "horovod/torch/mpi_ops_v2.cc"
 _GLOO_BUFFER = "third_party/gloo/gloo/transport/unbound_buffer.h"
 _GLOO_TCP_PAIR = "third_party/gloo/gloo/transport/tcp/pair.cc"
 _GLOO_TCP_BUFFER = "third_party/gloo/gloo/transport/tcp/unbound_buffer.cc"
@@ -172,6 +177,90 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "before",
             f"{_CALL}Cycle(state, process_set, process_set_id);",
             within="bool RunLoopOnce(HorovodGlobalState& state) {",
+        ),
+    ),
+    "handed_in": (
+        Edit(_QUEUE, '#include "tensor_queue.h"', "after", _WAKING),
+        *(
+            Edit(_QUEUE, "return Status::OK();", "before", f"{_CALL}HandedIn();", within=one)
+            for one in (
+                "Status TensorQueue::AddToTensorQueue(TensorTableEntry& e, Request& message) {",
+                "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
+            )
+        ),
+        Edit(
+            _QUEUE,
+            "message_queue_.push(std::move(message));",
+            "after",
+            f"{_CALL}HandedIn();",
+            within="void TensorQueue::PushMessageToQueue(Request& message) {",
+        ),
+        Edit(_PROCESS_SET, '#include "process_set.h"', "after", _WAKING),
+        Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}HandedIn();"),
+    ),
+    "waited_for": (
+        Edit(_TORCH_OPS, '#include "ready_event.h"', "after", _WAKING),
+        Edit(
+            _TORCH_OPS,
+            "while (true) {",
+            "before",
+            f"if (!handle_manager.PollHandle(handle)) {{\n  {_CALL}WaitedFor();\n}}",
+            within="void WaitAndClear(int handle) {",
+        ),
+        Edit(
+            _OPERATIONS,
+            "horovod_global.shut_down = true;",
+            "after",
+            f"{_CALL}HandedIn();\n{_CALL}WaitedFor();",
+            within="void horovod_shutdown() {",
+        ),
+    ),
+    "sleep": (
+        Edit(
+            _OPERATIONS,
+            "if (sleep_duration > std::chrono::steady_clock::duration::zero()) {",
+            "before",
+            f"if (!{_CALL}Sleep(state))",
+            within="bool RunLoopOnce(HorovodGlobalState& state) {",
+        ),
+    ),
+    # Not in the controllers' own methods, which are virtual: where both libraries are loaded, the tables of both have
+    # those of one.
+    "bits": (
+        Edit(_RESPONSE_CACHE, '#include "response_cache.h"', "after", _INCLUDE),
+        *(
+            Edit(
+                _RESPONSE_CACHE,
+                f"controller->CrossRankBitwise{name}(bitvector_, {count});",
+                "before",
+                f"if (!{_CALL}CombineBits(::paceline::core::BitOperation::k{name}, bitvector_, {count}))",
+            )
+            for name, count in (("And", "fullcount"), ("Or", "count"))
+        ),
+        Edit(_PROCESS_SET, '#include "process_set.h"', "after", _INCLUDE),
+        Edit(
+            _PROCESS_SET,
+            "global_controller.Allgather2Ints(pair_to_transmit, recv_buffer);",
+            "before",
+            f"if (!{_CALL}GatherInts(pair_to_transmit, recv_buffer))",
+        ),
+    ),
+    "texts": tuple(
+        Edit(_CONTROLLER, anchor, "before", f"if (!{_CALL}{call})")
+        for anchor, call in (
+            ("RecvReadyTensors(ready_to_reduce, ready_list);", "GatherRequests(ready_list)"),
+            ("SendFinalTensors(response_list);", "SendResponses(response_list)"),
+            ("SendReadyTensors(message_list);", "SendRequests(message_list)"),
+            ("RecvFinalTensors(response_list);", "ReceiveResponses(response_list)"),
+        )
+    ),
+    "end": (
+        Edit(
+            _OPERATIONS,
+            "shutdown:",
+            "before",
+            f"{_CALL}End();",
+            within="void BackgroundThreadLoop(HorovodGlobalState& state) {",
         ),
     ),
     # Gloo can wait for one buffer only: transports are told when an operation of theirs has ended.

@@ -75,8 +75,14 @@ def test_all_edits_fit_the_published_source(source: Path) -> None:
     operations = (source / "horovod/common/operations.cc").read_text()
     for call in ("Popped(", "OverrideReady(", "ExtraReadyNames(", "OwnsReadiness(", "Fuse(", "Cacheable("):
         assert controller.count(f"::horovod::paceline::{call}") == 1, call
-    for call in ("Enqueue(", "BeforeExecute(", "BufferBytes(", "AfterExecute(", "Cycle("):
+    for call in ("Enqueue(", "BeforeExecute(", "BufferBytes(", "AfterExecute(", "Cycle(", "Sleep(", "End("):
         assert operations.count(f"::horovod::paceline::{call}") == 1, call
+    for call in ("GatherRequests(", "SendResponses(", "SendRequests(", "ReceiveResponses("):
+        assert controller.count(f"::horovod::paceline::{call}") == 1, call
+    assert (source / "horovod/common/response_cache.cc").read_text().count("::horovod::paceline::CombineBits(") == 2
+    assert (source / "horovod/common/process_set.cc").read_text().count("::horovod::paceline::GatherInts(") == 1
+    assert (source / "horovod/common/tensor_queue.cc").read_text().count("::horovod::paceline::HandedIn(") == 3
+    assert (source / "horovod/torch/mpi_ops_v2.cc").read_text().count("::horovod::paceline::WaitedFor(") == 1
     assert (source / "paceline/bridge/hooks.cc").exists()
     assert (source / "horovod/_paceline/__init__.py").exists()
     assert "distutils" not in (source / "horovod/torch/CMakeLists.txt").read_text()

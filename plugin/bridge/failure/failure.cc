@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bridge/lost_rank.h"
 #include "core/failure/peer_watch.h"
 #include "gloo/allgather.h"
 #include "gloo/allgatherv.h"
@@ -68,7 +69,8 @@ void End(const std::string& why) {
 // Errors that others see as well, for a connection has two ends.
 bool OfConnection(const std::exception& error) {
   return dynamic_cast<const gloo::Exception*>(&error) != nullptr ||
-         dynamic_cast<const gloo::EnforceNotMet*>(&error) != nullptr;
+         dynamic_cast<const gloo::EnforceNotMet*>(&error) != nullptr ||
+         dynamic_cast<const LostRank*>(&error) != nullptr;
 }
 
 std::string Text(const std::vector<int>& ranks) {

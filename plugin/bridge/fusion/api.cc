@@ -6,6 +6,7 @@
 
 #include "bridge/fusion/merging.h"
 #include "bridge/participants.h"
+#include "bridge/waking.h"
 
 using horovod::paceline::Answer;
 using horovod::paceline::ControlKind;
@@ -121,7 +122,9 @@ int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const dou
   if (merger == nullptr) {
     return -1;
   }
-  return merger->Ask(static_cast<ControlKind>(kind), std::vector<double>(values, values + count));
+  const auto number = merger->Ask(static_cast<ControlKind>(kind), std::vector<double>(values, values + count));
+  horovod::paceline::HandedIn();
+  return number;
 }
 
 // Takes a picture of something and returns its number of values, or -1 if there is no such process set; *names_bytes

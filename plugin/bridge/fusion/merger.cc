@@ -111,6 +111,11 @@ void Merger::Filter(common::Request message, std::deque<common::Request>& messag
   Let(gate_.Arrive(number), messages);
 }
 
+Clock::duration Merger::SleepLimit() const {
+  return held_.empty() ? Clock::duration::max()
+                       : std::chrono::nanoseconds(active_.patience_ns() / ::paceline::core::Gate::kLooks);
+}
+
 void Merger::IssueControlOps(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
   // Where ranks have joined, operations that not all ranks hand in are complete at other counts.
   if (process_set.joined || process_set.joined_size > 0) {

@@ -73,6 +73,8 @@ class Merger {
 
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked);
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
+  // The gate looks at the clock in rounds.
+  Clock::duration SleepLimit() const;
   void Fuse(common::Controller& controller, std::deque<common::Response>& responses, common::ResponseList& list);
   void BeforeExecute(common::ProcessSet& process_set, const common::Response& response);
   void AfterExecute(const Executed& executed);

@@ -1,10 +1,29 @@
 #include "bridge/fusion/merging.h"
 
+#include <algorithm>
+
+#include "bridge/waking.h"
+
 namespace horovod::paceline {
 
 void Merging::BeginWorld() {
   mergers_.Reset();
   watched_ = false;
+}
+
+void Merging::Want(double policy) {
+  wanted_ = policy;
+  ::horovod::paceline::HandedIn();  // a cycle tells the other ranks
+}
+
+Clock::duration Merging::SleepLimit() {
+  auto limit = Clock::duration::max();
+  if (watched_) {
+    for (const auto& merger : mergers_.All()) {
+      limit = std::min(limit, merger->SleepLimit());
+    }
+  }
+  return limit;
 }
 
 std::vector<int32_t> Merging::Ids() const {

@@ -28,7 +28,7 @@ class Merging : public Participant, public MessagePlan {
 
   // Any thread: the policy that this process wants, as a number that says whether two are the same; 0: Horovod's own
   // merging. Holds in all worlds.
-  void Want(double policy) { wanted_ = policy; }
+  void Want(double policy);
   // Any thread: the merger of this process set, or null.
   std::shared_ptr<Merger> Find(int32_t process_set_id) const { return mergers_.Find(process_set_id, {}); }
   // Any thread: the process sets that have one.
@@ -42,6 +42,7 @@ class Merging : public Participant, public MessagePlan {
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override {
     current_->Popped(process_set, messages);
   }
+  Clock::duration SleepLimit() override;
   bool OverrideReady(const common::Request& request, int count, bool ready) override;
   void Fuse(common::Controller& controller, std::deque<common::Response>& responses,
             common::ResponseList& list) override {

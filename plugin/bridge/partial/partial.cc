@@ -198,6 +198,14 @@ void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request
   TellAbsence(now_ns, process_set, messages);
 }
 
+Clock::duration Partial::SleepLimit() {
+  const bool waits =
+      channels_.used() && (!holdups_.none() || std::any_of(sets_.begin(), sets_.end(), [](const auto& set) {
+        return set.second.coordinator.waiting();
+      }));
+  return waits ? Clock::duration::zero() : Clock::duration::max();
+}
+
 void Partial::Began(const std::string& name, bool partial, int64_t now_ns) {
   if (!Begins(name, kControlNames)) {
     holdups_.Began(current_, name, partial, now_ns);

@@ -50,6 +50,8 @@ class Partial : public Exchange {
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
   // Drops what is stale, and tells the coordinator when something else holds this rank up.
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;
+  // Patience, here and on the coordinator, is looked after in rounds: in every cycle while something waits.
+  Clock::duration SleepLimit() override;
   bool TakeControlRequest(const common::Request& request) override;
   bool OverrideReady(const common::Request& request, int count, bool ready) override;
   void AddReadyNames(std::vector<std::string>& names) override;

@@ -73,9 +73,14 @@ uint64_t GlooTransport::Receive(int32_t peer, uint64_t tag, void* data, size_t b
 // With a lock of Gloo's held.
 void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
   auto completion = Ended(operation, error);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  told_.push_back(std::move(completion));
-  changed_.notify_one();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    told_.push_back(std::move(completion));
+    changed_.notify_one();
+  }
+  if (ring_) {
+    ring_();
+  }
 }
 
 bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
@@ -97,5 +102,11 @@ bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
 }
 
 void GlooTransport::GiveUp() { context_->closeConnections(); }
+
+void GlooTransport::Leave() {
+  std::unordered_map<uint64_t, std::shared_ptr<Buffer>> in_flight;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  in_flight.swap(in_flight_);
+}
 
 }  // namespace horovod::paceline

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bridge/transport.h"
@@ -26,11 +28,14 @@ namespace horovod::paceline {
 class GlooTransport : public Transport {
  public:
   // Whose messages they are: the highest byte of Gloo's tags. Gloo's own collectives have small numbers there
-  // (gloo/types.h), and the hook `lengths` knows ours by the highest four bits.
-  enum class Kind : uint8_t { kCollectives = 0x70, kMail = 0x71 };
+  // (gloo/types.h), and the hook `lengths` knows those that must be as long as expected by the highest four bits:
+  // messages of coordination may be shorter.
+  enum class Kind : uint8_t { kCollectives = 0x70, kMail = 0x71, kRounds = 0x60, kParcels = 0x61 };
+  // An operation has completed or failed. By any thread, which may have a lock of Gloo's.
+  using Ring = std::function<void()>;
 
-  GlooTransport(std::shared_ptr<gloo::Context> context, Kind kind)
-      : context_(std::move(context)), kind_(uint64_t{static_cast<uint8_t>(kind)} << 56U) {}
+  GlooTransport(std::shared_ptr<gloo::Context> context, Kind kind, Ring ring = nullptr)
+      : context_(std::move(context)), kind_(uint64_t{static_cast<uint8_t>(kind)} << 56U), ring_(std::move(ring)) {}
   ~GlooTransport() override;
 
   int32_t rank() const override { return context_->rank; }
@@ -41,6 +46,7 @@ class GlooTransport : public Transport {
   uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) override;
   bool Wait(Clock::time_point until, Completion& completion) override;
   void GiveUp() override;
+  void Leave() override;
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;
@@ -51,6 +57,7 @@ class GlooTransport : public Transport {
 
   const std::shared_ptr<gloo::Context> context_;
   const uint64_t kind_;
+  const Ring ring_;
   uint64_t made_ = 0;  // who sends and receives counts
   std::mutex mutex_;   // protects what follows; buffers begin and end without it, since Gloo has locks of its own
   std::condition_variable changed_;

@@ -1,5 +1,7 @@
 #include "core/partial/holdups.h"
 
+#include <algorithm>
+
 namespace paceline::core {
 
 void Holdups::Open::Began(const std::string& name, int64_t now_ns) {
@@ -28,6 +30,11 @@ void Holdups::Ended(int32_t set, const std::string& name) {
     found->second.full.Ended(name);
     found->second.partial.Ended(name);
   }
+}
+
+bool Holdups::none() const {
+  return std::all_of(sets_.begin(), sets_.end(),
+                     [](const auto& set) { return set.second.full.none() && set.second.partial.none(); });
 }
 
 bool Holdups::Absent(int32_t set, int64_t now_ns) const {

@@ -28,6 +28,8 @@ class Holdups {
   void Forget(int32_t set) { sets_.erase(set); }
 
   bool Absent(int32_t set, int64_t now_ns) const;
+  // Whether nothing holds it up, so that time changes nothing.
+  bool none() const;
 
  private:
   // Operations of one kind in one set.
@@ -35,6 +37,7 @@ class Holdups {
    public:
     void Began(const std::string& name, int64_t now_ns);
     void Ended(const std::string& name);
+    bool none() const { return since_ns_.empty(); }
     // For how long the oldest one has lasted; 0 if there is none.
     int64_t Oldest(int64_t now_ns) const { return since_ns_.empty() ? 0 : now_ns - since_ns_.front(); }
 

@@ -21,8 +21,10 @@ TEST_CASE("a full operation of any set makes a rank absent from all of them, onc
   }
   holdups.Ended(0, "f");  // of another set
   CHECK(holdups.Absent(0, 151));
+  CHECK_FALSE(holdups.none());
   holdups.Ended(1, "f");
   CHECK_FALSE(holdups.Absent(0, 1000));
+  CHECK(holdups.none());
 }
 
 TEST_CASE("a partial call is a vote in its own set and holds the rank up in others") {
