@@ -13,7 +13,7 @@
 
 #include "bridge/collectives/parts.h"
 #include "bridge/collectives/probed.h"
-#include "bridge/collectives/types.h"
+#include "bridge/types.h"
 #include "bridge/reserved_names.h"
 #include "core/codecs/combine.h"
 #include "core/collectives/algorithms.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bridge/collectives/residuals.h"
-#include "bridge/collectives/types.h"
+#include "bridge/types.h"
 #include "bridge/reserved_names.h"
 #include "core/collectives/algorithms.h"
 
