@@ -85,6 +85,9 @@ class Participant {
   virtual void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& /*tensors*/,
                        const std::vector<std::string>& /*names*/, int32_t /*process_set_id*/) {}
 
+  // Some operation stands in a table and a queue of requests of a process set. The lock of these is held.
+  virtual void Added() {}
+
   // --- Horovod's background thread alone.
 
   // Once in a world, before its first cycle: Horovod asks operations in this order which of them does a message.
@@ -133,7 +136,8 @@ class Participant {
   // Results of a message are there; its callbacks come next. Others may have been begun since it was.
   virtual void Performed(const Executed& /*executed*/) {}
 
-  // All messages of this coordination round have been performed or begun.
+  // All messages of this coordination round have been performed or begun. The last participant is asked first, so
+  // that collectives of ours have ended before others go on.
   virtual void RoundPerformed(common::ProcessSet& /*process_set*/) {}
 };
 

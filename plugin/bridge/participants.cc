@@ -1,5 +1,6 @@
 #include "bridge/participants.h"
 
+#include "bridge/armed/armed.h"
 #include "bridge/collectives/collectives.h"
 #include "bridge/exchanges.h"
 #include "bridge/failure/failure.h"
@@ -53,24 +54,27 @@ WorldEnd EndOfWorld() {
 }
 
 std::vector<Participant*> Make() {
-  // What one needs of another. Merging holds no partial tensors back: their rounds wait for each other on the
-  // coordinator, which alone knows when one is ready.
+  // What one needs of another. Armed steps are not for partial tensors, and merging holds none of these back: their
+  // rounds wait for each other on the coordinator, which alone knows when one is ready.
   const auto partial = std::make_shared<Partial*>(nullptr);
-  auto* merging = new Merging([partial](int32_t process_set_id, const std::string& name) {
+  const auto special = [partial](int32_t process_set_id, const std::string& name) {
     return (*partial)->Find(process_set_id, name) != nullptr;
-  });
+  };
+  auto* merging = new Merging(special);
   *partial = new Partial(*merging);
   auto* pipelined = new Pipelined;
+  auto* collectives = new Collectives(TransportAmong, ExplainEnd);
   return {
       new Failure,
       new Naming,
       new Exchanges({pipelined, *partial}),
       pipelined,
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
+      new Armed(*merging, *collectives, special, WhyFailed),  // before tensors are held back for their group
       merging,
       new FusionBuffers,
       new Recording,
-      new Collectives(TransportAmong, ExplainEnd),
+      collectives,
       new Mails(MailTransportAmong, EndOfWorld()),
   };
 }

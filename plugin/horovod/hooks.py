@@ -13,6 +13,7 @@ _INCLUDE = '#include "bridge/hooks.h"'
 _CONTROLLER = "horovod/common/controller.cc"
 _OPERATIONS = "horovod/common/operations.cc"
 _TENSOR_QUEUE = "horovod/common/tensor_queue.h"
+_TENSOR_QUEUE_SOURCE = "horovod/common/tensor_queue.cc"
 _GLOO_BUFFER = "third_party/gloo/gloo/transport/unbound_buffer.h"
 _GLOO_TCP_PAIR = "third_party/gloo/gloo/transport/tcp/pair.cc"
 _GLOO_TCP_BUFFER = "third_party/gloo/gloo/transport/tcp/unbound_buffer.cc"
@@ -55,6 +56,22 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "  }\n"
             "  return names;\n"
             "}\n",
+        ),
+    ),
+    "added": (
+        Edit(_TENSOR_QUEUE_SOURCE, '#include "tensor_queue.h"', "after", _INCLUDE),
+        *(
+            Edit(_TENSOR_QUEUE_SOURCE, anchor, "after", f"{_CALL}Added();", within=within)
+            for anchor, within in (
+                (
+                    "message_queue_.push(std::move(message));",
+                    "Status TensorQueue::AddToTensorQueue(TensorTableEntry& e, Request& message) {",
+                ),
+                (
+                    "message_queue_.push(std::move(messages[i]));",
+                    "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
+                ),
+            )
         ),
     ),
     "override_ready": (

@@ -77,7 +77,8 @@ bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
   while (true) {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      if (!changed_.wait_until(lock, until, [this] { return !told_.empty(); })) {
+      if (!changed_.wait_until(lock, until, [this] { return woken_ || !told_.empty(); }) || told_.empty()) {
+        woken_ = false;
         return false;
       }
       completion = std::move(told_.front());
@@ -88,6 +89,12 @@ bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
       return true;
     }
   }
+}
+
+void GlooTransport::Wake() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  woken_ = true;
+  changed_.notify_one();
 }
 
 void GlooTransport::GiveUp() { context_->closeConnections(); }

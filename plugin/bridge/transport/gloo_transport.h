@@ -38,6 +38,8 @@ class GlooTransport : public Transport {
   uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) override;
   uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) override;
   bool Wait(Clock::time_point until, Completion& completion) override;
+  void Wake() override;
+  bool wakes() const override { return true; }
   void GiveUp() override;
 
  private:
@@ -51,8 +53,9 @@ class GlooTransport : public Transport {
   const uint64_t kind_;
   uint64_t made_ = 0;
   std::unordered_map<uint64_t, std::unique_ptr<Buffer>> in_flight_;
-  std::mutex mutex_;  // protects told_
+  std::mutex mutex_;  // protects what follows
   std::condition_variable changed_;
+  bool woken_ = false;
   std::deque<Completion> told_;
 };
 

@@ -57,6 +57,8 @@ class ArmedStep {
   // Whether that one still lacks tensors.
   bool lacks() const { return lacking() > 0; }
   int32_t lacking() const { return begun_ < last_ ? missing_[static_cast<std::size_t>(begun_)] : 0; }
+  // Messages that have ended; those from here to begun() travel.
+  int32_t ended() const { return ended_; }
   bool flag() const { return attention_ != Attention::kNone; }
   void Begin() { ++begun_; }
   // The oldest message under way ended, with a flag raised by some rank or not. True: its values are to be used.

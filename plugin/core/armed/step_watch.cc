@@ -2,16 +2,24 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace paceline::core {
 
-void StepWatch::Follow(int32_t groups) {
+void StepWatch::Follow(int32_t groups, std::vector<WatchedMessage> before) {
   groups_ = groups;
   state_ = groups >= 2 ? State::kWatching : State::kOff;
   why_ = groups >= 2 ? Unarmed::kWatching : Unarmed::kNoPlan;
   step_.clear();
-  last_.clear();
-  equal_ = first_ = place_ = strikes_ = good_ = 0;
+  last_ = std::move(before);
+  equal_ = last_.empty() ? 0 : kSteps;
+  first_ = place_ = strikes_ = good_ = 0;
+}
+
+void StepWatch::Prove() {
+  state_ = State::kProved;
+  first_ = static_cast<int32_t>(
+      std::count_if(last_.begin(), last_.end(), [](const auto& message) { return message.group == 0; }));
 }
 
 void StepWatch::Begin(const WatchedMessage& message) {
@@ -77,9 +85,7 @@ void StepWatch::Evaluate() {
     equal_ = 1;
   }
   if (equal_ >= kSteps) {
-    state_ = State::kProved;
-    first_ = static_cast<int32_t>(
-        std::count_if(last_.begin(), last_.end(), [](const auto& message) { return message.group == 0; }));
+    Prove();
   }
 }
 
@@ -110,6 +116,9 @@ void StepWatch::Performed(const WatchedMessage& message) {
       Evaluate();
     }
     Begin(message);
+    if (state_ == State::kWatching && equal_ >= kSteps) {
+      Prove();
+    }
   } else if (!step_.empty()) {
     between_ = between_ || other_;
     step_.push_back(message);

@@ -34,6 +34,7 @@ enum class Unarmed : int32_t {
 //
 //   state     event                                          next
 //   off       a plan of two groups or more                   watching
+//   watching  the first step is like those before            proved
 //   watching  the kSteps-th step in a row that is equal      proved: the step that begins now goes as those before
 //   proved    its last message, all as in those before       armed: from now on messages behind the first group's wait
 //   proved    any other message of the plan                  watching
@@ -56,8 +57,9 @@ class StepWatch {
   static constexpr int32_t kMostStrikes = 3;
   static constexpr int32_t kForgiving = 100;
 
-  // A plan of so many groups is followed from here on; 0: none that is to be armed.
-  void Follow(int32_t groups);
+  // A plan of so many groups is followed from here on; 0: none that is to be armed. `before`: what step() was when
+  // steps of a plan with the same groups were armed: the first step like that is proved as it begins.
+  void Follow(int32_t groups, std::vector<WatchedMessage> before = {});
   void Performed(const WatchedMessage& message);
   // State running: the step's other messages have all ended, or it was given up.
   void Ended(bool complete);
@@ -72,6 +74,7 @@ class StepWatch {
   void Begin(const WatchedMessage& message);
   void Evaluate();
   Unarmed Judge() const;
+  void Prove();
   void Irregular(Unarmed why);
   void Strike(Unarmed why);
   bool Follows() const;

@@ -80,6 +80,25 @@ TEST_CASE("equal steps are proved, then armed, then run") {
   }
 }
 
+TEST_CASE("steps of a plan that was armed before") {
+  auto watch = Armed("abc", 3);
+  const auto before = watch.step();
+  watch.Follow(0);
+  Play(watch, "......");
+  watch.Follow(3, before);
+  Play(watch, "bc");  // in the middle of a step
+  CHECK(watch.state() == State::kWatching);
+  Play(watch, "a");
+  CHECK(watch.state() == State::kProved);
+  Play(watch, "bc");
+  CHECK(watch.state() == State::kArmed);
+  watch.Follow(3, before);
+  Play(watch, "abC");
+  CHECK(watch.state() == State::kWatching);
+  Play(watch, "abCabC");
+  CHECK(watch.state() == State::kArmed);
+}
+
 TEST_CASE("groups of several messages") {
   auto watch = Armed("aAbcC", 3);
   REQUIRE(watch.state() == State::kArmed);
