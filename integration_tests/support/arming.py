@@ -70,23 +70,27 @@ def groups_of(hand: ByHand, label: str, sizes: Sequence[int]) -> list[list[str]]
     return [names[end - count : end] for end, count in zip(ends, sizes, strict=True)]
 
 
+def meet(library: str = "torch") -> None:
+    """Wait for all ranks, between two steps."""
+    importlib.import_module(f"horovod.{library}").broadcast_object(0, 0, name="arming.meet")
+
+
 def arm(
     step: Callable[[int], None], label: str, sizes: Sequence[int], library: str = "torch", begin: int = 0
 ) -> tuple[ByHand, int]:
     """Make steps until they are armed, under a plan of groups of so many tensors; returns the next step's number."""
-    hvd = importlib.import_module(f"horovod.{library}")
     hand = ByHand(library).start()
     step(begin)
-    hvd.barrier()
+    meet(library)
     hand.follow(groups_of(hand, label, sizes), PATIENCE_S)
     for number in range(begin + 1, begin + 1 + BEFORE):
         step(number)
-    hvd.barrier()
+    meet(library)
     assert state(library).state == "armed", state(library)
     return hand, begin + 1 + BEFORE
 
 
 def end(hand: ByHand, library: str = "torch") -> None:
     """Back to Horovod's own merging, when all ranks have looked at what they had to."""
-    importlib.import_module(f"horovod.{library}").barrier()
+    meet(library)
     hand.end()

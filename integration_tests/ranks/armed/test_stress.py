@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.support.arming import ARMED, TorchSteps, end, state
+from integration_tests.support.arming import ARMED, TorchSteps, end, meet, state
 from integration_tests.support.merging import ByHand
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
@@ -107,7 +107,7 @@ def _tensorflow(rank: int, size: int, steps: int) -> None:
         for name, result in zip(names[:4] + names[5:] if few else names, results, strict=True):
             expected = 50 * size * (size - 1) + size * (step + names.index(name))
             assert (result.numpy() == expected).all(), (step, name, result.numpy()[:2], expected)
-    hvd.barrier()
+    meet("tensorflow")
     assert state("tensorflow").steps > steps // 10, state("tensorflow")
     end(hand, "tensorflow")
 

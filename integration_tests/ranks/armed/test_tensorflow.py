@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from integration_tests.support.arming import ARMED, arm, end, state
+from integration_tests.support.arming import ARMED, arm, end, meet, state
 from integration_tests.support.ranks import ranks
 
 STEPS = 20
@@ -38,7 +38,7 @@ def test_sums_of_a_function(rank: int, size: int) -> None:
         if rank == number % size:
             time.sleep(0.005)
         step_of(number)
-    hvd.barrier()
+    meet("tensorflow")
     after = state("tensorflow")
     assert (after.state, after.steps - before.steps) == ("armed", STEPS), after
     end(hand, "tensorflow")
