@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, groups_of, state
@@ -69,7 +70,7 @@ def test_other_operations_between_gradients(rank: int, size: int) -> None:
     hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
-    others = {
+    others: dict[str, Callable[[int], Any]] = {
         "broadcast": lambda n: hvd.broadcast(torch.tensor([float(rank + n)]), 0, name=f"between.{n}"),
         "allgather": lambda n: hvd.allgather(torch.tensor([float(rank)]), name=f"between.{n}").sum(),
         "allreduce": lambda n: hvd.allreduce(torch.tensor([float(rank)]), op=hvd.Sum, name=f"between.{n}"),
