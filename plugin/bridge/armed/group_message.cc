@@ -19,7 +19,7 @@ namespace core = ::paceline::core;
 
 namespace {
 
-const std::string kActivity = "PACELINE_ARMED";
+constexpr const char* kActivity = "PACELINE_ARMED";
 
 bool Reserved(const std::string& name) {
   return Begins(name, kReserved) || name.find(kReduceNames) != std::string::npos ||

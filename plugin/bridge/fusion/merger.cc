@@ -227,7 +227,7 @@ void Merger::Fill(const ControlOp& op, CpuTensor& buffer) {
   if (op.kind == ControlKind::kSettings) {
     values.assign(static_cast<size_t>(elements), 0);
     values[static_cast<size_t>(rank_)] = std::max(heard_, 0.0) + 1;
-    values[static_cast<size_t>(size_ + rank_)] = heard_armed_ ? 1 : 0;
+    values[static_cast<size_t>(size_) + static_cast<size_t>(rank_)] = heard_armed_ ? 1 : 0;
   } else if (op.kind == ControlKind::kMeasure) {
     values = OwnMeasurement(elements);
   } else if (op.kind == ControlKind::kPlan && op.asker == rank_) {
@@ -370,7 +370,7 @@ int32_t Merger::GroupNumberOf(const std::string& name) const {
 }
 
 Followed Merger::followed() const {
-  const auto groups = active_.group_of();
+  const auto& groups = active_.group_of();
   const std::string_view bytes(reinterpret_cast<const char*>(groups.data()), groups.size() * sizeof(groups[0]));
   return {follows_, active_.groups(), std::hash<std::string_view>()(bytes), active_.patience_ns(), armed_};
 }
