@@ -93,6 +93,11 @@ OPTIONS: tuple[Option, ...] = (
         "run",
     ),
     Option(
+        "armed", of.boolean, "yes or no", "", False,
+        "negotiate once a step where steps are all alike and fusion makes plans: the first message; those behind it "
+        "go without (docs/armed.md)", "run",
+    ),
+    Option(
         "fusion_time_limit_s", of.positive, "whole number", "s", 10,
         "how long a policy of your own may take to make a plan", "run",
     ),

@@ -51,6 +51,7 @@ def before_init(library: ctypes.CDLL) -> None:
 
         raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
     declare(library)
+    library.horovod_paceline_fusion_want_armed(int(settings.armed))
     if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
 

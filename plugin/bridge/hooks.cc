@@ -106,6 +106,12 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
   }
 }
 
+void Added() {
+  for (auto* participant : Participants()) {
+    participant->Added();
+  }
+}
+
 bool TakeControlRequest(const common::Request& request) {
   const auto& all = Participants();
   return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->TakeControlRequest(request); });
@@ -178,9 +184,8 @@ void AfterExecute(common::ProcessSet& process_set, const common::Response& respo
 }
 
 void RoundPerformed(common::ProcessSet& process_set) {
-  for (auto* participant : Participants()) {
-    participant->RoundPerformed(process_set);
-  }
+  const auto& all = Participants();
+  std::for_each(all.rbegin(), all.rend(), [&](auto* one) { one->RoundPerformed(process_set); });
 }
 
 void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {

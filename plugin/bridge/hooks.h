@@ -30,6 +30,9 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
 // popped
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
+// added
+void Added();
+
 // handed: TensorQueue::Handed(), the names of all operations of this rank that have been handed in and not begun.
 
 // take_control_request

@@ -94,6 +94,9 @@ class Participant {
   // This thread waits for operations that were handed in; the background thread is to end.
   virtual void WaitedFor() {}
 
+  // Some operation stands in a table and a queue of requests of a process set. The lock of these is held.
+  virtual void Added() {}
+
   // --- Horovod's background thread alone.
 
   // Once in a cycle, before anything else: returns when the cycle is to begin. False: it has not waited.
@@ -102,6 +105,9 @@ class Participant {
   // How long the background thread may sleep though something here waits for time to pass, which is looked at in
   // rounds.
   virtual Clock::duration SleepLimit() { return Clock::duration::max(); }
+
+  // All that was handed in so far went without a coordination round. What comes meanwhile is handed in again.
+  virtual void TakenUp() {}
 
   // What ranks of the process set of this coordination round tell each other; all of them call it, in one order. False:
   // nothing was told, and Horovod's own way is to be gone. Words become the and, or the or, of those of all ranks.
@@ -167,7 +173,8 @@ class Participant {
   // Results of a message are there; its callbacks come next. Others may have been begun since it was.
   virtual void Performed(const Executed& /*executed*/) {}
 
-  // All messages of this coordination round have been performed or begun.
+  // All messages of this coordination round have been performed or begun. The last participant is asked first, so
+  // that collectives of ours have ended before others go on.
   virtual void RoundPerformed(common::ProcessSet& /*process_set*/) {}
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bridge/armed/armed.h"
 #include "bridge/collectives/collectives.h"
 #include "bridge/coordination/coordination.h"
 #include "bridge/exchanges.h"
@@ -64,14 +65,16 @@ WorldEnd EndOfWorld() {
 }
 
 std::vector<Participant*> Make() {
-  // What one needs of another. Merging holds no partial tensors back: their rounds wait for each other on the
-  // coordinator, which alone knows when one is ready.
+  // What one needs of another. Armed steps are not for partial tensors, and merging holds none of these back: their
+  // rounds wait for each other on the coordinator, which alone knows when one is ready.
   const auto partial = std::make_shared<Partial*>(nullptr);
-  auto* merging = new Merging([partial](int32_t process_set_id, const std::string& name) {
+  const auto special = [partial](int32_t process_set_id, const std::string& name) {
     return (*partial)->Find(process_set_id, name) != nullptr;
-  });
+  };
+  auto* merging = new Merging(special);
   *partial = new Partial(*merging);
   auto* pipelined = new Pipelined;
+  auto* collectives = new Collectives(TransportAmong, ExplainEnd);
   return {
       new Failure,
       new Naming,
@@ -79,10 +82,11 @@ std::vector<Participant*> Make() {
       new Exchanges({pipelined, *partial}),
       pipelined,
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
+      new Armed(*merging, *collectives, special, WhyFailed, TellTakenUp),  // before tensors are held back for their group
       merging,
       new FusionBuffers,
       new Recording,
-      new Collectives(TransportAmong, ExplainEnd),
+      collectives,
       new Mails(MailTransportAmong, EndOfWorld()),
   };
 }
@@ -98,6 +102,12 @@ void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, co
                  int32_t process_set_id) {
   for (auto* participant : Participants()) {
     participant->Arrived(tensors, names, process_set_id);
+  }
+}
+
+void TellTakenUp() {
+  for (auto* participant : Participants()) {
+    participant->TakenUp();
   }
 }
 

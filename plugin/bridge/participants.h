@@ -31,6 +31,9 @@ T& Get() {
 void TellArrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
                  int32_t process_set_id);
 
+// Tells all of them; see Participant::TakenUp. For what goes without coordination rounds.
+void TellTakenUp();
+
 // How long the background thread may sleep at most, by all of them; see Participant::SleepLimit.
 Clock::duration SleepLimitOfAll();
 

@@ -54,6 +54,10 @@ class Transport {
   // The next operation that has completed or failed, each once. False: none did by `until`.
   virtual bool Wait(Clock::time_point until, Completion& completion) = 0;
 
+  // Any thread: ends a wait under way, or the next one, before its time. Where a transport cannot, it does nothing.
+  virtual void Wake() {}
+  virtual bool wakes() const { return false; }
+
   // Closes connections. What is in flight fails.
   virtual void GiveUp() = 0;
 

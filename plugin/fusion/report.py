@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paceline.fusion.armed import OTHER_SET, ArmedReport, armed
 from paceline.fusion.control import chosen
 from paceline.fusion.driver import State
 from paceline.fusion.offer import EXPECTED
@@ -25,6 +26,7 @@ class FusionReport:
     - `measured_step_s`, `measured_exposed_s`: medians over the last `steps` steps, of this rank.
     - `trial`: on the first rank, how the plan did against Horovod's own merging (`paceline.fusion.trial`), once that is
       known.
+    - `armed`: whether steps are negotiated once only, how many were, and why not (`paceline.fusion.armed`).
     - `timeouts`: groups that were let go incomplete, because no gradient came for PACELINE_GATE_TIMEOUT_MS.
     """
 
@@ -45,6 +47,7 @@ class FusionReport:
     steps: int = 0
     timeouts: int = 0
     trial: str = ""
+    armed: ArmedReport = field(default_factory=ArmedReport)
 
 
 def report(library: str, process_set: int = 0) -> FusionReport:
@@ -89,4 +92,5 @@ def report(library: str, process_set: int = 0) -> FusionReport:
         steps=own.steps,
         timeouts=status.expired,
         trial=str(driver.trial) if driver and driver.trial and driver.trial.over else "",
+        armed=armed(control.bridge.library) if process_set == 0 else ArmedReport(reason=OTHER_SET),
     )

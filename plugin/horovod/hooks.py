@@ -62,6 +62,22 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "}\n",
         ),
     ),
+    "added": (
+        Edit(_QUEUE, '#include "tensor_queue.h"', "after", _INCLUDE),
+        *(
+            Edit(_QUEUE, anchor, "after", f"{_CALL}Added();", within=within)
+            for anchor, within in (
+                (
+                    "message_queue_.push(std::move(message));",
+                    "Status TensorQueue::AddToTensorQueue(TensorTableEntry& e, Request& message) {",
+                ),
+                (
+                    "message_queue_.push(std::move(messages[i]));",
+                    "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
+                ),
+            )
+        ),
+    ),
     "override_ready": (
         Edit(
             _CONTROLLER,

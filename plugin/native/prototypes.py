@@ -70,6 +70,8 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "record_names": (c_void_p, ()),
     "counters": (None, (c_void_p,)),
     "fusion_want": (None, (c_double,)),
+    "fusion_want_armed": (None, (c_int32,)),
+    "armed_status": (None, (c_void_p,)),
     "fusion_sets": (c_int32, (c_void_p, c_int32)),
     "fusion_ask": (c_int64, (c_int32, c_int32, c_void_p, c_int64)),
     "fusion_take": (c_int64, (c_int32, c_int32, c_void_p)),

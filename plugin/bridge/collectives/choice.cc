@@ -3,6 +3,7 @@
 namespace horovod::paceline {
 
 void Choices::Choose(const CollectiveChoice& choice) {
+  ++changes_;
   const std::lock_guard<std::mutex> lock(mutex_);
   choice_ = choice;
 }
@@ -13,6 +14,7 @@ CollectiveChoice Choices::chosen() const {
 }
 
 void Choices::GoBy(int32_t process_set_id, const std::string& name, int32_t method) {
+  ++changes_;
   const std::lock_guard<std::mutex> lock(mutex_);
   methods_[{process_set_id, name}] = method;
 }
@@ -24,11 +26,13 @@ int32_t Choices::MethodOf(int32_t process_set_id, const std::string& name) const
 }
 
 void Choices::Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding) {
+  ++changes_;
   const std::lock_guard<std::mutex> lock(mutex_);
   encodings_[{process_set_id, name}] = encoding;
 }
 
 void Choices::EncodeAsChosen(int32_t process_set_id, const std::string& name) {
+  ++changes_;
   const std::lock_guard<std::mutex> lock(mutex_);
   encodings_.erase({process_set_id, name});
 }

@@ -4,6 +4,7 @@
 #define PACELINE_BRIDGE_COLLECTIVES_CHOICE_H
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -59,11 +60,14 @@ class Choices {
   void Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding);
   void EncodeAsChosen(int32_t process_set_id, const std::string& name);
   Encoding EncodingOf(int32_t process_set_id, const std::string& name) const;
+  // How often any of this has changed.
+  int64_t changes() const { return changes_; }
   // A process set that ends, and its names with it.
   void Forget(int32_t process_set_id);
 
  private:
-  mutable std::mutex mutex_;  // protects all
+  std::atomic<int64_t> changes_{0};
+  mutable std::mutex mutex_;  // protects all below
   CollectiveChoice choice_;
   std::map<std::pair<int32_t, std::string>, Encoding> encodings_;  // by process set and name
   std::map<std::pair<int32_t, std::string>, int32_t> methods_;

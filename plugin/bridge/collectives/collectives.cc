@@ -29,6 +29,7 @@ core::TimedChoice Predicted(const core::Network& network, int32_t ranks, core::A
 
 void Collectives::BeginWorld() {
   flight_.reset();
+  carrying_.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   sets_.clear();
 }

@@ -8,8 +8,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "bridge/carrier.h"
 #include "bridge/collectives/auto_choice.h"
 #include "bridge/collectives/choice.h"
 #include "bridge/collectives/flight.h"
@@ -19,7 +21,7 @@
 namespace horovod::paceline {
 
 // Messages of one coordination round are under way together; the round ends with the last of them.
-class Collectives : public Participant {
+class Collectives : public Participant, public Carrier {
  public:
   // A transport among the ranks of a process set, for one round; null where there is none. The same on all ranks.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
@@ -31,6 +33,15 @@ class Collectives : public Participant {
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                      std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts) override;
   void RoundPerformed(common::ProcessSet& process_set) override;
+
+  bool Carries(common::ProcessSet& process_set) const override { return Reaches(process_set); }
+  bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const override;
+  int64_t Choices() const override { return TheChoices().changes(); }
+  void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, const std::string& name,
+             std::function<void()> done) override;
+  void Progress(std::chrono::steady_clock::time_point until) override;
+  void Wake() override;
+  void End(common::ProcessSet& process_set) override;
 
   // --- For our operations, on the background thread.
 
@@ -52,12 +63,18 @@ class Collectives : public Participant {
   };
 
   OfSet& Set(int32_t process_set_id);
+  AutoChoice::Pick PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks);
+  void Carry(const std::function<void()>& part);
 
   const MakeTransport make_;
   const Flight::Explain explain_;
   PackingSpace space_;
   std::unique_ptr<Flight> flight_;
   int32_t flying_set_ = -1;
+  std::unique_ptr<Engine> carrying_;  // what goes by Begin; it uses the flight's transport, and outlives that
+  std::mutex wake_mutex_;             // protects the next two
+  Transport* waiting_ = nullptr;      // the one that Progress waits for
+  bool woken_ = false;
   std::mutex mutex_;  // protects sets_, the map: process sets are registered in threads of frameworks
   std::map<int32_t, OfSet> sets_;
 };

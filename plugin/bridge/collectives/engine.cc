@@ -42,26 +42,39 @@ void Engine::Start(Active& active, int32_t number) {
 }
 
 void Engine::Finish() {
-  auto limit = Transport::Clock::now() + transport_.limit();
+  moved_ = Transport::Clock::now();
   while (!active_.empty()) {
-    Completion completion;
-    if (!transport_.Wait(limit, completion)) {
+    Progress(moved_ + transport_.limit());
+  }
+}
+
+bool Engine::Progress(Transport::Clock::time_point until) {
+  const auto now = Transport::Clock::now();
+  if (now - moved_ > transport_.limit()) {  // nobody looked
+    moved_ = now;
+  }
+  const auto limit = moved_ + transport_.limit();
+  Completion completion;
+  if (!transport_.Wait(std::min(until, limit), completion)) {
+    if (Transport::Clock::now() >= limit && !active_.empty()) {
       Fail("nothing has moved for " + std::to_string(transport_.limit().count()) + " ms while it waits for " +
            Waiting() + ". Is that rank alive, its network up, and PACELINE_COLLECTIVE the same on all ranks?");
     }
-    const auto found = started_.find(completion.operation);
-    const auto [active, number] = found->second;
-    started_.erase(found);
-    if (!completion.error.empty()) {
-      const auto& operation = active->about.schedule->operations[static_cast<size_t>(number)];
-      Fail(std::string(operation.kind == Kind::kSend ? "sending to" : "receiving from") + " rank " +
-           std::to_string(operation.peer) + " of " + active->about.name + " failed: " + completion.error);
-    }
-    active->wire.Over(number);
-    active->execution.Done(number);
-    Advance(*active);
-    limit = Transport::Clock::now() + transport_.limit();
+    return false;
   }
+  const auto found = started_.find(completion.operation);
+  const auto [active, number] = found->second;
+  started_.erase(found);
+  if (!completion.error.empty()) {
+    const auto& operation = active->about.schedule->operations[static_cast<size_t>(number)];
+    Fail(std::string(operation.kind == Kind::kSend ? "sending to" : "receiving from") + " rank " +
+         std::to_string(operation.peer) + " of " + active->about.name + " failed: " + completion.error);
+  }
+  active->wire.Over(number);
+  active->execution.Done(number);
+  Advance(*active);
+  moved_ = Transport::Clock::now();
+  return true;
 }
 
 std::string Engine::Waiting() const {

@@ -28,6 +28,10 @@ class Engine {
   // the transport's limit; the engine must outlive
   // the transport then.
   void Finish();
+  // Goes on with what has completed, or completes by `until`, one operation of the transport's. False: none did. Throws
+  // as Finish.
+  bool Progress(Transport::Clock::time_point until);
+  bool idle() const { return active_.empty(); }
 
  private:
   struct Active {
@@ -51,6 +55,7 @@ class Engine {
   Transport& transport_;
   std::vector<std::unique_ptr<Active>> active_;
   std::unordered_map<uint64_t, Started> started_;  // by the transport's number
+  Transport::Clock::time_point moved_{};           // something did, or somebody began to look
 };
 
 }  // namespace horovod::paceline

@@ -13,8 +13,8 @@
 
 #include "bridge/collectives/parts.h"
 #include "bridge/collectives/probed.h"
-#include "bridge/collectives/types.h"
 #include "bridge/reserved_names.h"
+#include "bridge/types.h"
 #include "core/codecs/combine.h"
 #include "core/collectives/algorithms.h"
 #include "core/collectives/ping.h"

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "bridge/collectives/residuals.h"
-#include "bridge/collectives/types.h"
 #include "bridge/reserved_names.h"
+#include "bridge/types.h"
 #include "core/collectives/algorithms.h"
 
 namespace horovod::paceline {

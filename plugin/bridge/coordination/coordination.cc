@@ -53,6 +53,13 @@ void Coordination::WaitedFor() {
   }
 }
 
+void Coordination::TakenUp() {
+  if (on_) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pacing_.TakenUp();
+  }
+}
+
 void Coordination::NewProcessSet(int32_t /*process_set_id*/) { HandedIn(); }
 
 void Coordination::Begin(common::HorovodGlobalState& state) {

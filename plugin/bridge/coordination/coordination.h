@@ -53,6 +53,7 @@ class Coordination : public Participant {
   void NewProcessSet(int32_t process_set_id) override;
   void HandedIn() override;
   void WaitedFor() override;
+  void TakenUp() override;
   bool Sleep(common::HorovodGlobalState& state) override;
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
   bool CombineBits(::paceline::core::BitOperation operation, long long* words, int count) override;

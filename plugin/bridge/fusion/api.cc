@@ -107,6 +107,9 @@ extern "C" {
 // The policy that this process wants; 0 for Horovod's own merging. May be called at any time, before init(), too.
 void horovod_paceline_fusion_want(double policy) { TheMerging().Want(policy); }
 
+// Whether this process wants armed steps. As above.
+void horovod_paceline_fusion_want_armed(int32_t armed) { TheMerging().WantArmed(armed != 0); }
+
 // The ids of process sets that this rank is in: at most `capacity` are written; returns how many there are.
 int32_t horovod_paceline_fusion_sets(int32_t* ids, int32_t capacity) {
   const auto all = TheMerging().Ids();

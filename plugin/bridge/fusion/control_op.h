@@ -23,7 +23,7 @@
 namespace horovod::paceline {
 
 enum class ControlKind : int32_t {
-  kSettings = 0,  // which policy does each rank ask for? One value per rank.
+  kSettings = 0,  // which policy does each rank ask for? Then: armed steps? Two values per rank.
   kMeasure = 1,   // what did each rank measure?
   kSweep = 2,     // move this many bytes, to learn how long it takes; two parts that travel as one message
   kPlan = 3,      // the asker's plan, for all to follow

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <tuple>
 
 #include "bridge/packing.h"
@@ -16,6 +17,9 @@ using ::paceline::core::MergeGroup;
 using ::paceline::core::MergePlan;
 using ::paceline::core::Message;
 using ::paceline::core::ReducedTensor;
+
+// What each rank says when it is asked for its settings: the policy, and whether it wants armed steps.
+constexpr int64_t kSettingsOfRank = 2;
 
 // As what it was asked for, or as an error about that.
 bool OfControlOp(const common::Response& response) {
@@ -49,7 +53,7 @@ int64_t Merger::Ask(ControlKind kind, std::vector<double> values) {
   };
   switch (kind) {
     case ControlKind::kSettings:
-      ask({}, size_);
+      ask({}, kSettingsOfRank * size_);
       break;
     case ControlKind::kMeasure:
       ask({}, kMeasureHeader + static_cast<int64_t>(monitor_.tensors().size()) + kSweeps +
@@ -70,14 +74,17 @@ int64_t Merger::Ask(ControlKind kind, std::vector<double> values) {
   return asked_;
 }
 
-void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked) {
+void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, const Wanted& wanted) {
   state_ = &state;
   rank_ = process_set.controller->GetRank();
   size_ = process_set.controller->GetSize();
   cycle_start_ns_ = Nanoseconds(Clock::now());
   joined_.Return(process_set);  // a control operation ended early, in an error before it was performed
-  if (asked != std::max(heard_, 0.0)) {
-    heard_ = asked;
+  const double policy = wanted.policy;
+  const bool armed = wanted.armed && policy > 1;  // there are no armed steps without plans
+  if (policy != std::max(heard_, 0.0) || armed != heard_armed_) {
+    heard_ = policy;
+    heard_armed_ = armed;
     Ask(ControlKind::kSettings, {});
   }
   if (watching_) {
@@ -225,6 +232,7 @@ void Merger::Fill(const ControlOp& op, CpuTensor& buffer) {
   if (op.kind == ControlKind::kSettings) {
     values.assign(static_cast<size_t>(elements), 0);
     values[static_cast<size_t>(rank_)] = std::max(heard_, 0.0) + 1;
+    values[static_cast<size_t>(size_) + static_cast<size_t>(rank_)] = heard_armed_ ? 1 : 0;
   } else if (op.kind == ControlKind::kMeasure) {
     values = OwnMeasurement(elements);
   } else if (op.kind == ControlKind::kPlan && op.asker == rank_) {
@@ -319,11 +327,15 @@ void Merger::Answered(const ControlOp& op, const Executed& executed) {
   }
 }
 
-void Merger::Agree(const std::vector<double>& asked) {
+void Merger::Agree(const std::vector<double>& settings) {
+  const std::vector<double> asked(settings.begin(), settings.begin() + size_);
   Agreement now;
   now.asked = asked;
   now.complete = std::all_of(asked.begin(), asked.end(), [&](double value) { return value > 0 && value == asked[0]; });
   now.plans = now.complete && asked[0] > 1;
+  now.armed = now.plans && std::all_of(settings.begin() + size_, settings.end(), [](double one) { return one > 0; });
+  follows_ += now.armed != armed_ ? 1 : 0;
+  armed_ = now.armed;
   bool changed = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -341,6 +353,7 @@ void Merger::Follow(MergePlan plan) {
   // Messages that were packed by the plan before may stand behind this operation in the list of responses: this is
   // about messages that are yet to be packed, and a buffer is as large as the message that goes through it
   // (fusion_buffers.h).
+  ++follows_;
   active_ = watching_ ? ActivePlan(plan, monitor_.tensors()) : ActivePlan();
   // What is held now goes with the next cycle's messages.
   for (const int32_t number : gate_.Follow(active_.group_of(), monitor_.ReducedInRunningStep(),
@@ -355,6 +368,16 @@ void Merger::Follow(MergePlan plan) {
 
 const MergeGroup* Merger::GroupOf(const std::string& name) const {
   return active_.group_of().empty() ? nullptr : active_.Group(monitor_.NumberOf(name));
+}
+
+int32_t Merger::GroupNumberOf(const std::string& name) const {
+  return active_.group_of().empty() ? -1 : active_.GroupOf(monitor_.NumberOf(name));
+}
+
+Followed Merger::followed() const {
+  const auto& groups = active_.group_of();
+  const std::string_view bytes(reinterpret_cast<const char*>(groups.data()), groups.size() * sizeof(groups[0]));
+  return {follows_, active_.groups(), std::hash<std::string_view>()(bytes), active_.patience_ns(), armed_};
 }
 
 int64_t Merger::LimitBytes(common::Controller& controller) const {

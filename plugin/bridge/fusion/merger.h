@@ -16,6 +16,7 @@
 
 #include "bridge/fusion/control_op.h"
 #include "bridge/joined.h"
+#include "bridge/message_plan.h"
 #include "bridge/participant.h"
 #include "core/fusion/active_plan.h"
 #include "core/fusion/gate.h"
@@ -35,11 +36,18 @@ struct Answer {
   std::vector<::paceline::core::Message> sweeps, messages;
 };
 
+// What this process wants. Any thread.
+struct Wanted {
+  std::atomic<double> policy{0};
+  std::atomic<bool> armed{false};
+};
+
 // What ranks have said about the policy they want, by rank in the process set; 0: has not been heard.
 struct Agreement {
   std::vector<double> asked;
   bool complete = false;  // all ranks were heard and want the same
   bool plans = false;     // and it makes plans
+  bool armed = false;     // and all want armed steps
 };
 
 // One per process set that this rank is in. Methods without a note are called by the background thread.
@@ -71,7 +79,7 @@ class Merger {
   // or the sizes in bytes (kSweep, an operation each). Returns the number of the (last) operation.
   int64_t Ask(ControlKind kind, std::vector<double> values);
 
-  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, double asked);
+  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, const Wanted& wanted);
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   // The gate looks at the clock in rounds.
   Clock::duration SleepLimit() const;
@@ -83,6 +91,8 @@ class Merger {
   // As in MessagePlan. The limit is what the active plan's largest group needs, and at least Horovod's, which is that
   // of its own messages and is never changed.
   const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const;
+  int32_t GroupNumberOf(const std::string& name) const;
+  Followed followed() const;
   int64_t LimitBytes(common::Controller& controller) const;
 
   // Any thread.
@@ -115,7 +125,7 @@ class Merger {
   void Fill(const ControlOp& op, CpuTensor& buffer);
   std::vector<double> OwnMeasurement(int64_t elements) const;
   void Answered(const ControlOp& op, const Executed& executed);
-  void Agree(const std::vector<double>& asked);
+  void Agree(const std::vector<double>& settings);
   void Follow(::paceline::core::MergePlan plan);
 
   const int32_t process_set_id_;
@@ -129,9 +139,12 @@ class Merger {
   int64_t performed_ns_ = 0;    // when results were there last: what travels beside other messages counts from then
   int64_t cycle_start_ns_ = 0;  // 0 once the cycle's first message was performed
   double heard_ = -1;           // the policy of this rank that the others were told last
+  bool heard_armed_ = false;    // and whether it wants armed steps
   Joined joined_;
   std::vector<::paceline::core::Message> sweeps_;
   ::paceline::core::ActivePlan active_;
+  int64_t follows_ = 0;  // changes of what is followed
+  bool armed_ = false;   // as in Agreement
 
   // Set while all ranks want the same policy and it makes plans; at the same place in the sequence of operations
   // everywhere, so that all ranks number the same tensors.

@@ -12,7 +12,7 @@ void Merging::BeginWorld() {
 }
 
 void Merging::Want(double policy) {
-  wanted_ = policy;
+  wanted_.policy = policy;
   ::horovod::paceline::HandedIn();  // a cycle tells the other ranks
 }
 

@@ -29,6 +29,8 @@ class Merging : public Participant, public MessagePlan {
   // Any thread: the policy that this process wants, as a number that says whether two are the same; 0: Horovod's own
   // merging. Holds in all worlds.
   void Want(double policy);
+  // Any thread: whether this process wants armed steps. Holds in all worlds.
+  void WantArmed(bool armed) { wanted_.armed = armed; }
   // Any thread: the merger of this process set, or null.
   std::shared_ptr<Merger> Find(int32_t process_set_id) const { return mergers_.Find(process_set_id, {}); }
   // Any thread: the process sets that have one.
@@ -58,11 +60,13 @@ class Merging : public Participant, public MessagePlan {
   const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const override {
     return current_->GroupOf(name);
   }
+  int32_t GroupNumberOf(const std::string& name) const override { return current_->GroupNumberOf(name); }
+  Followed followed() const override { return current_->followed(); }
   int64_t LimitBytes(common::Controller& controller) const override { return current_->LimitBytes(controller); }
 
  private:
   const WaitsElsewhere waits_elsewhere_;
-  std::atomic<double> wanted_{0};
+  Wanted wanted_;
   std::atomic<bool> watched_{false};  // some process set of this world watches arrivals, or did
   int64_t made_ = 0;                  // background thread only, and so is the next
   std::shared_ptr<Merger> current_;   // of the process set whose coordination round is running

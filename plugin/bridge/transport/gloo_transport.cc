@@ -86,9 +86,15 @@ void GlooTransport::Told(uint64_t operation, const std::exception_ptr& error) {
 bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    if (told_.empty() &&
-        (until <= Clock::now() || !changed_.wait_until(lock, until, [this] { return !told_.empty(); }))) {
-      return false;
+    if (told_.empty()) {
+      if (until <= Clock::now()) {
+        return false;
+      }
+      changed_.wait_until(lock, until, [this] { return woken_ || !told_.empty(); });
+      woken_ = false;
+      if (told_.empty()) {
+        return false;
+      }
     }
     completion = std::move(told_.front());
     told_.pop_front();
@@ -99,6 +105,12 @@ bool GlooTransport::Wait(Clock::time_point until, Completion& completion) {
       return true;
     }
   }
+}
+
+void GlooTransport::Wake() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  woken_ = true;
+  changed_.notify_one();
 }
 
 void GlooTransport::GiveUp() { context_->closeConnections(); }

@@ -45,6 +45,8 @@ class GlooTransport : public Transport {
   uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) override;
   uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) override;
   bool Wait(Clock::time_point until, Completion& completion) override;
+  void Wake() override;
+  bool wakes() const override { return true; }
   void GiveUp() override;
   void Leave() override;
 
@@ -63,6 +65,7 @@ class GlooTransport : public Transport {
   std::condition_variable changed_;
   std::unordered_map<uint64_t, std::shared_ptr<Buffer>> in_flight_;
   std::vector<std::shared_ptr<Buffer>> ended_;  // who sends or receives next lets go of them, not who waits
+  bool woken_ = false;
   std::deque<Completion> told_;
 };
 

@@ -26,6 +26,7 @@ namespace paceline::core {
 //   kGathering  WaitedFor  kUrgent
 //   kUrgent     any        kUrgent
 //   any         Entered    kIdle
+//   any         TakenUp    kIdle
 //
 // The first round is due at once. One thread at a time.
 class RoundPacing {
@@ -46,6 +47,8 @@ class RoundPacing {
   bool WaitedFor();
   // A round begins now, and takes all that was handed in.
   void Entered(Clock::time_point now);
+  // All that was handed in went without a round.
+  void TakenUp() { state_ = State::kIdle; }
 
   State state() const { return state_; }
   Clock::time_point Due() const;

@@ -29,6 +29,7 @@ class ActivePlan {
   // By tensor, negative where it goes alone; empty without a plan.
   const std::vector<int32_t>& group_of() const { return group_of_; }
   int64_t patience_ns() const { return patience_ns_; }
+  int32_t groups() const { return static_cast<int32_t>(groups_.size()); }
   // The group of a tensor, by its number (negative: one that was never reduced): negative if it goes alone.
   int32_t GroupOf(int32_t tensor) const;
   // The same; null if it goes alone. Lives as long as the plan.

@@ -1,4 +1,4 @@
-#include "bridge/collectives/types.h"
+#include "bridge/types.h"
 
 namespace horovod::paceline {
 

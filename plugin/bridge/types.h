@@ -1,7 +1,7 @@
 // Horovod's types of elements and operations in the words of core.
 
-#ifndef PACELINE_BRIDGE_COLLECTIVES_TYPES_H
-#define PACELINE_BRIDGE_COLLECTIVES_TYPES_H
+#ifndef PACELINE_BRIDGE_TYPES_H
+#define PACELINE_BRIDGE_TYPES_H
 
 #include <optional>
 
@@ -16,4 +16,4 @@ std::optional<::paceline::core::ReduceOp> OpOf(common::ReduceOp op);
 
 }  // namespace horovod::paceline
 
-#endif  // PACELINE_BRIDGE_COLLECTIVES_TYPES_H
+#endif  // PACELINE_BRIDGE_TYPES_H

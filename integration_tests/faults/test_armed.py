@@ -1,0 +1,105 @@
+"""A rank dies, raises or stops within an armed step: the others hear of it, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from integration_tests.kills import kill_in
+from integration_tests.support.arming import ARMED, TorchSteps, arm, end, state
+from integration_tests.support.ranks import run_ranks
+
+SIZE = 3
+SIZES = {f"faults.{n}": 1000 + n for n in range(6)}
+NAMES = list(SIZES)
+GROUPS = (2, 2, 2)
+LIMIT_S = 20.0
+
+
+def _steps_until_a_rank_dies(rank: int, size: int, pause: str, folder: str) -> tuple[float, str]:
+    """Where the ranks spend their time: between groups of a step, or in the middle of messages."""
+    os.environ |= ARMED
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    _, step = arm(steps.step, "faults.", GROUPS)
+    (Path(folder) / str(rank)).touch()
+    end_s = time.monotonic() + 60
+    try:
+        while time.monotonic() < end_s:
+            for name in NAMES:
+                if pause and name == NAMES[3]:
+                    time.sleep(0.05)
+                steps.start(name, step)
+            for name in NAMES:
+                steps.finish(name, step)
+            step += 1
+    except hvd.HorovodInternalError as error:
+        return time.monotonic(), str(error)
+    raise TimeoutError(f"rank {rank} heard of no death: {state()}")
+
+
+@pytest.mark.parametrize(("pause", "victim"), [("between groups", 1), ("", 0), ("between groups", 2)])
+def test_survivors_name_the_rank_that_dies(pause: str, victim: int) -> None:
+    heard = kill_in(_steps_until_a_rank_dies, (pause,), victim, moment_s=0.2, size=SIZE)
+    for one in heard:
+        assert one.named(victim), one
+        assert one.seconds is not None and one.seconds < LIMIT_S, one
+
+
+def _raises(rank: int, size: int) -> str:
+    """One rank raises between groups, says so with its end, and leaves the world."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    _, step = arm(steps.step, "faults.", GROUPS)
+    begun = time.monotonic()
+    try:
+        for name in NAMES:
+            if rank == 1 and name == NAMES[3]:
+                raise ValueError("between groups")
+            steps.start(name, step)
+        for name in NAMES:
+            steps.finish(name, step)
+    except ValueError:
+        hvd.shutdown()
+        return "left"
+    except hvd.HorovodInternalError as error:
+        assert time.monotonic() - begun < LIMIT_S
+        return str(error)
+    return "finished"
+
+
+def test_rank_that_raises_between_groups() -> None:
+    said = run_ranks(_raises, SIZE, env=ARMED, fresh=True)
+    assert said[1] == "left"
+    assert all("shut down" in text for text in (said[0], said[2])), said
+
+
+def _stops(rank: int, size: int) -> None:
+    """Longer than anybody's patience, and then it goes on."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "faults.", GROUPS)
+    for number in range(step, step + 8):
+        for name in NAMES:
+            if rank == 1 and number == step + 2 and name == NAMES[3]:
+                time.sleep(1.5)
+            steps.start(name, number)
+        for name in NAMES:
+            steps.finish(name, number)
+    hvd.barrier()
+    assert state().given_up == 1, state()
+    assert ("did not come in time" if rank == 1 else "another rank") in state().given_up_because, state()
+    end(hand)
+
+
+def test_rank_that_stops_between_groups() -> None:
+    run_ranks(_stops, SIZE, env=ARMED, fresh=True)

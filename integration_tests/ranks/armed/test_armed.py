@@ -1,0 +1,152 @@
+"""Armed steps: every sum is that of negotiated ones, and the ranks negotiate once a step."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from integration_tests.support.arming import ARMED, TorchSteps, arm, end, state
+from integration_tests.support.merging import Messages
+from integration_tests.support.ranks import ranks, run_ranks
+
+STEPS = 20
+SIZES = {f"armed.{n:02}": size for n, size in enumerate((1000, 3, 1, 70_001, 17, 5, 300, 2))}
+GROUPS = (2, 3, 1, 2)
+# So long that every coordination round is that of a step, but for a few where ranks hand in a step's first tensors just
+# before and just after one.
+SLOW_CYCLES = ARMED | {"HOROVOD_CYCLE_TIME": "80"}
+
+
+@ranks(2, 3, more=(4,), env=ARMED)
+def test_sums(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "armed.", GROUPS)
+    before = state()
+    messages = Messages()
+    for number in range(step, step + STEPS):
+        steps.step(number)
+    hvd.barrier()
+    after = state()
+    assert (after.state, after.steps - before.steps) == ("armed", STEPS), after
+    assert (after.messages - before.messages, after.given_up) == (STEPS * (len(GROUPS) - 1), before.given_up)
+    names = sorted(hand.names("armed."))
+    groups = [names[:2], names[2:5], names[5:6], names[6:]]
+    assert messages.stop()[2:-1] == [groups] * (STEPS - 3)
+    end(hand)
+
+
+@ranks(2, 3, env=SLOW_CYCLES)
+def test_one_coordination_round_a_step(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    from paceline.native.library import counters
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "armed.", GROUPS)
+    steps.step(step)
+    before = counters("torch")["coordination_rounds"]
+    for number in range(step + 1, step + 1 + STEPS):
+        steps.step(number)
+    rounds = counters("torch")["coordination_rounds"] - before
+    assert STEPS - 1 <= rounds <= STEPS + STEPS // 4, f"{rounds} rounds in {STEPS} steps"
+    end(hand)
+
+
+@ranks(2, 3, env=ARMED)
+def test_orders_of_tensors_that_differ_between_ranks_and_steps(rank: int, size: int) -> None:
+    import random
+
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    chance = random.Random(rank)
+
+    def shuffled(step: int) -> None:
+        names = list(SIZES)
+        chance.shuffle(names)
+        if chance.random() < 0.2:
+            time.sleep(0.01 * chance.random())
+        steps.step(step, names)
+
+    hand, step = arm(steps.step, "armed.", GROUPS)
+    for number in range(step, step + STEPS):
+        shuffled(number)
+    hvd.barrier()
+    assert state().state == "armed", state()
+    assert state().given_up == 0, state()
+    end(hand)
+
+
+@ranks(2, 3, env=ARMED)
+def test_types_averages_and_factors(rank: int, size: int) -> None:
+    """Values are such that every operation on them is exact in float16."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    kinds: dict[str, tuple[Any, dict[str, Any], float]] = {
+        "a.float16": (torch.float16, {"op": hvd.Sum}, 1),
+        "a.float32": (torch.float32, {"op": hvd.Sum}, 1),
+        "b.float64": (torch.float64, {"op": hvd.Average}, 1 / size),
+        "c.float16": (torch.float16, {"op": hvd.Sum, "prescale_factor": 0.5}, 0.5),
+        "c.float32": (torch.float32, {"op": hvd.Sum, "postscale_factor": 4.0}, 4),
+        "d.float64": (torch.float64, {"op": hvd.Average, "prescale_factor": 8.0, "postscale_factor": 0.25}, 2 / size),
+    }
+
+    def step_of(step: int) -> None:
+        handles = {}
+        for n, (kind, (dtype, options, _)) in enumerate(kinds.items()):
+            tensor = torch.full((13 + n,), 2.0 * (rank + 1) + step % 8, dtype=dtype)
+            handles[kind] = hvd.allreduce_async(tensor, name=f"kinds.{kind}", **options)
+        for n, (kind, (_, _, factor)) in enumerate(kinds.items()):
+            result = hvd.synchronize(handles[kind])
+            expected = factor * sum(2.0 * (one + 1) + step % 8 for one in range(size))
+            torch.testing.assert_close(result.double(), torch.full((13 + n,), expected).double(), rtol=1e-7, atol=0)
+
+    hand, step = arm(step_of, "kinds.", (2, 1, 2, 1))
+    before = state()
+    for number in range(step, step + STEPS):
+        step_of(number)
+    hvd.barrier()
+    assert (state().state, state().steps - before.steps) == ("armed", STEPS), state()
+    end(hand)
+
+
+def _alone(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "armed.", GROUPS)
+    steps.step(step)
+    end(hand)
+
+
+def test_one_rank_alone() -> None:
+    run_ranks(_alone, 1, env=ARMED)
+
+
+def _one_does_not_want(rank: int, size: int) -> None:
+    import os
+
+    os.environ["PACELINE_ARMED"] = "no" if rank == 1 else "yes"
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    with pytest.raises(AssertionError, match="not all ranks"):
+        arm(steps.step, "armed.", GROUPS)
+    for number in range(STEPS):
+        steps.step(number)
+    assert (state().state, state().steps) == ("off", 0)
+
+
+def test_ranks_of_which_one_does_not_want_armed_steps() -> None:
+    run_ranks(_one_does_not_want, 3, fresh=True)

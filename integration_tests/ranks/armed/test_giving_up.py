@@ -1,0 +1,216 @@
+"""What armed steps are given up for: everybody negotiates again, nothing is lost, and in the end it is left at that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from integration_tests.support.arming import ARMED, TorchSteps, arm, end, groups_of, state
+from integration_tests.support.ranks import ranks, run_ranks
+
+MOST_STRIKES = 3  # core/armed/step_watch.h
+SIZES = {f"giving.{n}": size for n, size in enumerate((1000, 3, 1, 70_001, 17, 5))}
+GROUPS = (2, 2, 2)
+NAMES = list(SIZES)
+
+
+@ranks(2, 3, env=ARMED)
+def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    given_up = state().given_up
+    for number in range(step, step + 3):
+        steps.step(number, [name for name in NAMES if name != NAMES[number % 3 * 2 + 1]])
+    for number in range(step + 3, step + 10):
+        steps.step(number)
+    hvd.barrier()
+    assert state().given_up > given_up
+    end(hand)
+
+
+@ranks(3, env=ARMED)
+def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: int) -> None:
+    """Time and again: steps are negotiated for good after some."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    given_up = state().given_up
+
+    def two_halves(number: int) -> None:
+        for names in (NAMES[:3], NAMES[3:]) if rank == 1 else (NAMES,):
+            steps.step(number, names)
+
+    for strike in range(MOST_STRIKES):
+        two_halves(step)
+        for number in range(step + 1, step + 5):
+            steps.step(number)
+        hvd.barrier()
+        step += 5
+        assert state().given_up == given_up + strike + 1, state()
+        assert state().state == ("off" if strike + 1 == MOST_STRIKES else "armed"), state()
+    because = state().given_up_because
+    assert ("did not come in time" if rank == 1 else "another rank") in because, because
+    assert "too often" in state().reason
+    end(hand)
+
+
+@ranks(2, 3, env=ARMED)
+def test_other_operations_between_gradients(rank: int, size: int) -> None:
+    """A broadcast, an allgather and an allreduce that nobody has seen before, each waited for within a step."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    others: dict[str, Callable[[int], Any]] = {
+        "broadcast": lambda n: hvd.broadcast(torch.tensor([float(rank + n)]), 0, name=f"between.{n}"),
+        "allgather": lambda n: hvd.allgather(torch.tensor([float(rank)]), name=f"between.{n}").sum(),
+        "allreduce": lambda n: hvd.allreduce(torch.tensor([float(rank)]), op=hvd.Sum, name=f"between.{n}"),
+    }
+    for n, (kind, other) in enumerate(others.items()):
+        for name in NAMES[:3]:
+            steps.start(name, step)
+        result = float(other(n))
+        assert result == (n if kind == "broadcast" else size * (size - 1) / 2), (kind, result)
+        for name in NAMES[3:]:
+            steps.start(name, step)
+        for name in NAMES:
+            steps.finish(name, step)
+        for number in range(step + 1, step + 5):
+            steps.step(number)
+        step += 5
+    hvd.barrier()
+    assert state().given_up > 0
+    end(hand)
+
+
+@ranks(2, 3, env=ARMED)
+def test_other_operations_from_another_thread(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    faults: list[str] = []
+
+    def beside() -> None:
+        for n in range(30):
+            result = hvd.allreduce(torch.tensor([float(rank + n)]), op=hvd.Sum, name=f"thread.{n % 3}").item()
+            if result != size * (size - 1) / 2 + size * n:
+                faults.append(f"{n}: {result}")
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    for number in range(step, step + 60):
+        steps.step(number)
+    thread.join()
+    assert not faults, faults
+    end(hand)
+
+
+@ranks(3, env=ARMED | {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
+def test_another_process_set_within_steps(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    pair = hvd.add_process_set([0, 2])
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    for number in range(step, step + 12):
+        for name in NAMES[:3]:
+            steps.start(name, number)
+        if rank != 1 and number % 3 == 0:
+            total = hvd.allreduce(torch.tensor([float(rank + number)]), op=hvd.Sum, name="pair", process_set=pair)
+            assert total.item() == 2 + 2 * number
+        for name in NAMES[3:]:
+            steps.start(name, number)
+        for name in NAMES:
+            steps.finish(name, number)
+    hvd.barrier()
+    hvd.remove_process_set(pair)
+    end(hand)
+
+
+@ranks(2, 3, env=ARMED)
+def test_plans_that_change_while_steps_are_armed(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    armed = state().steps
+    shapes = [(1, 5), (3, 3), (2, 2, 2), (6,), (1, 1, 1, 1, 1, 1)]
+    for turn in range(10):
+        if rank == 0:
+            hand.send(groups_of(hand, "giving.", shapes[turn % len(shapes)]), patience_s=0.3)
+        for number in range(step, step + 9):
+            steps.step(number)
+        step += 9
+    hvd.barrier()
+    assert state().steps - armed > 10, state()
+    end(hand)
+
+
+@ranks(3, env=ARMED)
+def test_ranks_that_join(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    for turn in range(3):
+        last = [(one + turn) % size for one in range(size)]  # so many more steps does a rank make
+        for number in range(last[rank]):
+            going = [one for one in range(size) if last[one] > number]
+            for name in NAMES:
+                steps.start(name, step + number)
+            for name in NAMES:
+                result = hvd.synchronize(steps.handles.pop(name))
+                expected = sum(steps.value(one, name, step + number) for one in going)
+                assert (result == expected).all(), (turn, number, name, result[:2], expected)
+        assert hvd.join() == last.index(max(last))
+        for number in range(step, step + 5):
+            steps.step(number)
+    assert torch.equal(hvd.allgather(torch.tensor([rank]), name="joined"), torch.arange(size))
+    end(hand)
+
+
+def _shut_down(rank: int, size: int) -> str:
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    _, step = arm(steps.step, "giving.", GROUPS)
+    for name in NAMES[: 3 if rank == 0 else 6]:
+        steps.start(name, step)
+    time.sleep(0.05)
+    begun = time.monotonic()
+    if rank == 0:
+        hvd.shutdown()
+        assert time.monotonic() - begun < 10
+        return "shutdown"
+    errors: list[Any] = []
+    for name in NAMES[2:]:
+        try:
+            hvd.synchronize(steps.handles[name])
+        except Exception as error:
+            errors.append(error)
+    assert time.monotonic() - begun < 10
+    assert errors
+    return str(errors[0])
+
+
+def test_shutdown_in_the_middle_of_a_step() -> None:
+    assert "shut" in run_ranks(_shut_down, 3, env=ARMED, fresh=True)[1].lower()

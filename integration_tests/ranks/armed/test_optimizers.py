@@ -1,0 +1,115 @@
+"""Training with armed steps: models are what one process, or plain negotiation, makes of the same data."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from integration_tests.support.arming import ARMED, state
+from integration_tests.support.merging import ask_for, step_until
+from integration_tests.support.ranks import run_ranks
+
+STEPS = 12
+
+
+def _train(rank: int, size: int, wrapper: str) -> None:
+    """The gradient of the sum of outputs is the input, and 1 for the bias: what one process would have is known."""
+    import torch
+
+    hvd = importlib.import_module(wrapper)
+    hvd.init()
+    torch.manual_seed(3)
+    model = torch.nn.ModuleList([torch.nn.Linear(5 + n, 3) for n in range(4)])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.125), named_parameters=model.named_parameters(f"train.{wrapper}")
+    )
+    alone = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def step_of(step: int) -> None:
+        optimizer.zero_grad()
+        value = float(rank + step % 7)
+        torch.stack([layer(torch.full((1, 5 + n), value)).sum() for n, layer in enumerate(model)]).sum().backward()
+        optimizer.step()
+        for n in range(len(model)):
+            alone[f"{n}.weight"] -= 0.125 * ((size - 1) / 2 + step % 7)
+            alone[f"{n}.bias"] -= 0.125
+
+    ask_for("torch", "none")
+    step_until("torch", step_of)
+    before = state()
+    for step in range(STEPS):
+        step_of(step)
+    hvd.broadcast(torch.zeros(1), 0, name="train.end")
+    assert state().steps >= before.steps + STEPS - 4, (before, state())
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, alone[name], rtol=1e-4, atol=1e-4)
+    ask_for("torch", "threshold")
+
+
+@pytest.mark.parametrize("wrapper", ["horovod.torch", "paceline.torch"])
+def test_torch(wrapper: str) -> None:
+    run_ranks(_train, 2, wrapper, env=ARMED)
+
+
+def _exchange(rank: int, size: int, exchange: str) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(*[torch.nn.Linear(7, 7) for _ in range(4)])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1e-3),
+        named_parameters=model.named_parameters(f"armed.{exchange}"),
+        exchange=exchange,
+    )
+
+    def step_of(step: int) -> None:
+        optimizer.zero_grad()
+        model(torch.full((2, 7), float(rank + step % 5))).square().mean().backward()
+        optimizer.step()
+
+    ask_for("torch", "none")
+    step_until("torch", step_of)
+    for step in range(5 * STEPS):
+        step_of(step)
+    optimizer.drain()
+    for name, value in model.state_dict().items():
+        everyone = hvd.allgather(value.reshape(1, -1), name=f"armed.{exchange}.{name}")
+        assert all(torch.equal(theirs, everyone[0]) for theirs in everyone), name
+    ask_for("torch", "threshold")
+
+
+@pytest.mark.parametrize("exchange", ["pipelined", "majority", "local"])
+def test_other_exchanges(exchange: str) -> None:
+    run_ranks(_exchange, 3, exchange, env=ARMED)
+
+
+def _keras(rank: int, size: int) -> Any:
+    import keras
+    import numpy as np
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Dense(9, input_shape=(5,)), keras.layers.Dense(7), keras.layers.Dense(1)])
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    ask_for("tensorflow", "none")
+    inputs = np.full((4, 5), float(rank + 1), np.float32)
+    targets = np.ones((4, 1), np.float32)
+    for _ in range(100):
+        model.train_on_batch(inputs, targets)
+        if state("tensorflow").steps > STEPS:
+            break
+    told = hvd.allgather(np.array([state("tensorflow").steps]), name="keras.steps")
+    ask_for("tensorflow", "threshold")
+    return [weights.tolist() for weights in model.get_weights()], np.asarray(told).min()
+
+
+def test_keras() -> None:
+    answers = run_ranks(_keras, 2, env=ARMED | {"PACELINE_FUSION_WARMUP_STEPS": "3"}, timeout_s=120)
+    assert answers[0][0] == answers[1][0]

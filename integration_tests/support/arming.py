@@ -1,0 +1,100 @@
+"""Armed steps for tests: names in groups, and steps until they are armed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from integration_tests.support.merging import ByHand
+from paceline.fusion.armed import ArmedReport, armed
+from paceline.native.library import loaded
+
+ARMED = {"PACELINE_ARMED": "yes"}
+# Steps under a plan before the first one that is armed: two that are equal, and one that begins when that is known.
+BEFORE = 3
+# More of them on a machine so busy that a group waited for too long.
+MOST = 40
+PATIENCE_S = 0.3
+
+
+def state(library: str = "torch") -> ArmedReport:
+    """Of this rank."""
+    return armed(loaded(library))
+
+
+class TorchSteps:
+    """Steps of named allreduces in PyTorch, whose results are checked to the last bit.
+
+    `sizes`: elements by name, in the order in which they are handed in.
+    """
+
+    library = "torch"
+
+    def __init__(self, rank: int, size: int, sizes: dict[str, int]) -> None:
+        import horovod.torch as hvd
+
+        self.hvd: Any = hvd
+        self.rank, self.size, self.sizes = rank, size, sizes
+        self.handles: dict[str, Any] = {}
+
+    def value(self, rank: int, name: str, step: int) -> float:
+        """What a rank hands in, in all elements."""
+        return float((rank + 1) * 1000 + step % 100 + 7 * list(self.sizes).index(name))
+
+    def start(self, name: str, step: int, **options: Any) -> None:
+        """Hand one in."""
+        import torch
+
+        tensor = torch.full((self.sizes[name],), self.value(self.rank, name, step))
+        self.handles[name] = self.hvd.allreduce_async_(tensor, name=name, **({"op": self.hvd.Sum} | options))
+
+    def finish(self, name: str, step: int) -> None:
+        """Wait for it and check the sum."""
+        result = self.hvd.synchronize(self.handles.pop(name))
+        expected = sum(self.value(rank, name, step) for rank in range(self.size))
+        assert (result == expected).all(), f"step {step}, {name}: {result[:3]}, expected {expected}"
+
+    def step(self, step: int, names: Sequence[str] | None = None) -> None:
+        """All of them, or those of `names`."""
+        chosen = list(self.sizes) if names is None else list(names)
+        for name in chosen:
+            self.start(name, step)
+        for name in chosen:
+            self.finish(name, step)
+
+
+def groups_of(hand: ByHand, label: str, sizes: Sequence[int]) -> list[list[str]]:
+    """The tensors with `label` in their names, in the order of their names, in groups of so many."""
+    names = sorted(hand.names(label))
+    assert sum(sizes) == len(names), names
+    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
+    return [names[end - count : end] for end, count in zip(ends, sizes, strict=True)]
+
+
+def meet(library: str = "torch") -> None:
+    """Wait for all ranks, between two steps."""
+    importlib.import_module(f"horovod.{library}").broadcast_object(0, 0, name="arming.meet")
+
+
+def arm(
+    step: Callable[[int], None], label: str, sizes: Sequence[int], library: str = "torch", begin: int = 0
+) -> tuple[ByHand, int]:
+    """Make steps until they are armed, under a plan of groups of so many tensors; returns the next step's number."""
+    hand = ByHand(library).start()
+    step(begin)
+    meet(library)
+    hand.follow(groups_of(hand, label, sizes), PATIENCE_S)
+    for number in range(begin + 1, begin + 1 + MOST):
+        step(number)
+        if number > begin + BEFORE - 1:
+            meet(library)  # all ranks have performed the same from here on, and are in the same state
+            if state(library).state == "armed":
+                return hand, number + 1
+    raise AssertionError(str(state(library)))
+
+
+def end(hand: ByHand, library: str = "torch") -> None:
+    """Back to Horovod's own merging, when all ranks have looked at what they had to."""
+    meet(library)
+    hand.end()

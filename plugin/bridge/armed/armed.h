@@ -1,0 +1,135 @@
+// Armed steps: where steps are all alike, the first group of each is negotiated, and the others go without.
+
+#ifndef PACELINE_BRIDGE_ARMED_ARMED_H
+#define PACELINE_BRIDGE_ARMED_ARMED_H
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "bridge/armed/group_message.h"
+#include "bridge/carrier.h"
+#include "bridge/message_plan.h"
+#include "bridge/participant.h"
+#include "core/armed/armed_step.h"
+#include "core/armed/step_watch.h"
+
+namespace horovod::paceline {
+
+// What Python asks. Any thread.
+struct ArmedStatus {
+  std::atomic<int32_t> state{0};                            // as StepWatch::State
+  std::atomic<int32_t> why{1};                              // as Unarmed
+  std::atomic<int32_t> attention{0};                        // why this rank last raised its flag: as Attention
+  std::atomic<int64_t> steps{0}, messages{0}, given_up{0};  // of this world; the latter: steps that were
+};
+
+// Of the process set of all ranks; operations of others wait until an armed step ends, or make it end.
+//
+// While steps are armed, requests for tensors behind the first group do not go on from the queue (Popped): they are
+// held here, and in Horovod's table of entries. When all ranks have performed the first group's messages, which is at
+// the same place in the sequence of operations everywhere, each runs the step (RoundPerformed): it takes requests from
+// the queue itself, and messages travel as they become complete, until the last one ended or somebody raised the flag.
+// What was not reduced then goes back into the queue.
+class Armed : public Participant {
+ public:
+  // Whether tensors of this name are no ordinary ones.
+  using Special = std::function<bool(int32_t process_set_id, const std::string& name)>;
+  // Why the world has failed; empty: it has not.
+  using WhyFailed = std::function<std::string()>;
+  // All that was handed in so far needs no round; see Participant::TakenUp.
+  using TakenUp = std::function<void()>;
+
+  Armed(const MessagePlan& plan, Carrier& carrier, Special special, WhyFailed why_failed, TakenUp taken_up)
+      : plan_(plan),
+        carrier_(carrier),
+        special_(std::move(special)),
+        why_failed_(std::move(why_failed)),
+        taken_up_(std::move(taken_up)) {}
+
+  void BeginWorld() override;
+  void Added() override;
+  void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
+  Clock::duration SleepLimit() override;
+  void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;
+  void AfterExecute(const Executed& executed) override;
+  void RoundPerformed(common::ProcessSet& process_set) override;
+
+  const ArmedStatus& status() const { return status_; }
+
+ private:
+  using State = ::paceline::core::StepWatch::State;
+
+  // Where a tensor is in an armed step.
+  struct Member {
+    int32_t message = 0;
+    size_t place = 0;            // among the message's tensors
+    std::vector<int64_t> shape;  // as it was negotiated last
+  };
+  struct Run;
+
+  void Disarm();
+  void Arm();
+  int64_t KeyOf(const common::Response& response);
+  const Member* MemberOf(const common::Request& request) const;
+  bool Fits(const common::Response& response) const;
+  void Release(std::deque<common::Request>& messages);
+  bool Impatient();
+  bool FirstOffered() const;
+  void Step(common::ProcessSet& process_set);
+  void Drain(Run& run);
+  void Take(Run& run, common::Request request);
+  uint8_t* BufferOf(size_t message);
+  void Send(Run& run);
+  void Receive(Run& run);
+  void Wait(Run& run);
+  bool OthersWait(const Run& run) const;
+  void Tell();
+
+  const MessagePlan& plan_;
+  Carrier& carrier_;
+  const Special special_;
+  const WhyFailed why_failed_;
+  const TakenUp taken_up_;
+
+  // Background thread only, but for what follows.
+  common::HorovodGlobalState* state_ = nullptr;
+  const common::ProcessSet* all_ = nullptr;  // that of all ranks
+  Followed followed_;
+  ::paceline::core::StepWatch watch_;
+  std::vector<::paceline::core::WatchedMessage> round_;           // what was performed in this round
+  std::unordered_map<std::string, int64_t> keys_;                 // by signature
+  std::vector<common::Response> responses_;                       // by key
+  std::unordered_map<std::string, std::vector<int64_t>> shapes_;  // of tensors of the plan, as this rank offered them
+  std::unordered_set<std::string> offered_;  // tensors of the plan that are being negotiated, as far as is known here
+  std::unordered_map<uint64_t, std::vector<::paceline::core::WatchedMessage>> proved_;  // by a plan's digest
+  std::vector<GroupMessage> messages_;  // of an armed step, behind the first group's
+  std::unordered_map<std::string, Member> members_;
+  std::unordered_set<std::string> first_;  // tensors of the first group
+  int64_t choices_ = 0;                    // the carrier's, when all tensors were exact
+  std::deque<common::Request> held_;
+  bool released_ = false;  // this rank has let go what is held while steps are armed
+  int64_t waited_ns_ = 0, looked_ns_ = 0;
+  std::vector<uint8_t> buffers_;  // one behind the other, each for a message under way
+  size_t buffer_bytes_ = 0;
+  bool told_ = false;
+
+  ArmedStatus status_;
+  std::atomic<int64_t> added_{0};            // operations that were handed in, in all sets
+  std::atomic<int64_t> wake_at_{INT64_MAX};  // so many of them end the wait
+  std::mutex mutex_;                         // protects nothing: a wait begins before or after what ends it
+  std::condition_variable woken_;
+};
+
+}  // namespace horovod::paceline
+
+#endif  // PACELINE_BRIDGE_ARMED_ARMED_H

@@ -1,0 +1,153 @@
+#include "bridge/armed/group_message.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "bridge/participants.h"
+#include "bridge/ready.h"
+#include "bridge/reserved_names.h"
+#include "bridge/types.h"
+#include "core/codecs/combine.h"
+
+namespace horovod::paceline {
+
+namespace core = ::paceline::core;
+
+namespace {
+
+constexpr const char* kActivity = "PACELINE_ARMED";
+
+bool Reserved(const std::string& name) {
+  return Begins(name, kReserved) || name.find(kReduceNames) != std::string::npos ||
+         name.find(kReduceNodes) != std::string::npos;
+}
+
+// 1 in each type: sums of as many as there may be ranks are never 0, whatever they are rounded to.
+template <typename T>
+void Put(uint8_t* at, T value) {
+  std::memcpy(at, &value, sizeof(value));
+}
+
+}  // namespace
+
+bool GroupMessage::Fits(const common::Response& response) {
+  const auto type = response.tensor_type();
+  const auto op = response.reduce_op();
+  return response.response_type() == common::Response::ALLREDUCE &&
+         (type == common::HOROVOD_FLOAT16 || type == common::HOROVOD_FLOAT32 || type == common::HOROVOD_FLOAT64) &&
+         (op == common::ReduceOp::SUM || op == common::ReduceOp::AVERAGE) &&
+         std::all_of(response.devices().begin(), response.devices().end(),
+                     [](int32_t device) { return device == CPU_DEVICE_ID; }) &&
+         std::none_of(response.tensor_names().begin(), response.tensor_names().end(), Reserved);
+}
+
+std::string GroupMessage::Signature(const common::Response& response) {
+  std::ostringstream text;
+  text.precision(17);
+  text << response.response_type() << ' ' << response.tensor_type() << ' ' << response.reduce_op() << ' '
+       << response.prescale_factor() << ' ' << response.postscale_factor();
+  for (const auto device : response.devices()) {
+    text << ' ' << device;
+  }
+  text << '\n';
+  for (size_t n = 0; n < response.tensor_names().size(); ++n) {
+    text << response.tensor_names()[n] << '\0';
+    if (n < response.tensor_sizes().size()) {
+      text << response.tensor_sizes()[n] << '\n';
+    }
+  }
+  return text.str();
+}
+
+GroupMessage::GroupMessage(common::Response response)
+    : response_(std::move(response)),
+      dtype_(TypeOf(response_.tensor_type()).value_or(core::DataType::kFloat32)),
+      elements_(
+          std::accumulate(response_.tensor_sizes().begin(), response_.tensor_sizes().end(), static_cast<int64_t>(0))) {}
+
+bool GroupMessage::Asks(const common::Request& request, size_t tensor) const {
+  const auto& shape = request.tensor_shape();
+  return request.request_type() == common::Request::ALLREDUCE && request.tensor_type() == response_.tensor_type() &&
+         request.reduce_op() == response_.reduce_op() && request.device() == CPU_DEVICE_ID &&
+         request.prescale_factor() == response_.prescale_factor() &&
+         request.postscale_factor() == response_.postscale_factor() &&
+         std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()) ==
+             response_.tensor_sizes()[tensor];
+}
+
+size_t GroupMessage::bytes() const { return static_cast<size_t>((elements_ + 1) * core::BytesOf(dtype_)); }
+
+common::Status GroupMessage::Pack(const common::TensorQueue& queue, uint8_t* buffer) const {
+  auto* to = buffer;
+  for (const auto& name : names()) {
+    const auto& entry = queue.GetTensorEntry(name);
+    const auto status = WaitReady(entry.ready_event_list, "Allreduce of " + name);
+    if (!status.ok()) {
+      return status;
+    }
+    const auto bytes = static_cast<size_t>(entry.tensor->size());
+    if (bytes > 0) {
+      std::memcpy(to, entry.tensor->data(), bytes);
+    }
+    to += bytes;
+  }
+  core::Scale(dtype_, buffer, elements_, response_.prescale_factor());
+  return common::Status::OK();
+}
+
+void GroupMessage::SetFlag(uint8_t* buffer, bool raised) const {
+  auto* at = buffer + elements_ * core::BytesOf(dtype_);
+  constexpr uint16_t kHalfOne = 0x3C00;
+  switch (dtype_) {
+    case core::DataType::kFloat16:
+      Put<uint16_t>(at, raised ? kHalfOne : 0);
+      break;
+    case core::DataType::kFloat64:
+      Put<double>(at, raised ? 1 : 0);
+      break;
+    default:
+      Put<float>(at, raised ? 1 : 0);
+  }
+}
+
+bool GroupMessage::Flag(const uint8_t* buffer) const {
+  const auto* at = buffer + elements_ * core::BytesOf(dtype_);
+  return std::any_of(at, at + core::BytesOf(dtype_), [](uint8_t byte) { return byte != 0; });
+}
+
+void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
+                            int64_t start_ns) const {
+  std::vector<common::TensorTableEntry> entries;
+  process_set.tensor_queue.GetTensorEntriesFromResponse(response_, entries, false);
+  if (!process_set.group_table.empty()) {
+    process_set.group_table.DeregisterGroups(names());
+  }
+  auto& timeline = state.timeline;
+  for (const auto& entry : entries) {
+    timeline.Start(entry.tensor_name, common::Response::ALLREDUCE, entry.tensor->size());
+  }
+  timeline.ActivityStartAll(entries, kActivity);
+  const auto ranks = response_.reduce_op() == common::ReduceOp::AVERAGE ? process_set.controller->GetSize() : 1;
+  core::Scale(dtype_, buffer, elements_, response_.postscale_factor() / ranks);
+  const auto* from = buffer;
+  for (auto& entry : entries) {
+    const auto bytes = static_cast<size_t>(entry.tensor->size());
+    if (bytes > 0) {
+      std::memcpy(const_cast<void*>(entry.output->data()), from, bytes);
+    }
+    from += bytes;
+  }
+  timeline.ActivityEndAll(entries);
+  const auto status = common::Status::OK();
+  TellPerformed({process_set, response_, entries, status, start_ns, Nanoseconds(Clock::now())});
+  for (auto& entry : entries) {
+    timeline.End(entry.tensor_name, entry.output);
+    entry.FinishWithCallback(status);
+  }
+}
+
+}  // namespace horovod::paceline

@@ -1,0 +1,56 @@
+// One message of an armed step: what it is made of, and how it travels.
+
+#ifndef PACELINE_BRIDGE_ARMED_GROUP_MESSAGE_H
+#define PACELINE_BRIDGE_ARMED_GROUP_MESSAGE_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bridge/carrier.h"
+#include "core/codecs/data_type.h"
+#include "horovod/common/common.h"
+#include "horovod/common/global_state.h"
+#include "horovod/common/message.h"
+#include "horovod/common/process_set.h"
+
+namespace horovod::paceline {
+
+// As a response that was negotiated says it. Background thread only.
+class GroupMessage {
+ public:
+  // Whether such a message can travel in an armed step: a sum or average of floating-point numbers in CPU memory, none
+  // of them under a reserved name.
+  static bool Fits(const common::Response& response);
+  // Another text for whatever differs.
+  static std::string Signature(const common::Response& response);
+
+  // One that fits.
+  explicit GroupMessage(common::Response response);
+
+  const common::Response& response() const { return response_; }
+  const std::vector<std::string>& names() const { return response_.tensor_names(); }
+  // Whether a request asks for what the response gives to this tensor.
+  bool Asks(const common::Request& request, size_t tensor) const;
+
+  // What it takes on its way: its tensors, one behind the other, and the flag.
+  size_t bytes() const;
+  // The entries stay in the table.
+  common::Status Pack(const common::TensorQueue& queue, uint8_t* buffer) const;
+  void SetFlag(uint8_t* buffer, bool raised) const;
+  bool Flag(const uint8_t* buffer) const;
+  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, elements_ + 1}; }
+  // Takes the entries from the table and answers them. `start_ns`: when it began, as in Executed.
+  void Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
+                int64_t start_ns) const;
+
+ private:
+  common::Response response_;
+  ::paceline::core::DataType dtype_;
+  int64_t elements_ = 0;  // without the flag
+};
+
+}  // namespace horovod::paceline
+
+#endif  // PACELINE_BRIDGE_ARMED_GROUP_MESSAGE_H

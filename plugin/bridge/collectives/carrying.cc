@@ -1,0 +1,119 @@
+// Collectives as a Carrier.
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "bridge/collectives/collectives.h"
+#include "bridge/collectives/engine.h"
+#include "bridge/collectives/parts.h"
+#include "core/collectives/algorithms.h"
+
+namespace horovod::paceline {
+
+namespace core = ::paceline::core;
+
+bool Collectives::Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const {
+  return bytes < TheChoices().chosen().codec_least_bytes ||
+         CodecOf(TheChoices().EncodingOf(process_set_id, name)) == nullptr;
+}
+
+AutoChoice::Pick Collectives::PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks) {
+  const auto chosen = TheChoices().chosen();
+  const auto automatic = chosen.method == CollectiveChoice::kAuto || chosen.method == CollectiveChoice::kHorovods;
+  if (automatic && ranks > 1) {
+    const auto& choice = Set(process_set_id).choice;
+    if (!choice.knows() || !choice.Knows(bytes, false)) {
+      carrying_->Finish();  // what is asked of the other ranks goes over the same transport
+    }
+    return PickFor(process_set_id, bytes, false);
+  }
+  AutoChoice::Pick pick;
+  pick.way.method = automatic ? core::AllreduceMethod::kDirect : static_cast<core::AllreduceMethod>(chosen.method);
+  pick.way.block_bytes = chosen.block_bytes > 0 ? chosen.block_bytes : core::UsualBlockBytes(pick.way.method, ranks);
+  return pick;
+}
+
+void Collectives::Carry(const std::function<void()>& part) {
+  try {
+    part();
+  } catch (const std::exception& error) {
+    const auto why = explain_(error);
+    flight_.reset();  // the transport: nobody touches the engine's memory from here on
+    carrying_.reset();
+    throw std::runtime_error(why);
+  }
+}
+
+void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values,
+                        const std::string& name, std::function<void()> done) {
+  auto& transport = In(process_set, process_set_id).transport();
+  if (carrying_ == nullptr) {
+    carrying_ = std::make_unique<Engine>(transport);
+  }
+  Carry([&] {
+    const core::Place place{transport.rank(), transport.size()};
+    const auto element_bytes = core::BytesOf(values.dtype);
+    const auto pick = PickToCarry(process_set_id, values.elements * element_bytes, place.ranks);
+    Collective one;
+    one.name = name;
+    one.dtype = values.dtype;
+    one.op = core::ReduceOp::kSum;
+    one.result = values.data;
+    one.sequence = NextSequence(process_set_id);
+    one.schedule = std::make_shared<core::CollectiveSchedule>(core::Allreduce(
+        pick.way.method, place, {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)}));
+    one.done = [this, process_set_id, pick, done = std::move(done), start = Clock::now()] {
+      if (pick.trial) {
+        Took(process_set_id, pick, std::chrono::duration<double>(Clock::now() - start).count());
+      }
+      done();
+    };
+    carrying_->Begin(std::move(one));
+  });
+}
+
+void Collectives::Progress(std::chrono::steady_clock::time_point until) {
+  // How often to look at what the transport cannot be told of.
+  constexpr std::chrono::microseconds kLook{200};
+  auto& transport = flight_->transport();
+  {
+    const std::lock_guard<std::mutex> lock(wake_mutex_);
+    if (woken_) {
+      woken_ = false;
+      return;
+    }
+    waiting_ = &transport;
+  }
+  const auto rest = [&] {
+    const std::lock_guard<std::mutex> lock(wake_mutex_);
+    waiting_ = nullptr;
+    woken_ = false;
+  };
+  Carry([&] {
+    try {
+      carrying_->Progress(transport.wakes() ? until : std::min(until, Clock::now() + kLook));
+    } catch (...) {
+      rest();
+      throw;
+    }
+  });
+  rest();
+}
+
+void Collectives::Wake() {
+  const std::lock_guard<std::mutex> lock(wake_mutex_);
+  woken_ = true;
+  if (waiting_ != nullptr) {
+    waiting_->Wake();
+  }
+}
+
+void Collectives::End(common::ProcessSet& process_set) {
+  RoundPerformed(process_set);
+  carrying_.reset();
+}
+
+}  // namespace horovod::paceline
