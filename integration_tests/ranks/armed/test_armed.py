@@ -171,6 +171,6 @@ def test_timeline(tmp_path: Path) -> None:
     run_ranks(_timeline, 2, str(path), env=ARMED | {"HOROVOD_TIMELINE": str(path)}, fresh=True)
     text = path.read_text().rstrip().rstrip(",")
     events = json.loads(text if text.endswith("]") else text + "]")
-    named = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    named = {event["pid"]: event["args"].get("name") for event in events if event.get("name") == "process_name"}
     armed = {named[event["pid"]] for event in events if event.get("name") == "PACELINE_ARMED"}
     assert armed == {f"allreduce.{name}" for name in list(SIZES)[GROUPS[0] :]}
