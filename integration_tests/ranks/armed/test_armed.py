@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,3 +152,25 @@ def _one_does_not_want(rank: int, size: int) -> None:
 
 def test_ranks_of_which_one_does_not_want_armed_steps() -> None:
     run_ranks(_one_does_not_want, 3, fresh=True)
+
+
+def _timeline(rank: int, size: int, path: str) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "armed.", GROUPS)
+    for number in range(step, step + 3):
+        steps.step(number)
+    end(hand)
+    hvd.shutdown()
+
+
+def test_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    run_ranks(_timeline, 2, str(path), env=ARMED | {"HOROVOD_TIMELINE": str(path)}, fresh=True)
+    text = path.read_text().rstrip().rstrip(",")
+    events = json.loads(text if text.endswith("]") else text + "]")
+    named = {event["pid"]: event["args"].get("name") for event in events if event.get("name") == "process_name"}
+    armed = {named[event["pid"]] for event in events if event.get("name") == "PACELINE_ARMED"}
+    assert armed == {f"allreduce.{name}" for name in list(SIZES)[GROUPS[0] :]}
