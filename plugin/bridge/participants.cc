@@ -82,7 +82,8 @@ std::vector<Participant*> Make() {
       new Exchanges({pipelined, *partial}),
       pipelined,
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
-      new Armed(*merging, *collectives, special, WhyFailed, TellTakenUp),  // before tensors are held back for their group
+      new Armed(*merging, *collectives, special, WhyFailed,
+                TellTakenUp),  // before tensors are held back for their group
       merging,
       new FusionBuffers,
       new Recording,

@@ -75,7 +75,12 @@ class Armed : public Participant {
     size_t place = 0;            // among the message's tensors
     std::vector<int64_t> shape;  // as it was negotiated last
   };
-  struct Run;
+  struct Run;  // running.cc
+
+  // Messages that may be under way together.
+  static constexpr int32_t kTogether = 2;
+  // The plan's patience, but all ranks must wait less than a transport does, which is 30 s if nothing else is said.
+  static constexpr int64_t kMostPatience_ns = 5'000'000'000;
 
   void Disarm();
   void Arm();

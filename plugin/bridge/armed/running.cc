@@ -1,0 +1,238 @@
+// How an armed step runs; see armed.h.
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
+#include "bridge/armed/armed.h"
+#include "bridge/reserved_names.h"
+#include "bridge/waking.h"
+#include "horovod/common/logging.h"
+
+namespace horovod::paceline {
+
+namespace core = ::paceline::core;
+
+using core::Attention;
+
+namespace {
+
+// How often a rank that waits for a tensor looks at what it is not told of.
+constexpr int64_t kLook_ns = 10'000'000;
+// How long it waits for the next tensor while another operation of its own waits.
+constexpr int64_t kOthers_ns = 10'000'000;
+
+const char* Text(Attention why) {
+  switch (why) {
+    case Attention::kMissing:
+      return "a gradient did not come in time";
+    case Attention::kOther:
+      return "another operation was waited for before the step's last gradient was handed in";
+    case Attention::kRepeated:
+      return "a gradient came twice before another one came";
+    case Attention::kChanged:
+      return "a gradient changed its shape, type, operation or codec";
+    case Attention::kOffered:
+      return "gradients were handed in before those of the first group";
+    case Attention::kJoined:
+      return "this rank has joined";
+    case Attention::kShutdown:
+      return "this rank shuts down";
+    default:
+      return "another rank gave them up, whose log says why";
+  }
+}
+
+}  // namespace
+
+// A step that is under way.
+struct Armed::Run {
+  Run(common::ProcessSet& set, std::vector<int32_t> tensors) : process_set(set), step(std::move(tensors), kTogether) {}
+
+  common::ProcessSet& process_set;
+  core::ArmedStep step;
+  std::vector<std::vector<common::Request>> taken;  // by message
+  std::vector<int64_t> start_ns;                    // by message: when it began
+  std::vector<bool> there;                          // by message: all ranks' values are
+  std::vector<common::Request> others;              // that are no part of this step
+  std::unordered_set<std::string> came;             // names of its tensors
+  bool foreign = false;                             // among the others are some that no plan says
+  int64_t waited_ns = 0;                            // since the last tensor of this step
+};
+
+uint8_t* Armed::BufferOf(size_t message) { return buffers_.data() + message % kTogether * buffer_bytes_; }
+
+void Armed::Take(Run& run, common::Request request) {
+  const auto& name = request.tensor_name();
+  const auto* member = MemberOf(request);
+  if (member == nullptr || run.came.count(name) > 0) {
+    const bool again = member != nullptr || first_.count(name) > 0;
+    if (again && run.step.lacks()) {
+      run.step.Raise(Attention::kRepeated);
+    }
+    run.foreign = run.foreign || !(again || Begins(name, kControlNames));
+    run.others.push_back(std::move(request));
+    return;
+  }
+  run.came.insert(name);
+  run.waited_ns = 0;
+  const auto& message = messages_[static_cast<size_t>(member->message)];
+  if (!message.Asks(request, member->place) || request.tensor_shape() != member->shape) {
+    run.step.Raise(Attention::kChanged);
+  }
+  run.step.Arrived(member->message);
+  run.taken[static_cast<size_t>(member->message)].push_back(std::move(request));
+}
+
+void Armed::Drain(Run& run) {
+  std::deque<common::Request> popped;
+  run.process_set.tensor_queue.PopMessagesFromQueue(popped);
+  for (auto& request : popped) {
+    Take(run, std::move(request));
+  }
+}
+
+void Armed::Send(Run& run) {
+  const auto number = static_cast<size_t>(run.step.begun());
+  const auto& message = messages_[number];
+  auto* buffer = BufferOf(number);
+  run.start_ns[number] = Nanoseconds(Clock::now());
+  if (!run.step.flag() && !message.Pack(run.process_set.tensor_queue, buffer).ok()) {
+    run.step.Raise(Attention::kMissing);
+  }
+  message.SetFlag(buffer, run.step.flag());
+  run.step.Begin();
+  carrier_.Begin(run.process_set, 0, message.Values(buffer),
+                 message.names()[0] + (message.names().size() > 1 ? ", ..." : ""),
+                 [&run, number] { run.there[number] = true; });
+  Receive(run);
+}
+
+// Messages end in their order.
+void Armed::Receive(Run& run) {
+  while (run.step.ended() < run.step.begun() && run.there[static_cast<size_t>(run.step.ended())]) {
+    const auto number = static_cast<size_t>(run.step.ended());
+    const auto& message = messages_[number];
+    if (run.step.End(message.Flag(BufferOf(number)))) {
+      message.Complete(*state_, run.process_set, BufferOf(number), run.start_ns[number]);
+      ++status_.messages;
+    }
+  }
+}
+
+bool Armed::OthersWait(const Run& run) const {
+  if (run.foreign) {
+    return true;
+  }
+  for (const auto id : state_->process_set_table.Ids()) {
+    if (id != 0 && !state_->process_set_table.Get(id).tensor_queue.Handed().empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Armed::Wait(Run& run) {
+  const auto seen = added_.load();
+  Drain(run);
+  if (run.step.next() != core::ArmedStep::Next::kWait) {
+    return;
+  }
+  const auto before = Clock::now();
+  const auto travelling = run.step.ended() < run.step.begun();
+  // A group is not complete before as many came as it lacks.
+  wake_at_ = run.step.lacks() ? seen + run.step.lacking() : INT64_MAX;
+  if (travelling) {
+    if (added_ < wake_at_) {
+      carrier_.Progress(before + std::chrono::nanoseconds(kLook_ns));
+      Receive(run);
+    }
+  } else {
+    std::unique_lock<std::mutex> lock(mutex_);
+    woken_.wait_for(lock, std::chrono::nanoseconds(kLook_ns), [&] { return added_ >= wake_at_; });
+  }
+  wake_at_ = INT64_MAX;
+  const auto patience_ns = std::min(followed_.patience_ns, kMostPatience_ns);
+  if (!travelling) {
+    run.waited_ns += std::min(Nanoseconds(Clock::now()) - Nanoseconds(before), patience_ns / 8 + kLook_ns);
+  }
+  if (const auto why = why_failed_(); !why.empty()) {
+    throw std::runtime_error(why);
+  }
+  Drain(run);
+  if (state_->shut_down) {
+    run.step.Raise(Attention::kShutdown);
+  } else if (travelling) {  // whoever waits for what travels hands in nothing meanwhile
+    return;
+  } else if (run.waited_ns >= patience_ns) {
+    run.step.Raise(Attention::kMissing);
+  } else if (run.waited_ns >= kOthers_ns && OthersWait(run)) {
+    run.step.Raise(Attention::kOther);
+  }
+}
+
+void Armed::Step(common::ProcessSet& process_set) {
+  std::vector<int32_t> tensors;
+  tensors.reserve(messages_.size());
+  for (const auto& message : messages_) {
+    tensors.push_back(static_cast<int32_t>(message.names().size()));
+  }
+  Run run(process_set, std::move(tensors));
+  run.taken.resize(messages_.size());
+  run.start_ns.resize(messages_.size());
+  run.there.resize(messages_.size(), false);
+  if (process_set.joined) {
+    run.step.Raise(Attention::kJoined);
+  }
+  if (std::any_of(members_.begin(), members_.end(), [&](const auto& one) { return offered_.count(one.first) > 0; })) {
+    run.step.Raise(Attention::kOffered);
+  }
+  if (carrier_.Choices() != choices_) {
+    if (!std::all_of(messages_.begin(), messages_.end(), [&](const auto& one) { return Fits(one.response()); })) {
+      run.step.Raise(Attention::kChanged);
+    } else {
+      choices_ = carrier_.Choices();
+    }
+  }
+  for (auto& request : held_) {
+    Take(run, std::move(request));
+  }
+  held_.clear();
+  for (auto next = run.step.next(); next != core::ArmedStep::Next::kEnd; next = run.step.next()) {
+    if (next == core::ArmedStep::Next::kBegin) {
+      Send(run);
+    } else {
+      Wait(run);
+    }
+  }
+  carrier_.End(process_set);
+  taken_up_();
+  Drain(run);  // what comes from here on says so
+  std::deque<common::Request> back;
+  for (auto n = static_cast<size_t>(run.step.done()); n < run.taken.size(); ++n) {
+    back.insert(back.end(), run.taken[n].begin(), run.taken[n].end());
+  }
+  back.insert(back.end(), run.others.begin(), run.others.end());
+  process_set.tensor_queue.PushMessagesToQueue(back);
+  if (!back.empty() || state_->shut_down || OthersWait(run)) {
+    HandedIn();
+  }
+  watch_.Ended(run.step.complete());
+  waited_ns_ = 0;
+  looked_ns_ = Nanoseconds(Clock::now());
+  if (run.step.complete()) {
+    ++status_.steps;
+    return;
+  }
+  ++status_.given_up;
+  status_.attention = static_cast<int32_t>(run.step.attention());
+  if (watch_.state() == State::kOff && !told_) {
+    told_ = true;
+    using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+    LOG(WARNING, process_set.controller->GetRank())
+        << "Paceline: steps are negotiated in full again, armed steps were given up " << core::StepWatch::kMostStrikes
+        << " times; the last time " << Text(run.step.attention()) << ". docs/armed.md says what can be done.";
+  }
+}
+
+}  // namespace horovod::paceline
