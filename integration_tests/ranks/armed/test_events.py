@@ -1,0 +1,59 @@
+"""Armed steps of ranks that sleep until something happens (PACELINE_WAKE=events)."""
+
+from __future__ import annotations
+
+import time
+
+from integration_tests.support.arming import ARMED, TorchSteps, arm, end, meet, state
+from integration_tests.support.ranks import ranks
+
+EVENTS = ARMED | {"PACELINE_WAKE": "events"}
+STEPS = 20
+SIZES = {f"asleep.{n:02}": size for n, size in enumerate((1000, 3, 1, 70_001, 17, 5, 300, 2))}
+GROUPS = (2, 3, 1, 2)
+
+
+@ranks(2, 3, more=(4,), env=EVENTS)
+def test_what_an_armed_step_took_needs_no_round(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    from paceline.native.library import counters
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "asleep.", GROUPS)
+    rounds = counters("torch")["coordination_rounds"]
+    before = state()
+    for number in range(step, step + STEPS):
+        steps.step(number)
+        time.sleep(0.01 * ((number + rank) % 3))  # somebody is asleep, or waits
+    after = state()
+    rounds = counters("torch")["coordination_rounds"] - rounds
+    assert after.steps - before.steps == STEPS, after
+    # Whoever hands in a tensor of the first group, which has two, may begin one; those of the other groups begin none.
+    assert rounds <= 2 * size * STEPS, f"{rounds} rounds in {STEPS} steps"
+    end(hand)
+
+
+@ranks(2, 3, env=EVENTS)
+def test_what_is_left_of_a_step_that_was_given_up_wakes_ranks(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "asleep.", GROUPS)
+    names = list(SIZES)
+    for name in names[:-1]:
+        steps.start(name, step)
+    time.sleep(0.1)  # the step runs, and lacks a tensor
+    # Waited for before the step's last tensor is there, which goes by negotiation then.
+    assert hvd.allreduce(torch.tensor([1.0 + rank]), name="other", op=hvd.Sum).item() == size * (size + 1) / 2
+    steps.start(names[-1], step)
+    for name in names:
+        steps.finish(name, step)
+    meet()
+    assert state().given_up == 1, state()
+    for number in range(step + 1, step + 10):
+        steps.step(number)
+    end(hand)
