@@ -328,7 +328,6 @@ def _both_libraries(rank: int, size: int) -> None:
     of_torch.shutdown()
     for turn in range(5):
         assert of_tensorflow.allreduce(tf.constant(turn), name="alone", op=of_tensorflow.Sum).numpy() == turn * size
-    of_tensorflow.barrier()
     of_tensorflow.shutdown()
 
 
