@@ -48,7 +48,7 @@ class Carrier {
   // Any thread: ends the Progress under way, or the next one.
   virtual void Wake() = 0;
   // Nothing is under way, and all ranks come here.
-  virtual void End(common::ProcessSet& process_set) = 0;
+  virtual void Finish(common::ProcessSet& process_set) = 0;
 };
 
 }  // namespace horovod::paceline

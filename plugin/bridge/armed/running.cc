@@ -205,7 +205,7 @@ void Armed::Step(common::ProcessSet& process_set) {
       Wait(run);
     }
   }
-  carrier_.End(process_set);
+  carrier_.Finish(process_set);
   taken_up_();
   Drain(run);  // what comes from here on says so
   std::deque<common::Request> back;

@@ -111,7 +111,7 @@ void Collectives::Wake() {
   }
 }
 
-void Collectives::End(common::ProcessSet& process_set) {
+void Collectives::Finish(common::ProcessSet& process_set) {
   RoundPerformed(process_set);
   carrying_.reset();
 }

@@ -41,7 +41,7 @@ class Collectives : public Participant, public Carrier {
              std::function<void()> done) override;
   void Progress(std::chrono::steady_clock::time_point until) override;
   void Wake() override;
-  void End(common::ProcessSet& process_set) override;
+  void Finish(common::ProcessSet& process_set) override;
 
   // --- For our operations, on the background thread.
 
