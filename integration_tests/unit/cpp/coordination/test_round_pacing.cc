@@ -100,3 +100,14 @@ TEST_CASE("without a cycle everything goes at once") {
 }
 
 }  // namespace
+
+TEST_CASE("what went without a round needs none, and what comes after that does") {
+  auto pacing = Begun();
+  CHECK(pacing.HandedIn());
+  CHECK(pacing.WaitedFor());
+  pacing.TakenUp();
+  CHECK(pacing.state() == State::kIdle);
+  CHECK(pacing.Due() == kStart + kIdle);
+  CHECK(pacing.HandedIn());
+  CHECK(pacing.Due() <= kStart);
+}
