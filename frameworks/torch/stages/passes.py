@@ -77,17 +77,19 @@ class Passes:
         given: Sequence[Tensor | None] = [None] * len(flight.roots) if gradients is None else gradients
         pairs = [(root, one) for root, one in zip(flight.roots, given, strict=True) if root is not None]
         if pairs:
-            with self._weights.accumulating(flight.version):
-                torch.autograd.backward([root for root, _ in pairs], [one for _, one in pairs])
+            ends, given = [root for root, _ in pairs], [one for _, one in pairs]
+            self._weights.accumulate(flight.version, lambda: torch.autograd.backward(ends, given))
 
     def _with_graph(self, flight: Flight) -> list[Tensor]:
         """Compute; the backward pass through it will leave gradients of inputs with the flight."""
-        with torch.enable_grad():
-            inputs = [
-                _Arrived.apply(self._anchor, one, number, flight.gradients) if flight.differentiable[number] else one
-                for number, one in enumerate(flight.inputs)
-            ]
-            return self._outputs(flight, inputs)
+        if not torch.is_grad_enabled():
+            with torch.enable_grad():
+                return self._with_graph(flight)
+        inputs = [
+            _Arrived.apply(self._anchor, one, number, flight.gradients) if flight.differentiable[number] else one
+            for number, one in enumerate(flight.inputs)
+        ]
+        return self._outputs(flight, inputs)
 
     def _outputs(self, flight: Flight, inputs: Sequence[Tensor]) -> list[Tensor]:
         self._weights.use(flight.version)

@@ -67,14 +67,13 @@ class Weights(VersionedWeights):
                 if owner._parameters[name] is not tensor:
                     setattr(owner, name, tensor)  # modules of recurrent nets keep lists of theirs
 
-    @contextlib.contextmanager
-    def accumulating(self, version: Version) -> Iterator[None]:
-        """Around a backward pass through `version`: what it finds is added to the gradients of the parameters."""
+    def accumulate(self, version: Version, backward: Callable[[], None]) -> None:
+        """Call `backward`, a pass through `version`: what it finds is added to the gradients of the parameters."""
         pairs = list(zip(self.parameters, version.aliases, strict=True))
         for parameter, alias in pairs:
             alias.grad = parameter.grad
         try:
-            yield
+            backward()
         finally:
             for parameter, alias in pairs:
                 parameter.grad, alias.grad = alias.grad, None

@@ -84,8 +84,7 @@ def test_an_update_between_the_passes_changes_the_weights_of_the_backward_pass()
     assert all(mine is theirs for mine, theirs in zip(parameters, module.parameters(), strict=True))
     hidden = (value @ parameters[0].T + parameters[1]).tanh().detach()
     weights.update(lambda: one_more(weights), keep=False, as_previous=False)
-    with weights.accumulating(weights.newest):
-        output.sum().backward()
+    weights.accumulate(weights.newest, output.sum().backward)
     gradient = (torch.ones(4, 2) @ parameters[2]) * (1 - hidden**2)
     assert torch.allclose(value.grad, gradient @ parameters[0])
     assert torch.allclose(parameters[0].grad, gradient.T @ value)
@@ -104,8 +103,7 @@ def test_older_weights_stay_while_somebody_refers_to_them() -> None:
     weights.update(lambda: one_more(weights), keep=True, as_previous=False)
     assert weights.copies == 2
     assert torch.equal(parameters[0], before + 1)
-    with weights.accumulating(old):
-        output.sum().backward()
+    weights.accumulate(old, output.sum().backward)
     assert torch.allclose(value.grad, torch.ones(4, 2) @ before)
     assert parameters[0].grad is not None
     del old, output
