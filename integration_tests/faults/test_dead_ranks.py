@@ -160,10 +160,8 @@ def _stop(rank: int, size: int, victim: int) -> str:
     return str(raised.value)
 
 
-@pytest.mark.patch("dead-rank")
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
-    world = World(SIZE, {"HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, ("torch",))
+def _assert_stopped_is_named(victim: int, env: dict[str, str]) -> None:
+    world = World(SIZE, {**env, "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, ("torch",))
     try:
         world.send(_stop.__module__, _stop.__qualname__, (victim,))
         answers = world.answers(60, grace_s=60, without=[victim])
@@ -173,3 +171,9 @@ def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
             assert f"Rank {victim} (process " in text and ") does not answer: it has stopped" in text, text
     finally:
         world.end()
+
+
+@pytest.mark.patch("dead-rank")
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
+    _assert_stopped_is_named(victim, {})

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.faults.test_dead_ranks import SIZE, _assert_named, _go_on, _hand_in_after, _reduce_large, _stop
+from integration_tests.faults.test_dead_ranks import (
+    SIZE,
+    _assert_named,
+    _assert_stopped_is_named,
+    _go_on,
+    _hand_in_after,
+    _reduce_large,
+)
 from integration_tests.kills import EXCHANGES, kill, kill_in
 from integration_tests.support.ranks import World
 
@@ -53,16 +60,7 @@ def test_asleep(victim: int, waits: bool) -> None:
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
-    world = World(SIZE, {**EVENTS, "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, ("torch",))
-    try:
-        world.send(_stop.__module__, _stop.__qualname__, (victim,))
-        answers = world.answers(60, grace_s=60, without=[victim])
-        assert len(answers) == SIZE - 1, world.report(answers)
-        for kind, text in answers.values():
-            assert kind == "ok", text
-            assert f"Rank {victim} (process " in text and ") does not answer: it has stopped" in text, text
-    finally:
-        world.end()
+    _assert_stopped_is_named(victim, EVENTS)
 
 
 def _differ(rank: int, size: int) -> str:

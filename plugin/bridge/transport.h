@@ -46,8 +46,9 @@ class Transport {
   // How long a rank waits while nothing moves: Horovod's own limit.
   virtual std::chrono::milliseconds limit() const = 0;
 
-  // Return at once the number of the operation, from 1 on in the order of calls. `data` stays as it is, or untouched, until the operation has completed. A pair of ranks uses a tag
-  // once in each direction as long as one with it is in flight. Operations of no bytes complete, too.
+  // Return at once the number of the operation, from 1 on in the order of calls. `data` stays as it is, or untouched,
+  // until the operation has completed. A pair of ranks uses a tag once in each direction as long as one with it is in
+  // flight. Operations of no bytes complete, too.
   virtual uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) = 0;
   virtual uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) = 0;
 

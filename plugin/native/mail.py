@@ -173,8 +173,7 @@ class Mail:
         size_bytes: int | None,
         written: bool,
     ) -> int:
-        if self._closed:
-            self._check_open()
+        self._check_open()
         if not 0 <= peer < self.size or peer == self.rank:
             raise UsageError(
                 f"Mail of rank {self.rank} of {self.size}: found peer {peer}.", "Give another rank of its process set."
@@ -189,8 +188,7 @@ class Mail:
         return operation
 
     def _look(self, operation: int, limit_s: float) -> bool:
-        if self._closed:
-            self._check_open()
+        self._check_open()
         state = self._library.horovod_paceline_mail_wait(self._number, operation, limit_s)
         if state < 0:
             self._raise()

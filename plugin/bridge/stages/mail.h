@@ -37,10 +37,10 @@ struct MailPlace {
   std::vector<int> ranks;
 };
 
-// Messages of one tag between two ranks are received in the order in which they were sent, and a thread of its own hands
-// them to the transport: to give a message to the kernel takes longer than to tell that thread, which has nothing else to
-// do. So the transport must be one that says both of itself. What is in flight when something fails is given up, with the connections that Horovod uses,
-// too: the world ends with it.
+// Messages of one tag between two ranks are received in the order in which they were sent, and a thread of its own
+// hands them to the transport: to give a message to the kernel takes longer than to tell that thread, which has nothing
+// else to do. So the transport must be one that says both of itself. What is in flight when something fails is given
+// up, with the connections that Horovod uses, too: the world ends with it.
 //
 // One thread at a time; another one that comes waits for it.
 class Mail {
@@ -104,8 +104,8 @@ class Mail {
   double limit_s_ = 0;
   std::atomic<bool> forgotten_{false};
 
-  std::mutex mutex_;                      // protects everything below
-  std::unique_ptr<Transport> transport_;  // null: failed
+  std::mutex mutex_;                                  // protects everything below
+  std::unique_ptr<Transport> transport_;              // null: failed
   std::unique_ptr<::paceline::core::Worker> poster_;  // sends and receives by the transport; null with it
   uint64_t made_ = 0;                                 // as the transport counts them
   std::map<uint64_t, Operation> in_flight_;
