@@ -76,8 +76,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "bucket_bytes", of.count, "whole number", "bytes", 0,
-        "PyTorch, dense gradients in CPU memory: those of so many bytes and less travel with their neighbours in one "
-        "tensor, the same on all ranks, e.g. 65536; 0: each by itself (docs/small_gradients.md)", "run",
+        "of PyTorch's dense gradients in CPU memory, those of at most so many bytes travel together, e.g. 65536; 0: each "
+        "by itself (docs/small_gradients.md)", "run",
     ),
     Option(
         "fusion_warmup_steps", of.positive, "whole number", "steps", 10,
@@ -94,8 +94,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "armed", of.boolean, "yes or no", "", False,
-        "negotiate once a step where steps are all alike and fusion makes plans: the first message; those behind it "
-        "go without (docs/armed.md)", "run",
+        "where steps are alike and merged by plan, negotiate only the first message of each (docs/armed.md)", "run",
     ),
     Option(
         "fusion_time_limit_s", of.positive, "whole number", "s", 10,
@@ -135,8 +134,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
-        "when ranks coordinate, the same on all of them: in every cycle, as Horovod does, or when something was handed "
-        "in (docs/coordination.md)", "run",
+        "when ranks coordinate: in every cycle, as Horovod does, or when something was handed in "
+        "(docs/coordination.md)", "run",
     ),
     Option(
         "gate_timeout_ms", of.positive, "whole number", "ms", 500,
