@@ -76,8 +76,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "bucket_bytes", of.count, "whole number", "bytes", 0,
-        "of PyTorch's dense gradients in CPU memory, those of at most so many bytes travel together, e.g. 65536; 0: each "
-        "by itself (docs/small_gradients.md)", "run",
+        "of PyTorch's dense gradients in CPU memory, those of at most so many bytes travel together, e.g. 65536; 0: "
+        "each by itself (docs/small_gradients.md)", "run",
     ),
     Option(
         "fusion_warmup_steps", of.positive, "whole number", "steps", 10,
