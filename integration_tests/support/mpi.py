@@ -23,6 +23,17 @@ from paceline import config
 from paceline.horovod import build
 
 MISSING = [name for name in ("mpirun.openmpi", "mpicxx.openmpi") if shutil.which(name) is None]
+# The wrapper alone comes with the launcher.
+if (
+    not MISSING
+    and subprocess.run(
+        ["mpicxx.openmpi", "-x", "c++", "-fsyntax-only", "-"],
+        input=b"#include <mpi.h>",
+        capture_output=True,
+        timeout=60,
+    ).returncode
+):
+    MISSING.append("mpi.h")
 needs_open_mpi = pytest.mark.skipif(
     bool(MISSING), reason=f"{', '.join(MISSING)}: not installed; apt-get install openmpi-bin libopenmpi-dev"
 )

@@ -18,7 +18,7 @@ EXPECTED = (
     r"^this machine has no network interface but loopback",
     # Schedulers, MPI and its Python face are not in every distribution (.ci/run).
     r"^(munge|slurm|scontrol|sbatch|srun|sinfo|mpi)[\w., ]* not installed[:;] apt-get install ",
-    r"^mpi(run|cxx)\.openmpi.*: not installed; ",
+    r"^mpi(run\.openmpi|cxx\.openmpi|\.h).*: not installed; ",
     r"^(mpirun|mpi4py) is not installed \(",
     r"^the schema of MPIJob cannot be fetched",
     # Hundreds of megabytes, for machines with GPUs.
