@@ -27,7 +27,7 @@ def scale_figure(results: Sequence[dict[str, Any]], last: dict[str, Any]) -> Fig
     own. `results` and `last` are those of report.as_json and report.closing.
     """
     figure = outputs.figure(figsize=(12, 5.2), layout="constrained")
-    here, hosts = figure.subplots(1, 2)
+    here, hosts = figure.subplots(1, 2, sharey=True)
     for name, (colour, mark, _) in _LOOKS.items():
         measured = [
             (result["ranks"], found) for result in results if (found := _coordination(result, name)) is not None
@@ -64,10 +64,10 @@ def _label(here: Axes, hosts: Axes, last: dict[str, Any]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    latency = f", {last['latency']} one way beside loopback's" if last["latency"] else ", hops as on loopback"
+    hops = f"{last['latency']} longer" if last["latency"] else "as here"
     cores = last["machine"]["cores"]
     here.set_title(f"measured: ranks that share {cores} cores", loc="left")
-    hosts.set_title(f"simulated: a processor for each rank{latency}", loc="left")
+    hosts.set_title(f"simulated: a processor for each rank, hops {hops}", loc="left")
     here.set_ylabel(f"ms of coordination per step of {last['parts']} messages")
     for axes in (here, hosts):
         axes.set_xscale("log", base=2)
@@ -76,6 +76,7 @@ def _label(here: Axes, hosts: Axes, last: dict[str, Any]) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_tick_params(labelleft=True)
         axes.grid(color=_GRID, linewidth=0.6)
         axes.set_axisbelow(True)
     there = [name for name in _LOOKS if name in last["systems"]]
@@ -83,5 +84,5 @@ def _label(here: Axes, hosts: Axes, last: dict[str, Any]) -> None:
         Line2D([], [], color=_LOOKS[name][0], marker=_LOOKS[name][1], linewidth=1.6, label=_LOOKS[name][2])
         for name in there
     ]
-    handles.append(Line2D([], [], color="#555555", linestyle="dashed", linewidth=1.6, label="fitted"))
+    handles.append(Line2D([], [], color="#555555", linestyle="dashed", linewidth=1.6, label="as fitted"))
     here.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
