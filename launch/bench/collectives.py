@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import click
 from paceline.errors import UserError
 from paceline.launch import console
 from paceline.launch.bench.limits import Limited, check_limits, limits
+from paceline.launch.bench.numbers import numbers
 from paceline.launch.bench.options import MOST_RANKS, check_installed, check_latency, named_words
 from paceline.launch.bench.showing import show_each
 from paceline.launch.quantities import size_name, sizes_bytes
@@ -21,7 +21,6 @@ from paceline.launch.quantities import size_name, sizes_bytes
 SIZES = "4,4KiB,64KiB,1MiB,16MiB,64MiB"
 HOSTS, RATE = "4", "200mbit"
 MOST_IN_FLIGHT = 64
-_NUMBERS_REMEDY = 'Write numbers, "2,4,8", or a range, "2..8".'
 
 
 @dataclass(frozen=True)
@@ -165,8 +164,8 @@ def _measure(request: CollectivesRequest, tell: Callable[[str], None]) -> Iterat
 
 def _worlds(hosts: str | None, ranks: str | None) -> tuple[tuple[int, int], ...]:
     """Numbers of hosts and of ranks; raises UserError for those that cannot be used."""
-    host_counts = _numbers("--hosts", hosts or (HOSTS if ranks is None else "1"))
-    rank_counts = None if ranks is None else _numbers("--ranks", ranks)
+    host_counts = numbers("--hosts", hosts or (HOSTS if ranks is None else "1"))
+    rank_counts = None if ranks is None else numbers("--ranks", ranks)
     if rank_counts is None:
         rank_counts = host_counts if max(host_counts) > 1 else (2,)
     if len(host_counts) > 1 and host_counts != rank_counts:
@@ -184,16 +183,3 @@ def _worlds(hosts: str | None, ranks: str | None) -> tuple[tuple[int, int], ...]
     if len({host_count > 1 for host_count, _ in worlds}) > 1:
         raise UserError(f"--hosts {hosts} cannot be used.", "Measure on this machine and on emulated hosts separately.")
     return worlds
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    found: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,4})(?:\.\.(\d{1,4}))?\s*", part)
-        if match is None:
-            raise UserError(f"{option} {text} cannot be used.", _NUMBERS_REMEDY)
-        first = int(match[1])
-        found += range(first, int(match[2] or first) + 1)
-    if not found:
-        raise UserError(f"{option} {text} cannot be used: the range is empty.", _NUMBERS_REMEDY)
-    return tuple(sorted(set(found)))

@@ -15,6 +15,7 @@ from paceline.launch.bench.every import all_command
 from paceline.launch.bench.options import Request, measure, named_words, takes_request
 from paceline.launch.bench.partial import partial_command
 from paceline.launch.bench.pipeline import pipeline_command
+from paceline.launch.bench.scale import scale_command
 from paceline.registry.policies import BUILT_IN, THRESHOLD
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ bench_command.add_command(partial_command)
 bench_command.add_command(collectives_command)
 bench_command.add_command(codecs_command)
 bench_command.add_command(pipeline_command)
+bench_command.add_command(scale_command)
 
 
 @bench_command.command()

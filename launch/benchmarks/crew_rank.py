@@ -27,15 +27,16 @@ def serve(rank: int, folder: str, control: str, orders: Callable[[Connection], N
     """Call `orders` with a connection to the controller, then leave without the goodbyes of communication libraries:
     peers may be stopped.
     """
-    _end_with_parent()
-    _redirect_output(log_path(folder, rank))
+    end_with_parent()
+    redirect_output(log_path(folder, rank))
     with Client(control, "AF_UNIX") as connection:
         connection.send(Hello(rank, os.getpid()))
         orders(connection)
     os._exit(0)
 
 
-def _redirect_output(path: Path) -> None:
+def redirect_output(path: Path) -> None:
+    """Into the file `path`, to which SIGUSR1 then adds the stack of every thread."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -43,7 +44,8 @@ def _redirect_output(path: Path) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

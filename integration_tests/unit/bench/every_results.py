@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from integration_tests.unit.bench import test_codecs, test_collectives, test_partial, test_pipeline, test_report
+from integration_tests.unit.bench import (
+    scale_results,
+    test_codecs,
+    test_collectives,
+    test_partial,
+    test_pipeline,
+    test_report,
+)
 from paceline.launch.benchmarks import codec_training, report, skew_report
 from paceline.launch.benchmarks.every.kept import Measured
 from paceline.launch.benchmarks.every.rows import Row
@@ -30,6 +37,8 @@ def result(benchmark: str) -> dict[str, Any]:
         made = {"model": "digits", "ranks": 2, "collective": "direct", **codec_training.summary(test_codecs.RESULTS)}
     elif benchmark == "pipeline":
         made = stages_report.as_json(test_pipeline.compared(), {}, "")
+    elif benchmark == "scale":
+        (made,) = scale_results.results(2)
     else:
         made = skew_report.as_json(test_partial.PLAN, 64, test_partial.samples(test_partial.PLAN), {}, "")
     return {**made, "machine": MACHINE, "command": "the command"}

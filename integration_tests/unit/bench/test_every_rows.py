@@ -13,6 +13,7 @@ from paceline.launch.bench import collectives as bench_collectives
 from paceline.launch.bench import command as bench
 from paceline.launch.bench import partial as bench_partial
 from paceline.launch.bench import pipeline as bench_pipeline
+from paceline.launch.bench import scale as bench_scale
 from paceline.launch.benchmarks import models
 from paceline.launch.benchmarks.every.rows import GROUPS, QUICK, ROWS, START_S, Row, chosen
 
@@ -45,6 +46,10 @@ def systems_of(row: Row, given: dict[str, Any]) -> tuple[int, int]:
         asked_for = {name: value for name, value in given.items() if name != "as_json"}
         bench_partial.PartialRequest(**asked_for).check()
         return 0, len(given["cases"]) if given["parts"] == ("training",) else len(given["sizes_bytes"])
+    if row.benchmark == "scale":
+        options = {name: value for name, value in given.items() if name != "as_json"}
+        scale = bench_scale.requested(**options)
+        return len(scale.systems), len(scale.ranks) + 1  # what follows from all
     if row.benchmark == "codecs":
         return 0, len(given["models"].split(","))
     for model in given["models"]:

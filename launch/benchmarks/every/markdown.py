@@ -12,11 +12,12 @@ from rich.text import Text
 def lines(shown: RenderableType) -> Iterator[str]:
     """A table with its title above and its caption below, a list of the lines of text beside it."""
     if isinstance(shown, Group):
-        texts = False
+        before: RenderableType | None = None
         for part in shown.renderables:
-            if isinstance(part, Text) and not texts:
+            of_one_list = isinstance(part, Text) and isinstance(before, Text)
+            if before is not None and not of_one_list:
                 yield ""
-            texts = isinstance(part, Text)
+            before = part
             yield from lines(part)
     elif isinstance(shown, Table):
         yield from _table(shown)

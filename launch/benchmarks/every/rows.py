@@ -72,6 +72,7 @@ QUICK = {
     "codecs": Quick("--seeds 1 --steps 60", 3600.0),
     "pipeline": Quick("--turns 2", 20.0),
     "partial": Quick("--iterations 8 --seeds 1", 60.0),
+    "scale": Quick("--turns 2", 5.0),
 }
 QUICK_SHARE = 0.2
 # Starting the ranks, plans and warming up, for each result.
@@ -83,6 +84,7 @@ START_S = {
     "codecs": 0.0,
     "pipeline": 15.0,
     "partial": 15.0,
+    "scale": 30.0,
 }
 # What the rows of a benchmark stand under, in this order.
 GROUPS = {
@@ -93,6 +95,7 @@ GROUPS = {
     "codecs": "Codecs",
     "pipeline": "Pipeline stages",
     "partial": "Partial collectives",
+    "scale": "Scale",
 }
 
 _FAST = "--hosts 4 --rate 1gbit"
@@ -277,6 +280,13 @@ ROWS: tuple[Row, ...] = (
         "training where one random rank is late",
         "partial --ranks 8 --part training --case random --seeds 1",
         300.0,
+    ),
+    Row(
+        "scale",
+        "coordination by the number of ranks, on one machine and simulated 50 us apart",
+        "scale --ranks 2,4,8,16,32 --latency 50us",
+        20.0,
+        results=6,
     ),
 )
 

@@ -12,6 +12,7 @@ from paceline.launch.benchmarks.every.kept import Measured
 from paceline.launch.benchmarks.every.markdown import lines
 from paceline.launch.benchmarks.every.rows import Row
 from paceline.launch.benchmarks.ratios import shown
+from paceline.launch.benchmarks.scale import table as scale_table
 from paceline.launch.benchmarks.stages import table as stages_table
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], RenderableType]] = {
     "codecs": codec_table.as_table,
     "pipeline": stages_table.as_table,
     "partial": partial_table.as_table,
+    "scale": scale_table.as_table,
 }
 _ROOT = "sudo env PATH=$PATH "
 _COLUMNS = 120  # of lines of text in a page
@@ -58,7 +60,7 @@ def _when(measured: Measured) -> str:
 def _turns(measured: Measured) -> str:
     """How many turns systems took, where they take some: "; 5 to 12 turns"."""
     systems = [system for result in measured.results for system in result.get("systems", {}).values()]
-    turns = sorted({system["turns"] for system in systems if "turns" in system})
+    turns = sorted({system["turns"] for system in systems if system and "turns" in system})
     if not turns:
         return ""
     return f"; {turns[0]} turns" if len(turns) == 1 else f"; {turns[0]} to {turns[-1]} turns"
