@@ -61,7 +61,10 @@ def baseline(request: Request) -> None:
     show_default=True,
     help="Policy to measure, may be repeated: anything that PACELINE_FUSION takes. Fewer take less time and memory.",
 )
-def fusion(request: Request, policies: tuple[str, ...]) -> None:
+@click.option(
+    "--armed", is_flag=True, help="Negotiate a step of these policies once: PACELINE_ARMED=yes, PACELINE_WAKE=events."
+)
+def fusion(request: Request, policies: tuple[str, ...], armed: bool) -> None:
     """Compare policies of merging with stock Horovod and PyTorch's DDP, all over Gloo.
 
     Networks, turns and figures are those of `paceline bench baseline`. A system that merges by plan makes unmeasured
@@ -72,12 +75,16 @@ def fusion(request: Request, policies: tuple[str, ...]) -> None:
 
     _check_ranks("Merging", request)
     policies = tuple(dict.fromkeys(policies))  # a policy given twice is one system
-    merging = [systems.merging(policy) for policy in policies]
-    leading = "optimal" if "optimal" in policies else policies[-1]
-    chosen = [_stock(), systems.find(systems.DDP), *merging, systems.find(systems.ALONE)]
+    merging = {policy: systems.merging(policy, armed) for policy in policies}
+    leading = merging["optimal" if "optimal" in policies else policies[-1]].name
+    stock = _stock()
+    if armed:
+        stock = replace(stock, env={**stock.env, **systems.CYCLES})
+    chosen = [stock, systems.find(systems.DDP), *merging.values(), systems.find(systems.ALONE)]
     wanted = [over(leading, STOCK), over(leading, systems.DDP)]
-    wanted += [over(policy, STOCK) for policy in policies if policy != leading]
-    measure(request, chosen, request.command("fusion", {"--policy": policies}), wanted)
+    wanted += [over(system.name, STOCK) for system in merging.values() if system.name != leading]
+    told = {"--policy": policies} | ({"--armed": ()} if armed else {})
+    measure(request, chosen, request.command("fusion", told), wanted)
 
 
 @bench_command.command()

@@ -57,12 +57,12 @@ class Request:
     latency: str | None = None
 
     def command(self, name: str, further: Mapping[str, Sequence[str]]) -> str:
-        """The command line that asks for this; `further` are options of the command `name` alone."""
+        """The command line that asks for this; `further` are options of `name` alone, flags have no values."""
         links = f"--communication-share {self.communication_share:g}" if self.rate is None else f"--rate {self.rate}"
         links += "" if self.latency is None else f" --latency {shlex.quote(self.latency)}"
         words = f"paceline bench {name} --hosts {self.hosts} --np {self.ranks} {links}"
         for option, values in {"--model": self.models, **further}.items():
-            words += "".join(f" {option} {shlex.quote(value)}" for value in values)
+            words += "".join(f" {option} {shlex.quote(value)}" for value in values) if values else f" {option}"
         return f"{words} --time-limit-s {self.time_limit_s:g} --turns {self.turns}"
 
 

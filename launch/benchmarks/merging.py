@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline.fusion.report import FusionReport
 
 ACTIVE = "active"
 REFUSED = "refused"
@@ -46,10 +50,12 @@ class Merging:
 
 
 def of_this_rank() -> Merging:
-    """The report of PyTorch's Horovod in this process."""
+    """The report of PyTorch's Horovod in this process. A plan whose steps are to be armed is followed once they are."""
     from paceline.fusion.report import report
 
     found = report(library="torch")
+    if found.state == ACTIVE and _waits_for_armed(found):
+        return Merging(found.policy, f"{found.state}, not armed", found.armed.reason, None)
     expected = (
         found.a_s,
         found.b_s_per_byte,
@@ -63,6 +69,13 @@ def of_this_rank() -> Merging:
     if found.state == ACTIVE and len(known) == len(expected):
         plan = Plan(found.version, found.timeouts, tuple(found.group_bytes), *known)
     return Merging(found.policy, found.state, found.reason, plan)
+
+
+def _waits_for_armed(found: FusionReport) -> bool:
+    """Whether the variables ask for armed steps, the plan can have them, and they are not armed."""
+    from paceline import config
+
+    return config.read().armed and len(found.groups) > 1 and found.armed.state not in ("armed", "running")
 
 
 def of_this_rank_without_forecast() -> Merging:

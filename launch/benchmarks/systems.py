@@ -30,6 +30,9 @@ FUSION = "PACELINE_FUSION"
 EXCHANGE = "PACELINE_EXCHANGE"
 # Whatever the environment of the benchmark asks for.
 _OWN_MERGING = {FUSION: "threshold"}
+ARMED = "PACELINE_ARMED"
+# Horovod's own rounds, and rounds when something happens.
+CYCLES, EVENTS = {"PACELINE_WAKE": "cycle"}, {"PACELINE_WAKE": "events"}
 _SYNC = {EXCHANGE: "sync"}
 # Plans themselves are measured: none has to show that it is ahead.
 _PLANS = {"PACELINE_FUSION_TRIAL_STEPS": "0"}
@@ -116,8 +119,9 @@ def find(name: str) -> System:
     return SYSTEMS[name]
 
 
-def merging(policy: str) -> System:
-    """Horovod that merges by the plans of `policy`: anything that PACELINE_FUSION takes.
+def merging(policy: str, armed: bool = False) -> System:
+    """Horovod that merges by the plans of `policy`: anything that PACELINE_FUSION takes. `armed`: in steps with one
+    negotiation, of ranks that sleep until something happens.
 
     Raises UserError for a policy that cannot be found, and for "threshold", which makes no plans: that is the system
     "horovod".
@@ -129,4 +133,7 @@ def merging(policy: str) -> System:
             f"The policy {policy} is stock Horovod, which is always measured.", "Leave it out, or name another."
         )
     env = {FUSION: policy, **_PLANS, **_SYNC}
-    return System(policy, "paceline.launch.benchmarks.system_horovod:setup_merging", env)
+    if not armed:
+        return System(policy, "paceline.launch.benchmarks.system_horovod:setup_merging", env)
+    env |= {ARMED: "yes", **EVENTS}
+    return System(f"armed_{policy}", "paceline.launch.benchmarks.system_horovod:setup_merging", env)

@@ -100,6 +100,12 @@ def test_help_names_the_models_and_the_limits(name: str) -> None:
             ["none/stock", "none/ddp", "mgwfbp/stock"],
             "--policy mgwfbp --policy none",
         ),
+        (
+            ["--policy", "optimal", "--armed"],
+            ["stock", "ddp", "armed_optimal", "alone"],
+            ["armed_optimal/stock", "armed_optimal/ddp"],
+            "--policy optimal --armed",
+        ),
     ],
 )
 def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
@@ -114,8 +120,12 @@ def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
     assert (request.hosts, request.ranks, request.models, request.time_limit_s) == (1, 2, ("mini",), 7.0)
     assert [system.name for system in chosen] == names
     assert [f"{ratio.system}/{ratio.references[0]}" for ratio in ratios] == wanted
+    armed = "--armed" in arguments
     for system in chosen[2:-1]:
-        assert system.env["PACELINE_FUSION"] == system.name and callable(systems.load(system.setup))
+        assert ("armed_" * armed) + system.env["PACELINE_FUSION"] == system.name
+        assert system.env.get("PACELINE_ARMED") == ("yes" if armed else None)
+        assert callable(systems.load(system.setup))
+    assert chosen[0].env.get("PACELINE_WAKE") == ("cycle" if armed else None)
     assert (
         told
         == f"paceline bench fusion --hosts 1 --np 2 --rate 1gbit --model mini {repeat} --time-limit-s 7 --turns 200"

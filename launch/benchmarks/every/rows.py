@@ -101,7 +101,7 @@ GROUPS = {
 _FAST = "--hosts 4 --rate 1gbit"
 _SLOW = "--hosts 4 --rate 200mbit"
 _FAR = f"{_SLOW} --latency 2ms"
-_OPTIMAL = "--policy optimal"
+_OPTIMAL = "--policy optimal --armed"
 _LARGE = "--sizes 64MiB"
 
 ROWS: tuple[Row, ...] = (

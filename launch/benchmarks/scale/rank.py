@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from multiprocessing.connection import Connection
 
+from paceline.launch.benchmarks import merging
 from paceline.launch.benchmarks.assignment import Place, Ready, WarmUp
-from paceline.launch.benchmarks.merging import Merging
 from paceline.launch.benchmarks.scale import messages, threads
 from paceline.launch.benchmarks.scale.cases import Case, Rest, Rested, Stepped, Steps
 from paceline.launch.benchmarks.scale.steps import Gradients
@@ -52,19 +51,7 @@ def _warm_up(gradients: Gradients, system: ScaleSystem, steps: int) -> Ready:
         begin_s = time.monotonic()
         gradients.checked_step()
         step_s = time.monotonic() - begin_s
-    return Ready(step_s, _armed() if system.planned else None)
-
-
-def _armed() -> Merging:
-    """How far merging is; a plan whose steps are not armed yet is not what is to be measured."""
-    from paceline.fusion.armed import armed
-    from paceline.launch.benchmarks.merging import of_this_rank
-    from paceline.native.library import loaded
-
-    found, status = of_this_rank(), armed(loaded("torch"))
-    if not found.active or status.state in ("armed", "running"):
-        return found
-    return replace(found, state=f"{found.state}, not armed", reason=status.reason, plan=None)
+    return Ready(step_s, merging.of_this_rank() if system.planned else None)
 
 
 def _timed_step_s(gradients: Gradients) -> float:
