@@ -3,82 +3,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "core/arguments.h"
+#include "core/fusion/armed_states.h"
 
 namespace paceline::core {
 
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-// What is left of a plan of the first gradients: nothing else of it matters to those that follow.
-struct State {
-  MessageWindow window;
-  size_t groups = 0;
-  size_t from = 0;    // where its last group begins
-  size_t before = 0;  // the state there that it came from
-};
-
-// Whether nothing can come of `other` that does not come of `one` as early and with as few groups.
-bool Covers(const State& one, const State& other, double same_s) {
-  const auto& ends_s = one.window.ends_s();
-  const auto& other_s = other.window.ends_s();
-  bool earlier = one.groups <= other.groups;
-  for (size_t n = 0; n < ends_s.size(); ++n) {
-    if (ends_s[n] > other_s[n] + same_s) {
-      return false;
-    }
-    earlier = earlier || ends_s[n] < other_s[n] - same_s;
-  }
-  return earlier;
-}
-
-// States of one prefix of the gradients. Few of the many that come are left, so they are compared at the end, in order.
-class Candidates {
- public:
-  // A state to be filled in; `Keep` keeps it.
-  State& next() {
-    if (count_ == states_.size()) {
-      states_.push_back({MessageWindow(1, 0)});
-    }
-    return states_[count_];
-  }
-  void Keep() {
-    const double end_s = states_[count_].window.end_s();
-    by_end_.emplace_back(end_s, count_++);
-    first_end_s_ = std::min(first_end_s_, end_s);
-  }
-  double first_end_s() const { return first_end_s_; }
-
-  // Those that no other one covers, the one that ends first before others; none are left here.
-  std::vector<State> Take() {
-    std::sort(by_end_.begin(), by_end_.end());
-    std::vector<State> taken;
-    for (const auto& [end_s, number] : by_end_) {
-      const auto& state = states_[number];
-      const double same_s = kSameEnd * end_s;
-      // The latest is the likeliest to cover this one.
-      if (std::none_of(taken.rbegin(), taken.rend(), [&](const State& one) { return Covers(one, state, same_s); })) {
-        const auto covered = [&](const State& one) { return Covers(state, one, same_s); };
-        taken.erase(std::remove_if(taken.begin(), taken.end(), covered), taken.end());
-        taken.push_back(state);
-      }
-    }
-    by_end_.clear();
-    count_ = 0;
-    first_end_s_ = kNever;
-    return taken;
-  }
-
- private:
-  std::vector<State> states_;  // beyond `count_` they are memory for others
-  size_t count_ = 0;
-  std::vector<std::pair<double, size_t>> by_end_;
-  double first_end_s_ = kNever;
-};
+// Of a start-up: what a message more must bring where time is left. A message costs processor time that the model does
+// not have.
+constexpr double kLeastGain = 0.1;
 
 // Dynamic programme over the last group, as for plans that are not armed; but a prefix has several states. One that
 // ends later may have its second to last message end earlier, and then the next one begins earlier. States differ by
@@ -102,7 +39,9 @@ class Search {
       first.Add(order_[to - 1]);
       AddFirst(to, first);
       AddBehind(to, behind);
-      prefixes_[to] = candidates_.Take();
+      // The last message is to end first, however long there is nothing behind it.
+      prefixes_[to] = candidates_.Take(to < order_.size() ? ReadyOf(to) : -kNever,
+                                       kLeastGain * startup_s_ + kSameEnd * ReadyOf(to));
     }
     return Best();
   }
@@ -176,8 +115,8 @@ class Search {
   const CostModel negotiated_;
   const double startup_s_;
   const double limit_bytes_;
-  Candidates candidates_;
-  std::vector<std::vector<State>> prefixes_;  // by number of gradients
+  ArmedCandidates candidates_;
+  std::vector<std::vector<ArmedState>> prefixes_;  // by number of gradients
 };
 
 }  // namespace

@@ -11,8 +11,8 @@
 namespace paceline::core {
 
 // As Plan with kOptimal: of all plans that keep the order of readiness the one that ends first, of those that end
-// together one with few groups. `max_group_bytes` as in PlanLimits. If one group is best, it is the plan, and steps
-// will not be armed.
+// together one with few groups: where time is left before the next gradient comes, a group more must bring a tenth of a
+// start-up. `max_group_bytes` as in PlanLimits. If one group is best, it is the plan, and steps will not be armed.
 //
 // Throws std::invalid_argument for bytes, times or limits that are not finite or negative, and unless `together` is at
 // least 1.
