@@ -28,6 +28,10 @@ MEGABYTE = 1024 * 1024
 MOST_NAMES = 2  # of a group, in the table
 STOCK = "threshold"
 FITTED = "fitted to"
+ARMED = (
+    "Plans of several groups are predicted with armed steps: their first group alone pays a coordination round, and "
+    "start-ups of the messages behind it overlap."
+)
 
 
 @click.command("plan")
@@ -60,6 +64,7 @@ FITTED = "fitted to"
 @click.option("--alpha", type=float, help="For --algorithm: start-up of one message between two ranks, seconds.")
 @click.option("--beta", type=float, help="For --algorithm: seconds to move a byte.")
 @click.option("--gamma", type=float, help="For --algorithm: seconds to add a byte. [default: 0]")
+@click.option("--armed", is_flag=True, help="Predict armed steps (PACELINE_ARMED=yes), where a plan can have them.")
 @click.option("--coordination-ms", type=float, help="One coordination round. [default: measured]")
 @click.option("--cycle-time-ms", default=CYCLE_TIME_MS, show_default=True, help="Horovod's cycle time.")
 @click.option("--threshold-mb", default=THRESHOLD_MB, show_default=True, help="Horovod's fusion threshold, MiB.")
@@ -69,6 +74,7 @@ def plan_command(
     output: Path | None,
     picture: Path | None,
     as_json: bool,
+    armed: bool,
     coordination_ms: float | None,
     cycle_time_ms: float,
     threshold_mb: float,
@@ -114,6 +120,7 @@ def plan_command(
             coordination_s=coordination_s,
             cycle_s=cycle_time_ms / 1e3,
             threshold_bytes=int(threshold_mb * MEGABYTE),
+            armed=armed,
         )
 
     plan = make(chosen)
@@ -126,7 +133,8 @@ def plan_command(
                 "Choose another --policy, or leave --output out.",
             )
         plan_file.write(output, plan.policy, plan.named_groups)
-        console.note(f"The plan: {output}; PACELINE_FUSION=file:{output} follows it.")
+        variables = f"PACELINE_FUSION=file:{output}" + (" PACELINE_ARMED=yes" if plan.armed else "")
+        console.note(f"The plan: {output}; {variables} follows it.")
         if doubt:
             console.note(f"It may be worse than no plan: {doubt}.")
     if picture is not None:
@@ -137,13 +145,13 @@ def plan_command(
         plans[plan.policy] = plan
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")
-    exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s, doubt)
+    exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s, doubt, armed)
     compared = []
     if exchanges is not None and network is not None:
         compared = collectives.compare(exchanges.recorded.iteration, *network, coordination_s)
     if as_json:
         result = as_values(trace_path, measured, plan, costs, coordination_s)
-        result |= {"cycle_s": cycle_time_ms / 1e3, "threshold_bytes": int(threshold_mb * MEGABYTE)}
+        result |= {"armed": armed, "cycle_s": cycle_time_ms / 1e3, "threshold_bytes": int(threshold_mb * MEGABYTE)}
         result["exchange"] = plan_exchange.as_values(exchanges)
         result["collectives"] = plan_collectives.as_values(compared)
         click.echo(json.dumps(result))
@@ -155,6 +163,8 @@ def plan_command(
         f"Cost of a message: {_cost_text(costs)}, {origin}; one coordination round: {1e3 * coordination_s:.3g} ms.",
         soft_wrap=True,
     )
+    if armed:
+        out.print(ARMED, soft_wrap=True)
     if coordination_ms is None and not measured.coordination_known:
         out.print(
             "The coordination round is not known and taken for 0: the recorded messages began sooner after their last "

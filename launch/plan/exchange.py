@@ -32,6 +32,7 @@ class Exchanges:
     recorded: RecordedIteration
     advice: Recommendation
     withheld: str = ""  # why nothing is recommended
+    armed: bool = False  # plans were predicted with armed steps
 
 
 def compare(
@@ -41,9 +42,11 @@ def compare(
     costs: CostModel,
     coordination_s: float,
     withheld: str = "",
+    armed: bool = False,
 ) -> Exchanges | None:
     """All exchanges on a recorded step; None where no step could be timed. `predicted` are a plan's, Horovod's own
     merging first; `costs` is one message without coordination. `withheld`: why nothing shall be recommended, if so.
+    `armed`: what `predicted` was made with.
     """
     from paceline.predict.recommendation import recommend
     from paceline.predict.recorded import of_trace
@@ -53,7 +56,7 @@ def compare(
         return None
     iteration = recorded.iteration
     advice = recommend(iteration, {name: iteration.step_s(one.finish_s) for name, one in predicted.items()})
-    return Exchanges(recorded, advice, withheld)
+    return Exchanges(recorded, advice, withheld, armed)
 
 
 def doubt(measured: Measurements, predicted: Mapping[str, Predicted]) -> str:
@@ -113,7 +116,8 @@ def _rows(advice: Recommendation) -> Iterator[tuple[str, str, float, bool]]:
 
 def texts(exchanges: Exchanges) -> list[str]:
     """What was taken for computation, and the recommendation."""
-    from paceline.predict.recommendation import PIPELINED
+    from paceline.predict.iteration import SEQUENTIAL
+    from paceline.predict.recommendation import PIPELINED, SYNC
     from paceline.registry.policies import THRESHOLD
 
     if exchanges.withheld:
@@ -121,6 +125,8 @@ def texts(exchanges: Exchanges) -> list[str]:
     advice = exchanges.advice
     flags = " --exchange pipelined" if advice.exchange == PIPELINED else ""
     flags += f" --fusion {advice.policy}" if advice.policy != THRESHOLD else ""
+    several = advice.exchange == SYNC and advice.policy not in (THRESHOLD, SEQUENTIAL)
+    flags += " --armed" if exchanges.armed and several else ""
     what = f"`paceline run{flags}`" if flags else "Horovod's own synchronous exchange"
     return [_assumed(exchanges.recorded), f"Recommended: {what}; {advice.reason}."]
 

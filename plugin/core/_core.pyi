@@ -44,6 +44,24 @@ def predict(
     types: Sequence[int],
     costs: CostModel,
 ) -> Prediction: ...
+def plan_armed(
+    bytes: Sequence[float],
+    ready_s: Sequence[float],
+    types: Sequence[int],
+    costs: CostModel,
+    coordination_s: float,
+    together: int,
+    max_group_bytes: float = 0,
+) -> list[list[int]]: ...
+def predict_armed(
+    groups: Sequence[Sequence[int]],
+    bytes: Sequence[float],
+    ready_s: Sequence[float],
+    types: Sequence[int],
+    costs: CostModel,
+    coordination_s: float,
+    together: int,
+) -> Prediction: ...
 def predict_stock(
     bytes: Sequence[float],
     ready_s: Sequence[float],

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/binding.h"
+#include "core/fusion/armed_messages.h"
+#include "core/fusion/armed_planner.h"
 #include "core/fusion/collective_cost.h"
 #include "core/fusion/cost_fit.h"
 #include "core/fusion/cost_model.h"
@@ -104,6 +106,23 @@ void BindPlanner(py::module_& module) {
          const std::vector<int32_t>& types,
          const CostModel& costs) { return Predict(GradientsOf(bytes, ready_s, types), groups, costs); },
       py::arg("groups"), py::arg("bytes"), py::arg("ready_s"), py::arg("types"), py::arg("costs"));
+  // Planning for many tensors takes long enough for other threads to notice.
+  module.def(
+      "plan_armed",
+      [](const std::vector<double>& bytes, const std::vector<double>& ready_s, const std::vector<int32_t>& types,
+         const CostModel& costs, double coordination_s, int64_t together, double max_group_bytes) {
+        return PlanArmed(GradientsOf(bytes, ready_s, types), {costs, coordination_s, together}, max_group_bytes);
+      },
+      py::arg("bytes"), py::arg("ready_s"), py::arg("types"), py::arg("costs"), py::arg("coordination_s"),
+      py::arg("together"), py::arg("max_group_bytes") = 0.0, py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "predict_armed",
+      [](const Groups& groups, const std::vector<double>& bytes, const std::vector<double>& ready_s,
+         const std::vector<int32_t>& types, const CostModel& costs, double coordination_s, int64_t together) {
+        return PredictArmed(GradientsOf(bytes, ready_s, types), groups, {costs, coordination_s, together});
+      },
+      py::arg("groups"), py::arg("bytes"), py::arg("ready_s"), py::arg("types"), py::arg("costs"),
+      py::arg("coordination_s"), py::arg("together"));
   module.def(
       "predict_stock",
       [](const std::vector<double>& bytes, const std::vector<double>& ready_s, const std::vector<int32_t>& types,

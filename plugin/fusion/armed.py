@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
+# Messages behind the first group that may be under way together (bridge/armed/armed.h, kTogether).
+TOGETHER = 2
 # By number: core/armed/step_watch.h, StepWatch::State.
 STATES = ("off", "watching", "proved", "armed", "running")
 # By number: core/armed/step_watch.h, Unarmed.
@@ -31,6 +33,7 @@ ATTENTION = (
     "this rank shuts down",
     "another rank gave them up",
 )
+GIVEN_UP = REASONS[8]
 OTHER_SET = "only the process set of all ranks has armed steps"
 
 

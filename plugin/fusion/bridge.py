@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+
+from paceline.fusion.armed import ArmedReport, armed
 
 # A readiness at or above this says that the tensor is missing in some steps on some rank (merger.h: kIrregular).
 IRREGULAR_S = 1e8
@@ -79,7 +81,8 @@ class Measurement:
     `compute_s` is the part of a step that no merging can hide (maximum over ranks). `ready_s`, per tensor, is counted
     from the step's first tensor (maximum over ranks); None where the tensor is missing in some steps. `samples` are
     (bytes, seconds) of messages, each the minimum over ranks: the rank that came last did not wait for others. The
-    medians are over at least `steps` steps of every rank; a rank that has just begun to count anew has none.
+    medians are over at least `steps` steps of every rank; a rank that has just begun to count anew has none. `sweeps`
+    are those of the samples that were alone on their way.
     """
 
     number: int
@@ -89,6 +92,7 @@ class Measurement:
     coordination_s: float
     samples: list[tuple[float, float]]
     steps: int
+    sweeps: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -172,16 +176,21 @@ class Bridge:
         places = len(combined) - _MEASURE_HEADER - _MOST_SWEEPS - _MOST_MESSAGES
         ready = combined[_MEASURE_HEADER : _MEASURE_HEADER + places]
         rates = combined[_MEASURE_HEADER + places :]
-        sampled = [*zip(sweeps, rates, strict=False), *zip(messages, rates[_MOST_SWEEPS:], strict=False)]
+        swept = _samples(sweeps, rates)
         return Measurement(
             found,
             tensors[:places],
             [None if at >= IRREGULAR_S else at for at in ready],
             combined[1],
             1 / combined[2] if combined[2] else 0.0,
-            [(size_bytes, 1 / rate) for size_bytes, rate in sampled if rate > 0],
+            swept + _samples(messages, rates[_MOST_SWEEPS:]),
             round(1 / combined[0]) if combined[0] else 0,  # all ranks have joined
+            swept,
         )
+
+    def armed(self) -> ArmedReport:
+        """How armed steps do, in the process set of all ranks."""
+        return armed(self.library)
 
     def _take(self, process_set: int, what: _What) -> tuple[list[float], list[str]] | None:
         names_bytes = ctypes.c_int64()
@@ -192,6 +201,11 @@ class Bridge:
             values = self.library.horovod_paceline_fusion_values()[:count]
             names = ctypes.string_at(self.library.horovod_paceline_fusion_names(), names_bytes.value)
         return values, names.decode().split("\0")[:-1]
+
+
+def _samples(sizes_bytes: list[float], rates: list[float]) -> list[tuple[float, float]]:
+    """Bytes and seconds, where a rate, the inverse of seconds, is known."""
+    return [(size_bytes, 1 / rate) for size_bytes, rate in zip(sizes_bytes, rates, strict=False) if rate > 0]
 
 
 def _vector(values: Iterator[float]) -> list[float]:

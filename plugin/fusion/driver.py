@@ -27,10 +27,11 @@ from enum import Enum
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion import costs
+from paceline.fusion.armed import GIVEN_UP
 from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Status
 from paceline.fusion.gradient import Gradient
 from paceline.fusion.offer import Offer
-from paceline.fusion.planning import Plan, make_plan
+from paceline.fusion.planning import Plan, make_plan, predict
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
 from paceline.fusion.trial import WINDOW_STEPS, WORTH_TRYING, Trial
@@ -76,6 +77,7 @@ class Limits:
     time_limit_s: float
     gate_timeout_s: float
     trial_steps: int = 0
+    armed: bool = False
 
 
 class Driver:
@@ -108,6 +110,7 @@ class Driver:
         self._plan: Plan | None = None
         self._offered: Offer | None = None
         self._with_plan = False  # what all ranks were told last
+        self._could_arm = False  # a plan whose steps could be armed was in force
         self.trial: Trial | None = None
         self._where = "" if process_set == 0 else f" in process set {process_set}"
 
@@ -176,8 +179,9 @@ class Driver:
         if isinstance(measured, str) or measured.steps < 2:
             self._go(State.SWEEPING, status.steps + self._limits.warmup_steps)
             return
+        armed = self._armed()
         try:
-            model = costs.fit(measured.samples)
+            model = self._fit(measured, armed)
         except UserError as error:
             self._fits += 1
             if self._fits == MOST_FITS:
@@ -186,7 +190,7 @@ class Driver:
                 self._sweep(status)
             return
         try:
-            plan = self._make(measured, status, model)
+            plan = self._make(measured, status, model, armed)
         except UserError as error:
             self._refuse(error)
             return
@@ -248,9 +252,10 @@ class Driver:
         self._go(State.ACTIVE if self._with_plan else State.STOCK, status.steps + self._limits.watch_steps)
         if isinstance(measured, str) or measured.steps < 2 or self._plan is None:
             return
+        armed = self._armed()
         try:
-            model = costs.fit(measured.samples)
-            plan = self._make(measured, status, model)
+            model = self._fit(measured, armed)
+            plan = self._make(measured, status, model, armed)
         except UserError as error:
             fault = f"fusion={self._policy.name}{self._where}: {error.problem} {error.remedy} The last plan stays."
             if fault != self._told_fault:
@@ -259,14 +264,28 @@ class Driver:
             return
         if plan.named_groups == self._plan.named_groups:
             return
-        now_s = predicted_s(self._plan.named_groups, measured, model)
+        now_s = predicted_s(self._plan.named_groups, measured, model, armed)
         new_s = plan.predicted[plan.policy].exposed_s
         gain_s = now_s - new_s
         if gain_s > WORTH * (measured.compute_s + now_s):
             self._tell(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
             self._offer(measured, model, plan, status, promise(plan, measured))
 
-    def _make(self, measured: Measurement, status: Status, model: CostModel) -> Plan:
+    def _armed(self) -> bool:
+        """Whether steps of a plan are expected to be armed. Before the first one that could be, this rank knows only
+        what it wants itself; other ranks may want something else, or messages be such that they are always negotiated.
+        """
+        if not self._limits.armed or self._set != 0:
+            return False
+        report = self._bridge.armed()
+        return report.reason != GIVEN_UP and (report.steps > 0 or not self._could_arm)
+
+    def _fit(self, measured: Measurement, armed: bool) -> CostModel:
+        """What messages cost. Those of armed steps overlap, so their times lack start-ups: the sweeps tell more."""
+        overlapped = armed and self._bridge.armed().steps > 0
+        return costs.fit(measured.sweeps if overlapped else measured.samples)
+
+    def _make(self, measured: Measurement, status: Status, model: CostModel, armed: bool) -> Plan:
         return make_plan(
             self._policy,
             regular(measured),
@@ -277,6 +296,7 @@ class Driver:
             time_limit_s=self._limits.time_limit_s,
             # A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
             max_group_bytes=0 if self._set == 0 else max(status.threshold_bytes, 1),
+            armed=armed,
         )
 
     def _offer(self, measured: Measurement, model: CostModel, plan: Plan, status: Status, promise: float) -> None:
@@ -297,6 +317,7 @@ class Driver:
         self._version = max(self._version, status.version) + 1
         self._bridge.ask(self._set, ControlOp.PLAN, self._offered.values(self._version, with_plan))
         self._with_plan = with_plan
+        self._could_arm = self._could_arm or (with_plan and self._plan is not None and len(self._plan.groups) > 1)
         self._give_up = status.steps + OFFER_STEPS
         self._go(State.OFFERING, self._version)
 
@@ -332,23 +353,15 @@ def regular(measured: Measurement) -> list[Gradient]:
     ]
 
 
-def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel) -> float:
+def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel, armed: bool = False) -> float:
     """What the exposed communication of a plan is expected to take under newly measured costs."""
-    from paceline.core import _core
-
     gradients = regular(measured)
     index_of = {gradient.name: index for index, gradient in enumerate(gradients)}
     kept = [[index_of[name] for name in group if name in index_of] for group in groups]
     missing = set(range(len(gradients))) - {index for group in kept for index in group}
     kept = [group for group in kept if group] + [[index] for index in sorted(missing)]
     kept.sort(key=lambda group: max(gradients[index].ready_s for index in group))
-    return _core.predict(
-        kept,
-        [float(gradient.bytes) for gradient in gradients],
-        [gradient.ready_s for gradient in gradients],
-        [gradient.type for gradient in gradients],
-        model.plus(measured.coordination_s),
-    ).exposed_s
+    return predict(kept, gradients, model, measured.coordination_s, armed=armed).exposed_s
 
 
 def promise(plan: Plan, measured: Measurement) -> float:
@@ -364,7 +377,7 @@ def summary(plan: Plan, measured: Measurement) -> str:
     step_s, stock_s = measured.compute_s + chosen.exposed_s, measured.compute_s + stock.exposed_s
     gain = promise(plan, measured)
     compared = f"{abs(gain):.1%} {'below' if gain >= 0 else 'above'} Horovod's own merging ({1e3 * stock_s:.1f} ms)"
-    messages = f"{chosen.messages} message{'' if chosen.messages == 1 else 's'}"
+    messages = f"{chosen.messages} message{'' if chosen.messages == 1 else 's'}{', armed' if plan.armed else ''}"
     return f"{len(plan.names)} gradients in {messages}, expected step {1e3 * step_s:.1f} ms, {compared}."
 
 

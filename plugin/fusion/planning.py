@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.errors import UserError
+from paceline.fusion.armed import TOGETHER
 from paceline.fusion.gradient import Gradient, check, in_order
 from paceline.fusion.policies import Policy
-from paceline.registry.policies import BUILT_IN, THRESHOLD
+from paceline.registry.policies import BUILT_IN, OPTIMAL, THRESHOLD
 
 TIME_LIMIT_S = 10.0
 
@@ -34,6 +35,7 @@ class Plan:
     """Merge groups in order of sending; they hold indices in `names`, which are in the order of the gradients given.
 
     `predicted` has the chosen policy and every built-in one, `starts_s` and `ends_s` are the chosen one's groups.
+    `armed`: it is for armed steps, and has the two groups that these need.
     """
 
     policy: str
@@ -42,6 +44,7 @@ class Plan:
     predicted: dict[str, Predicted]
     starts_s: list[float]
     ends_s: list[float]
+    armed: bool = False
 
     @property
     def named_groups(self) -> list[list[str]]:
@@ -55,7 +58,7 @@ class PolicyFailed(UserError):
 
 @dataclass(frozen=True)
 class _Task:
-    """What the planner works on: the gradients taken apart, and what a message costs with a coordination round."""
+    """What the planner works on, and how it predicts."""
 
     gradients: Sequence[Gradient]
     costs: CostModel
@@ -63,14 +66,40 @@ class _Task:
     cycle_s: float
     threshold_bytes: int
     max_group_bytes: int
+    armed: bool
 
     @property
     def columns(self) -> tuple[list[float], list[float], list[int]]:
-        return (
-            [float(gradient.bytes) for gradient in self.gradients],
-            [gradient.ready_s for gradient in self.gradients],
-            [gradient.type for gradient in self.gradients],
-        )
+        return _columns(self.gradients)
+
+    @property
+    def with_rounds(self) -> CostModel:
+        """What a message costs with the coordination round before it."""
+        return self.costs.plus(self.coordination_s)
+
+    def predict(self, groups: list[list[int]]) -> _core.Prediction:
+        return predict(groups, self.gradients, self.costs, self.coordination_s, armed=self.armed)
+
+
+def _columns(gradients: Sequence[Gradient]) -> tuple[list[float], list[float], list[int]]:
+    """The gradients taken apart."""
+    return (
+        [float(gradient.bytes) for gradient in gradients],
+        [gradient.ready_s for gradient in gradients],
+        [gradient.type for gradient in gradients],
+    )
+
+
+def predict(
+    groups: list[list[int]], gradients: Sequence[Gradient], costs: CostModel, coordination_s: float, *, armed: bool
+) -> _core.Prediction:
+    """When the messages of a plan begin and end; arguments as those of `make_plan`. Raises ValueError for groups that
+    are not valid.
+    """
+    columns = _columns(gradients)
+    if armed:
+        return _core.predict_armed(groups, *columns, costs, coordination_s, TOGETHER)
+    return _core.predict(groups, *columns, costs.plus(coordination_s))
 
 
 def make_plan(
@@ -83,6 +112,7 @@ def make_plan(
     threshold_bytes: int,
     time_limit_s: float = TIME_LIMIT_S,
     max_group_bytes: int = 0,
+    armed: bool = False,
 ) -> Plan:
     """The plan of `policy`, with predictions for it and for all built-in policies.
 
@@ -91,14 +121,17 @@ def make_plan(
     `threshold` is only a prediction. No group of several tensors exceeds `max_group_bytes` (0: no limit). A user's
     function gets `time_limit_s`.
 
+    `armed`: where a plan has two groups or more, its steps are armed: only the first group pays rounds, and messages
+    behind it overlap (core/fusion/armed_messages.h). `optimal` is the best plan under that; other policies, users' as
+    well, are asked as ever.
+
     Raises UserError, naming the tensor or value, for input that cannot be planned for; PolicyFailed if a user's policy
     raises, is too slow, repeats, omits or invents a tensor, or makes an empty or a too large group.
     """
     check(gradients)
     try:
-        task = _Task(gradients, costs, coordination_s, cycle_s, threshold_bytes, max_group_bytes)
-        with_rounds = costs.plus(coordination_s)
-        plans = {name: _built_in(name, task, with_rounds) for name in BUILT_IN}
+        task = _Task(gradients, costs, coordination_s, cycle_s, threshold_bytes, max_group_bytes, armed)
+        plans = {name: _built_in(name, task) for name in BUILT_IN}
     except ValueError as error:
         raise UserError(
             f"No plan can be made: {error}.", "Correct that value: times are seconds, finite and at least 0."
@@ -106,20 +139,24 @@ def make_plan(
     if policy.function is None:
         groups, prediction = plans[policy.name]
     else:
-        groups = _users(policy, gradients, with_rounds, time_limit_s, max_group_bytes)
-        prediction = _core.predict(groups, *task.columns, with_rounds)
+        groups = _users(policy, gradients, task.with_rounds, time_limit_s, max_group_bytes)
+        prediction = task.predict(groups)
     predicted = {name: _predicted(task, *plan) for name, plan in plans.items()}
     predicted[policy.name] = _predicted(task, groups, prediction)
     names = [gradient.name for gradient in gradients]
-    return Plan(policy.name, groups, names, predicted, prediction.starts_s, prediction.ends_s)
+    arms = armed and policy.name != THRESHOLD and len(groups) > 1
+    return Plan(policy.name, groups, names, predicted, prediction.starts_s, prediction.ends_s, arms)
 
 
-def _built_in(name: str, task: _Task, with_rounds: CostModel) -> tuple[list[list[int]], _core.Prediction]:
+def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction]:
     columns = task.columns
     if name == THRESHOLD:
         return _core.predict_stock(*columns, task.costs, task.coordination_s, task.cycle_s, task.threshold_bytes)
-    groups = _core.plan(name, *columns, with_rounds, max_group_bytes=task.max_group_bytes)
-    return groups, _core.predict(groups, *columns, with_rounds)
+    if task.armed and name == OPTIMAL:
+        groups = _core.plan_armed(*columns, task.costs, task.coordination_s, TOGETHER, task.max_group_bytes)
+    else:
+        groups = _core.plan(name, *columns, task.with_rounds, max_group_bytes=task.max_group_bytes)
+    return groups, task.predict(groups)
 
 
 def _predicted(task: _Task, groups: list[list[int]], prediction: _core.Prediction) -> Predicted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paceline.fusion.armed import OTHER_SET, ArmedReport, armed
+from paceline.fusion.armed import OTHER_SET, ArmedReport
 from paceline.fusion.control import chosen
 from paceline.fusion.driver import State
 from paceline.fusion.offer import EXPECTED
@@ -22,7 +22,8 @@ class FusionReport:
     - `a_s`, `b_s_per_byte`: a message of n bytes takes a_s + b_s_per_byte * n, after one coordination round of
       `coordination_s`, as measured before this plan.
     - `predicted_step_s`, `predicted_exposed_s` (communication after the last gradient), and
-      `predicted_stock_step_s`, the same under Horovod's own merging.
+      `predicted_stock_step_s`, the same under Horovod's own merging. Where armed steps are wanted, the former two are
+      those of armed steps.
     - `measured_step_s`, `measured_exposed_s`: medians over the last `steps` steps, of this rank.
     - `trial`: on the first rank, how the plan did against Horovod's own merging (`paceline.fusion.trial`), once that is
       known.
@@ -92,5 +93,5 @@ def report(library: str, process_set: int = 0) -> FusionReport:
         steps=own.steps,
         timeouts=status.expired,
         trial=str(driver.trial) if driver and driver.trial and driver.trial.over else "",
-        armed=armed(control.bridge.library) if process_set == 0 else ArmedReport(reason=OTHER_SET),
+        armed=bridge.armed() if process_set == 0 else ArmedReport(reason=OTHER_SET),
     )

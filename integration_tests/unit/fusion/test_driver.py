@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from paceline.fusion import CostModel, Gradient, driver, offer, plan_file
+from paceline.fusion.armed import ArmedReport
 from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Own, PlanState, Status, Tensor
 from paceline.fusion.driver import Driver, Limits, State
 from paceline.fusion.offer import EXPECTED
@@ -36,7 +37,7 @@ STATUS = Status(
 def measured(start_up_s: float = 5e-3, steps: int = 24, **changes: Any) -> Measurement:
     """A message takes `start_up_s`, one millisecond of which is its coordination, and 10 ns per byte."""
     samples = [(float(size), start_up_s - 1e-3 + 1e-8 * size) for size in (4096, 32768, 150_000)]
-    found = Measurement(0, TENSORS, READY_S, 30e-3, 1e-3, samples, steps)
+    found = Measurement(0, TENSORS, READY_S, 30e-3, 1e-3, samples, steps, samples)
     return replace(found, **changes)
 
 
@@ -49,6 +50,7 @@ class FakeBridge(Bridge):
         self.answer: Measurement | str | None = None
         self.tensors: list[Tensor] | None = TENSORS
         self.last = Own(0, -1.0, -1.0, -1.0)
+        self.report = ArmedReport()
         self.asked: list[tuple[int, ControlOp, list[float]]] = []
         self.wanted: list[int] = []
         self._numbers = {ControlOp.MEASURE: -1}
@@ -77,6 +79,9 @@ class FakeBridge(Bridge):
 
     def own(self, process_set: int) -> Own:
         return self.last
+
+    def armed(self) -> ArmedReport:
+        return self.report
 
     def measurement(self, process_set: int, number: int) -> Measurement | str | None:
         assert number == self._numbers[ControlOp.MEASURE]

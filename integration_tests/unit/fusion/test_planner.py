@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paceline.core._core import CostModel, plan, predict, predict_stock, validate_groups
+from paceline.core._core import CostModel, plan, plan_armed, predict, predict_armed, predict_stock, validate_groups
 
 # The three layers on which MG-WFBP is not optimal, from the loss to the input.
 BYTES = [3.0, 1.0, 1.0]
@@ -33,6 +33,15 @@ def test_plans_and_their_ends(policy: str, groups: list[list[int]], finish_s: fl
     assert prediction.finish_s == prediction.ends_s[-1] == finish_s
     assert prediction.exposed_s == finish_s - 8
     assert len(prediction.starts_s) == len(groups)
+
+
+def test_plans_for_armed_steps() -> None:
+    assert plan_armed(BYTES, READY_S, TYPES, COST, 0.5, 1) == [[0], [1, 2]]
+    groups = plan_armed(BYTES, READY_S, TYPES, COST, 0.5, 2, max_group_bytes=1)
+    assert groups == [[0], [1], [2]]
+    prediction = predict_armed(groups, BYTES, READY_S, TYPES, COST, 0.5, 2)
+    # A round, start-up and bytes of the first; then two start-ups at once, and the bytes of both.
+    assert (prediction.starts_s, prediction.ends_s) == ([1.0, 8.5, 8.5], [8.5, 13.5, 14.5])
 
 
 def test_order_of_arguments_does_not_matter() -> None:
@@ -66,6 +75,8 @@ def test_stock_loop() -> None:
         (lambda: predict([[0, 1]], BYTES, READY_S, TYPES, COST), "tensor 2 is in no merge group"),
         (lambda: predict([[0, 1], [2, 0]], BYTES, READY_S, TYPES, COST), "tensor 0 is in two merge groups, 0 and 1"),
         (lambda: predict_stock(BYTES, READY_S, TYPES, COST, 0, -1, 0), "cycle_s is -1"),
+        (lambda: plan_armed(BYTES, READY_S, TYPES, COST, -1, 2), "coordination_s is -1"),
+        (lambda: predict_armed([[0, 1, 2]], BYTES, READY_S, TYPES, COST, 0, 0), "together is 0"),
         (lambda: validate_groups([[0], []], 1), "merge group 1 is empty"),
         (lambda: validate_groups([[0, -1]], 1), "tensor -1 in merge group 0 does not exist: there are 1 tensors"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,48 @@ def test_every_message_of_a_plan_pays_one_round() -> None:
     plan = planned("none", coordination_s=0.5)
     assert plan.ends_s == [1 + 7.5, 1 + 7.5 + 5.5, 1 + 7.5 + 5.5 + 5.5]
     assert planned("single", coordination_s=0.5).ends_s == [8 + 9.5]
+
+
+def test_armed_steps_pay_one_round_and_overlap_start_ups() -> None:
+    plan = planned("none", coordination_s=0.5, armed=True)
+    assert plan.armed
+    assert (plan.starts_s, plan.ends_s) == ([1.0, 8.5, 8.5], [8.5, 13.5, 14.5])
+    negotiated = planned("none", coordination_s=0.5)
+    # What is no plan of several groups is not armed.
+    for policy in ("threshold", "single"):
+        assert planned(policy, coordination_s=0.5, armed=True) == replace(
+            planned(policy, coordination_s=0.5), predicted=plan.predicted
+        )
+        assert plan.predicted[policy] == negotiated.predicted[policy]
+    mgwfbp = planned("mgwfbp", coordination_s=0.5, armed=True)
+    assert mgwfbp.groups == planned("mgwfbp", coordination_s=0.5).groups
+
+
+def test_best_plan_of_armed_steps_is_another_one() -> None:
+    # Ready at once: rounds and start-ups that come one after another are dear, those that overlap are not.
+    gradients = [Gradient(str(n), size, ready_s) for n, (size, ready_s) in enumerate([(1, 0.0), (9, 6.0), (9, 9.0)])]
+    negotiated, armed = planned("optimal", gradients), planned("optimal", gradients, armed=True)
+    assert negotiated.named_groups == [["0"], ["1", "2"]]
+    assert armed.named_groups == [["0"], ["1"], ["2"]]
+    assert (negotiated.ends_s, armed.ends_s) == ([5.0, 31.0], [5.0, 19.0, 28.0])
+    assert armed.predicted["optimal"].messages == 3
+    # A round so long that nothing is worth it: one message, which is not armed.
+    dear = CostModel.linear(4.0, 0.0)
+    single = planned("optimal", [replace(one, ready_s=0.0) for one in gradients], dear, coordination_s=9.0, armed=True)
+    assert (single.groups, single.ends_s, single.armed) == ([[0, 1, 2]], [13.0], False)
+
+
+def test_user_policy_is_given_the_same_where_steps_are_armed() -> None:
+    seen: list[Any] = []
+
+    def halves(gradients: Any, model: CostModel) -> Any:
+        seen.append((gradients, model(1e3)))
+        return [[0], [1, 2]]
+
+    armed, negotiated = (planned(halves, coordination_s=0.5, armed=armed) for armed in (True, False))
+    assert seen[0] == seen[1]
+    assert armed.groups == negotiated.groups
+    assert (armed.ends_s, negotiated.ends_s) == ([8.5, 14.5], [8.5, 15.0])
 
 
 def test_threshold_is_predicted_as_horovod_merges() -> None:

@@ -229,6 +229,25 @@ def test_horovods_own_settings_change_threshold_only() -> None:
     assert alone["predicted"]["optimal"] == plain["predicted"]["optimal"] == lazy["predicted"]["optimal"]
 
 
+def test_armed_steps() -> None:
+    costs = ("--cost", "0.012,1e-9")
+    negotiated, armed = values(*costs), values(*costs, "--armed")
+    assert (negotiated["armed"], armed["armed"]) == (False, True)
+    for policy, one in armed["predicted"].items():
+        # Two types: a single group of them is the first one. It pays as ever.
+        same = policy in ("threshold", "single")
+        assert (one["finish_s"] == negotiated["predicted"][policy]["finish_s"]) == same, policy
+        assert one["finish_s"] <= negotiated["predicted"][policy]["finish_s"]
+    assert armed["best"] == "optimal"
+    assert armed["groups"][-1]["end_s"] == armed["predicted"]["optimal"]["finish_s"]
+    result = invoke("trace.json", *costs, "--armed", "-o", "plan.json")
+    assert result.exit_code == 0, result.output
+    assert "their first group alone pays a coordination round" in result.stdout
+    assert "Recommended: `paceline run --fusion optimal --armed`" in result.stdout
+    assert "PACELINE_FUSION=file:plan.json PACELINE_ARMED=yes follows it" in " ".join(result.stderr.split())
+    assert "armed" not in invoke("trace.json", *costs).output
+
+
 def test_written_plan_is_followed_again() -> None:
     result = invoke("trace.json", "--policy", "plan_policies:pairs", "-o", "plan.json")
     assert result.exit_code == 0, result.output

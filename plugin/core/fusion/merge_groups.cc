@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 namespace paceline::core {
@@ -67,10 +67,17 @@ std::vector<int64_t> OrderOfReadiness(const std::vector<Gradient>& gradients) {
 
 GroupCost::GroupCost(const std::vector<Gradient>& gradients, const CostModel& cost)
     : gradients_(gradients), cost_(cost) {
-  std::unordered_map<int32_t, size_t> numbers;
+  std::map<int32_t, size_t> numbers;
+  for (const auto& gradient : gradients) {
+    numbers[gradient.type] = 0;
+  }
+  size_t number = 0;
+  for (auto& one : numbers) {
+    one.second = number++;
+  }
   type_of_.reserve(gradients.size());
   for (const auto& gradient : gradients) {
-    type_of_.push_back(numbers.emplace(gradient.type, numbers.size()).first->second);
+    type_of_.push_back(numbers[gradient.type]);
   }
   messages_.resize(numbers.size());
 }
@@ -87,7 +94,7 @@ void GroupCost::Clear() {
 void GroupCost::Add(int64_t gradient) {
   auto& message = messages_[type_of_[gradient]];
   if (message.tensors++ == 0) {
-    present_.push_back(type_of_[gradient]);
+    present_.insert(std::upper_bound(present_.begin(), present_.end(), type_of_[gradient]), type_of_[gradient]);
   }
   bytes_ += gradients_[gradient].bytes;
   message.bytes += gradients_[gradient].bytes;

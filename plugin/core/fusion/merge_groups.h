@@ -18,6 +18,9 @@ struct Gradient {
   int32_t type = 0;    // only tensors of one type (data type, device, operation) can travel in one message
 };
 
+// Two ends that differ by less, relatively, are the same but for rounding.
+constexpr double kSameEnd = 1e-12;
+
 // Merge groups in order of sending; each holds indices of gradients.
 using Groups = std::vector<std::vector<int64_t>>;
 
@@ -42,6 +45,14 @@ class GroupCost {
   bool HasTypeOf(int64_t gradient) const { return messages_[type_of_[gradient]].tensors > 0; }
   double bytes() const { return bytes_; }
   double seconds() const { return seconds_; }
+  size_t messages() const { return present_.size(); }
+  // Calls `use` with the seconds of each message, in the order of their types, whatever was added first.
+  template <typename Use>
+  void EachMessage(Use use) const {
+    for (const size_t type : present_) {
+      use(messages_[type].seconds);
+    }
+  }
 
  private:
   struct Message {
@@ -54,7 +65,7 @@ class GroupCost {
   const CostModel& cost_;
   std::vector<size_t> type_of_;    // by gradient
   std::vector<Message> messages_;  // by type
-  std::vector<size_t> present_;    // types with tensors, in order of first arrival
+  std::vector<size_t> present_;    // types with tensors, in their order
   double bytes_ = 0;
   double seconds_ = 0;
 };

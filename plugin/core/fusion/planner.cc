@@ -12,8 +12,6 @@ namespace paceline::core {
 namespace {
 
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-// Two ends that differ by less, relatively, are the same but for rounding.
-constexpr double kRounding = 1e-12;
 
 constexpr NameTable<Policy, 5> kPolicies{{
     {"none", Policy::kNone},
@@ -93,7 +91,7 @@ Groups Exact(double limit_bytes, const std::vector<int64_t>& order, const std::v
     group.Clear();
     for (size_t from = to; from-- > 0;) {
       group.Add(order[from]);
-      const double same_s = from + 1 == to ? 0 : kRounding * best.end_s;
+      const double same_s = from + 1 == to ? 0 : kSameEnd * best.end_s;
       // Costs do not fall as a group grows, so nothing better comes after these.
       if (from + 1 < to && (group.bytes() > limit_bytes || ready_s + group.seconds() > best.end_s + same_s)) {
         break;

@@ -28,6 +28,17 @@ void Finish(const std::vector<Gradient>& gradients, Prediction& prediction) {
   }
 }
 
+// Makes `cost` that of the group; returns when its last member is ready.
+double Fill(GroupCost& cost, const std::vector<int64_t>& group, const std::vector<Gradient>& gradients) {
+  cost.Clear();
+  double ready_s = -std::numeric_limits<double>::infinity();
+  for (const int64_t gradient : group) {
+    cost.Add(gradient);
+    ready_s = std::max(ready_s, gradients[gradient].ready_s);
+  }
+  return ready_s;
+}
+
 // Takes the next message from what is ready.
 std::vector<int64_t> TakeMessage(std::deque<int64_t>& ready, const std::vector<Gradient>& gradients,
                                  double threshold_bytes) {
@@ -77,15 +88,40 @@ Prediction Predict(const std::vector<Gradient>& gradients, const Groups& groups,
   GroupCost group_cost(gradients, cost);
   double free_s = -std::numeric_limits<double>::infinity();
   for (const auto& group : groups) {
-    group_cost.Clear();
-    double start_s = free_s;
-    for (const int64_t gradient : group) {
-      group_cost.Add(gradient);
-      start_s = std::max(start_s, gradients[gradient].ready_s);
-    }
+    const double start_s = std::max(free_s, Fill(group_cost, group, gradients));
     free_s = start_s + group_cost.seconds();
     prediction.starts_s.push_back(start_s);
     prediction.ends_s.push_back(free_s);
+  }
+  Finish(gradients, prediction);
+  return prediction;
+}
+
+Prediction PredictArmed(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs) {
+  ValidateGradients(gradients);
+  ValidateGroups(groups, gradients.size());
+  ValidateArmedCosts(costs);
+  Prediction prediction;
+  const auto negotiated = costs.message.Plus(costs.coordination_s);
+  GroupCost first(gradients, negotiated), behind(gradients, costs.message);
+  const double startup_s = costs.message(0);
+  MessageWindow window(costs.together, 0);
+  double begin_s = 0;  // of the last message
+  for (const auto& group : groups) {
+    if (prediction.starts_s.empty()) {
+      begin_s = Fill(first, group, gradients);
+      window = MessageWindow(costs.together, begin_s + first.seconds());
+      prediction.starts_s.push_back(begin_s);
+    } else {
+      const double ready_s = Fill(behind, group, gradients);
+      double start_s = std::numeric_limits<double>::infinity();
+      behind.EachMessage([&](double seconds) {
+        begin_s = window.Send(std::max(begin_s, ready_s), seconds, startup_s);
+        start_s = std::min(start_s, begin_s);
+      });
+      prediction.starts_s.push_back(start_s);
+    }
+    prediction.ends_s.push_back(window.end_s());
   }
   Finish(gradients, prediction);
   return prediction;

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/fusion/armed_messages.h"
 #include "core/fusion/cost_model.h"
 #include "core/fusion/merge_groups.h"
 
@@ -21,6 +22,10 @@ struct Prediction {
 // One group after the other, each as soon as its last member is ready and the previous one has ended.
 // Throws std::invalid_argument for gradients or groups that are not valid.
 Prediction Predict(const std::vector<Gradient>& gradients, const Groups& groups, const CostModel& cost);
+
+// The same where steps are armed: messages behind the first group's need no round and may overlap (armed_messages.h).
+// A group starts with the first of its messages. Throws as Predict, and for costs that ValidateArmedCosts refuses.
+Prediction PredictArmed(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs);
 
 // Horovod's own way of merging.
 struct StockTiming {

@@ -5,17 +5,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "core/fusion/armed_messages.h"
 #include "core/fusion/planner.h"
 #include "core/fusion/prediction.h"
 
 namespace cases {
 
+using paceline::core::ArmedCosts;
 using paceline::core::CostModel;
 using paceline::core::CostPoint;
 using paceline::core::Gradient;
@@ -68,24 +71,66 @@ inline std::vector<Gradient> FromBackward(const std::vector<double>& backward_s,
   return gradients;
 }
 
+// When a group is complete, and the bytes of each message in it by type.
+struct GroupSums {
+  double ready_s = -std::numeric_limits<double>::infinity();
+  std::map<int32_t, double> bytes;
+};
+
+inline GroupSums SumsOf(const std::vector<Gradient>& gradients, const std::vector<int64_t>& group) {
+  GroupSums sums;
+  for (const int64_t n : group) {
+    sums.bytes[gradients[n].type] += gradients[n].bytes;
+    sums.ready_s = std::max(sums.ready_s, gradients[n].ready_s);
+  }
+  return sums;
+}
+
 // The end of the last send, straight from the definition.
 inline double EndOf(const std::vector<Gradient>& gradients, const Groups& groups, const CostModel& cost) {
   double end_s = -std::numeric_limits<double>::infinity();
   for (const auto& group : groups) {
-    std::map<int32_t, double> bytes;
-    for (const int64_t n : group) {
-      bytes[gradients[n].type] += gradients[n].bytes;
-      end_s = std::max(end_s, gradients[n].ready_s);
-    }
-    for (const auto& [type, sum] : bytes) {
-      end_s += cost(sum);
+    const auto sums = SumsOf(gradients, group);
+    end_s = std::max(end_s, sums.ready_s);
+    for (const auto& [type, bytes] : sums.bytes) {
+      end_s += cost(bytes);
     }
   }
   return end_s;
 }
 
-// The earliest end over all 2^(L-1) partitions into neighbours.
-inline double BruteForce(const std::vector<Gradient>& gradients, const CostModel& cost, double max_group_bytes) {
+// The same where steps are armed: every message begins, has the wire, leaves it and ends.
+inline double EndOfArmed(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs) {
+  const auto together = static_cast<size_t>(costs.together);
+  const double startup_s = costs.message(0);
+  std::vector<double> begins_s, wire_ends_s, ends_s;
+  double first_s = 0;  // the end of the first group
+  for (const auto& group : groups) {
+    const auto sums = SumsOf(gradients, group);
+    if (&group == &groups[0]) {
+      first_s = sums.ready_s;
+      for (const auto& [type, bytes] : sums.bytes) {
+        first_s += costs.message(bytes) + costs.coordination_s;
+      }
+      continue;
+    }
+    for (const auto& [type, bytes] : sums.bytes) {
+      const size_t n = ends_s.size();
+      double begin_s = std::max(sums.ready_s, first_s);
+      begin_s = std::max(begin_s, n > 0 ? begins_s[n - 1] : first_s);
+      begin_s = std::max(begin_s, n >= together ? ends_s[n - together] : first_s);
+      const double wire_s = std::max(begin_s + startup_s, n > 0 ? wire_ends_s[n - 1] : first_s);
+      begins_s.push_back(begin_s);
+      wire_ends_s.push_back(wire_s + (costs.message(bytes) - startup_s));
+      ends_s.push_back(std::max(wire_ends_s[n], n > 0 ? ends_s[n - 1] : first_s));
+    }
+  }
+  return ends_s.empty() ? first_s : ends_s.back();
+}
+
+// The earliest end over all 2^(L-1) partitions into neighbours; `end_of` says when a partition ends.
+inline double BruteForce(const std::vector<Gradient>& gradients, double max_group_bytes,
+                         const std::function<double(const Groups& groups)>& end_of) {
   const auto order = paceline::core::OrderOfReadiness(gradients);
   double best_s = std::numeric_limits<double>::infinity();
   for (uint32_t cuts = 0; cuts < 1U << (order.size() - 1); ++cuts) {
@@ -102,7 +147,7 @@ inline double BruteForce(const std::vector<Gradient>& gradients, const CostModel
       allowed = allowed && (groups.back().size() == 1 || max_group_bytes == 0 || bytes <= max_group_bytes);
     }
     if (allowed) {
-      best_s = std::min(best_s, EndOf(gradients, groups, cost));
+      best_s = std::min(best_s, end_of(groups));
     }
   }
   return best_s;

@@ -21,7 +21,8 @@ TEST_CASE("the optimal plan ends when the best of all partitions does") {
     const auto groups = Plan(Policy::kOptimal, gradients, cost, {0, limit_bytes});
     ValidateGroups(groups, gradients.size());
     const double end_s = cases::EndOf(gradients, groups, cost);
-    REQUIRE(end_s == doctest::Approx(cases::BruteForce(gradients, cost, limit_bytes)).epsilon(1e-9));
+    const auto end_of = [&](const Groups& some) { return cases::EndOf(gradients, some, cost); };
+    REQUIRE(end_s == doctest::Approx(cases::BruteForce(gradients, limit_bytes, end_of)).epsilon(1e-9));
     const auto greedy = Plan(Policy::kMgwfbp, gradients, cost, {0, limit_bytes});
     beaten += cases::EndOf(gradients, greedy, cost) > end_s + 1e-9 ? 1 : 0;
   }
