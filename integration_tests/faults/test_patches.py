@@ -9,6 +9,7 @@ import http.client
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -198,6 +199,30 @@ def test_waiting_for_others_takes_no_processor_time(rank: int, size: int) -> Non
     began_s = time.thread_time()
     hvd.allreduce(torch.ones(3), name="waiting")
     assert rank == size - 1 or time.thread_time() - began_s < 0.2
+
+
+# --- gloo-ticks: the thread of each of Gloo's devices looked around every 10 ms.
+
+
+def _switches() -> int:
+    """How often threads of this process, but the one that asks, have waited and were woken."""
+    tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(threading.get_native_id())]
+    lines = [line for task in tasks for line in (task / "status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+@pytest.mark.patch("gloo-ticks")
+@ranks(2, more=(3,), env={"PACELINE_WAKE": "events"})
+def test_an_idle_rank_sleeps(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    hvd.barrier()
+    seconds, before = 3.0, _switches()
+    time.sleep(seconds)
+    per_second = (_switches() - before) / seconds
+    hvd.barrier()
+    assert per_second < 20, f"{per_second:.0f} times a second"
 
 
 # --- stateful-join: an operation without inputs and state is a constant to TensorFlow.

@@ -106,9 +106,17 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
   }
 }
 
-void Added() {
+void Queued(const common::Request& request) {
+  bool held = false;
   for (auto* participant : Participants()) {
-    participant->Added();
+    held = participant->Queued(request) || held;
+  }
+  if (!held) {
+    HandedIn();
+    return;
+  }
+  for (auto* participant : Participants()) {
+    participant->Held();
   }
 }
 

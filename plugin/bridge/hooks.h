@@ -30,8 +30,8 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
 // popped
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
-// added
-void Added();
+// queued
+void Queued(const common::Request& request);
 
 // handed: TensorQueue::Handed(), the names of all operations of this rank that have been handed in and not begun.
 
@@ -60,7 +60,7 @@ void BeforeExecute(const common::Response& response, common::ProcessSet& process
 void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                    std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts);
 
-// handed_in, waited_for: HandedIn() and WaitedFor() of waking.h.
+// waking: HandedIn() and WaitedFor() of waking.h.
 
 // sleep: true: the cycle is to begin, and Horovod does not sleep.
 bool Sleep(common::HorovodGlobalState& state);

@@ -94,8 +94,12 @@ class Participant {
   // This thread waits for operations that were handed in; the background thread is to end.
   virtual void WaitedFor() {}
 
-  // Some operation stands in a table and a queue of requests of a process set. The lock of these is held.
-  virtual void Added() {}
+  // An operation was put into the queue of requests of a process set, whose lock is held. True: no round need take it
+  // up before others come that go with it. Held follows then, and HandedIn if all say false.
+  virtual bool Queued(const common::Request& /*request*/) { return false; }
+
+  // Something was queued that goes with others which are still to come.
+  virtual void Held() {}
 
   // --- Horovod's background thread alone.
 

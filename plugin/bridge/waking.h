@@ -5,7 +5,7 @@
 
 namespace horovod::paceline {
 
-// handed_in: something is there that the next coordination round is to take up: a request, or a change of process sets.
+// handed_in: something is there that the next coordination round is to take up: requests, or a change of process sets.
 void HandedIn();
 
 // waited_for: this thread waits for an operation. Also: for the background thread itself, to shut down.

@@ -62,10 +62,10 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             "}\n",
         ),
     ),
-    "added": (
+    "queued": (
         Edit(_QUEUE, '#include "tensor_queue.h"', "after", _INCLUDE),
         *(
-            Edit(_QUEUE, anchor, "after", f"{_CALL}Added();", within=within)
+            Edit(_QUEUE, anchor, "after", f"{_CALL}Queued(message_queue_.back());", within=within)
             for anchor, within in (
                 (
                     "message_queue_.push(std::move(message));",
@@ -74,6 +74,10 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
                 (
                     "message_queue_.push(std::move(messages[i]));",
                     "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
+                ),
+                (
+                    "message_queue_.push(std::move(message));",
+                    "void TensorQueue::PushMessageToQueue(Request& message) {",
                 ),
             )
         ),
@@ -196,21 +200,6 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
         ),
     ),
     "handed_in": (
-        Edit(_QUEUE, '#include "tensor_queue.h"', "after", _WAKING),
-        *(
-            Edit(_QUEUE, "return Status::OK();", "before", f"{_CALL}HandedIn();", within=one)
-            for one in (
-                "Status TensorQueue::AddToTensorQueue(TensorTableEntry& e, Request& message) {",
-                "Status TensorQueue::AddToTensorQueueMulti(std::vector<TensorTableEntry>& entries,",
-            )
-        ),
-        Edit(
-            _QUEUE,
-            "message_queue_.push(std::move(message));",
-            "after",
-            f"{_CALL}HandedIn();",
-            within="void TensorQueue::PushMessageToQueue(Request& message) {",
-        ),
         Edit(_PROCESS_SET, '#include "process_set.h"', "after", _WAKING),
         Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}HandedIn();"),
     ),

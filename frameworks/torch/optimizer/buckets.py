@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from paceline.fusion.control import chosen
-from paceline.native.library import loaded
 from paceline.torch.optimizer.member import Member
 
 # A bucket goes when its last gradient is there: it ends when so many bytes of gradients have appeared since its first,
@@ -62,9 +60,3 @@ def digest(members: Sequence[Member], small: set[Member]) -> int:
         (member.name, tuple(member.parameter.shape), str(member.parameter.dtype), member in small) for member in members
     ]
     return (zlib.crc32(repr(described).encode()) >> 1) or 1
-
-
-def plans_asked_for() -> bool:
-    """Whether messages are merged by plan, which measures each gradient and says what travels together."""
-    asked = chosen(loaded("torch"))
-    return asked is not None and asked.policy is not None and asked.policy.makes_plans

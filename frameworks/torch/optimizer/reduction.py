@@ -16,7 +16,7 @@ from paceline.native.library import loaded, world
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.accumulation import GradientAccumulation
-from paceline.torch.optimizer.buckets import digest, plans_asked_for
+from paceline.torch.optimizer.buckets import digest
 from paceline.torch.optimizer.company import Company
 from paceline.torch.optimizer.gradients import part, store
 from paceline.torch.optimizer.hooks import GradientHooks
@@ -233,7 +233,7 @@ class Reduction:
     def _agree(self, members: list[Member]) -> None:
         """Learn what all ranks know of gradients that travel for the first time, and form buckets of small ones."""
         assert self._exchange is not None
-        buckets = 0 if plans_asked_for() else digest(self._members.all, {one for one in members if one.small})
+        buckets = digest(self._members.all, {one for one in members if one.small})
         choice = self._exchange.adapter.travel.choice
         try:
             alike = self._layouts.agree(members, self._exchange.settings, choice, buckets)

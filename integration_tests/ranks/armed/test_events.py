@@ -29,6 +29,59 @@ def test_sums(rank: int, size: int) -> None:
     end(hand)
 
 
+MANY = {f"parts.{n:02}": 10 + n for n in range(12)}
+
+
+@ranks(2, 3, more=(4,), env=EVENTS)
+def test_a_rank_begins_the_round_with_the_last_tensor_of_the_first_group(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    from paceline.native.library import counters
+
+    hvd.init()
+    steps = TorchSteps(rank, size, MANY)
+    hand, step = arm(steps.step, "parts.", (10, 2))
+    steps.step(step)
+    before, rounds = state(), counters("torch")["coordination_rounds"]
+    for number in range(step + 1, step + 1 + STEPS):
+        for name in MANY:
+            steps.start(name, number)
+            time.sleep(0.002)  # longer than a cycle: each of them would begin a round
+        for name in MANY:
+            steps.finish(name, number)
+    rounds = counters("torch")["coordination_rounds"] - rounds
+    assert state().steps - before.steps == STEPS, state()
+    # One of each step; on a busy machine a rank may pause for longer than others wait.
+    assert STEPS - 1 <= rounds < 4 * STEPS, f"{rounds} rounds in {STEPS} steps"
+    end(hand)
+
+
+@ranks(2, 3, env=EVENTS)
+def test_other_operations_do_not_wait_for_a_first_group_that_is_not_complete(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    steps = TorchSteps(rank, size, MANY)
+    hand, step = arm(steps.step, "parts.", (10, 2))
+    names = list(MANY)
+    for number in range(step, step + 5):
+        for name in names[:5]:
+            steps.start(name, number)
+        total = hvd.allreduce(torch.tensor([1.0 + rank]), name="between", op=hvd.Sum)
+        assert total.item() == size * (size + 1) / 2
+        if rank == 0:
+            time.sleep(0.05)  # the others hold, and are asked by none; rank 0 has nothing for longer than that
+        handle = hvd.broadcast_async(torch.tensor([number]), 0, name="told")
+        for name in names[5:]:
+            steps.start(name, number)
+        assert hvd.synchronize(handle).item() == number
+        for name in names:
+            steps.finish(name, number)
+    meet()
+    end(hand)
+
+
 @ranks(2, 3, env=EVENTS)
 def test_what_is_left_of_a_step_that_was_given_up_wakes_ranks(rank: int, size: int) -> None:
     import horovod.torch as hvd

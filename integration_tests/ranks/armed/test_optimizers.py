@@ -10,12 +10,16 @@ import pytest
 from integration_tests.support.arming import ARMED, state
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.ranks import run_ranks
+from paceline.fusion.report import report
 
 STEPS = 12
 
 
-def _train(rank: int, size: int, wrapper: str) -> None:
-    """The gradient of the sum of outputs is the input, and 1 for the bias: what one process would have is known."""
+def _train(rank: int, size: int, wrapper: str, travelling: int = 8, **options: Any) -> None:
+    """The gradient of the sum of outputs is the input, and 1 for the bias: what one process would have is known.
+
+    `travelling`: what the plan merges of 4 weights and 4 biases.
+    """
     import torch
 
     hvd = importlib.import_module(wrapper)
@@ -23,7 +27,9 @@ def _train(rank: int, size: int, wrapper: str) -> None:
     torch.manual_seed(3)
     model = torch.nn.ModuleList([torch.nn.Linear(5 + n, 3) for n in range(4)])
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.125), named_parameters=model.named_parameters(f"train.{wrapper}")
+        torch.optim.SGD(model.parameters(), lr=0.125),
+        named_parameters=model.named_parameters(f"train.{wrapper}.{len(options)}"),
+        **options,
     )
     alone = {name: value.clone() for name, value in model.state_dict().items()}
 
@@ -38,6 +44,7 @@ def _train(rank: int, size: int, wrapper: str) -> None:
 
     ask_for("torch", "none")
     step_until("torch", step_of)
+    assert len(report("torch").groups) == travelling
     before = state()
     for step in range(STEPS):
         step_of(step)
@@ -51,6 +58,14 @@ def _train(rank: int, size: int, wrapper: str) -> None:
 @pytest.mark.parametrize("wrapper", ["horovod.torch", "paceline.torch"])
 def test_torch(wrapper: str) -> None:
     run_ranks(_train, 2, wrapper, env=ARMED)
+
+
+def _in_buckets(rank: int, size: int) -> None:
+    _train(rank, size, "paceline.torch", 3, bucket_bytes=80)  # biases and the two smaller weights are one gradient
+
+
+def test_buckets_of_small_gradients() -> None:
+    run_ranks(_in_buckets, 2, env=ARMED)
 
 
 def _exchange(rank: int, size: int, exchange: str) -> None:

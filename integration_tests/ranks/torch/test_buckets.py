@@ -238,6 +238,33 @@ def _names(optimizer: Any) -> list[str]:
     return [member.name for member in optimizer._reduction._members.all]
 
 
+@ranks(2, env={"PACELINE_BUCKET_BYTES": "65536"})
+def test_horovods_own_wrapper_has_them_where_the_variable_asks(rank: int, size: int) -> None:
+    import horovod.torch as hvd
+
+    from paceline.native.library import counters
+
+    hvd.init()
+    models = [_Many(), _Many()]
+    hvd.broadcast_parameters(models[0].state_dict(), root_rank=0)
+    named = [(f"buckets.unmodified.{name}", one) for name, one in models[0].named_parameters()]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(models[0].parameters(), lr=0.01), named_parameters=named)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    alone = torch.optim.SGD(models[1].parameters(), lr=0.01)
+    tensors = 0
+    for step in range(4):
+        optimizer.zero_grad()
+        models[0](rank, step).backward()
+        tensors = counters("torch")["tensors"]
+        optimizer.step()
+        alone.zero_grad()
+        (sum(models[1](one, step) for one in range(size)) / size).backward()
+        alone.step()
+    assert counters("torch")["tensors"] - tensors <= 1
+    for one, other in zip(models[0].weights, models[1].weights, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @ranks(2)
 def test_gradients_that_a_script_keeps_or_owns(rank: int, size: int) -> None:
     import paceline.torch as hvd

@@ -38,7 +38,7 @@ void Armed::BeginWorld() {
   Tell();
 }
 
-void Armed::Added() {
+bool Armed::Queued(const common::Request& request) {
   // Before or behind what Wait does, in one order for both: either this thread sees that it is waited for, or Wait sees
   // what was added.
   if (++added_ >= wake_at_) {
@@ -46,9 +46,11 @@ void Armed::Added() {
     woken_.notify_one();
     carrier_.Wake();
   }
+  return awaited_.Held(request.tensor_name());
 }
 
 void Armed::Disarm() {
+  awaited_.Stop();
   messages_.clear();
   members_.clear();
   first_.clear();
@@ -189,6 +191,7 @@ void Armed::Arm() {
   first_.clear();
   const auto& step = watch_.step();
   const auto behind = static_cast<size_t>(watch_.first());
+  std::vector<std::string> others;
   size_t bytes = 0;
   for (size_t n = 0; n < step.size(); ++n) {
     const auto& response = responses_[static_cast<size_t>(step[n].key)];
@@ -200,9 +203,11 @@ void Armed::Arm() {
     for (size_t tensor = 0; tensor < names.size(); ++tensor) {
       members_[names[tensor]] = {static_cast<int32_t>(messages_.size()), tensor, shapes_[names[tensor]]};
     }
+    others.insert(others.end(), names.begin(), names.end());
     messages_.emplace_back(response);
     bytes = std::max(bytes, messages_.back().bytes());
   }
+  awaited_.Expect({first_.begin(), first_.end()}, others);
   if (proved_.size() < kMostPlans) {
     proved_[followed_.digest] = step;
   }
@@ -244,6 +249,7 @@ void Armed::RoundPerformed(common::ProcessSet& process_set) {
   }
   if (watch_.state() != State::kArmed) {
     released_ = false;
+    awaited_.Stop();
   }
   Tell();
 }

@@ -21,6 +21,7 @@
 #include "bridge/message_plan.h"
 #include "bridge/participant.h"
 #include "core/armed/armed_step.h"
+#include "core/armed/awaited.h"
 #include "core/armed/step_watch.h"
 
 namespace horovod::paceline {
@@ -57,7 +58,7 @@ class Armed : public Participant {
         taken_up_(std::move(taken_up)) {}
 
   void BeginWorld() override;
-  void Added() override;
+  bool Queued(const common::Request& request) override;
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
   Clock::duration SleepLimit() override;
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;
@@ -129,6 +130,7 @@ class Armed : public Participant {
   bool told_ = false;
 
   ArmedStatus status_;
+  ::paceline::core::Awaited awaited_;        // while steps are armed: what need not begin a round
   std::atomic<int64_t> added_{0};            // operations that were handed in, in all sets
   std::atomic<int64_t> wake_at_{INT64_MAX};  // so many of them end the wait
   std::mutex mutex_;                         // protects nothing: a wait begins before or after what ends it

@@ -207,6 +207,7 @@ void Armed::Step(common::ProcessSet& process_set) {
   }
   carrier_.Finish(process_set);
   taken_up_();
+  awaited_.Begin();
   Drain(run);  // what comes from here on says so
   std::deque<common::Request> back;
   for (auto n = static_cast<size_t>(run.step.done()); n < run.taken.size(); ++n) {
@@ -215,6 +216,7 @@ void Armed::Step(common::ProcessSet& process_set) {
   back.insert(back.end(), run.others.begin(), run.others.end());
   process_set.tensor_queue.PushMessagesToQueue(back);
   if (!back.empty() || state_->shut_down || OthersWait(run)) {
+    awaited_.Stop();
     HandedIn();
   }
   watch_.Ended(run.step.complete());

@@ -31,26 +31,27 @@ void Coordination::Ring() {
   changed_.notify_one();
 }
 
-void Coordination::HandedIn() {
+void Coordination::Tell(const std::function<bool()>& pacing) {
   if (!on_) {
     return;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (pacing_.HandedIn()) {
+  if (pacing()) {
     rung_ = true;
     changed_.notify_one();
   }
 }
 
+void Coordination::HandedIn() {
+  Tell([&] { return pacing_.HandedIn(); });
+}
+
+void Coordination::Held() {
+  Tell([&] { return pacing_.Held(Clock::now()); });
+}
+
 void Coordination::WaitedFor() {
-  if (!on_) {
-    return;
-  }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (pacing_.WaitedFor()) {
-    rung_ = true;
-    changed_.notify_one();
-  }
+  Tell([&] { return pacing_.WaitedFor(); });
 }
 
 void Coordination::TakenUp() {
@@ -145,7 +146,8 @@ void Coordination::AwaitReason(common::HorovodGlobalState& state) {
     lock.unlock();
     const bool called = rounds != nullptr && rounds->Called();
     lock.lock();
-    if (called || state.shut_down || Clock::now() >= pacing_.Due()) {
+    const auto now = Clock::now();
+    if ((called && !pacing_.Holds(now)) || state.shut_down || now >= pacing_.Due()) {
       break;
     }
     while (!rung_ && changed_.wait_until(lock, pacing_.Due()) == std::cv_status::no_timeout) {

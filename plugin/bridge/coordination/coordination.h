@@ -52,6 +52,7 @@ class Coordination : public Participant {
   void BeginWorld() override;
   void NewProcessSet(int32_t process_set_id) override;
   void HandedIn() override;
+  void Held() override;
   void WaitedFor() override;
   void TakenUp() override;
   bool Sleep(common::HorovodGlobalState& state) override;
@@ -77,6 +78,8 @@ class Coordination : public Participant {
   Parcels* CurrentParcels();
   void ForgetRemoved(common::HorovodGlobalState& state);
   void AwaitReason(common::HorovodGlobalState& state);
+  // Tells the pacing, and wakes the background thread if that brings the next round nearer.
+  void Tell(const std::function<bool()>& pacing);
   void Ring();
 
   const Transports make_;

@@ -5,7 +5,7 @@
 namespace paceline::core {
 
 bool RoundPacing::HandedIn() {
-  if (state_ != State::kIdle) {
+  if (state_ != State::kIdle && state_ != State::kHeld) {
     return false;
   }
   const auto before = Due();
@@ -13,8 +13,18 @@ bool RoundPacing::HandedIn() {
   return Due() < before;
 }
 
+bool RoundPacing::Held(Clock::time_point now) {
+  if (state_ != State::kIdle && state_ != State::kHeld) {
+    return false;
+  }
+  const auto before = Due();
+  state_ = State::kHeld;
+  last_held_ = now;
+  return Due() < before;
+}
+
 bool RoundPacing::WaitedFor() {
-  if (state_ != State::kGathering) {
+  if (state_ != State::kGathering && state_ != State::kHeld) {
     return false;
   }
   state_ = State::kUrgent;
@@ -35,6 +45,8 @@ RoundPacing::Clock::time_point RoundPacing::Due() const {
   switch (state_) {
     case State::kIdle:
       return latest;
+    case State::kHeld:
+      return std::min(last_held_ + kHold, latest);
     case State::kGathering:
       return std::min(last_own_ + cycle_, latest);
     case State::kUrgent:

@@ -14,6 +14,7 @@ from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
 from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
 from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
+from paceline.horovod.patches.ticks import TICKS_EDITS
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,12 @@ PATCHES: tuple[Patch, ...] = (
                 within="void WaitAndClear(int handle) {",
             ),
         ),
+    ),
+    Patch(
+        "gloo-ticks",
+        "Each of Gloo's threads looks around 100 times a second, whether there is anything to do or not, and who takes "
+        "a connection out, as at shutdown(), waits for that, once for each.",
+        TICKS_EDITS,
     ),
     Patch(
         "stateful-join",

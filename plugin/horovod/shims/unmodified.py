@@ -1,4 +1,4 @@
-"""PACELINE_EXCHANGE for scripts that use Horovod's modules: its wrappers are ours where an exchange is asked for.
+"""PACELINE_EXCHANGE and PACELINE_BUCKET_BYTES for scripts that use Horovod's modules: its wrappers are ours then.
 
 The names stay Horovod's own functions, so it does not matter when and under which name a script took them.
 """
@@ -21,8 +21,17 @@ def asked() -> bool:
     return not exchange_of_variables().synchronous
 
 
+def _buckets_asked() -> bool:
+    """Whether the variables ask for buckets of small gradients, which PyTorch's wrapper has."""
+    if "PACELINE_BUCKET_BYTES" not in os.environ:
+        return False
+    from paceline.arguments import buckets_asked
+
+    return buckets_asked(None) > 0
+
+
 def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator of a function of Horovod: Paceline's of that name takes the call where an exchange is asked for.
+    """A decorator of a function of Horovod: Paceline's of that name takes the call where it has what is asked for.
 
     Horovod's own is `original` of the result.
     """
@@ -31,7 +40,7 @@ def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if asked():
+        if asked() or (framework == "torch" and _buckets_asked()):
             return getattr(importlib.import_module(f"paceline.{framework}"), function.__name__)(*args, **kwargs)
         return function(*args, **kwargs)
 

@@ -78,6 +78,53 @@ TEST_CASE("what comes within a cycle after that travels together") {
   }
 }
 
+TEST_CASE("what goes with others waits for them, and so does a round that another rank calls") {
+  auto pacing = Begun();
+  const auto at = kStart + milliseconds(100);
+  CHECK_FALSE(pacing.Holds(at));
+  CHECK(pacing.Held(at));
+  CHECK(pacing.state() == State::kHeld);
+  CHECK(pacing.Due() == at + RoundPacing::kHold);
+  CHECK(pacing.Holds(at));
+  CHECK_FALSE(pacing.Holds(at + RoundPacing::kHold));
+  const auto later = at + milliseconds(3);
+  CHECK_FALSE(pacing.Held(later));  // nobody need be woken for it
+  CHECK(pacing.Due() == later + RoundPacing::kHold);
+  SUBCASE("the last one comes") {
+    CHECK(pacing.HandedIn());
+    CHECK_FALSE(pacing.Holds(later));
+    CHECK(pacing.Due() <= later);
+    CHECK_FALSE(pacing.Held(later));  // what comes behind it sets no time
+    CHECK(pacing.state() == State::kGathering);
+  }
+  SUBCASE("somebody waits") {
+    CHECK(pacing.WaitedFor());
+    CHECK(pacing.state() == State::kUrgent);
+    CHECK_FALSE(pacing.Held(later));
+    CHECK(pacing.Due() <= later);
+  }
+  SUBCASE("the last one never comes") {
+    pacing.Entered(later + RoundPacing::kHold);
+    CHECK(pacing.state() == State::kIdle);
+    CHECK_FALSE(pacing.Holds(later + RoundPacing::kHold));
+    pacing.HandedIn();
+    CHECK(pacing.Due() == later + RoundPacing::kHold + kCycle);  // it took what there was
+  }
+  SUBCASE("what was held went without a round") {
+    pacing.TakenUp();
+    CHECK(pacing.Due() == kStart + kIdle);
+  }
+}
+
+TEST_CASE("however much is held, a rank comes as soon as an idle one") {
+  auto pacing = Begun();
+  for (auto at = kStart; at < kStart + kIdle; at += milliseconds(5)) {
+    pacing.Held(at);
+  }
+  CHECK(pacing.Due() == kStart + kIdle);
+  CHECK_FALSE(pacing.Holds(kStart + kIdle));
+}
+
 TEST_CASE("a rank that may not sleep long comes soon, and never later with something than without") {
   auto pacing = Begun();
   pacing.Set(milliseconds(50), milliseconds(5));
