@@ -77,9 +77,7 @@ def buckets_asked(bucket_bytes: int | None) -> int:
     Raises UsageError for what is no number of bytes.
     """
     if bucket_bytes is None:
-        values = config.read()
-        # Each gradient of a trace is one that a plan may merge with others.
-        return 0 if values.record else int(values.bucket_bytes)
+        return config.buckets_of_variables()
     if not isinstance(bucket_bytes, int) or isinstance(bucket_bytes, bool) or bucket_bytes < 0:
         raise UsageError(f"bucket_bytes={bucket_bytes!r} cannot be used.", "Give a number of bytes from 0 on.")
     return bucket_bytes

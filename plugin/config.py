@@ -250,6 +250,15 @@ def exchange_of_variables() -> ExchangeSettings:
     return named(values.exchange).of_options(values.exchange, values)
 
 
+def buckets_of_variables() -> int:
+    """The most bytes of a gradient that travels in a bucket, as the variables say; 0: none. Raises UserError as `read`.
+
+    None where steps are recorded: each gradient of a trace is one that a plan may merge with others.
+    """
+    values = read()
+    return 0 if values.record else int(values.bucket_bytes)
+
+
 def markdown_table() -> str:
     """The table of options in docs/options.md."""
     lines = ["| variable | flag | value | default | meaning |", "| --- | --- | --- | --- | --- |"]

@@ -25,9 +25,9 @@ def _buckets_asked() -> bool:
     """Whether the variables ask for buckets of small gradients, which PyTorch's wrapper has."""
     if "PACELINE_BUCKET_BYTES" not in os.environ:
         return False
-    from paceline.arguments import buckets_asked
+    from paceline.config import buckets_of_variables
 
-    return buckets_asked(None) > 0
+    return buckets_of_variables() > 0
 
 
 def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
