@@ -23,7 +23,7 @@ from integration_tests.unit.bench.scale_results import (
 )
 from paceline.launch.benchmarks.scale import memory, messages, plans, plot, systems, table, threads
 from paceline.launch.benchmarks.scale.cases import Case
-from paceline.launch.benchmarks.scale.simulated import RANKS
+from paceline.launch.benchmarks.scale.simulated import RANKS, simulate
 from paceline.launch.benchmarks.scale.worlds import ScaleRun
 from paceline.launch.record.plot import save
 from paceline.predict.coordination import ring, time_s, told
@@ -75,6 +75,11 @@ def test_constants_are_those_that_were_measured_and_more_ranks_follow() -> None:
 
 def test_two_numbers_of_ranks_are_too_few_for_constants() -> None:
     assert set(last(results(2, 4))["systems"].values()) == {None}
+
+
+def test_times_that_do_not_grow_with_ranks_say_nothing_of_more() -> None:
+    falling_s = {ranks: 0.1 / ranks for ranks in (2, 4, 8, 16)}
+    assert simulate(systems.find("cached"), 4, falling_s, 2, 0.0) is None
 
 
 def printed(result: dict[str, object]) -> str:

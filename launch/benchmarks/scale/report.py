@@ -46,7 +46,7 @@ def closing(
     command: str,
 ) -> dict[str, Any]:
     """What follows from `results`, one of `as_json` for each number of ranks: constants and simulated coordination of
-    each system (None from too few numbers of ranks, or where nobody counts), and the bytes of plans.
+    each system (None where nobody counts, or nothing follows; see `simulated.simulate`), and the bytes of plans.
     """
     names = list(dict.fromkeys(name for result in results for name in result["systems"]))
     found = {name: _simulated(case, name, results, machine["cores"], latency_s) for name in names}

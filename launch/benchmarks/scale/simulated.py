@@ -36,12 +36,17 @@ class Simulation:
 def simulate(
     system: ScaleSystem, parts: int, measured_s: Mapping[int, float], cores: int, latency_s: float
 ) -> Simulation | None:
-    """What follows from a step's coordinations on this machine of `cores`, by number of ranks; None from too few."""
+    """What follows from a step's coordinations on this machine of `cores`, by number of ranks; None from too few, and
+    where they are best met by constants under which nothing grows with the ranks: that is noise, and says nothing of
+    more ranks.
+    """
     if len(measured_s) < FEWEST_RANKS:
         return None
     count = system.coordinations(parts)
     points = [(system.way(ranks), seconds / count) for ranks, seconds in measured_s.items()]
     constants = fit(points, cores)
+    if constants.hop_s == constants.message_s == 0:
+        return None
 
     def step_s(ranks: Sequence[int], latency_s: float, cores: int | None) -> dict[int, float]:
         return {one: count * time_s(system.way(one), constants, latency_s, cores) for one in ranks}
