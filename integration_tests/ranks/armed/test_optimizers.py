@@ -116,10 +116,9 @@ def _keras(rank: int, size: int) -> Any:
     ask_for("tensorflow", "none")
     inputs = np.full((4, 5), float(rank + 1), np.float32)
     targets = np.ones((4, 1), np.float32)
+    # On all ranks as many: each counts armed steps by itself, a moment sooner or later than the others.
     for _ in range(100):
         model.train_on_batch(inputs, targets)
-        if state("tensorflow").steps > STEPS:
-            break
     told = hvd.allgather(np.array([state("tensorflow").steps]), name="keras.steps")
     ask_for("tensorflow", "threshold")
     return [weights.tolist() for weights in model.get_weights()], np.asarray(told).min()
