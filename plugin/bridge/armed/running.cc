@@ -217,7 +217,7 @@ void Armed::Step(common::ProcessSet& process_set) {
   process_set.tensor_queue.PushMessagesToQueue(back);
   if (!back.empty() || state_->shut_down || OthersWait(run)) {
     awaited_.Stop();
-    HandedIn();
+    ::horovod::paceline::HandedIn();  // not this participant's own
   }
   watch_.Ended(run.step.complete());
   waited_ns_ = 0;
