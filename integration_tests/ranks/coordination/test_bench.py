@@ -56,7 +56,9 @@ def test_more_ranks_follow_from_those_that_were_measured(tmp_path: Path) -> None
     assert [result["ranks"] for result in results] == [2, 3, 4]
     for result in results:
         check(result, parts=4)
-    for name, found in last["systems"].items():
+    assert list(last["systems"]) == list(SYSTEMS)
+    # On a busy machine times may not grow with the ranks, and then nothing follows.
+    for name, found in ((name, found) for name, found in last["systems"].items() if found is not None):
         assert min(found["hop_us"], found["message_us"], found["fixed_us"]) >= 0, name
         assert found["simulated_ms"]["4096"] >= found["simulated_ms"]["2"] > 0, name
     assert picture.stat().st_size > 10_000
