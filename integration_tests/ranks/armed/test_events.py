@@ -50,6 +50,7 @@ def test_a_rank_begins_the_round_with_the_last_tensor_of_the_first_group(rank: i
         for name in MANY:
             steps.finish(name, number)
     rounds = counters("torch")["coordination_rounds"] - rounds
+    meet()
     assert state().steps - before.steps == STEPS, state()
     # One of each step; on a busy machine a rank may pause for longer than others wait.
     assert STEPS - 1 <= rounds < 4 * STEPS, f"{rounds} rounds in {STEPS} steps"

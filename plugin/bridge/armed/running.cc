@@ -214,8 +214,9 @@ void Armed::Step(common::ProcessSet& process_set) {
     back.insert(back.end(), run.taken[n].begin(), run.taken[n].end());
   }
   back.insert(back.end(), run.others.begin(), run.others.end());
-  process_set.tensor_queue.PushMessagesToQueue(back);
-  if (!back.empty() || state_->shut_down || OthersWait(run)) {
+  const bool left = !back.empty();
+  process_set.tensor_queue.PushMessagesToQueue(back);  // empties it
+  if (left || state_->shut_down || OthersWait(run)) {
     awaited_.Stop();
     ::horovod::paceline::HandedIn();  // not this participant's own
   }
