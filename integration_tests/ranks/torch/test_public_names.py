@@ -17,13 +17,13 @@ def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
     plain = torch.optim.SGD(model.parameters(), lr=0.5)
     optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(prefix="types"), exchange=hvd.Sync())
     assert isinstance(optimizer, hvd.WrappedOptimizer)
-    before = model.weight.detach().clone()
+    before, rounds = model.weight.detach().clone(), hvd.exchange_stats().rounds
     model(torch.full((1, 2), rank + 1.0)).sum().backward()
     optimizer.step()
     torch.testing.assert_close(before - model.weight.detach(), torch.full((1, 2), 0.5 * (size + 1) / 2))
     report, stats = hvd.fusion_report(), hvd.exchange_stats()
     assert isinstance(report, hvd.FusionReport) and report.policy == "threshold"
-    assert isinstance(stats, hvd.ExchangeStats) and stats.rounds == 0
+    assert isinstance(stats, hvd.ExchangeStats) and stats.rounds == rounds
     begun = hvd.partial_allreduce_async(torch.ones(3), "types.partial", quorum=size)
     assert isinstance(begun, hvd.PartialResult)
     mean, fresh = begun.wait()
