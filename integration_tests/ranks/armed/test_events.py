@@ -24,6 +24,7 @@ def test_sums(rank: int, size: int) -> None:
     for number in range(step, step + STEPS):
         steps.step(number)
         time.sleep(0.01 * ((number + rank) % 3))  # somebody is asleep, or waits
+    meet()  # a step is counted after its results have come
     after = state()
     assert after.steps - before.steps == STEPS, after
     end(hand)
@@ -42,6 +43,7 @@ def test_a_rank_begins_the_round_with_the_last_tensor_of_the_first_group(rank: i
     steps = TorchSteps(rank, size, MANY)
     hand, step = arm(steps.step, "parts.", (10, 2))
     steps.step(step)
+    meet()  # a step is counted after its results have come
     before, rounds = state(), counters("torch")["coordination_rounds"]
     for number in range(step + 1, step + 1 + STEPS):
         for name in MANY:

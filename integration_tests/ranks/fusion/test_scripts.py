@@ -115,8 +115,10 @@ def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("script ends") == 2
     lines = [line for line in done.stderr.splitlines() if "Paceline: fusion=" in line]
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("[0]") and "Paceline: fusion=optimal: 4 gradients in " in lines[0]
+    assert lines and all(line.startswith("[0]") for line in lines), done.stderr
+    # More lines only where it was planned anew: costs look otherwise on a machine that has become busy.
+    plans = ("Paceline: fusion=optimal: 4 gradients in ", "Paceline: fusion=optimal: planned anew, 4 gradients in ")
+    assert plans[0] in lines[0] and all(any(plan in line for plan in plans) for line in lines), done.stderr
 
 
 @pytest.mark.parametrize(
