@@ -89,14 +89,13 @@ void Pack(MessagePart& part, const Entries& entries) {
   }
 }
 
-void Unpack(const MessagePart& part, Entries& entries, bool keep) {
+void Unpack(const MessagePart& part, Entries& entries) {
   const auto* from = part.data;
   for (const auto n : part.tensors) {
     auto* to = const_cast<void*>(entries[n].output->data());
     const auto bytes = static_cast<size_t>(entries[n].tensor->size());
-    const void* source = keep ? static_cast<const void*>(from) : entries[n].tensor->data();
-    if (to != source && bytes > 0) {
-      std::memcpy(to, source, bytes);
+    if (to != from && bytes > 0) {
+      std::memcpy(to, from, bytes);
     }
     from += bytes;
   }
@@ -229,10 +228,11 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
           const double seconds = took.count();
           std::memcpy(part.data, &seconds, sizeof(seconds));
         }
+        // Nobody reads the output of a rank that keeps its own: not even its pages are to be made.
         if (!KeepsItsOwn(part, rank)) {
           core::Scale(dtype, part.data, part.elements, factor);
+          Unpack(part, message->entries());
         }
-        Unpack(part, message->entries(), !KeepsItsOwn(part, rank));
         message->PartEnded();
       };
       flight.Begin(std::move(collectives[n]));
