@@ -43,7 +43,7 @@ common::Status Reduce(const std::string& name, int32_t process_set_id, const std
   if (!handed.ok()) {
     return handed;
   }
-  WaitedFor();
+  TellWaitedFor();
   std::unique_lock<std::mutex> lock(waiting->mutex);
   if (!waiting->changed.wait_for(lock, std::chrono::duration<double>(limit_s), [&] { return waiting->performed; })) {
     std::ostringstream reason;

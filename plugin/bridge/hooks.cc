@@ -46,13 +46,13 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
   return false;
 }
 
-void HandedIn() {
+void TellHandedIn() {
   for (auto* participant : Participants()) {
     participant->HandedIn();
   }
 }
 
-void WaitedFor() {
+void TellWaitedFor() {
   for (auto* participant : Participants()) {
     participant->WaitedFor();
   }
@@ -112,7 +112,7 @@ void Queued(const common::Request& request) {
     held = participant->Queued(request) || held;
   }
   if (!held) {
-    HandedIn();
+    TellHandedIn();
     return;
   }
   for (auto* participant : Participants()) {

@@ -60,7 +60,7 @@ void BeforeExecute(const common::Response& response, common::ProcessSet& process
 void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                    std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts);
 
-// waking: HandedIn() and WaitedFor() of waking.h.
+// waking: TellHandedIn() and TellWaitedFor() of waking.h.
 
 // sleep: true: the cycle is to begin, and Horovod does not sleep.
 bool Sleep(common::HorovodGlobalState& state);

@@ -6,10 +6,10 @@
 namespace horovod::paceline {
 
 // handed_in: something is there that the next coordination round is to take up: requests, or a change of process sets.
-void HandedIn();
+void TellHandedIn();
 
 // waited_for: this thread waits for an operation. Also: for the background thread itself, to shut down.
-void WaitedFor();
+void TellWaitedFor();
 
 }  // namespace horovod::paceline
 

@@ -201,7 +201,7 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
     ),
     "handed_in": (
         Edit(_PROCESS_SET, '#include "process_set.h"', "after", _WAKING),
-        Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}HandedIn();"),
+        Edit(_PROCESS_SET, "id_to_be_removed_ = process_set_id;", "after", f"{_CALL}TellHandedIn();"),
     ),
     "waited_for": (
         Edit(_TORCH_OPS, '#include "ready_event.h"', "after", _WAKING),
@@ -209,14 +209,14 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             _TORCH_OPS,
             "while (true) {",
             "before",
-            f"if (!handle_manager.PollHandle(handle)) {{\n  {_CALL}WaitedFor();\n}}",
+            f"if (!handle_manager.PollHandle(handle)) {{\n  {_CALL}TellWaitedFor();\n}}",
             within="void WaitAndClear(int handle) {",
         ),
         Edit(
             _OPERATIONS,
             "horovod_global.shut_down = true;",
             "after",
-            f"{_CALL}HandedIn();\n{_CALL}WaitedFor();",
+            f"{_CALL}TellHandedIn();\n{_CALL}TellWaitedFor();",
             within="void horovod_shutdown() {",
         ),
     ),

@@ -82,7 +82,7 @@ def test_all_edits_fit_the_published_source(source: Path) -> None:
     assert (source / "horovod/common/response_cache.cc").read_text().count("::horovod::paceline::CombineBits(") == 2
     assert (source / "horovod/common/process_set.cc").read_text().count("::horovod::paceline::GatherInts(") == 1
     assert (source / "horovod/common/tensor_queue.cc").read_text().count("::horovod::paceline::Queued(") == 3
-    assert (source / "horovod/torch/mpi_ops_v2.cc").read_text().count("::horovod::paceline::WaitedFor(") == 1
+    assert (source / "horovod/torch/mpi_ops_v2.cc").read_text().count("::horovod::paceline::TellWaitedFor(") == 1
     assert (source / "paceline/bridge/hooks.cc").exists()
     assert (source / "horovod/_paceline/__init__.py").exists()
     assert "distutils" not in (source / "horovod/torch/CMakeLists.txt").read_text()

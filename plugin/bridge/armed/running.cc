@@ -218,7 +218,7 @@ void Armed::Step(common::ProcessSet& process_set) {
   process_set.tensor_queue.PushMessagesToQueue(back);  // empties it
   if (left || state_->shut_down || OthersWait(run)) {
     awaited_.Stop();
-    ::horovod::paceline::HandedIn();  // not this participant's own
+    TellHandedIn();
   }
   watch_.Ended(run.step.complete());
   waited_ns_ = 0;

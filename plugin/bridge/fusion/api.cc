@@ -126,7 +126,7 @@ int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const dou
     return -1;
   }
   const auto number = merger->Ask(static_cast<ControlKind>(kind), std::vector<double>(values, values + count));
-  horovod::paceline::HandedIn();
+  horovod::paceline::TellHandedIn();
   return number;
 }
 

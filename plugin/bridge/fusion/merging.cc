@@ -13,7 +13,7 @@ void Merging::BeginWorld() {
 
 void Merging::Want(double policy) {
   wanted_.policy = policy;
-  ::horovod::paceline::HandedIn();  // a cycle tells the other ranks
+  TellHandedIn();  // a cycle tells the other ranks
 }
 
 Clock::duration Merging::SleepLimit() {
