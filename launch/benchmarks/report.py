@@ -21,13 +21,19 @@ DIGITS = 4
 # What the ranks count themselves; the same in every turn when nothing but the program decides it.
 COUNTERS = ("coordination_rounds", "messages", "bytes")
 
+# New network namespaces, emulated hosts among them, take it from here.
+_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
 
 def machine() -> dict[str, Any]:
-    """Processor, kernel, versions, and the load average over the last minute (what else the machine does)."""
+    """Processor, kernel, how its TCP controls congestion, versions, and the load average over the last minute (what
+    else the machine does).
+    """
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
+        "tcp": _CONGESTION.read_text().strip() if _CONGESTION.exists() else None,
         "load_average": round(os.getloadavg()[0], 2),
         "versions": {
             "python": platform.python_version(),

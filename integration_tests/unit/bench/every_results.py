@@ -21,6 +21,7 @@ MACHINE = {
     "processor": "a processor",
     "cores": 2,
     "kernel": "6.1.7-of-here",
+    "tcp": "cubic",
     "load_average": 0.25,
     "versions": {"python": "3.11", "paceline": "0.1", "horovod": "0.28.1", "torch": None},
 }

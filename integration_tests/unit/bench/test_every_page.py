@@ -46,7 +46,7 @@ def test_a_row_has_its_figures_command_machine_and_date(row: Row, figures: list[
     assert ("    sudo env PATH=$PATH paceline bench of this row\n" in found) == row.needs_root
     told = " ".join(found.split())
     assert "Measured 2026-11-23 22:47 UTC in 61 s; load average before each table 0.25" in told
-    assert "2 cores of a processor, Linux 6.1, python 3.11, paceline 0.1, horovod 0.28.1." in told
+    assert "2 cores of a processor, Linux 6.1 with TCP's cubic, python 3.11, paceline 0.1, horovod 0.28.1." in told
     tables = [line for line in found.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in tables}) == 1 and len(tables) > 3
 

@@ -54,6 +54,7 @@ def _when(measured: Measured) -> str:
     said += f" {', '.join(f'{load:g}' for load in loads)}{_turns(measured)}."
     said += " Quick: too short to rely on." if measured.quick else ""
     kernel = ".".join(machine["kernel"].split(".")[:2])
+    kernel += f" with TCP's {machine['tcp']}" if machine.get("tcp") else ""
     return f"{said} {machine['cores']} cores of {machine['processor']}, Linux {kernel}, {versions}."
 
 
