@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 BASELINE = ("horovod", "ddp", "alone")
 STOCK = "stock"
+_BUCKETS = click.option(
+    "--bucket-bytes",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="In Paceline's systems gradients of at most so many bytes travel in buckets: PACELINE_BUCKET_BYTES.",
+)
 
 
 @click.group("bench")
@@ -64,7 +71,8 @@ def baseline(request: Request) -> None:
 @click.option(
     "--armed", is_flag=True, help="Negotiate a step of these policies once: PACELINE_ARMED=yes, PACELINE_WAKE=events."
 )
-def fusion(request: Request, policies: tuple[str, ...], armed: bool) -> None:
+@_BUCKETS
+def fusion(request: Request, policies: tuple[str, ...], armed: bool, bucket_bytes: int) -> None:
     """Compare policies of merging with stock Horovod and PyTorch's DDP, all over Gloo.
 
     Networks, turns and figures are those of `paceline bench baseline`. A system that merges by plan makes unmeasured
@@ -75,7 +83,7 @@ def fusion(request: Request, policies: tuple[str, ...], armed: bool) -> None:
 
     _check_ranks("Merging", request)
     policies = tuple(dict.fromkeys(policies))  # a policy given twice is one system
-    merging = {policy: systems.merging(policy, armed) for policy in policies}
+    merging = {policy: systems.bucketed(systems.merging(policy, armed), bucket_bytes) for policy in policies}
     leading = merging["optimal" if "optimal" in policies else policies[-1]].name
     stock = _stock()
     if armed:
@@ -84,17 +92,19 @@ def fusion(request: Request, policies: tuple[str, ...], armed: bool) -> None:
     wanted = [over(leading, STOCK), over(leading, systems.DDP)]
     wanted += [over(system.name, STOCK) for system in merging.values() if system.name != leading]
     told = {"--policy": policies} | ({"--armed": ()} if armed else {})
+    told |= _buckets_told(bucket_bytes)
     measure(request, chosen, request.command("fusion", told), wanted)
 
 
 @bench_command.command()
 @takes_request(models=("resnet50-x0.02", "lstm-x0.01", "resnet20-real"), time_limit_s=300.0, balanced=True)
+@_BUCKETS
 @click.option(
     "--systems",
     help="Of stock, ddp, sync_optimal, pipelined, pipelined_optimal, communication and alone those to measure; ratios"
     " are formed of what is there. Fewer crowd this machine less. [default: all]",
 )
-def pipelined(request: Request, systems: str | None) -> None:
+def pipelined(request: Request, bucket_bytes: int, systems: str | None) -> None:
     """Compare the pipelined exchange with stock Horovod, PyTorch's DDP and merging by plan, all over Gloo.
 
     Without --rate the links get the rate at which communication takes about as long as compute, where pipelining gains
@@ -107,7 +117,8 @@ def pipelined(request: Request, systems: str | None) -> None:
     _check_ranks("The pipelined exchange", request)
     parts = (known.ALONE, known.COMMUNICATION)
     sync, plain, merged = known.SYNC_OPTIMAL, known.PIPELINED, known.PIPELINED_OPTIMAL
-    able = [_stock(), *map(known.find, (known.DDP, sync, plain, merged, known.COMMUNICATION, known.ALONE))]
+    ours = [known.bucketed(known.find(name), bucket_bytes) for name in (sync, plain, merged)]
+    able = [_stock(), known.find(known.DDP), *ours, *map(known.find, (known.COMMUNICATION, known.ALONE))]
     chosen = _chosen(able, systems)
     names = {system.name for system in chosen}
     wanted = [
@@ -121,6 +132,7 @@ def pipelined(request: Request, systems: str | None) -> None:
         Ratio("communication_over_compute", known.COMMUNICATION, (known.ALONE,)),
     ]
     told = {} if systems is None else {"--systems": (",".join(system.name for system in chosen),)}
+    told |= _buckets_told(bucket_bytes)
     formed = [ratio for ratio in wanted if {ratio.system, *ratio.references} <= names]
     measure(request, chosen, request.command("pipelined", told), formed)
 
@@ -133,6 +145,10 @@ def _chosen(able: list[System], names: str | None) -> list[System]:
         if name not in known:
             raise UserError(f"There is no system {name!r}.", nearest(name, known))
     return [system for system in able if not asked or system.name in asked]
+
+
+def _buckets_told(bucket_bytes: int) -> dict[str, tuple[str, ...]]:
+    return {"--bucket-bytes": (str(bucket_bytes),)} if bucket_bytes else {}
 
 
 def _stock() -> System:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paceline.config import nearest
@@ -34,6 +34,7 @@ ARMED = "PACELINE_ARMED"
 # Horovod's own rounds, and rounds when something happens.
 CYCLES, EVENTS = {"PACELINE_WAKE": "cycle"}, {"PACELINE_WAKE": "events"}
 _SYNC = {EXCHANGE: "sync"}
+_NO_BUCKETS = {"PACELINE_BUCKET_BYTES": "0"}
 # Plans themselves are measured: none has to show that it is ahead.
 _PLANS = {"PACELINE_FUSION_TRIAL_STEPS": "0"}
 _OPTIMAL = {FUSION: "optimal", **_PLANS}
@@ -84,7 +85,7 @@ class System:
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
-        System(HOROVOD, "paceline.launch.benchmarks.system_horovod:setup", {**_OWN_MERGING, **_SYNC}),
+        System(HOROVOD, "paceline.launch.benchmarks.system_horovod:setup", {**_OWN_MERGING, **_SYNC, **_NO_BUCKETS}),
         System(DDP, "paceline.launch.benchmarks.system_ddp:setup"),
         System(SYNC_OPTIMAL, "paceline.launch.benchmarks.system_paceline:setup_merging", {**_OPTIMAL, **_SYNC}),
         System(PIPELINED, "paceline.launch.benchmarks.system_paceline:setup", {**_OWN_MERGING, **_PIPELINED}, age=1),
@@ -117,6 +118,11 @@ def find(name: str) -> System:
     if name not in SYSTEMS:
         raise UserError(f"There is no system {name!r}.", nearest(name, list(SYSTEMS)))
     return SYSTEMS[name]
+
+
+def bucketed(system: System, bucket_bytes: int) -> System:
+    """`system`, whose gradients of at most `bucket_bytes` travel in buckets."""
+    return replace(system, env={**system.env, "PACELINE_BUCKET_BYTES": str(bucket_bytes)})
 
 
 def merging(policy: str, armed: bool = False) -> System:

@@ -106,6 +106,12 @@ def test_help_names_the_models_and_the_limits(name: str) -> None:
             ["armed_optimal/stock", "armed_optimal/ddp"],
             "--policy optimal --armed",
         ),
+        (
+            ["--policy", "optimal", "--armed", "--bucket-bytes", "65536"],
+            ["stock", "ddp", "armed_optimal", "alone"],
+            ["armed_optimal/stock", "armed_optimal/ddp"],
+            "--policy optimal --armed --bucket-bytes 65536",
+        ),
     ],
 )
 def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
@@ -120,12 +126,14 @@ def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
     assert (request.hosts, request.ranks, request.models, request.time_limit_s) == (1, 2, ("mini",), 7.0)
     assert [system.name for system in chosen] == names
     assert [f"{ratio.system}/{ratio.references[0]}" for ratio in ratios] == wanted
-    armed = "--armed" in arguments
+    armed, buckets = "--armed" in arguments, "--bucket-bytes" in arguments
     for system in chosen[2:-1]:
+        assert system.env["PACELINE_BUCKET_BYTES"] == ("65536" if buckets else "0")
         assert ("armed_" * armed) + system.env["PACELINE_FUSION"] == system.name
         assert system.env.get("PACELINE_ARMED") == ("yes" if armed else None)
         assert callable(systems.load(system.setup))
     assert chosen[0].env.get("PACELINE_WAKE") == ("cycle" if armed else None)
+    assert chosen[0].env["PACELINE_BUCKET_BYTES"] == "0", "stock Horovod has none, whatever the environment says"
     assert (
         told
         == f"paceline bench fusion --hosts 1 --np 2 --rate 1gbit --model mini {repeat} --time-limit-s 7 --turns 200"
@@ -138,6 +146,7 @@ def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
         ([], None, 1.0, "--communication-share 1"),
         (["--communication-share", "0.3"], None, 0.3, "--communication-share 0.3"),
         (["--rate", "100mbit"], "100mbit", 1.0, "--rate 100mbit"),
+        (["--rate", "100mbit", "--bucket-bytes", "65536"], "100mbit", 1.0, "--rate 100mbit"),
         (["--rate", "100mbit", "--latency", "500us"], "100mbit", 1.0, "--rate 100mbit --latency 500us"),
     ],
 )
@@ -152,6 +161,9 @@ def test_pipelined_compares_the_exchange_with_its_rivals_and_with_the_longer_of_
     assert (request.hosts, request.ranks, request.rate, request.communication_share) == (4, 4, rate, share)
     assert request.models == ("resnet50-x0.02", "lstm-x0.01", "resnet20-real")
     assert f"--np 4 {repeat} --model" in told
+    bucket_bytes = "65536" if "--bucket-bytes" in arguments else "0"
+    assert ("--bucket-bytes" in told) == (bucket_bytes != "0")
+    assert [system.env.get("PACELINE_BUCKET_BYTES") for system in chosen[2:5]] == [bucket_bytes] * 3
     assert [system.name for system in chosen] == [
         "stock", "ddp", "sync_optimal", "pipelined", "pipelined_optimal", "communication", "alone",
     ]  # fmt: skip
