@@ -131,8 +131,9 @@ def pipelined(request: Request, bucket_bytes: int, systems: str | None) -> None:
         Ratio("optimal_measured_over_max_model", merged, parts),
         Ratio("communication_over_compute", known.COMMUNICATION, (known.ALONE,)),
     ]
-    told = {} if systems is None else {"--systems": (",".join(system.name for system in chosen),)}
-    told |= _buckets_told(bucket_bytes)
+    told = _buckets_told(bucket_bytes)
+    if systems is not None:
+        told["--systems"] = (",".join(system.name for system in chosen),)
     formed = [ratio for ratio in wanted if {ratio.system, *ratio.references} <= names]
     measure(request, chosen, request.command("pipelined", told), formed)
 
