@@ -17,7 +17,7 @@ SOURCES = Path(__file__).resolve().parent
 ROOT = SOURCES.parents[2]
 SANITIZE = os.environ.get("SANITIZE", "")
 BUILD_TIMEOUT_S = 300
-RUN_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 180
 
 
 def _run(command: list[str | Path], timeout_s: float) -> str:
