@@ -70,7 +70,9 @@ def test_rows_are_measured_kept_printed_and_written(folder: Path) -> None:
     assert [line["row"] for line in lines] == list(HERE)
     assert lines[0].items() >= result("fusion").items()
     said = done.stderr.splitlines()
-    assert said[0].startswith("[1/3] many: 1,000 tensors of 4 KiB in buckets, 2 ranks of one machine; about 1 min, then 2 more")
+    assert said[0].startswith(
+        "[1/3] many: 1,000 tensors of 4 KiB in buckets, 2 ranks of one machine; about 1 min, then"
+    )
     assert "many: mpi is left out: it is not there" in said
     assert said[-1].startswith("3 of 3 rows measured in ")
     words = (folder / "calls").read_text().splitlines()
