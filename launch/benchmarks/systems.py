@@ -28,13 +28,14 @@ PIPELINED_OPTIMAL = "pipelined_optimal"
 COMMUNICATION = "communication"
 FUSION = "PACELINE_FUSION"
 EXCHANGE = "PACELINE_EXCHANGE"
+BUCKET_BYTES = "PACELINE_BUCKET_BYTES"
 # Whatever the environment of the benchmark asks for.
 _OWN_MERGING = {FUSION: "threshold"}
 ARMED = "PACELINE_ARMED"
 # Horovod's own rounds, and rounds when something happens.
 CYCLES, EVENTS = {"PACELINE_WAKE": "cycle"}, {"PACELINE_WAKE": "events"}
 _SYNC = {EXCHANGE: "sync"}
-_NO_BUCKETS = {"PACELINE_BUCKET_BYTES": "0"}
+_NO_BUCKETS = {BUCKET_BYTES: "0"}
 # Plans themselves are measured: none has to show that it is ahead.
 _PLANS = {"PACELINE_FUSION_TRIAL_STEPS": "0"}
 _OPTIMAL = {FUSION: "optimal", **_PLANS}
@@ -122,7 +123,7 @@ def find(name: str) -> System:
 
 def bucketed(system: System, bucket_bytes: int) -> System:
     """`system`, whose gradients of at most `bucket_bytes` travel in buckets."""
-    return replace(system, env={**system.env, "PACELINE_BUCKET_BYTES": str(bucket_bytes)})
+    return replace(system, env={**system.env, BUCKET_BYTES: str(bucket_bytes)})
 
 
 def merging(policy: str, armed: bool = False) -> System:
