@@ -7,13 +7,15 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <unordered_set>
 
 #include "core/codecs/data_type.h"
 #include "horovod/common/process_set.h"
 
 namespace horovod::paceline {
 
-// Background thread, between rounds: no operation is under way. The same calls in the same order on all ranks.
+// Background thread. The same calls in the same order on all ranks; those of Begin to Finish when all messages of a
+// round have been performed or begun, the others between any two of them.
 class Carrier {
  public:
   Carrier() = default;
@@ -36,6 +38,11 @@ class Carrier {
   // Counts what Exact depends on.
   virtual int64_t Choices() const = 0;
 
+  // Messages that would go by Horovod's own collectives go by the fastest of ours from now on, those of these names;
+  // and as it was chosen again.
+  virtual void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) = 0;
+  virtual void GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) = 0;
+
   // All throw std::runtime_error when a rank is lost or does not come within the limit of the transport; the world has
   // failed then, and nobody touches the memory any more.
 
@@ -47,7 +54,12 @@ class Carrier {
   virtual void Progress(std::chrono::steady_clock::time_point until) = 0;
   // Any thread: ends the Progress under way, or the next one.
   virtual void Wake() = 0;
-  // Nothing is under way, and all ranks come here.
+  // Whether anything is under way: messages of Begin, or others of ours that this round has begun.
+  virtual bool Travelling() const = 0;
+  // Waits for all that is under way; all ranks come here, also between two messages of a round. Others of ours that
+  // cannot be finished are told why, and what begins after them throws.
+  virtual void Settle() = 0;
+  // The same, and no message follows in this round.
   virtual void Finish(common::ProcessSet& process_set) = 0;
 };
 

@@ -71,10 +71,10 @@ std::vector<Participant*> Make() {
   const auto special = [partial](int32_t process_set_id, const std::string& name) {
     return (*partial)->Find(process_set_id, name) != nullptr;
   };
-  auto* merging = new Merging(special);
+  auto* collectives = new Collectives(TransportAmong, ExplainEnd);
+  auto* merging = new Merging(special, *collectives);
   *partial = new Partial(*merging);
   auto* pipelined = new Pipelined;
-  auto* collectives = new Collectives(TransportAmong, ExplainEnd);
   return {
       new Failure,
       new Naming,

@@ -58,6 +58,15 @@ class Transport {
   // Any thread: ends a wait under way, or the next one, before its time. Where a transport cannot, it does nothing.
   virtual void Wake() {}
   virtual bool wakes() const { return false; }
+  // As Wait, but not ended by Wake, which may have been meant for a wait before this one.
+  bool WaitOn(Clock::time_point until, Completion& completion) {
+    while (!Wait(until, completion)) {
+      if (Clock::now() >= until) {
+        return false;
+      }
+    }
+    return true;
+  }
 
   // Closes connections. What is in flight fails.
   virtual void GiveUp() = 0;

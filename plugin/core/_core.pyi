@@ -52,6 +52,7 @@ def plan_armed(
     coordination_s: float,
     together: int,
     max_group_bytes: float = 0,
+    work_s: float = 0,
 ) -> list[list[int]]: ...
 def predict_armed(
     groups: Sequence[Sequence[int]],
@@ -61,6 +62,7 @@ def predict_armed(
     costs: CostModel,
     coordination_s: float,
     together: int,
+    work_s: float = 0,
 ) -> Prediction: ...
 def predict_stock(
     bytes: Sequence[float],

@@ -110,19 +110,22 @@ void BindPlanner(py::module_& module) {
   module.def(
       "plan_armed",
       [](const std::vector<double>& bytes, const std::vector<double>& ready_s, const std::vector<int32_t>& types,
-         const CostModel& costs, double coordination_s, int64_t together, double max_group_bytes) {
-        return PlanArmed(GradientsOf(bytes, ready_s, types), {costs, coordination_s, together}, max_group_bytes);
+         const CostModel& costs, double coordination_s, int64_t together, double max_group_bytes, double work_s) {
+        return PlanArmed(GradientsOf(bytes, ready_s, types), {costs, coordination_s, together, work_s},
+                         max_group_bytes);
       },
       py::arg("bytes"), py::arg("ready_s"), py::arg("types"), py::arg("costs"), py::arg("coordination_s"),
-      py::arg("together"), py::arg("max_group_bytes") = 0.0, py::call_guard<py::gil_scoped_release>());
+      py::arg("together"), py::arg("max_group_bytes") = 0.0, py::arg("work_s") = 0.0,
+      py::call_guard<py::gil_scoped_release>());
   module.def(
       "predict_armed",
       [](const Groups& groups, const std::vector<double>& bytes, const std::vector<double>& ready_s,
-         const std::vector<int32_t>& types, const CostModel& costs, double coordination_s, int64_t together) {
-        return PredictArmed(GradientsOf(bytes, ready_s, types), groups, {costs, coordination_s, together});
+         const std::vector<int32_t>& types, const CostModel& costs, double coordination_s, int64_t together,
+         double work_s) {
+        return PredictArmed(GradientsOf(bytes, ready_s, types), groups, {costs, coordination_s, together, work_s});
       },
       py::arg("groups"), py::arg("bytes"), py::arg("ready_s"), py::arg("types"), py::arg("costs"),
-      py::arg("coordination_s"), py::arg("together"));
+      py::arg("coordination_s"), py::arg("together"), py::arg("work_s") = 0.0);
   module.def(
       "predict_stock",
       [](const std::vector<double>& bytes, const std::vector<double>& ready_s, const std::vector<int32_t>& types,

@@ -14,6 +14,7 @@ from paceline.fusion.armed import ArmedReport, armed
 IRREGULAR_S = 1e8
 # The layout of a measurement (merger.h, monitor.h).
 _MEASURE_HEADER = 3
+_SWEEP_KINDS = 3
 _MOST_SWEEPS = 64
 _MOST_MESSAGES = 256
 _MOST_SETS = 1024
@@ -26,6 +27,8 @@ class ControlOp(IntEnum):
     MEASURE = 1
     SWEEP = 2
     PLAN = 3
+    FAST_SWEEP = 4
+    BURST = 5
 
 
 class _What(IntEnum):
@@ -40,7 +43,8 @@ class _What(IntEnum):
 class Status:
     """Where merging stands in one process set, as this rank sees it.
 
-    `serial` tells process sets that have the same id, one after the other, apart.
+    `serial` tells process sets that have the same id, one after the other, apart. `armed`: all ranks want armed steps,
+    and this set is one that can have them.
     """
 
     rank: int
@@ -53,6 +57,7 @@ class Status:
     threshold_bytes: int
     cycle_s: float
     serial: int
+    armed: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class Measurement:
     from the step's first tensor (maximum over ranks); None where the tensor is missing in some steps. `samples` are
     (bytes, seconds) of messages, each the minimum over ranks: the rank that came last did not wait for others. The
     medians are over at least `steps` steps of every rank; a rank that has just begun to count anew has none. `sweeps`
-    are those of the samples that were alone on their way.
+    are those of the samples that were alone on their way; `fast_sweeps` went by the collective of armed steps, those
+    of `burst` as well and together, timed from the beginning of the first one.
     """
 
     number: int
@@ -93,6 +99,8 @@ class Measurement:
     samples: list[tuple[float, float]]
     steps: int
     sweeps: list[tuple[float, float]] = field(default_factory=list)
+    fast_sweeps: list[tuple[float, float]] = field(default_factory=list)
+    burst: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -133,10 +141,10 @@ class Bridge:
         taken = self._take(process_set, _What.STATUS)
         if taken is None:
             return None
-        rank, size, agreed, plans, steps, version, expired, threshold_bytes, cycle_s, serial = taken[0]
+        rank, size, agreed, plans, steps, version, expired, threshold_bytes, cycle_s, serial, armed = taken[0]
         return Status(
             int(rank), int(size), bool(agreed), bool(plans), int(steps), int(version), int(expired),
-            int(threshold_bytes), cycle_s, int(serial),
+            int(threshold_bytes), cycle_s, int(serial), bool(armed),
         )  # fmt: skip
 
     def agreement(self, process_set: int) -> list[int | None]:
@@ -171,21 +179,23 @@ class Bridge:
             return "the ranks could not measure together"
         combined = _vector(values)
         tensors = _tensors(values, names)
-        sweeps, messages = _vector(values), _vector(values)
+        *sweeps, messages = (_vector(values) for _ in range(_SWEEP_KINDS + 1))
         # A tensor that came after the question was put has no place in the answer.
-        places = len(combined) - _MEASURE_HEADER - _MOST_SWEEPS - _MOST_MESSAGES
+        places = len(combined) - _MEASURE_HEADER - _SWEEP_KINDS * _MOST_SWEEPS - _MOST_MESSAGES
         ready = combined[_MEASURE_HEADER : _MEASURE_HEADER + places]
         rates = combined[_MEASURE_HEADER + places :]
-        swept = _samples(sweeps, rates)
+        swept, fast, burst = (_samples(one, rates[n * _MOST_SWEEPS :]) for n, one in enumerate(sweeps))
         return Measurement(
             found,
             tensors[:places],
             [None if at >= IRREGULAR_S else at for at in ready],
             combined[1],
             1 / combined[2] if combined[2] else 0.0,
-            swept + _samples(messages, rates[_MOST_SWEEPS:]),
+            swept + _samples(messages, rates[_SWEEP_KINDS * _MOST_SWEEPS :]),
             round(1 / combined[0]) if combined[0] else 0,  # all ranks have joined
             swept,
+            fast,
+            burst,
         )
 
     def armed(self) -> ArmedReport:

@@ -102,7 +102,6 @@ def _limits(settings: config.Settings) -> Limits:
         settings.fusion_time_limit_s,
         settings.gate_timeout_ms * 1e-3,
         settings.fusion_trial_steps,
-        settings.armed,
     )
 
 

@@ -43,6 +43,10 @@ FIRST_STEPS = 3
 # Sizes of the sweep, and how often each is sent; the last is as large as all gradients together, but never below the
 # second of these: a line needs messages of two sizes, and a small model may send but one size by itself.
 SWEEP = ((4 << 10, 3), (32 << 10, 3), (256 << 10, 3), (2 << 20, 2), (16 << 20, 1))
+# Each size is sent so often where the collective of armed steps is found: it tries several.
+FAST_TIMES = 3
+# So many of the smallest are sent together, to see what of a start-up does not overlap.
+BURST = 16
 # Planning anew pays if it is expected to shorten the communication of a step by this share.
 WORTH = 0.05
 # Looks at which ranks may disagree before it is said: their scripts may not have come as far.
@@ -77,7 +81,6 @@ class Limits:
     time_limit_s: float
     gate_timeout_s: float
     trial_steps: int = 0
-    armed: bool = False
 
 
 class Driver:
@@ -166,6 +169,9 @@ class Driver:
         total_bytes = sum(tensor.bytes for tensor in plan.tensors) if plan else 0
         most_bytes = min(total_bytes, status.threshold_bytes)
         self._bridge.ask(self._set, ControlOp.SWEEP, sweep_sizes(most_bytes))
+        if status.armed:
+            self._bridge.ask(self._set, ControlOp.FAST_SWEEP, sweep_sizes(most_bytes, FAST_TIMES))
+            self._bridge.ask(self._set, ControlOp.BURST, [float(SWEEP[0][0])] * BURST)
         self._go(State.SWEEPING, status.steps + self._limits.warmup_steps + 1)
 
     def _sweeping(self, status: Status) -> None:
@@ -179,9 +185,8 @@ class Driver:
         if isinstance(measured, str) or measured.steps < 2:
             self._go(State.SWEEPING, status.steps + self._limits.warmup_steps)
             return
-        armed = self._armed()
         try:
-            model = self._fit(measured, armed)
+            model = self._fit(measured, status)
         except UserError as error:
             self._fits += 1
             if self._fits == MOST_FITS:
@@ -190,7 +195,7 @@ class Driver:
                 self._sweep(status)
             return
         try:
-            plan = self._make(measured, status, model, armed)
+            plan = self._make(measured, status, model)
         except UserError as error:
             self._refuse(error)
             return
@@ -252,10 +257,9 @@ class Driver:
         self._go(State.ACTIVE if self._with_plan else State.STOCK, status.steps + self._limits.watch_steps)
         if isinstance(measured, str) or measured.steps < 2 or self._plan is None:
             return
-        armed = self._armed()
         try:
-            model = self._fit(measured, armed)
-            plan = self._make(measured, status, model, armed)
+            model = self._fit(measured, status)
+            plan = self._make(measured, status, model)
         except UserError as error:
             fault = f"fusion={self._policy.name}{self._where}: {error.problem} {error.remedy} The last plan stays."
             if fault != self._told_fault:
@@ -264,28 +268,30 @@ class Driver:
             return
         if plan.named_groups == self._plan.named_groups:
             return
-        now_s = predicted_s(self._plan.named_groups, measured, model, armed)
+        armed_work_s = work_s(measured, model) if self._armed(status) else None
+        now_s = predicted_s(self._plan.named_groups, measured, model, armed_work_s)
         new_s = plan.predicted[plan.policy].exposed_s
         gain_s = now_s - new_s
         if gain_s > WORTH * (measured.compute_s + now_s):
             self._tell(f"fusion={self._policy.name}{self._where}: planned anew, {summary(plan, measured)}")
             self._offer(measured, model, plan, status, promise(plan, measured))
 
-    def _armed(self) -> bool:
-        """Whether steps of a plan are expected to be armed. Before the first one that could be, this rank knows only
-        what it wants itself; other ranks may want something else, or messages be such that they are always negotiated.
+    def _armed(self, status: Status) -> bool:
+        """Whether steps of a plan are expected to be armed. Before the first one that could be, nobody knows whether
+        messages are such that they are always negotiated.
         """
-        if not self._limits.armed or self._set != 0:
+        if not status.armed:
             return False
         report = self._bridge.armed()
         return report.reason != GIVEN_UP and (report.steps > 0 or not self._could_arm)
 
-    def _fit(self, measured: Measurement, armed: bool) -> CostModel:
-        """What messages cost. Those of armed steps overlap, so their times lack start-ups: the sweeps tell more."""
-        overlapped = armed and self._bridge.armed().steps > 0
-        return costs.fit(measured.sweeps if overlapped else measured.samples)
+    def _fit(self, measured: Measurement, status: Status) -> CostModel:
+        """What messages of a plan cost. Where all ranks want armed steps they go by the fastest collective, and what
+        travels beside others does not tell what it takes alone: the sweeps by that collective do.
+        """
+        return costs.fit(fastest(measured.fast_sweeps) if status.armed else measured.samples)
 
-    def _make(self, measured: Measurement, status: Status, model: CostModel, armed: bool) -> Plan:
+    def _make(self, measured: Measurement, status: Status, model: CostModel) -> Plan:
         return make_plan(
             self._policy,
             regular(measured),
@@ -296,7 +302,10 @@ class Driver:
             time_limit_s=self._limits.time_limit_s,
             # A rank has one buffer for all its process sets; only the plan of all ranks may ask for a larger one.
             max_group_bytes=0 if self._set == 0 else max(status.threshold_bytes, 1),
-            armed=armed,
+            armed=self._armed(status),
+            work_s=work_s(measured, model),
+            # In steps without a plan, and before the first one all were.
+            stock_costs=costs.fit(measured.sweeps if self._could_arm else measured.samples) if status.armed else model,
         )
 
     def _offer(self, measured: Measurement, model: CostModel, plan: Plan, status: Status, promise: float) -> None:
@@ -337,11 +346,19 @@ def tried(policy: Policy) -> bool:
     return policy.name not in FIXED and not policy.keeps_order
 
 
-def sweep_sizes(most_bytes: int) -> list[float]:
-    """Sizes of messages to time, in bytes, small ones first."""
+def sweep_sizes(most_bytes: int, times_each: int = 1) -> list[float]:
+    """Sizes of messages to time, in bytes, small ones first, each `times_each` times as often."""
     most_bytes = max(most_bytes, SWEEP[1][0])
-    sizes = [float(size) for size, times in SWEEP if size < most_bytes for _ in range(times)]
-    return [*sizes, float(most_bytes)]
+    sizes = [float(size) for size, times in SWEEP if size < most_bytes for _ in range(times_each * times)]
+    return [*sizes, *[float(most_bytes)] * times_each]
+
+
+def fastest(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of the samples of each size the one that took least: others may have gone by a collective on trial."""
+    least: dict[float, float] = {}
+    for size_bytes, seconds in samples:
+        least[size_bytes] = min(seconds, least.get(size_bytes, seconds))
+    return sorted(least.items())
 
 
 def regular(measured: Measurement) -> list[Gradient]:
@@ -353,15 +370,27 @@ def regular(measured: Measurement) -> list[Gradient]:
     ]
 
 
-def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel, armed: bool = False) -> float:
-    """What the exposed communication of a plan is expected to take under newly measured costs."""
+def work_s(measured: Measurement, model: CostModel) -> float:
+    """What each message adds, beside its bytes, to the time of others that are under way with it: what a burst takes
+    longer than one of its messages, each its part.
+    """
+    burst = measured.burst[-BURST:]
+    if len(burst) < 2:
+        return 0.0
+    size_bytes = burst[0][0]
+    longer_s = max(seconds for _, seconds in burst) - model(size_bytes)
+    return max(longer_s / (len(burst) - 1) - size_bytes * model.b_s_per_byte, 0.0)
+
+
+def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel, work_s: float | None = None) -> float:
+    """What the exposed communication of a plan is expected to take under newly measured costs; `work_s` as there."""
     gradients = regular(measured)
     index_of = {gradient.name: index for index, gradient in enumerate(gradients)}
     kept = [[index_of[name] for name in group if name in index_of] for group in groups]
     missing = set(range(len(gradients))) - {index for group in kept for index in group}
     kept = [group for group in kept if group] + [[index] for index in sorted(missing)]
     kept.sort(key=lambda group: max(gradients[index].ready_s for index in group))
-    return predict(kept, gradients, model, measured.coordination_s, armed=armed).exposed_s
+    return predict(kept, gradients, model, measured.coordination_s, work_s=work_s).exposed_s
 
 
 def promise(plan: Plan, measured: Measurement) -> float:

@@ -67,6 +67,8 @@ class _Task:
     threshold_bytes: int
     max_group_bytes: int
     armed: bool
+    work_s: float
+    stock_costs: CostModel
 
     @property
     def columns(self) -> tuple[list[float], list[float], list[int]]:
@@ -78,7 +80,8 @@ class _Task:
         return self.costs.plus(self.coordination_s)
 
     def predict(self, groups: list[list[int]]) -> _core.Prediction:
-        return predict(groups, self.gradients, self.costs, self.coordination_s, armed=self.armed)
+        work_s = self.work_s if self.armed else None
+        return predict(groups, self.gradients, self.costs, self.coordination_s, work_s=work_s)
 
 
 def _columns(gradients: Sequence[Gradient]) -> tuple[list[float], list[float], list[int]]:
@@ -91,14 +94,19 @@ def _columns(gradients: Sequence[Gradient]) -> tuple[list[float], list[float], l
 
 
 def predict(
-    groups: list[list[int]], gradients: Sequence[Gradient], costs: CostModel, coordination_s: float, *, armed: bool
+    groups: list[list[int]],
+    gradients: Sequence[Gradient],
+    costs: CostModel,
+    coordination_s: float,
+    *,
+    work_s: float | None,
 ) -> _core.Prediction:
-    """When the messages of a plan begin and end; arguments as those of `make_plan`. Raises ValueError for groups that
-    are not valid.
+    """When the messages of a plan begin and end; arguments as those of `make_plan`, `work_s` None where steps are not
+    armed. Raises ValueError for groups that are not valid.
     """
     columns = _columns(gradients)
-    if armed:
-        return _core.predict_armed(groups, *columns, costs, coordination_s, TOGETHER)
+    if work_s is not None:
+        return _core.predict_armed(groups, *columns, costs, coordination_s, TOGETHER, work_s)
     return _core.predict(groups, *columns, costs.plus(coordination_s))
 
 
@@ -113,16 +121,20 @@ def make_plan(
     time_limit_s: float = TIME_LIMIT_S,
     max_group_bytes: int = 0,
     armed: bool = False,
+    work_s: float = 0.0,
+    stock_costs: CostModel | None = None,
 ) -> Plan:
     """The plan of `policy`, with predictions for it and for all built-in policies.
 
     `costs` is one message without the coordination that precedes it; each message of a plan pays one round of
     `coordination_s`. `cycle_s` and `threshold_bytes` are Horovod's, for its own merging, and a plan of policy
     `threshold` is only a prediction. No group of several tensors exceeds `max_group_bytes` (0: no limit). A user's
-    function gets `time_limit_s`.
+    function gets `time_limit_s`. `stock_costs`: what messages of Horovod's own merging cost, where those of plans go by
+    another collective.
 
     `armed`: where a plan has two groups or more, its steps are armed: only the first group pays rounds, and messages
-    behind it overlap (core/fusion/armed_messages.h). `optimal` is the best plan under that; other policies, users' as
+    behind it overlap, but for `work_s` of each start-up, the part that is processors' work
+    (core/fusion/armed_messages.h). `optimal` is the best plan under that; other policies, users' as
     well, are asked as ever.
 
     Raises UserError, naming the tensor or value, for input that cannot be planned for; PolicyFailed if a user's policy
@@ -130,7 +142,17 @@ def make_plan(
     """
     check(gradients)
     try:
-        task = _Task(gradients, costs, coordination_s, cycle_s, threshold_bytes, max_group_bytes, armed)
+        task = _Task(
+            gradients,
+            costs,
+            coordination_s,
+            cycle_s,
+            threshold_bytes,
+            max_group_bytes,
+            armed,
+            work_s,
+            stock_costs or costs,
+        )
         plans = {name: _built_in(name, task) for name in BUILT_IN}
     except ValueError as error:
         raise UserError(
@@ -151,9 +173,10 @@ def make_plan(
 def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction]:
     columns = task.columns
     if name == THRESHOLD:
-        return _core.predict_stock(*columns, task.costs, task.coordination_s, task.cycle_s, task.threshold_bytes)
+        return _core.predict_stock(*columns, task.stock_costs, task.coordination_s, task.cycle_s, task.threshold_bytes)
     if task.armed and name == OPTIMAL:
-        groups = _core.plan_armed(*columns, task.costs, task.coordination_s, TOGETHER, task.max_group_bytes)
+        limit_bytes = task.max_group_bytes
+        groups = _core.plan_armed(*columns, task.costs, task.coordination_s, TOGETHER, limit_bytes, task.work_s)
     else:
         groups = _core.plan(name, *columns, task.with_rounds, max_group_bytes=task.max_group_bytes)
     return groups, task.predict(groups)

@@ -65,7 +65,8 @@ def decode(words: Iterator[int], names: list[str]) -> tuple[tuple[Tensor, ...], 
     def step() -> Step:
         index, start_s, rounds = number(), time_s(), number()
         arrivals = tuple(Arrival(number(), time_s()) for _ in range(number()))
-        return Step(index, start_s, arrivals, tuple(collective() for _ in range(number())), rounds)
+        ended = [collective() for _ in range(number())]
+        return Step(index, start_s, arrivals, tuple(sorted(ended, key=lambda one: one.start_s)), rounds)
 
     tensors = tuple(map(tensor, names[: number()]))
     return tensors, tuple(step() for _ in range(number()))

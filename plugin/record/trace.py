@@ -55,7 +55,9 @@ class Collective(Struct, frozen=True, rename=_AS_BYTES):
 
 
 class Step(Struct, frozen=True):
-    """One training step of one rank; `start_s` is the time of its first arrival."""
+    """One training step of one rank; `start_s` is the time of its first arrival. Collectives are in the order in which
+    they began.
+    """
 
     index: Count
     start_s: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -44,21 +45,27 @@ def _train(rank: int, size: int, policy: str) -> FusionReport:
             break
     else:
         raise AssertionError(f"no verdict: {found}")
-    for _ in range(20):  # by then the loser is gone on all ranks
+    for _ in range(100):  # until the loser is gone on all ranks; the first one looks every 20 ms
+        time.sleep(0.01)
         hvd.allreduce(torch.ones(3), name="trial.0")
+        if hvd.broadcast_object(report("torch").state in ("active", "stock"), 0, name="trial.settled"):
+            break
     return report("torch")
 
 
 @pytest.mark.parametrize("size", [2, more(3)])
-@pytest.mark.parametrize("policy", ["alone", more("optimal")])
-def test_what_is_slower_goes(policy: str, size: int) -> None:
+@pytest.mark.parametrize(("policy", "armed"), [("alone", False), ("alone", True), more("optimal", False)])
+def test_what_is_slower_goes(policy: str, armed: bool, size: int) -> None:
     # Without a plan every gradient goes alone in the second case, and all of them together in the first.
     threshold = str(64 << 20) if policy == "alone" else "0"
     env = {"PACELINE_FUSION_TRIAL_STEPS": "100", "HOROVOD_FUSION_THRESHOLD": threshold}
+    if armed:
+        env |= {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"}
     first, *others = run_ranks(_train, size, policy, env=env, fresh=True, timeout_s=100)
     stays = policy == "optimal"
     assert first.state == ("active" if stays else "stock"), first
     assert ("the plan stays" in first.trial) is stays and ("was not ahead" in first.reason) is not stays
     assert bool(first.groups) is stays
+    assert (first.armed.steps > 0) is armed
     for other in others:
         assert other.state == ("active" if stays else "waiting") and other.groups == first.groups

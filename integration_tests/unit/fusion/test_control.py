@@ -289,14 +289,14 @@ def test_settings_choose_the_policy_and_the_limits(library: ctypes.CDLL, monkeyp
     control.begin(library, config.read({}))
     assert control.chosen(library) is None
     given = {"FUSION": "single", "FUSION_WARMUP_STEPS": "4", "FUSION_WATCH_STEPS": "0", "FUSION_TIME_LIMIT_S": "7",
-             "FUSION_TRIAL_STEPS": "40", "GATE_TIMEOUT_MS": "250", "ARMED": "yes"}  # fmt: skip
+             "FUSION_TRIAL_STEPS": "40", "GATE_TIMEOUT_MS": "250"}  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(f"PACELINE_{name}", value)
     control.begin(library, config.read())
     on = control.chosen(library)
-    assert (on.policy, on._limits) == (resolve("single"), driver.Limits(4, 0, 7, 0.25, 40, armed=True))
+    assert (on.policy, on._limits) == (resolve("single"), driver.Limits(4, 0, 7, 0.25, 40))
     control.choose(library, "optimal")
     assert control.chosen(library) is on
-    assert (on.policy, on._limits) == (resolve("optimal"), driver.Limits(4, 0, 7, 0.25, 40, armed=True))
+    assert (on.policy, on._limits) == (resolve("optimal"), driver.Limits(4, 0, 7, 0.25, 40))
     control.begin(library, config.read({}))
     assert on.policy == resolve("optimal")

@@ -37,7 +37,7 @@ STATUS = Status(
 def measured(start_up_s: float = 5e-3, steps: int = 24, **changes: Any) -> Measurement:
     """A message takes `start_up_s`, one millisecond of which is its coordination, and 10 ns per byte."""
     samples = [(float(size), start_up_s - 1e-3 + 1e-8 * size) for size in (4096, 32768, 150_000)]
-    found = Measurement(0, TENSORS, READY_S, 30e-3, 1e-3, samples, steps, samples)
+    found = Measurement(0, TENSORS, READY_S, 30e-3, 1e-3, samples, steps, samples, samples)
     return replace(found, **changes)
 
 

@@ -12,20 +12,22 @@ from pathlib import Path
 import pytest
 
 import paceline.bridge
-from integration_tests.unit.fusion.test_driver import LIMITS, PAIRS, Run, measured
+from integration_tests.unit.fusion.test_driver import PAIRS, Run, measured
 from paceline.fusion import CostModel, driver
 from paceline.fusion.armed import GIVEN_UP, REASONS, TOGETHER, ArmedReport
 from paceline.fusion.bridge import ControlOp
 from paceline.fusion.driver import State
 from paceline.fusion.offer import EXPECTED
 
-ARMED = replace(LIMITS, armed=True)
 _EXPECTED = 4  # where a plan that travels has what is expected of it (offer.py)
 RUNNING = ArmedReport("armed", "", steps=90, messages=90)
-# A message takes 4 ms and 1 ms for each gradient, a round 1 ms. Negotiated, pairs are best, which end at 7.1 and 17.1
-# ms. Armed, b ends at 10 + 5 ms, and a, whose start-up is over then, 1 ms later. The last gradient comes at 10.1 ms.
-PAIR_AND_TWO = [2, -1, 0, 0, 1]
-PAIRS_S, PAIR_AND_TWO_S = 7e-3, 5.9e-3
+# What tells armed steps from others is a start-up of 12 ms: twice that, which armed plans allow for, is less dear where
+# two overlap than one message that waits for all, and that is best where they do not. A gradient takes 1 ms, as does a
+# round; the last one comes at 10.1 ms.
+SLOW_S = 13e-3
+ONE = [0, -1, 0, 0, 0]
+# d and c begin at 1.1 ms and end at 15.1; b and a begin at 10.1, and have their start-up behind them at 22.1.
+PAIRS_S, ONE_S = 14e-3, 17e-3
 
 
 def exposed_s(run: Run) -> float:
@@ -41,66 +43,102 @@ def test_planner_and_library_mean_the_same_number_of_messages() -> None:
 
 
 def test_first_plan_is_for_armed_steps() -> None:
-    armed, negotiated = Run(limits=ARMED).to(State.OFFERING), Run().to(State.OFFERING)
-    assert (armed.group_of(), negotiated.group_of()) == (PAIR_AND_TWO, PAIRS)
-    assert exposed_s(armed) == pytest.approx(PAIR_AND_TWO_S)
-    assert exposed_s(negotiated) == pytest.approx(PAIRS_S)
-    assert "4 gradients in 3 messages, armed, expected step" in armed.lines[0]
+    slow = measured(start_up_s=SLOW_S)
+    armed, negotiated = Run(armed=True).to(State.OFFERING, slow), Run().to(State.OFFERING, slow)
+    assert (armed.group_of(), negotiated.group_of()) == (PAIRS, ONE)
+    assert exposed_s(armed) == pytest.approx(PAIRS_S)
+    assert exposed_s(negotiated) == pytest.approx(ONE_S)
+    assert "4 gradients in 2 messages, armed, expected step" in armed.lines[0]
     assert "armed" not in negotiated.lines[0]
 
 
 @pytest.mark.parametrize(
-    ("process_set", "report"),
-    [(3, ArmedReport()), (0, ArmedReport("off", GIVEN_UP, steps=200, given_up=3))],
-    ids=["smaller process set", "given up"],
+    ("wanted", "report"),
+    [(False, ArmedReport()), (True, ArmedReport("off", GIVEN_UP, steps=200, given_up=3))],
+    ids=["not wanted by all, or a smaller process set", "given up"],
 )
-def test_plan_is_not_for_armed_steps_where_there_are_none(process_set: int, report: ArmedReport) -> None:
-    run = Run(process_set=process_set, limits=ARMED, threshold_bytes=1 << 20)
+def test_plan_is_not_for_armed_steps_where_there_are_none(wanted: bool, report: ArmedReport) -> None:
+    run = Run(armed=wanted, threshold_bytes=1 << 20)
     run.bridge.report = report
-    run.to(State.OFFERING)
-    assert run.group_of() == PAIRS
-    assert exposed_s(run) == pytest.approx(PAIRS_S)
+    run.to(State.OFFERING, measured(start_up_s=SLOW_S))
+    assert run.group_of() == ONE
+    assert exposed_s(run) == pytest.approx(ONE_S)
 
 
 @pytest.mark.parametrize(
-    ("report", "groups"),
+    ("report", "state"),
     [
-        (RUNNING, PAIR_AND_TWO),
-        (replace(RUNNING, state="watching", reason=REASONS[6]), PAIR_AND_TWO),
-        (ArmedReport(), PAIRS),
-        (ArmedReport("watching", REASONS[7]), PAIRS),
-        (ArmedReport("off", GIVEN_UP, steps=90, given_up=3), PAIRS),
+        (RUNNING, State.ACTIVE),
+        (replace(RUNNING, state="watching", reason=REASONS[6]), State.ACTIVE),
+        (ArmedReport(), State.OFFERING),
+        (ArmedReport("watching", REASONS[7]), State.OFFERING),
+        (ArmedReport("off", GIVEN_UP, steps=90, given_up=3), State.OFFERING),
     ],
-    ids=["armed", "compared anew", "another rank does not want it", "never fit", "given up"],
+    ids=["armed", "compared anew", "never were", "never fit", "given up"],
 )
-def test_planning_anew_knows_whether_steps_were_armed(report: ArmedReport, groups: list[int]) -> None:
-    # A start-up of 30 ms is for one message; then the network is a faster one.
-    run = Run(limits=ARMED).to(State.WATCHING)
+def test_planning_anew_knows_whether_steps_were_armed(report: ArmedReport, state: State) -> None:
+    run = Run(armed=True).to(State.WATCHING)
+    assert run.bridge.report == ArmedReport()
     run.bridge.report = report
-    run.bridge.answer = measured(start_up_s=30e-3)
-    assert run.look() is State.OFFERING
-    assert run.group_of() == [0, -1, 0, 0, 0]
-    run.to(State.WATCHING)
-    run.bridge.answer = measured()
-    assert run.look() is State.OFFERING
-    assert run.group_of() == groups
+    run.bridge.answer = measured(start_up_s=SLOW_S)
+    assert run.look() is state
+    plans = [values for _, kind, values in run.bridge.asked if kind is ControlOp.PLAN]
+    groups = [[int(value) - 1 for value in values[-len(PAIRS) :]] for values in plans]
+    assert groups == ([PAIRS] if state is State.ACTIVE else [PAIRS, ONE])
 
 
 def test_worth_of_the_plan_that_is_followed_is_that_of_armed_steps() -> None:
     pairs = [["d", "c"], ["b", "a"]]
     model = CostModel.linear(4e-3, 1e-8)
-    assert driver.predicted_s(pairs, measured(), model, armed=False) == pytest.approx(PAIRS_S)
-    assert driver.predicted_s(pairs, measured(), model, armed=True) == pytest.approx(PAIRS_S - 1e-3)
+    assert driver.predicted_s(pairs, measured(), model, work_s=None) == pytest.approx(7e-3)
+    assert driver.predicted_s(pairs, measured(), model, work_s=0.0) == pytest.approx(6e-3)
 
 
-def test_costs_come_from_sweeps_once_messages_overlap() -> None:
-    run = Run(limits=ARMED).to(State.WATCHING)
-    run.bridge.report = RUNNING
-    # Messages of armed steps seem to have no start-up.
-    found = measured(start_up_s=14e-3)
-    run.bridge.answer = replace(found, samples=found.sweeps + [(2e5, 2e-3), (3e5, 3e-3), (4e5, 4e-3), (5e5, 5e-3)] * 9)
-    assert run.look() is State.OFFERING
-    assert run.group_of() == [0, -1, 0, 0, 0]
-    with_them = Run().to(State.WATCHING)
-    with_them.bridge.answer = run.bridge.answer
-    assert with_them.look() is State.ACTIVE
+def test_sizes_are_swept_by_both_collectives_where_all_want_armed_steps() -> None:
+    run = Run(armed=True).to(State.SWEEPING)
+    (_, first, once), (_, second, more), (_, third, burst) = run.bridge.asked
+    assert (first, second, third) == (ControlOp.SWEEP, ControlOp.FAST_SWEEP, ControlOp.BURST)
+    assert set(once) == set(more)
+    assert len(more) == driver.FAST_TIMES * len(once)
+    assert burst == [once[0]] * driver.BURST
+
+
+def test_work_of_a_start_up_is_what_a_burst_takes_for_each_message() -> None:
+    model = CostModel.linear(4e-3, 1e-8)
+    alone_s, others = model(4096), driver.BURST - 1
+    before = [(4096.0, 1.0)] * 30  # another burst
+    burst = [(4096.0, alone_s + (0.2e-3 + 4096e-8) * others)] * driver.BURST
+    assert driver.work_s(measured(burst=before + burst), model) == pytest.approx(0.2e-3)
+    assert driver.work_s(measured(burst=[(4096.0, alone_s)] * driver.BURST), model) == 0
+    assert driver.work_s(measured(), model) == 0
+    # All of a start-up is work, and nothing overlaps.
+    slow = measured(start_up_s=SLOW_S)
+    working = [(4096.0, 12e-3 * driver.BURST)] * driver.BURST
+    assert Run(armed=True).to(State.OFFERING, slow).group_of() == PAIRS
+    assert Run(armed=True).to(State.OFFERING, replace(slow, burst=working)).group_of() == ONE
+
+
+def test_costs_of_plans_are_those_of_the_collective_of_armed_steps() -> None:
+    # Messages of armed steps seem to have no start-up, and two of three sweeps went by a collective on trial.
+    found, quick = measured(start_up_s=9e-3), measured().sweeps
+    overlapping = [(2e5, 2e-3), (3e5, 3e-3), (4e5, 4e-3), (5e5, 5e-3)] * 9
+    tried = [(size, 9 * seconds) for size, seconds in found.sweeps]
+    answer = replace(found, samples=quick + overlapping, sweeps=quick, fast_sweeps=tried + found.fast_sweeps + tried)
+    start_ups = []
+    for armed in (True, False):
+        run = Run(armed=armed).to(State.OFFERING, answer)
+        values = run.bridge.asked[-1][2]
+        start_ups.append(values[_EXPECTED + EXPECTED.index("a_s")] - 1)
+    assert start_ups == [pytest.approx(8e-3), pytest.approx(4e-3, abs=2e-4)]
+
+
+def test_stock_is_predicted_by_what_its_own_messages_cost() -> None:
+    run = Run(armed=True).to(State.MEASURING)
+    run.bridge.answer = replace(measured(), fast_sweeps=measured(start_up_s=2e-3).sweeps)
+    same = Run(armed=True).to(State.MEASURING)
+    same.bridge.answer = measured()
+    assert (run.look(), same.look()) == (State.OFFERING, State.OFFERING)
+    stock, other = (re.search(r"merging \((.*) ms\)", one.lines[0]) for one in (run, same))
+    assert stock is not None and other is not None
+    assert stock[1] == other[1]
+    assert exposed_s(run) < exposed_s(same)

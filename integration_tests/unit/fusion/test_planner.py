@@ -36,12 +36,14 @@ def test_plans_and_their_ends(policy: str, groups: list[list[int]], finish_s: fl
 
 
 def test_plans_for_armed_steps() -> None:
-    assert plan_armed(BYTES, READY_S, TYPES, COST, 0.5, 1) == [[0], [1, 2]]
+    # Planned for messages that take twice as long.
+    assert plan_armed(BYTES, READY_S, TYPES, CostModel.linear(2, 0.5), 0.5, 1) == [[0], [1, 2]]
+    assert plan_armed(BYTES, READY_S, TYPES, CostModel.linear(2, 0.5), 0.5, 2, work_s=20) == [[0, 1, 2]]
     groups = plan_armed(BYTES, READY_S, TYPES, COST, 0.5, 2, max_group_bytes=1)
     assert groups == [[0], [1], [2]]
     prediction = predict_armed(groups, BYTES, READY_S, TYPES, COST, 0.5, 2)
-    # A round, start-up and bytes of the first; then two start-ups at once, and the bytes of both.
-    assert (prediction.starts_s, prediction.ends_s) == ([1.0, 8.5, 8.5], [8.5, 13.5, 14.5])
+    # A round, start-up and bytes of the first; the second's start-up is over by then; the third waits for the first.
+    assert (prediction.starts_s, prediction.ends_s) == ([1.0, 4.0, 8.5], [8.5, 9.5, 13.5])
 
 
 def test_order_of_arguments_does_not_matter() -> None:

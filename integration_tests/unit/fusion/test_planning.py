@@ -48,7 +48,7 @@ def test_every_message_of_a_plan_pays_one_round() -> None:
 def test_armed_steps_pay_one_round_and_overlap_start_ups() -> None:
     plan = planned("none", coordination_s=0.5, armed=True)
     assert plan.armed
-    assert (plan.starts_s, plan.ends_s) == ([1.0, 8.5, 8.5], [8.5, 13.5, 14.5])
+    assert (plan.starts_s, plan.ends_s) == ([1.0, 4.0, 8.5], [8.5, 9.5, 13.5])
     negotiated = planned("none", coordination_s=0.5)
     # What is no plan of several groups is not armed.
     for policy in ("threshold", "single"):
@@ -58,6 +58,14 @@ def test_armed_steps_pay_one_round_and_overlap_start_ups() -> None:
         assert plan.predicted[policy] == negotiated.predicted[policy]
     mgwfbp = planned("mgwfbp", coordination_s=0.5, armed=True)
     assert mgwfbp.groups == planned("mgwfbp", coordination_s=0.5).groups
+
+
+def test_horovods_own_merging_may_go_by_a_collective_of_other_costs() -> None:
+    plan = planned("optimal", armed=True, stock_costs=CostModel.linear(9.0, 1.0))
+    same = planned("optimal", armed=True)
+    assert plan.predicted["threshold"].finish_s == 1.0 + 12 + 10 + 10
+    assert plan.predicted["optimal"] == same.predicted["optimal"]
+    assert same.predicted["threshold"].finish_s == 18.0
 
 
 def test_best_plan_of_armed_steps_is_another_one() -> None:
@@ -74,6 +82,17 @@ def test_best_plan_of_armed_steps_is_another_one() -> None:
     assert (single.groups, single.ends_s, single.armed) == ([[0, 1, 2]], [13.0], False)
 
 
+def test_groups_of_armed_steps_are_not_larger_than_what_is_packed_beside_others() -> None:
+    sizes = [3 << 20, 20 << 20, 5 << 20, 5 << 20, 3 << 20]
+    gradients = [Gradient(str(n), size, float(n)) for n, size in enumerate(sizes)]
+    slow = CostModel.linear(0.1, 1e-6)
+    plan = planned("optimal", gradients, slow, armed=True)
+    # What is larger by itself travels by itself. The wire is full, so that fewer groups would be as good otherwise.
+    assert all(len(group) == 1 or sum(sizes[n] for n in group) <= 8 << 20 for group in plan.groups), plan.groups
+    assert max(map(len, plan.groups)) > 1
+    assert planned("optimal", gradients, slow, armed=True, max_group_bytes=1 << 20).groups == [[n] for n in range(5)]
+
+
 def test_user_policy_is_given_the_same_where_steps_are_armed() -> None:
     seen: list[Any] = []
 
@@ -84,7 +103,7 @@ def test_user_policy_is_given_the_same_where_steps_are_armed() -> None:
     armed, negotiated = (planned(halves, coordination_s=0.5, armed=armed) for armed in (True, False))
     assert seen[0] == seen[1]
     assert armed.groups == negotiated.groups
-    assert (armed.ends_s, negotiated.ends_s) == ([8.5, 14.5], [8.5, 15.0])
+    assert (armed.ends_s, negotiated.ends_s) == ([8.5, 14.0], [8.5, 15.0])
 
 
 def test_threshold_is_predicted_as_horovod_merges() -> None:

@@ -238,8 +238,11 @@ def test_armed_steps() -> None:
         same = policy in ("threshold", "single")
         assert (one["finish_s"] == negotiated["predicted"][policy]["finish_s"]) == same, policy
         assert one["finish_s"] <= negotiated["predicted"][policy]["finish_s"]
-    assert armed["best"] == "optimal"
-    assert armed["groups"][-1]["end_s"] == armed["predicted"]["optimal"]["finish_s"]
+    # `optimal` allows messages more time than is predicted here, so another policy may be expected to end sooner.
+    finishes = {policy: one["finish_s"] for policy, one in armed["predicted"].items()}
+    assert finishes[armed["best"]] == min(finishes.values())
+    assert finishes["optimal"] < negotiated["predicted"]["optimal"]["finish_s"]
+    assert armed["groups"][-1]["end_s"] == finishes["optimal"]
     result = invoke("trace.json", *costs, "--armed", "-o", "plan.json")
     assert result.exit_code == 0, result.output
     assert "their first group alone pays a coordination round" in result.stdout

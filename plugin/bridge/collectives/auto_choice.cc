@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <tuple>
 
 #include "bridge/collectives/meeting.h"
 
@@ -14,6 +15,8 @@ namespace core = ::paceline::core;
 namespace {
 
 constexpr double kNever_s = std::numeric_limits<double>::max();
+// What is told of a method that should take no time at all.
+constexpr double kLeast_s = std::numeric_limits<double>::min();
 
 // Encoded messages are classes of their own: they take other times.
 int32_t ClassOf(int64_t bytes, bool encoded) {
@@ -33,25 +36,31 @@ std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, 
   for (const auto& one : all) {
     fastest = std::min(fastest, one.seconds);
   }
-  // The same numbers from everybody: 1 where a method is worth trying, and its block, as rank 0 sees it.
+  // The same numbers from everybody: what a method worth trying should take, and its block, as rank 0 sees it.
   std::vector<double> told;
   told.reserve(2 * all.size());
   for (const auto& one : all) {
     const auto ours = transport.rank() == 0;
-    told.push_back(ours && one.seconds <= worth_trying_ * fastest ? 1 : 0);
+    told.push_back(ours && one.seconds <= worth_trying_ * fastest ? std::max(one.seconds, kLeast_s) : 0);
     told.push_back(ours ? one.block_bytes : 0);
   }
-  told = Compare(transport, told).most;
+  told = ::horovod::paceline::Compare(transport, told).most;
   std::vector<Candidate> candidates;
   for (size_t n = 0; n < all.size(); ++n) {
     if (told[2 * n] != 0) {
-      candidates.push_back({{all[n].method, static_cast<int64_t>(told[2 * n + 1])}, all[n].seconds, kNever_s, 0});
+      candidates.push_back({{all[n].method, static_cast<int64_t>(told[2 * n + 1])}, told[2 * n], kNever_s, 0});
     }
   }
+  std::sort(candidates.begin(), candidates.end(), [](const auto& one, const auto& other) {
+    return std::tie(one.predicted_s, one.way.method) < std::tie(other.predicted_s, other.way.method);
+  });
   return candidates;
 }
 
-bool AutoChoice::Knows(int64_t bytes, bool encoded) const { return classes_.count(ClassOf(bytes, encoded)) > 0; }
+bool AutoChoice::Decided(int64_t bytes, bool encoded) const {
+  const auto found = classes_.find(ClassOf(bytes, encoded));
+  return found != classes_.end() && found->second.chosen >= 0;
+}
 
 AutoChoice::Pick AutoChoice::For(Transport& transport, int64_t bytes, bool encoded) {
   const auto number = ClassOf(bytes, encoded);
@@ -74,23 +83,41 @@ void AutoChoice::Took(const Pick& pick, double seconds) {
   best_s = std::min(best_s, seconds);
 }
 
+// From here on the candidates' times are those of the slowest rank.
+void AutoChoice::Compare(Transport& transport, Class& its) const {
+  std::vector<double> times;
+  times.reserve(its.candidates.size());
+  for (const auto& one : its.candidates) {
+    times.push_back(one.best_s);
+  }
+  times = ::horovod::paceline::Compare(transport, times).most;
+  for (size_t n = 0; n < times.size(); ++n) {
+    its.candidates[n].best_s = times[n];
+  }
+}
+
 void AutoChoice::Decide(Transport& transport) {
   for (auto& [number, its] : classes_) {
-    const auto tried =
-        std::all_of(its.candidates.begin(), its.candidates.end(), [](const auto& one) { return one.begun >= kTrials; });
-    if (its.chosen >= 0 || !tried) {
+    const auto tried = [&its = its](int32_t times) {
+      return std::all_of(its.candidates.begin(), its.candidates.end(),
+                         [&](const auto& one) { return one.begun >= times; });
+    };
+    if (its.chosen >= 0 || !tried(its.compared ? kTrials : 1)) {
       continue;
     }
-    std::vector<double> times;
-    times.reserve(its.candidates.size());
-    for (const auto& one : its.candidates) {
-      times.push_back(one.best_s);
+    Compare(transport, its);
+    const auto best = std::min_element(its.candidates.begin(), its.candidates.end(),
+                                       [](const auto& one, const auto& other) { return one.best_s < other.best_s; });
+    if (tried(kTrials)) {
+      its.chosen = static_cast<int32_t>(best - its.candidates.begin());
+      continue;
     }
-    times = Compare(transport, times).most;
-    for (size_t n = 0; n < times.size(); ++n) {
-      its.candidates[n].best_s = times[n];
-    }
-    its.chosen = static_cast<int32_t>(std::min_element(times.begin(), times.end()) - times.begin());
+    its.compared = true;
+    its.candidates.erase(
+        std::remove_if(its.candidates.begin(), its.candidates.end(),
+                       [hopeless_s = kHopeless * best->best_s](const auto& one) { return one.best_s > hopeless_s; }),
+        its.candidates.end());
+    its.chosen = its.candidates.size() == 1 ? 0 : -1;
   }
 }
 

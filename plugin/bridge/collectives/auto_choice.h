@@ -25,21 +25,25 @@ struct Way {
 //
 //   state     a message goes                                        ends
 //   trying    by the next of the candidates, those that should      when each was tried kTrials times and all have
-//             take little more than the fastest, in turn             ended: the ranks compare (Decide)
+//             take little more than the fastest, which comes         ended: the ranks compare (Decide). They do so
+//             first, in turn                                         before, too, after one trial of each, and go on
+//                                                                    without those that took kHopeless of the fastest
 //   decided   by the candidate whose best time was least
 //
 // The candidates are rank 0's, which tells them: predictions may differ between machines in the last bit.
 class AutoChoice {
  public:
-  // A trial that has begun; to be told of with Took when it ends.
+  // A trial that has begun; to be told of with Took when it ends. No other message that goes by `auto` travels
+  // beside it: what messages beside others take says more about those. Parts of one message do, and messages by a
+  // collective that was named.
   struct Pick {
     Way way;
     int32_t size_class = 0, candidate = 0;
     bool trial = false;
   };
 
-  // Whether messages of this size have been seen: if not, For needs a transport with nothing under way.
-  bool Knows(int64_t bytes, bool encoded) const;
+  // Whether it is known how messages of this size go: if not, For needs a transport with nothing under way.
+  bool Decided(int64_t bytes, bool encoded) const;
   // Without codecs all methods are candidates; else those that encode.
   Pick For(Transport& transport, int64_t bytes, bool encoded);
   void Took(const Pick& pick, double seconds);
@@ -59,17 +63,21 @@ class AutoChoice {
 
  private:
   static constexpr int32_t kTrials = 3;
+  static constexpr double kHopeless = 2;
 
   struct Candidate {
     Way way;
-    double predicted_s = 0, best_s = 0;  // of this rank; once decided, of the slowest
+    double predicted_s = 0;  // by rank 0
+    double best_s = 0;       // of this rank; once decided, of the slowest
     int32_t begun = 0;
   };
   struct Class {
     std::vector<Candidate> candidates;
     int32_t chosen = -1;
+    bool compared = false;
   };
 
+  void Compare(Transport& transport, Class& its) const;
   std::vector<Candidate> Candidates(Transport& transport, int64_t bytes, bool encoded) const;
 
   Predict predict_;

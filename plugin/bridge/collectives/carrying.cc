@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "bridge/collectives/collectives.h"
-#include "bridge/collectives/engine.h"
 #include "bridge/collectives/parts.h"
 #include "core/collectives/algorithms.h"
 
@@ -20,14 +19,22 @@ bool Collectives::Exact(int32_t process_set_id, const std::string& name, int64_t
          CodecOf(TheChoices().EncodingOf(process_set_id, name)) == nullptr;
 }
 
+void Collectives::GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) {
+  for (const auto& name : names) {
+    TheChoices().GoFastest(process_set_id, name);
+  }
+}
+
+void Collectives::GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) {
+  for (const auto& name : names) {
+    TheChoices().GoAsChosen(process_set_id, name);
+  }
+}
+
 AutoChoice::Pick Collectives::PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks) {
   const auto chosen = TheChoices().chosen();
   const auto automatic = chosen.method == CollectiveChoice::kAuto || chosen.method == CollectiveChoice::kHorovods;
   if (automatic && ranks > 1) {
-    const auto& choice = Set(process_set_id).choice;
-    if (!choice.knows() || !choice.Knows(bytes, false)) {
-      carrying_->Finish();  // what is asked of the other ranks goes over the same transport
-    }
     return PickFor(process_set_id, bytes, false);
   }
   AutoChoice::Pick pick;
@@ -41,18 +48,18 @@ void Collectives::Carry(const std::function<void()>& part) {
     part();
   } catch (const std::exception& error) {
     const auto why = explain_(error);
-    flight_.reset();  // the transport: nobody touches the engine's memory from here on
-    carrying_.reset();
+    if (flight_ != nullptr) {
+      flight_->Fail(error);  // closes connections: nobody touches memory from here on
+      flight_.reset();
+    }
     throw std::runtime_error(why);
   }
 }
 
 void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values,
                         const std::string& name, std::function<void()> done) {
-  auto& transport = In(process_set, process_set_id).transport();
-  if (carrying_ == nullptr) {
-    carrying_ = std::make_unique<Engine>(transport);
-  }
+  auto& flight = In(process_set, process_set_id);
+  const auto& transport = flight.transport();
   Carry([&] {
     const core::Place place{transport.rank(), transport.size()};
     const auto element_bytes = core::BytesOf(values.dtype);
@@ -71,7 +78,7 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
       }
       done();
     };
-    carrying_->Begin(std::move(one));
+    flight.Begin(std::move(one));
   });
 }
 
@@ -94,7 +101,7 @@ void Collectives::Progress(std::chrono::steady_clock::time_point until) {
   };
   Carry([&] {
     try {
-      carrying_->Progress(transport.wakes() ? until : std::min(until, Clock::now() + kLook));
+      flight_->Progress(transport.wakes() ? until : std::min(until, Clock::now() + kLook));
     } catch (...) {
       rest();
       throw;
@@ -111,9 +118,12 @@ void Collectives::Wake() {
   }
 }
 
-void Collectives::Finish(common::ProcessSet& process_set) {
-  RoundPerformed(process_set);
-  carrying_.reset();
+void Collectives::Settle() {
+  if (flight_ != nullptr && flight_->Finish()) {
+    Set(flying_set_).choice.Decide(flight_->transport());
+  }
 }
+
+void Collectives::Finish(common::ProcessSet& process_set) { RoundPerformed(process_set); }
 
 }  // namespace horovod::paceline

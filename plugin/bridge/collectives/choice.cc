@@ -22,7 +22,21 @@ void Choices::GoBy(int32_t process_set_id, const std::string& name, int32_t meth
 int32_t Choices::MethodOf(int32_t process_set_id, const std::string& name) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = methods_.find({process_set_id, name});
-  return found == methods_.end() ? choice_.method : found->second;
+  const auto method = found == methods_.end() ? choice_.method : found->second;
+  const auto faster = method == CollectiveChoice::kHorovods && fastest_.count({process_set_id, name}) > 0;
+  return faster ? CollectiveChoice::kAuto : method;
+}
+
+void Choices::GoFastest(int32_t process_set_id, const std::string& name) {
+  ++changes_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fastest_.emplace(process_set_id, name);
+}
+
+void Choices::GoAsChosen(int32_t process_set_id, const std::string& name) {
+  ++changes_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fastest_.erase({process_set_id, name});
 }
 
 void Choices::Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding) {
@@ -50,6 +64,7 @@ void Choices::Forget(int32_t process_set_id) {
   };
   drop(encodings_);
   drop(methods_);
+  drop(fastest_);
 }
 
 Choices& TheChoices() {

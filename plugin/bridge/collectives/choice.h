@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -55,6 +56,9 @@ class Choices {
   // all that follows.
   void GoBy(int32_t process_set_id, const std::string& name, int32_t method);
   int32_t MethodOf(int32_t process_set_id, const std::string& name) const;
+  // Messages of this name that would go by Horovod's own collectives go by `auto`, or no longer.
+  void GoFastest(int32_t process_set_id, const std::string& name);
+  void GoAsChosen(int32_t process_set_id, const std::string& name);
 
   // The values of this name travel so, whatever is chosen in general, from now on.
   void Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding);
@@ -71,6 +75,7 @@ class Choices {
   CollectiveChoice choice_;
   std::map<std::pair<int32_t, std::string>, Encoding> encodings_;  // by process set and name
   std::map<std::pair<int32_t, std::string>, int32_t> methods_;
+  std::set<std::pair<int32_t, std::string>> fastest_;
 };
 
 // The process's, over all worlds.

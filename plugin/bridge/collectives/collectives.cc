@@ -29,7 +29,6 @@ core::TimedChoice Predicted(const core::Network& network, int32_t ranks, core::A
 
 void Collectives::BeginWorld() {
   flight_.reset();
-  carrying_.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   sets_.clear();
 }
@@ -90,8 +89,8 @@ uint32_t Collectives::NextSequence(int32_t process_set_id) { return Set(process_
 
 AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, bool encoded) {
   auto& choice = Set(process_set_id).choice;
-  // What is asked of the other ranks goes over the same transport.
-  if (!choice.Knows(bytes, encoded) && !flight_->Finish()) {
+  // What is asked of the other ranks goes over the same transport, and a trial is alone on its way.
+  if ((trial_ || !choice.Decided(bytes, encoded)) && !flight_->Finish()) {
     throw std::runtime_error("A message before this one failed.");
   }
   if (!choice.knows()) {
@@ -105,7 +104,9 @@ AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, boo
                   kWorthTryingByModel);
     }
   }
-  return choice.For(flight_->transport(), bytes, encoded);
+  const auto pick = choice.For(flight_->transport(), bytes, encoded);
+  trial_ = pick.trial;
+  return pick;
 }
 
 void Collectives::Took(int32_t process_set_id, const AutoChoice::Pick& pick, double seconds) {

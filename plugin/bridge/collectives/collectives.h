@@ -20,7 +20,8 @@
 
 namespace horovod::paceline {
 
-// Messages of one coordination round are under way together; the round ends with the last of them.
+// Messages of one coordination round are under way together, and so are those that are carried behind them; the round
+// ends with the last of them.
 class Collectives : public Participant, public Carrier {
  public:
   // A transport among the ranks of a process set, for one round; null where there is none. The same on all ranks.
@@ -36,11 +37,15 @@ class Collectives : public Participant, public Carrier {
 
   bool Carries(common::ProcessSet& process_set) const override { return Reaches(process_set); }
   bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const override;
+  void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
+  void GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
   int64_t Choices() const override { return TheChoices().changes(); }
   void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, const std::string& name,
              std::function<void()> done) override;
   void Progress(std::chrono::steady_clock::time_point until) override;
   void Wake() override;
+  bool Travelling() const override { return flight_ != nullptr && !flight_->idle(); }
+  void Settle() override;
   void Finish(common::ProcessSet& process_set) override;
 
   // --- For our operations, on the background thread.
@@ -71,9 +76,9 @@ class Collectives : public Participant, public Carrier {
   PackingSpace space_;
   std::unique_ptr<Flight> flight_;
   int32_t flying_set_ = -1;
-  std::unique_ptr<Engine> carrying_;  // what goes by Begin; it uses the flight's transport, and outlives that
-  std::mutex wake_mutex_;             // protects the next two
-  Transport* waiting_ = nullptr;      // the one that Progress waits for
+  bool trial_ = false;            // the last message that was picked for is one, and may be under way
+  std::mutex wake_mutex_;         // protects the next two
+  Transport* waiting_ = nullptr;  // the one that Progress waits for
   bool woken_ = false;
   std::mutex mutex_;  // protects sets_, the map: process sets are registered in threads of frameworks
   std::map<int32_t, OfSet> sets_;

@@ -97,7 +97,7 @@ void Engine::Fail(const std::string& why) {
       "Rank " + std::to_string(transport_.rank()) + " of " + std::to_string(transport_.size()) + ": " + why;
   // Memory of operations is touched until they have ended.
   Completion completion;
-  while (!started_.empty() && transport_.Wait(Transport::Clock::now() + transport_.limit(), completion)) {
+  while (!started_.empty() && transport_.WaitOn(Transport::Clock::now() + transport_.limit(), completion)) {
     started_.erase(completion.operation);
   }
   throw std::runtime_error(text);

@@ -39,7 +39,7 @@ uint8_t* Flight::Room(int64_t bytes) {
 }
 
 bool Flight::Finish() {
-  if (messages_.empty()) {
+  if (idle() && messages_.empty()) {
     return transport_ != nullptr;
   }
   try {

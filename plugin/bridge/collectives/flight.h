@@ -53,6 +53,10 @@ class Flight {
   // A message whose parts follow: it is failed if they cannot be finished.
   void Add(std::shared_ptr<Message> message) { messages_.push_back(std::move(message)); }
   void Begin(Collective collective) { engine_->Begin(std::move(collective)); }
+  // No collective is under way, whether it is part of such a message or not.
+  bool idle() const { return engine_ == nullptr || engine_->idle(); }
+  // Throws as Engine::Progress.
+  void Progress(Transport::Clock::time_point until) { engine_->Progress(until); }
 
   // Waits for all of them; false where they failed, with all that are left told why. Connections are closed then.
   bool Finish();

@@ -35,7 +35,7 @@ class Together {
     std::string error;
     const auto limit = Transport::Clock::now() + transport_.limit();
     for (Completion completion; !waited_.empty() && error.empty();) {
-      if (!transport_.Wait(limit, completion)) {
+      if (!transport_.WaitOn(limit, completion)) {
         error = "not all ranks came within " + std::to_string(transport_.limit().count()) +
                 " ms. Is PACELINE_COLLECTIVE the same on all ranks?";
       } else {
@@ -47,7 +47,7 @@ class Together {
       return;
     }
     transport_.GiveUp();
-    for (Completion completion; !waited_.empty() && transport_.Wait(limit + transport_.limit(), completion);) {
+    for (Completion completion; !waited_.empty() && transport_.WaitOn(limit + transport_.limit(), completion);) {
       waited_.erase(completion.operation);
     }
     throw std::runtime_error("Rank " + std::to_string(transport_.rank()) + " of " + std::to_string(transport_.size()) +

@@ -71,7 +71,8 @@ void Take(const Merger& merger, What what, Taken& taken) {
                 static_cast<double>(merger.expired()),
                 merger.threshold_bytes(),
                 merger.cycle_s(),
-                static_cast<double>(merger.serial())};
+                static_cast<double>(merger.serial()),
+                agreement.armed && merger.process_set_id() == 0 ? 1.0 : 0.0};
       break;
     }
     case What::kAgreement:
@@ -90,7 +91,9 @@ void Take(const Merger& merger, What what, Taken& taken) {
       values = {static_cast<double>(answer.number), answer.error.empty() ? 1.0 : 0.0};
       Append(values, answer.values);
       AppendTensors(taken, answer.tensors);
-      AppendBytes(values, answer.sweeps);
+      for (const auto& sweeps : answer.sweeps) {
+        AppendBytes(values, sweeps);
+      }
       AppendBytes(values, answer.messages);
       break;
     }

@@ -6,6 +6,12 @@
 
 namespace horovod::paceline {
 
+bool OfControlOp(const common::Response& response) {
+  const auto type = response.response_type();
+  return (type == common::Response::ALLREDUCE || type == common::Response::ERROR) && !response.tensor_names().empty() &&
+         IsControlOp(response.tensor_names()[0]);
+}
+
 std::string NameOf(const ControlOp& op) {
   std::ostringstream name;
   name << kControlNames << static_cast<int32_t>(op.kind) << '.' << op.asker << '.' << op.number << '.' << op.part;
@@ -29,13 +35,13 @@ common::Request RequestFor(const ControlOp& op, int64_t elements) {
   request.set_request_type(common::Request::ALLREDUCE);
   request.set_request_rank(op.asker);
   request.set_tensor_name(NameOf(op));
-  request.set_tensor_type(op.kind == ControlKind::kSweep ? common::DataType::HOROVOD_FLOAT32
-                                                         : common::DataType::HOROVOD_FLOAT64);
+  request.set_tensor_type(SweepOf(op.kind) >= 0 ? common::DataType::HOROVOD_FLOAT32
+                                                : common::DataType::HOROVOD_FLOAT64);
   request.set_device(CPU_DEVICE_ID);
   request.set_group_id(NULL_GROUP_ID);
   request.set_prescale_factor(1.0);
   request.set_postscale_factor(1.0);
-  request.set_reduce_op(op.kind == ControlKind::kSweep ? common::ReduceOp::SUM : common::ReduceOp::MAX);
+  request.set_reduce_op(SweepOf(op.kind) >= 0 ? common::ReduceOp::SUM : common::ReduceOp::MAX);
   request.add_tensor_shape(elements);
   return request;
 }

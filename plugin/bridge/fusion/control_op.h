@@ -23,10 +23,12 @@
 namespace horovod::paceline {
 
 enum class ControlKind : int32_t {
-  kSettings = 0,  // which policy does each rank ask for? Then: armed steps? Two values per rank.
-  kMeasure = 1,   // what did each rank measure?
-  kSweep = 2,     // move this many bytes, to learn how long it takes; two parts that travel as one message
-  kPlan = 3,      // the asker's plan, for all to follow
+  kSettings = 0,   // which policy does each rank ask for? Then: armed steps? Two values per rank.
+  kMeasure = 1,    // what did each rank measure?
+  kSweep = 2,      // move this many bytes, to learn how long it takes; two parts that travel as one message
+  kPlan = 3,       // the asker's plan, for all to follow
+  kFastSweep = 4,  // as kSweep, by the collective that messages of plans go by where all ranks want armed steps
+  kBurst = 5,      // as kFastSweep, all that are asked for at once under way together
 };
 
 struct ControlOp {
@@ -36,7 +38,23 @@ struct ControlOp {
   int32_t part = 0;
 };
 
+// The number of a kind of messages that are timed, or -1.
+constexpr size_t kSweepKinds = 3;
+inline int32_t SweepOf(ControlKind kind) {
+  switch (kind) {
+    case ControlKind::kSweep:
+      return 0;
+    case ControlKind::kFastSweep:
+      return 1;
+    case ControlKind::kBurst:
+      return 2;
+    default:
+      return -1;
+  }
+}
 inline bool IsControlOp(const std::string& name) { return Begins(name, kControlNames); }
+// One as what it was asked for, or an error about that.
+bool OfControlOp(const common::Response& response);
 std::string NameOf(const ControlOp& op);
 // Of a name for which IsControlOp holds.
 ControlOp ControlOpOf(const std::string& name);

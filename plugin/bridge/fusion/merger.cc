@@ -15,20 +15,10 @@ namespace {
 using ::paceline::core::ActivePlan;
 using ::paceline::core::MergeGroup;
 using ::paceline::core::MergePlan;
-using ::paceline::core::Message;
 using ::paceline::core::ReducedTensor;
 
 // What each rank says when it is asked for its settings: the policy, and whether it wants armed steps.
 constexpr int64_t kSettingsOfRank = 2;
-
-// As what it was asked for, or as an error about that.
-bool OfControlOp(const common::Response& response) {
-  const auto type = response.response_type();
-  return (type == common::Response::ALLREDUCE || type == common::Response::ERROR) && !response.tensor_names().empty() &&
-         IsControlOp(response.tensor_names()[0]);
-}
-
-double Inverse(double value) { return value > 0 ? 1 / value : 0; }
 
 // A number for what must be the same within a message, in one process set.
 int32_t TypeOf(const common::Response& response) {
@@ -56,10 +46,12 @@ int64_t Merger::Ask(ControlKind kind, std::vector<double> values) {
       ask({}, kSettingsOfRank * size_);
       break;
     case ControlKind::kMeasure:
-      ask({}, kMeasureHeader + static_cast<int64_t>(monitor_.tensors().size()) + kSweeps +
+      ask({}, kMeasureHeader + static_cast<int64_t>(monitor_.tensors().size()) + kAllSweeps +
                   static_cast<int64_t>(::paceline::core::Monitor::kMessages));
       break;
     case ControlKind::kSweep:
+    case ControlKind::kFastSweep:
+    case ControlKind::kBurst:
       for (const double bytes : values) {
         // Two halves of float32.
         ask({}, std::max<int64_t>(static_cast<int64_t>(bytes) / 8, 1));
@@ -79,6 +71,7 @@ void Merger::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proces
   rank_ = process_set.controller->GetRank();
   size_ = process_set.controller->GetSize();
   cycle_start_ns_ = Nanoseconds(Clock::now());
+  burst_ns_ = 0;
   joined_.Return(process_set);  // a control operation ended early, in an error before it was performed
   const double policy = wanted.policy;
   const bool armed = wanted.armed && policy > 1;  // there are no armed steps without plans
@@ -131,7 +124,7 @@ void Merger::IssueControlOps(common::ProcessSet& process_set, std::deque<common:
   std::lock_guard<std::mutex> lock(mutex_);
   while (!asking_.empty()) {
     auto& asking = asking_.front();
-    const int32_t parts = asking.op.kind == ControlKind::kSweep ? 2 : 1;
+    const int32_t parts = SweepOf(asking.op.kind) >= 0 ? 2 : 1;
     for (asking.op.part = 0; asking.op.part < parts; ++asking.op.part) {
       messages.push_back(RequestFor(asking.op, asking.elements));
     }
@@ -206,66 +199,14 @@ void Merger::Fuse(common::Controller& controller, std::deque<common::Response>& 
 
 // --- hooks before_execute and after_execute
 // --------------------------------------------------------------------------------------
-
-std::vector<double> Merger::OwnMeasurement(int64_t elements) const {
-  const auto own = monitor_.Measure();
-  const auto tensors = elements - kMeasureHeader - kSweeps - static_cast<int64_t>(::paceline::core::Monitor::kMessages);
-  const double steps = own.steps > 0 ? 1 / static_cast<double>(own.steps) : kIrregular;
-  std::vector<double> values = {steps, std::max(own.step_s - own.exposed_s, 0.0), Inverse(own.coordination_s)};
-  for (int64_t n = 0; n < tensors; ++n) {
-    const double ready_s = n < static_cast<int64_t>(own.ready_s.size()) ? own.ready_s[n] : -1;
-    values.push_back(ready_s < 0 ? kIrregular : ready_s);
-  }
-  const auto append = [&](const std::vector<Message>& messages, size_t places) {
-    for (size_t n = 0; n < places; ++n) {
-      values.push_back(n < messages.size() ? Inverse(static_cast<double>(messages[n].duration_ns) * 1e-9) : 0);
-    }
-  };
-  append(sweeps_, kSweeps);
-  append(monitor_.messages(), ::paceline::core::Monitor::kMessages);
-  return values;
-}
-
-void Merger::Fill(const ControlOp& op, CpuTensor& buffer) {
-  const int64_t elements = buffer.shape().num_elements();
-  std::vector<double> values;
-  if (op.kind == ControlKind::kSettings) {
-    values.assign(static_cast<size_t>(elements), 0);
-    values[static_cast<size_t>(rank_)] = std::max(heard_, 0.0) + 1;
-    values[static_cast<size_t>(size_) + static_cast<size_t>(rank_)] = heard_armed_ ? 1 : 0;
-  } else if (op.kind == ControlKind::kMeasure) {
-    values = OwnMeasurement(elements);
-  } else if (op.kind == ControlKind::kPlan && op.asker == rank_) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    values = contributions_[NameOf(op)];
-  }
-  std::copy_n(values.begin(), std::min(values.size(), static_cast<size_t>(elements)), buffer.values());
-}
-
-void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Response& response) {
-  if (!OfControlOp(response)) {
-    return;
-  }
-  for (size_t n = 0; n < response.tensor_names().size(); ++n) {
-    const auto& name = response.tensor_names()[n];
-    const bool sized = n < response.tensor_sizes().size();
-    const auto buffer = std::make_shared<CpuTensor>(sized ? response.tensor_type() : common::DataType::HOROVOD_FLOAT64,
-                                                    sized ? response.tensor_sizes()[n] : 1);
-    const ControlOp op = ControlOpOf(name);
-    if (sized && op.kind != ControlKind::kSweep) {
-      Fill(op, *buffer);
-    }
-    auto entry = EntryFor(name, buffer, process_set_id_);
-    auto vote = RequestFor(op, buffer->shape().num_elements());
-    process_set.tensor_queue.AddToTensorQueue(entry, vote);
-  }
-  joined_.Leave(process_set);
-}
-
 void Merger::AfterExecute(const Executed& executed) {
   if (OfControlOp(executed.response)) {
     joined_.Return(executed.process_set);
     cycle_start_ns_ = 0;
+    const auto kind = ControlOpOf(executed.response.tensor_names()[0]).kind;
+    if (SweepOf(kind) >= 0 && kind != ControlKind::kBurst) {
+      carrier_.Settle();  // alone on its way
+    }
     return;
   }
   if (!watching_) {
@@ -283,72 +224,6 @@ void Merger::AfterExecute(const Executed& executed) {
   }
 }
 
-void Merger::Answered(const ControlOp& op, const Executed& executed) {
-  Answer answer;
-  answer.kind = op.kind;
-  answer.number = op.number;
-  if (!executed.status.ok()) {
-    const auto& response = executed.response;
-    answer.error =
-        response.response_type() == common::Response::ERROR ? response.error_message() : executed.status.reason();
-  } else if (op.kind == ControlKind::kSweep) {
-    int64_t bytes = 0;
-    for (const auto& entry : executed.entries) {
-      bytes += entry.tensor->size();
-    }
-    if (sweeps_.size() == kSweeps) {
-      sweeps_.erase(sweeps_.begin());
-    }
-    sweeps_.push_back({bytes, executed.end_ns - executed.start_ns});
-  } else {
-    const auto* values = static_cast<const double*>(executed.entries[0].output->data());
-    answer.values.assign(values, values + executed.entries[0].output->shape().num_elements());
-  }
-  if (op.kind == ControlKind::kMeasure) {
-    answer.tensors = monitor_.tensors();
-    answer.sweeps = sweeps_;
-    answer.messages = monitor_.messages();
-  }
-  if (answer.error.empty() && op.kind == ControlKind::kSettings) {
-    Agree(answer.values);
-  }
-  if (answer.error.empty() && op.kind == ControlKind::kPlan) {
-    try {
-      Follow(::paceline::core::DecodePlan(answer.values));
-    } catch (const std::invalid_argument& error) {
-      answer.error = error.what();  // the same values, hence the same verdict, on all ranks
-    }
-  }
-  std::lock_guard<std::mutex> lock(mutex_);
-  contributions_.erase(NameOf(op));
-  if (op.asker == rank_) {
-    answers_[static_cast<int32_t>(op.kind)] = std::move(answer);
-    ++answered_;
-  }
-}
-
-void Merger::Agree(const std::vector<double>& settings) {
-  const std::vector<double> asked(settings.begin(), settings.begin() + size_);
-  Agreement now;
-  now.asked = asked;
-  now.complete = std::all_of(asked.begin(), asked.end(), [&](double value) { return value > 0 && value == asked[0]; });
-  now.plans = now.complete && asked[0] > 1;
-  now.armed = now.plans && std::all_of(settings.begin() + size_, settings.end(), [](double one) { return one > 0; });
-  follows_ += now.armed != armed_ ? 1 : 0;
-  armed_ = now.armed;
-  bool changed = false;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    changed = now.plans != agreement_.plans || (now.plans && asked != agreement_.asked);
-    agreement_ = now;
-  }
-  if (changed) {
-    Follow({});
-    monitor_.Restart();
-    watching_ = now.plans;
-  }
-}
-
 void Merger::Follow(MergePlan plan) {
   // Messages that were packed by the plan before may stand behind this operation in the list of responses: this is
   // about messages that are yet to be packed, and a buffer is as large as the message that goes through it
@@ -362,8 +237,25 @@ void Merger::Follow(MergePlan plan) {
     held_.erase(number);
   }
   monitor_.Restart();
+  ChooseCollectives();
   std::lock_guard<std::mutex> lock(mutex_);
   plan_ = std::move(plan);
+}
+
+// Where all ranks want armed steps, messages of the plan go by the fastest collective whether they are armed or not:
+// the first of a step, those of steps that are compared, and that of a plan of one.
+void Merger::ChooseCollectives() {
+  carrier_.GoAsChosen(process_set_id_, fast_);
+  fast_.clear();
+  if (armed_ && process_set_id_ == 0) {
+    const auto tensors = monitor_.tensors();
+    for (size_t n = 0; n < tensors.size(); ++n) {
+      if (active_.GroupOf(static_cast<int32_t>(n)) >= 0) {
+        fast_.insert(tensors[n].name);
+      }
+    }
+  }
+  carrier_.GoFastest(process_set_id_, fast_);
 }
 
 const MergeGroup* Merger::GroupOf(const std::string& name) const {

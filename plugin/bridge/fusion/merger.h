@@ -3,6 +3,7 @@
 #ifndef PACELINE_BRIDGE_FUSION_MERGER_H
 #define PACELINE_BRIDGE_FUSION_MERGER_H
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -11,9 +12,11 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "bridge/carrier.h"
 #include "bridge/fusion/control_op.h"
 #include "bridge/joined.h"
 #include "bridge/message_plan.h"
@@ -25,6 +28,9 @@
 
 namespace horovod::paceline {
 
+// Messages that were timed, by kind (SweepOf). Those of a burst count from its first one's beginning.
+using Sweeps = std::array<std::vector<::paceline::core::Message>, kSweepKinds>;
+
 // Everything this rank knows about a control operation that it asked for and that has been answered.
 struct Answer {
   ControlKind kind = ControlKind::kSettings;
@@ -33,7 +39,8 @@ struct Answer {
   std::vector<double> values;  // combined over the ranks
   // For kMeasure: what the values are about, as this rank knew it at that moment.
   std::vector<::paceline::core::ReducedTensor> tensors;
-  std::vector<::paceline::core::Message> sweeps, messages;
+  Sweeps sweeps;
+  std::vector<::paceline::core::Message> messages;
 };
 
 // What this process wants. Any thread.
@@ -55,18 +62,20 @@ class Merger {
  public:
   // Layout of a measurement: 1 / complete steps in memory (kIrregular: none); the step without what merging can hide,
   // in seconds; 1 / coordination round; readiness of every tensor (kIrregular: not in every step); 1 / duration of the
-  // sweeps, then of the messages.
+  // sweeps, kind by kind, and of the messages.
   static constexpr int64_t kMeasureHeader = 3;
   static constexpr int64_t kSweeps = 64;
+  static constexpr int64_t kAllSweeps = static_cast<int64_t>(kSweepKinds) * kSweeps;
   static constexpr double kIrregular = 1e9;
 
   // `serial` tells this merger from others that served the same id. `waits_elsewhere`: as in Merging.
   Merger(int32_t process_set_id, std::weak_ptr<common::Controller> controller, int64_t serial,
-         std::function<bool(const std::string& name)> waits_elsewhere)
+         std::function<bool(const std::string& name)> waits_elsewhere, Carrier& carrier)
       : process_set_id_(process_set_id),
         controller_(std::move(controller)),
         serial_(serial),
-        waits_elsewhere_(std::move(waits_elsewhere)) {}
+        waits_elsewhere_(std::move(waits_elsewhere)),
+        carrier_(carrier) {}
 
   // Whether the process set is the one that this merger was made for.
   bool Serves(const common::Controller& controller) const { return controller_.lock().get() == &controller; }
@@ -127,11 +136,13 @@ class Merger {
   void Answered(const ControlOp& op, const Executed& executed);
   void Agree(const std::vector<double>& settings);
   void Follow(::paceline::core::MergePlan plan);
+  void ChooseCollectives();
 
   const int32_t process_set_id_;
   const std::weak_ptr<common::Controller> controller_;
   const int64_t serial_;
   const std::function<bool(const std::string& name)> waits_elsewhere_;
+  Carrier& carrier_;
   // Only the background thread touches these.
   ::paceline::core::Gate gate_;
   std::unordered_map<int32_t, common::Request> held_;
@@ -141,10 +152,12 @@ class Merger {
   double heard_ = -1;           // the policy of this rank that the others were told last
   bool heard_armed_ = false;    // and whether it wants armed steps
   Joined joined_;
-  std::vector<::paceline::core::Message> sweeps_;
+  Sweeps sweeps_;
+  int64_t burst_ns_ = 0;  // when the first message of this round's burst was begun; 0: none was
   ::paceline::core::ActivePlan active_;
-  int64_t follows_ = 0;  // changes of what is followed
-  bool armed_ = false;   // as in Agreement
+  int64_t follows_ = 0;                   // changes of what is followed
+  bool armed_ = false;                    // as in Agreement
+  std::unordered_set<std::string> fast_;  // tensors that go by the fastest collective, as nothing else was chosen
 
   // Set while all ranks want the same policy and it makes plans; at the same place in the sequence of operations
   // everywhere, so that all ranks number the same tensors.

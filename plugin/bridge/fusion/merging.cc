@@ -57,7 +57,7 @@ void Merging::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proce
     merger = mergers_.FindOr(process_set_id, {}, [&] {
       return std::make_shared<Merger>(
           process_set_id, process_set.controller, ++made_,
-          [this, process_set_id](const std::string& name) { return waits_elsewhere_(process_set_id, name); });
+          [this, process_set_id](const std::string& name) { return waits_elsewhere_(process_set_id, name); }, carrier_);
     });
   }
   if (process_set_id == 0) {

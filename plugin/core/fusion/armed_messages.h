@@ -19,12 +19,18 @@ namespace paceline::core {
 struct ArmedCosts {
   CostModel message;          // T: one message alone, without a coordination round
   double coordination_s = 0;  // a round
-  int64_t together = 1;       // w: messages behind the first group that may be under way together
+  int64_t together = 1;       // w: messages that may be under way together
+  double work_s = 0;          // what each message adds to others beside its bytes: processors' work does not overlap
+
+  // a: what ranks wait in a start-up while others may go on. Below 0 where messages beside others take longer than
+  // alone.
+  double startup_s() const { return message(0) - work_s; }
 };
 
-// Throws std::invalid_argument for a round that is not finite or negative, and unless `together` is at least 1.
+// Throws std::invalid_argument for a round or work that is not finite or negative, and unless `together` is at least 1.
 inline void ValidateArmedCosts(const ArmedCosts& costs) {
   RequireNotNegative("coordination_s", costs.coordination_s);
+  RequireNotNegative("work_s", costs.work_s);
   if (costs.together < 1) {
     throw std::invalid_argument("together is " + std::to_string(costs.together) +
                                 "; one message at least is under way");
@@ -34,18 +40,21 @@ inline void ValidateArmedCosts(const ArmedCosts& costs) {
 // Messages of groups behind the first one, in order of sending. Of message k:
 //
 //   r_k           its group is complete
-//   T_k           what it takes alone, a the start-up in that: the cost of 0 bytes. The rest, T_k - a, is wire
+//   T_k           what it takes alone, a the waiting in that: the cost of 0 bytes without work. The rest, T_k - a, is
+//                 work and wire
 //   s_k           it begins: max(r_k, s_{k-1}, e_{k-w}), in order, at most w of them under way
-//   e_k           it ends: max(s_k + a, e_{k-1}) + T_k - a
+//   e_k           it ends: max(s_k + T_k, e_{k-1} + T_k - a)
 //
-// During a start-up ranks wait for hops, so those of several messages overlap; the wire is one, takes messages in their
-// order, and so they end in it. The first group is negotiated, costs what a group does that is not armed, and ends
-// before any other message begins (bridge/armed): it stands for e_0 and all before. With w = 1 nothing overlaps, and
-// e_k = s_k + T_k. A plan of one group is its first group: it is not armed, and pays its round.
+// During a start-up ranks wait for hops, so those of several messages overlap; work and the wire do not, take messages
+// in their order, and so they end in it. The first group is negotiated: it is message 0, begins a round after it is
+// complete, and no other one begins before it. With w = 1 nothing overlaps, and e_k = s_k + T_k. A plan of one group is
+// its first group: it is not armed, and pays its round.
 class MessageWindow {
  public:
-  // Nothing is under way from `free_s` on. `together` is at least 1.
-  MessageWindow(int64_t together, double free_s) : ends_s_(static_cast<size_t>(together), free_s) {}
+  // Message 0 begins at `begin_s` and ends at `end_s`. `together` is at least 1.
+  MessageWindow(int64_t together, double begin_s, double end_s) : ends_s_(static_cast<size_t>(together), begin_s) {
+    ends_s_.back() = end_s;
+  }
 
   // Sends the next message, complete at `ready_s`; returns when it begins.
   double Send(double ready_s, double seconds, double startup_s) {

@@ -8,25 +8,18 @@ namespace paceline::core {
 
 namespace {
 
-// Whether nothing can come of `other` that does not come of `one` as early and with as few groups.
+// Whether nothing can come of `other` that does not come of `one` as early.
 bool Covers(const ArmedState& one, const ArmedState& other, double same_s) {
   const auto& ends_s = one.window.ends_s();
-  const auto& other_s = other.window.ends_s();
-  bool earlier = one.groups <= other.groups;
-  for (size_t n = 0; n < ends_s.size(); ++n) {
-    if (ends_s[n] > other_s[n] + same_s) {
-      return false;
-    }
-    earlier = earlier || ends_s[n] < other_s[n] - same_s;
-  }
-  return earlier;
+  return std::equal(ends_s.begin(), ends_s.end(), other.window.ends_s().begin(),
+                    [same_s](double own_s, double others_s) { return own_s <= others_s + same_s; });
 }
 
 }  // namespace
 
 ArmedState& ArmedCandidates::next() {
   if (count_ == states_.size()) {
-    states_.push_back({MessageWindow(1, 0)});
+    states_.push_back({MessageWindow(1, 0, 0)});
   }
   return states_[count_];
 }
@@ -37,18 +30,11 @@ void ArmedCandidates::Keep() {
   first_end_s_ = std::min(first_end_s_, end_s);
 }
 
-std::vector<ArmedState> ArmedCandidates::Take(double idle_s, double gain_s) {
+std::vector<ArmedState> ArmedCandidates::Take(double idle_s) {
   std::sort(by_end_.begin(), by_end_.end());
   std::vector<ArmedState> taken;
   if (first_end_s_ <= idle_s) {
-    const auto worth = [&](const auto& one) {
-      return one.first + gain_s * static_cast<double>(states_[one.second].groups);
-    };
-    const auto busy = std::find_if(by_end_.begin(), by_end_.end(), [&](const auto& one) { return one.first > idle_s; });
-    const auto best = std::min_element(by_end_.begin(), busy,
-                                       [&](const auto& one, const auto& other) { return worth(one) < worth(other); });
-    taken.push_back(states_[best->second]);
-    by_end_.clear();  // the others end later
+    by_end_.resize(1);  // the others end later
   }
   for (const auto& [end_s, place] : by_end_) {
     const auto& state = states_[place];

@@ -12,15 +12,15 @@
 
 namespace paceline::core {
 
-// A plan of the first gradients: nothing else of it matters to those that follow.
+// A plan of the first gradients, in a number of groups: nothing else of it matters to those that follow.
 struct ArmedState {
   MessageWindow window;
-  size_t groups = 0;
   size_t from = 0;    // where its last group begins
   size_t before = 0;  // the state there that it came from
 };
 
-// States of the same gradients. Few of the many that come are left, so they are compared at the end, in order.
+// States of the same gradients and as many groups. Few of the many that come are left, so they are compared at the end,
+// in order.
 class ArmedCandidates {
  public:
   // A state to be filled in; `Keep` keeps it.
@@ -29,10 +29,9 @@ class ArmedCandidates {
   // The earliest end of those that were kept.
   double first_end_s() const { return first_end_s_; }
 
-  // Those of which something can come that does not come of another one as early and with as few groups, the one that
-  // ends first before others; none are left here. Nothing that ends by `idle_s` delays what follows: of such states
-  // one is left, which ends early with few groups. `gain_s`: what a group more must bring then.
-  std::vector<ArmedState> Take(double idle_s, double gain_s);
+  // Those of which something can come that does not come of another one as early, the one that ends first before
+  // others; none are left here. Nothing that ends by `idle_s` delays what follows.
+  std::vector<ArmedState> Take(double idle_s);
 
  private:
   std::vector<ArmedState> states_;  // beyond `count_` they are memory for others

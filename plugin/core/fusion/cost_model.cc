@@ -100,6 +100,20 @@ CostModel CostModel::Plus(double seconds) const {
   return model;
 }
 
+CostModel CostModel::Times(double startup, double wire) const {
+  RequireNotNegative("the factor of every start-up", startup);
+  RequireNotNegative("the factor of every byte", wire);
+  CostModel model = *this;
+  model.linear_.a_s *= startup;
+  model.linear_.b_s_per_byte *= wire;
+  model.tail_s_per_byte_ *= wire;
+  const double startup_s = (*this)(0);
+  for (auto& point : model.points_) {
+    point.seconds = startup * startup_s + wire * (point.seconds - startup_s);
+  }
+  return model;
+}
+
 CostModel FitMeasured(const std::vector<CostPoint>& samples) { return CostModel::Measured(IsotonicMedians(samples)); }
 
 }  // namespace paceline::core

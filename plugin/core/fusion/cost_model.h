@@ -33,6 +33,9 @@ class CostModel {
   // The same model with a constant time added to every message, for example that of one coordination round.
   // Throws std::invalid_argument unless `seconds` is finite and not negative.
   CostModel Plus(double seconds) const;
+  // The same model where the start-up, which is what no bytes take, is `startup` times as long, and what bytes add to
+  // it `wire` times. Throws as Plus.
+  CostModel Times(double startup, double wire) const;
 
  private:
   CostModel() = default;

@@ -104,13 +104,13 @@ Prediction PredictArmed(const std::vector<Gradient>& gradients, const Groups& gr
   Prediction prediction;
   const auto negotiated = costs.message.Plus(costs.coordination_s);
   GroupCost first(gradients, negotiated), behind(gradients, costs.message);
-  const double startup_s = costs.message(0);
-  MessageWindow window(costs.together, 0);
+  const double startup_s = costs.startup_s();
+  MessageWindow window(costs.together, 0, 0);
   double begin_s = 0;  // of the last message
   for (const auto& group : groups) {
     if (prediction.starts_s.empty()) {
       begin_s = Fill(first, group, gradients);
-      window = MessageWindow(costs.together, begin_s + first.seconds());
+      window = MessageWindow(costs.together, begin_s + costs.coordination_s, begin_s + first.seconds());
       prediction.starts_s.push_back(begin_s);
     } else {
       const double ready_s = Fill(behind, group, gradients);

@@ -102,30 +102,28 @@ inline double EndOf(const std::vector<Gradient>& gradients, const Groups& groups
 // The same where steps are armed: every message begins, has the wire, leaves it and ends.
 inline double EndOfArmed(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs) {
   const auto together = static_cast<size_t>(costs.together);
-  const double startup_s = costs.message(0);
-  std::vector<double> begins_s, wire_ends_s, ends_s;
-  double first_s = 0;  // the end of the first group
+  const double alone_s = costs.message(0);
+  std::vector<double> begins_s, ends_s;  // first those of the first group
   for (const auto& group : groups) {
     const auto sums = SumsOf(gradients, group);
     if (&group == &groups[0]) {
-      first_s = sums.ready_s;
+      begins_s.push_back(sums.ready_s + costs.coordination_s);
+      ends_s.push_back(sums.ready_s);
       for (const auto& [type, bytes] : sums.bytes) {
-        first_s += costs.message(bytes) + costs.coordination_s;
+        ends_s[0] += costs.message(bytes) + costs.coordination_s;
       }
       continue;
     }
     for (const auto& [type, bytes] : sums.bytes) {
       const size_t n = ends_s.size();
-      double begin_s = std::max(sums.ready_s, first_s);
-      begin_s = std::max(begin_s, n > 0 ? begins_s[n - 1] : first_s);
-      begin_s = std::max(begin_s, n >= together ? ends_s[n - together] : first_s);
-      const double wire_s = std::max(begin_s + startup_s, n > 0 ? wire_ends_s[n - 1] : first_s);
+      double begin_s = std::max(sums.ready_s, begins_s[n - 1]);
+      begin_s = n >= together ? std::max(begin_s, ends_s[n - together]) : begin_s;
+      const double wire_s = costs.message(bytes) - alone_s;
       begins_s.push_back(begin_s);
-      wire_ends_s.push_back(wire_s + (costs.message(bytes) - startup_s));
-      ends_s.push_back(std::max(wire_ends_s[n], n > 0 ? ends_s[n - 1] : first_s));
+      ends_s.push_back(std::max(begin_s + alone_s, ends_s[n - 1] + costs.work_s) + wire_s);
     }
   }
-  return ends_s.empty() ? first_s : ends_s.back();
+  return ends_s.back();
 }
 
 // The earliest end over all 2^(L-1) partitions into neighbours; `end_of` says when a partition ends.

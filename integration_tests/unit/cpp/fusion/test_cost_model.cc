@@ -131,3 +131,17 @@ TEST_CASE("all-reduces that do not exist") {
   CHECK_THROWS_WITH_AS(AllreduceCost(AllreduceAlgorithm::kRing, 2, 1, -1, 1),
                        "beta is -1; it must be finite and not negative", std::invalid_argument);
 }
+
+TEST_CASE("start-ups and bytes may take a multiple of their times") {
+  for (const auto& model :
+       {CostModel::Linear(2, 3), CostModel::Measured({{1, 2}, {4, 5}, {6, 9}}), CostModel::Measured({{4, 5}})}) {
+    const auto more = model.Times(2, 1.5);
+    for (const double bytes : {0.0, 1.0, 3.0, 5.0, 6.0, 60.0}) {
+      CHECK(more(bytes) == doctest::Approx(2 * model(0) + 1.5 * (model(bytes) - model(0))));
+    }
+    CHECK(more.linear().a_s == doctest::Approx(2 * model.linear().a_s));
+    CHECK(more.linear().b_s_per_byte == doctest::Approx(1.5 * model.linear().b_s_per_byte));
+    CHECK_THROWS_AS(model.Times(-1, 1), std::invalid_argument);
+    CHECK_THROWS_AS(model.Times(1, -1), std::invalid_argument);
+  }
+}
