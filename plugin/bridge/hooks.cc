@@ -107,16 +107,17 @@ void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messag
 }
 
 void Queued(const common::Request& request) {
-  bool held = false;
+  using ::paceline::core::Need;
+  auto need = Need::kRound;
   for (auto* participant : Participants()) {
-    held = participant->Queued(request) || held;
+    need = std::max(need, participant->Queued(request));
   }
-  if (!held) {
+  if (need == Need::kRound) {
     TellHandedIn();
-    return;
-  }
-  for (auto* participant : Participants()) {
-    participant->Held();
+  } else if (need == Need::kOthers) {
+    for (auto* participant : Participants()) {
+      participant->Held();
+    }
   }
 }
 
@@ -193,6 +194,7 @@ void AfterExecute(common::ProcessSet& process_set, const common::Response& respo
 
 void RoundPerformed(common::ProcessSet& process_set) {
   const auto& all = Participants();
+  std::for_each(all.begin(), all.end(), [&](auto* one) { one->RoundBegun(process_set); });
   std::for_each(all.rbegin(), all.rend(), [&](auto* one) { one->RoundPerformed(process_set); });
 }
 

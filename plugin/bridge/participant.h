@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bridge/reducing.h"
+#include "core/coordination/need.h"
 #include "core/coordination/round_message.h"
 #include "horovod/common/common.h"
 #include "horovod/common/controller.h"
@@ -94,9 +95,9 @@ class Participant {
   // This thread waits for operations that were handed in; the background thread is to end.
   virtual void WaitedFor() {}
 
-  // An operation was put into the queue of requests of a process set, whose lock is held. True: no round need take it
-  // up before others come that go with it. Held follows then, and HandedIn if all say false.
-  virtual bool Queued(const common::Request& /*request*/) { return false; }
+  // An operation was put into the queue of requests of a process set, whose lock is held. The least that somebody says
+  // it needs counts: HandedIn follows where that is a round, Held where it is others.
+  virtual ::paceline::core::Need Queued(const common::Request& /*request*/) { return ::paceline::core::Need::kRound; }
 
   // Something was queued that goes with others which are still to come.
   virtual void Held() {}
@@ -177,8 +178,11 @@ class Participant {
   // Results of a message are there; its callbacks come next. Others may have been begun since it was.
   virtual void Performed(const Executed& /*executed*/) {}
 
-  // All messages of this coordination round have been performed or begun. The last participant is asked first, so
-  // that collectives of ours have ended before others go on.
+  // All messages of this coordination round have been performed or begun; those of ours may be under way.
+  virtual void RoundBegun(common::ProcessSet& /*process_set*/) {}
+
+  // The same, behind that. The last participant is asked first, so that collectives of ours have ended before others go
+  // on.
   virtual void RoundPerformed(common::ProcessSet& /*process_set*/) {}
 };
 

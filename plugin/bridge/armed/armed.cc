@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "bridge/reserved_names.h"
+#include "bridge/waking.h"
 
 namespace horovod::paceline {
 
@@ -30,6 +31,7 @@ void Armed::BeginWorld() {
   watch_.Follow(0);
   followed_ = {};
   round_.clear();
+  others_ = false;
   held_.clear();
   offered_.clear();
   told_ = false;
@@ -38,7 +40,7 @@ void Armed::BeginWorld() {
   Tell();
 }
 
-bool Armed::Queued(const common::Request& request) {
+core::Need Armed::Queued(const common::Request& request) {
   // Before or behind what Wait does, in one order for both: either this thread sees that it is waited for, or Wait sees
   // what was added.
   if (++added_ >= wake_at_) {
@@ -46,7 +48,7 @@ bool Armed::Queued(const common::Request& request) {
     woken_.notify_one();
     carrier_.Wake();
   }
-  return awaited_.Held(request.tensor_name());
+  return awaited_.Of(request.tensor_name());
 }
 
 void Armed::Disarm() {
@@ -173,11 +175,13 @@ void Armed::AfterExecute(const Executed& executed) {
   for (const auto& name : names) {
     offered_.erase(name);
   }
+  const auto group = names.empty() ? -1 : plan_.GroupNumberOf(names[0]);
+  others_ = others_ || group != 0;
   if (watch_.state() == State::kOff || names.empty() || Begins(names[0], kControlNames)) {
     return;
   }
   core::WatchedMessage message;
-  message.group = plan_.GroupNumberOf(names[0]);
+  message.group = group;
   if (message.group >= 0) {
     message.key = KeyOf(response);
     message.fits = message.key >= 0 && (watch_.state() == State::kArmed || Fits(response));
@@ -218,10 +222,22 @@ void Armed::Arm() {
   looked_ns_ = Nanoseconds(Clock::now());
 }
 
-void Armed::RoundPerformed(common::ProcessSet& process_set) {
-  if (&process_set != all_) {
-    return;
+// Where the round had nothing but the first group, that travels beside those behind it.
+void Armed::RoundBegun(common::ProcessSet& process_set) {
+  if (&process_set == all_ && watch_.state() == State::kArmed && !round_.empty() && !others_) {
+    Follow(process_set);
   }
+}
+
+void Armed::RoundPerformed(common::ProcessSet& process_set) {
+  if (&process_set == all_) {
+    Follow(process_set);
+    others_ = false;
+  }
+}
+
+void Armed::Follow(common::ProcessSet& process_set) {
+  const bool armed = watch_.state() == State::kArmed;
   const auto followed = plan_.followed();
   if (followed.number != followed_.number) {
     followed_ = followed;
@@ -231,6 +247,9 @@ void Armed::RoundPerformed(common::ProcessSet& process_set) {
                   proved == proved_.end() ? std::vector<core::WatchedMessage>() : proved->second);
     round_.clear();
     Tell();
+    if (armed) {
+      TellHandedIn();  // what needed no round needs one now
+    }
     return;
   }
   if (round_.empty()) {
@@ -250,6 +269,9 @@ void Armed::RoundPerformed(common::ProcessSet& process_set) {
   if (watch_.state() != State::kArmed) {
     released_ = false;
     awaited_.Stop();
+    if (armed) {
+      TellHandedIn();  // as above
+    }
   }
   Tell();
 }

@@ -58,11 +58,12 @@ class Armed : public Participant {
         taken_up_(std::move(taken_up)) {}
 
   void BeginWorld() override;
-  bool Queued(const common::Request& request) override;
+  ::paceline::core::Need Queued(const common::Request& request) override;
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
   Clock::duration SleepLimit() override;
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;
   void AfterExecute(const Executed& executed) override;
+  void RoundBegun(common::ProcessSet& process_set) override;
   void RoundPerformed(common::ProcessSet& process_set) override;
 
   const ArmedStatus& status() const { return status_; }
@@ -78,11 +79,12 @@ class Armed : public Participant {
   };
   struct Run;  // running.cc
 
-  // Messages that may be under way together.
+  // Messages that may be under way together, beside the first group's. The plan's model counts that one, too.
   static constexpr int32_t kTogether = 2;
   // The plan's patience, but all ranks must wait less than a transport does, which is 30 s if nothing else is said.
   static constexpr int64_t kMostPatience_ns = 5'000'000'000;
 
+  void Follow(common::ProcessSet& process_set);
   void Disarm();
   void Arm();
   int64_t KeyOf(const common::Response& response);
@@ -112,9 +114,10 @@ class Armed : public Participant {
   const common::ProcessSet* all_ = nullptr;  // that of all ranks
   Followed followed_;
   ::paceline::core::StepWatch watch_;
-  std::vector<::paceline::core::WatchedMessage> round_;           // what was performed in this round
-  std::unordered_map<std::string, int64_t> keys_;                 // by signature
-  std::vector<common::Response> responses_;                       // by key
+  std::vector<::paceline::core::WatchedMessage> round_;  // what was performed in this round
+  bool others_ = false;                                  // and whether it is more than messages of first groups
+  std::unordered_map<std::string, int64_t> keys_;        // by signature
+  std::vector<common::Response> responses_;              // by key
   std::unordered_map<std::string, std::vector<int64_t>> shapes_;  // of tensors of the plan, as this rank offered them
   std::unordered_set<std::string> offered_;  // tensors of the plan that are being negotiated, as far as is known here
   std::unordered_map<uint64_t, std::vector<::paceline::core::WatchedMessage>> proved_;  // by a plan's digest

@@ -139,7 +139,7 @@ void Armed::Wait(Run& run) {
     return;
   }
   const auto before = Clock::now();
-  const auto travelling = run.step.ended() < run.step.begun();
+  const auto travelling = carrier_.Travelling();
   // A group is not complete before as many came as it lacks.
   wake_at_ = run.step.lacks() ? seen + run.step.lacking() : INT64_MAX;
   if (travelling) {

@@ -57,7 +57,7 @@ void Coordination::WaitedFor() {
 void Coordination::TakenUp() {
   if (on_) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    pacing_.TakenUp();
+    pacing_.TakenUp(Clock::now());
   }
 }
 
@@ -147,7 +147,7 @@ void Coordination::AwaitReason(common::HorovodGlobalState& state) {
     const bool called = rounds != nullptr && rounds->Called();
     lock.lock();
     const auto now = Clock::now();
-    if ((called && !pacing_.Holds(now)) || state.shut_down || now >= pacing_.Due()) {
+    if ((called && pacing_.Called(now)) || state.shut_down || now >= pacing_.Due()) {
       break;
     }
     while (!rung_ && changed_.wait_until(lock, pacing_.Due()) == std::cv_status::no_timeout) {

@@ -30,21 +30,21 @@ void Awaited::Stop() {
   counting_ = false;
 }
 
-bool Awaited::Held(const std::string& name) {
+Need Awaited::Of(const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!counting_) {
-    return false;
-  }
   const auto found = step_of_.find(name);
-  if (found == step_of_.end() || found->second == kOther) {
-    return found != step_of_.end();
+  if (!counting_ || found == step_of_.end()) {
+    return Need::kRound;
+  }
+  if (found->second == kOther) {
+    return lacking_ > 0 ? Need::kOthers : Need::kNone;
   }
   if (found->second == step_) {
     counting_ = false;
-    return false;
+    return Need::kRound;
   }
   found->second = step_;
-  return --lacking_ > 0;
+  return --lacking_ > 0 ? Need::kOthers : Need::kRound;
 }
 
 }  // namespace paceline::core

@@ -9,19 +9,23 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/coordination/need.h"
+
 namespace paceline::core {
 
 // An armed step begins with one round, in which its first group is negotiated. A round is of use only when that is
-// complete: a rank that hands in the last of its tensors begins it, and those handed in before wait for that, as do
-// those of other groups, which go without a round.
+// complete: a rank that hands in the last of its tensors begins it, and those handed in before wait for that. Those of
+// other groups go without a round; a rank that hands them in has more to come as long as its first group lacks some,
+// and must not keep others waiting when it lacks none.
 //
-//   state     event                                      it is held  next
-//   off       anything                                   no          off
-//   counting  a tensor of the first group, not the last  yes         counting
-//   counting  the last tensor of the first group         no          counting
-//   counting  one of the first group again               no          off: a step is not what it was
-//   counting  a tensor of another group                  yes         counting
-//   counting  anything else                              no          counting
+//   state     event                                            needs    next
+//   off       anything                                         a round  off
+//   counting  a tensor of the first group, not the last        others   counting
+//   counting  the last tensor of the first group               a round  counting
+//   counting  one of the first group again                     a round  off: a step is not what it was
+//   counting  a tensor of another group, the first lacks some  others   counting
+//   counting  a tensor of another group, the first lacks none  none     counting
+//   counting  anything else                                    a round  counting
 //
 // Any thread.
 class Awaited {
@@ -32,8 +36,8 @@ class Awaited {
   void Begin();
   // One may have been, or steps are armed no more.
   void Stop();
-  // Whether the operation of this name, which was just handed in, may wait.
-  bool Held(const std::string& name);
+  // Of the operation of this name, which was just handed in.
+  Need Of(const std::string& name);
 
  private:
   // Of a tensor of the first group: the step that it was last handed in for. Of another group: kOther.

@@ -15,8 +15,11 @@ namespace paceline::core {
 // What has happened since the last round began, and when the next one is due:
 //
 //   state       due
-//   kIdle       `idle` after the last round: so long may its background thread sleep
-//   kHeld       kHold after what came last, which goes with others that are still to come
+//   kIdle       `idle` after ranks have last met: so long may its background thread sleep
+//   kExpecting  the same, or kHold after another rank has called: a step has just gone without a round, and the next
+//               one is about to begin as that did
+//   kHeld       kRest after what came last, or kHold after that and after another rank has called, whichever of the
+//               two is later: what came goes with others that are still to come, or never do
 //   kGathering  a cycle after the last round that took something from this rank, or at once if that is over
 //   kUrgent     at once
 //
@@ -24,7 +27,9 @@ namespace paceline::core {
 //   kIdle       Held       kHeld
 //   kIdle       HandedIn   kGathering
 //   kIdle       WaitedFor  kIdle: what is waited for was in a round before, and waits for other ranks
-//   kHeld       Held       kHeld, for another kHold
+//   kExpecting  WaitedFor  kExpecting
+//   kExpecting  others     as kIdle; another rank that has called is remembered
+//   kHeld       Held       kHeld
 //   kHeld       HandedIn   kGathering
 //   kHeld       WaitedFor  kUrgent
 //   kGathering  Held       kGathering
@@ -32,18 +37,21 @@ namespace paceline::core {
 //   kGathering  WaitedFor  kUrgent
 //   kUrgent     any        kUrgent
 //   any         Entered    kIdle
-//   any         TakenUp    kIdle
+//   any         TakenUp    kExpecting
 //
-// The first round is due at once. A round that another rank calls begins at once, too, but for a rank that holds: what
-// it could tell now would not be what the others wait for. One thread at a time.
+// The first round is due at once. A round that another rank calls begins at once, too, but for a rank that holds or
+// expects: what it could tell now would not be what the others wait for, and they would need another round. One thread
+// at a time.
 class RoundPacing {
  public:
   using Clock = std::chrono::steady_clock;
 
-  enum class State { kIdle, kHeld, kGathering, kUrgent };
+  enum class State { kIdle, kExpecting, kHeld, kGathering, kUrgent };
 
-  // So long one that holds waits for the next of what it holds, as an armed step does (docs/armed.md).
+  // So long one that holds lets others wait for the next of what it holds, as an armed step does (docs/armed.md).
   static constexpr std::chrono::milliseconds kHold{10};
+  // So long it waits by itself. How long what is missing may take is looked at in rounds.
+  static constexpr std::chrono::milliseconds kRest{100};
 
   // What holds from now on; `idle` is how long a rank may sleep at all.
   void Set(Clock::duration cycle, Clock::duration idle) {
@@ -51,27 +59,28 @@ class RoundPacing {
     idle_ = idle;
   }
 
-  // There is something to take up; all three return whether the next round is due sooner than before.
+  // There is something to take up. Returns whether the next round is due sooner than before.
   bool HandedIn();
-  // There is something that need not be taken up before others come.
-  bool Held(Clock::time_point now);
-  // A thread waits until all that it has handed in has been performed.
+  // A thread waits until all that it has handed in has been performed. Returns the same.
   bool WaitedFor();
+  // There is something that need not be taken up before others come. Returns whether the next round is due sooner.
+  bool Held(Clock::time_point now);
   // A round begins now, and takes all that was handed in.
   void Entered(Clock::time_point now);
-  // All that was handed in went without a round.
-  void TakenUp() { state_ = State::kIdle; }
+  // All that was handed in went without a round, and all ranks were there until now.
+  void TakenUp(Clock::time_point now);
+  // Another rank calls a round: whether this one comes now.
+  bool Called(Clock::time_point now);
 
   State state() const { return state_; }
   Clock::time_point Due() const;
-  // Whether a round that another rank calls waits for this one.
-  bool Holds(Clock::time_point now) const { return state_ == State::kHeld && now < Due(); }
 
  private:
   State state_ = State::kIdle;
   Clock::duration cycle_{}, idle_{};
-  Clock::time_point last_, last_own_;  // rounds, and those of them that took something
+  Clock::time_point last_met_, last_own_;  // in a round or without; and rounds that took something
   Clock::time_point last_held_;
+  Clock::time_point called_ = Clock::time_point::max();  // first, while it expects or holds
 };
 
 }  // namespace paceline::core

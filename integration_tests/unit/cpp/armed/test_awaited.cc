@@ -4,6 +4,7 @@
 #include "doctest/doctest.h"
 
 using paceline::core::Awaited;
+using paceline::core::Need;
 
 namespace {
 
@@ -17,11 +18,11 @@ TEST_CASE("the last tensor of the first group begins the round, whatever the ord
   Expect(awaited);
   for (int step = 0; step < 3; ++step) {
     awaited.Begin();
-    CHECK(awaited.Held("b"));
-    CHECK(awaited.Held("d"));
-    CHECK(awaited.Held("c"));
-    CHECK_FALSE(awaited.Held("a"));
-    CHECK(awaited.Held("e"));  // goes without one
+    CHECK(awaited.Of("b") == Need::kOthers);
+    CHECK(awaited.Of("d") == Need::kOthers);
+    CHECK(awaited.Of("c") == Need::kOthers);
+    CHECK(awaited.Of("a") == Need::kRound);
+    CHECK(awaited.Of("e") == Need::kNone);
   }
 }
 
@@ -29,34 +30,34 @@ TEST_CASE("another operation is not held") {
   Awaited awaited;
   Expect(awaited);
   awaited.Begin();
-  CHECK(awaited.Held("a"));
-  CHECK_FALSE(awaited.Held("loss"));
-  CHECK(awaited.Held("b"));
-  CHECK_FALSE(awaited.Held("c"));
+  CHECK(awaited.Of("a") == Need::kOthers);
+  CHECK(awaited.Of("loss") == Need::kRound);
+  CHECK(awaited.Of("b") == Need::kOthers);
+  CHECK(awaited.Of("c") == Need::kRound);
 }
 
 TEST_CASE("nothing is held before the first step, and after one that may have begun") {
   Awaited awaited;
-  CHECK_FALSE(awaited.Held("a"));
+  CHECK(awaited.Of("a") == Need::kRound);
   Expect(awaited);
-  CHECK_FALSE(awaited.Held("a"));
+  CHECK(awaited.Of("a") == Need::kRound);
   awaited.Begin();
-  CHECK(awaited.Held("a"));
+  CHECK(awaited.Of("a") == Need::kOthers);
   awaited.Stop();
-  CHECK_FALSE(awaited.Held("b"));
-  CHECK_FALSE(awaited.Held("d"));
+  CHECK(awaited.Of("b") == Need::kRound);
+  CHECK(awaited.Of("d") == Need::kRound);
   awaited.Begin();
-  CHECK(awaited.Held("b"));
+  CHECK(awaited.Of("b") == Need::kOthers);
 }
 
 TEST_CASE("a tensor that comes again ends the counting: steps are not what they were") {
   Awaited awaited;
   Expect(awaited);
   awaited.Begin();
-  CHECK(awaited.Held("a"));
-  CHECK_FALSE(awaited.Held("a"));
-  CHECK_FALSE(awaited.Held("b"));
-  CHECK_FALSE(awaited.Held("d"));
+  CHECK(awaited.Of("a") == Need::kOthers);
+  CHECK(awaited.Of("a") == Need::kRound);
+  CHECK(awaited.Of("b") == Need::kRound);
+  CHECK(awaited.Of("d") == Need::kRound);
 }
 
 TEST_CASE("another plan's tensors take the place of the last one's") {
@@ -64,9 +65,9 @@ TEST_CASE("another plan's tensors take the place of the last one's") {
   Expect(awaited);
   awaited.Begin();
   awaited.Expect({"d"}, {"a"});
-  CHECK_FALSE(awaited.Held("a"));
+  CHECK(awaited.Of("a") == Need::kRound);
   awaited.Begin();
-  CHECK(awaited.Held("a"));
-  CHECK_FALSE(awaited.Held("d"));
-  CHECK_FALSE(awaited.Held("b"));
+  CHECK(awaited.Of("a") == Need::kOthers);
+  CHECK(awaited.Of("d") == Need::kRound);
+  CHECK(awaited.Of("b") == Need::kRound);
 }

@@ -81,38 +81,59 @@ TEST_CASE("what comes within a cycle after that travels together") {
 TEST_CASE("what goes with others waits for them, and so does a round that another rank calls") {
   auto pacing = Begun();
   const auto at = kStart + milliseconds(100);
-  CHECK_FALSE(pacing.Holds(at));
-  CHECK(pacing.Held(at));
+  CHECK(pacing.Called(at));
+  CHECK(pacing.Held(at));  // sooner than an idle one
   CHECK(pacing.state() == State::kHeld);
-  CHECK(pacing.Due() == at + RoundPacing::kHold);
-  CHECK(pacing.Holds(at));
-  CHECK_FALSE(pacing.Holds(at + RoundPacing::kHold));
-  const auto later = at + milliseconds(3);
-  CHECK_FALSE(pacing.Held(later));  // nobody need be woken for it
-  CHECK(pacing.Due() == later + RoundPacing::kHold);
+  CHECK(pacing.Due() == at + RoundPacing::kRest);  // by itself it is in no hurry
+  const auto next = at + milliseconds(60);
+  CHECK_FALSE(pacing.Held(next));  // nobody need be woken for it
+  CHECK(pacing.Due() == next + RoundPacing::kRest);
   SUBCASE("the last one comes") {
     CHECK(pacing.HandedIn());
-    CHECK_FALSE(pacing.Holds(later));
-    CHECK(pacing.Due() <= later);
-    CHECK_FALSE(pacing.Held(later));  // what comes behind it sets no time
+    CHECK(pacing.Called(at));
+    CHECK(pacing.Due() <= at);
+    pacing.Held(at);  // what comes behind it sets no time
     CHECK(pacing.state() == State::kGathering);
   }
   SUBCASE("somebody waits") {
     CHECK(pacing.WaitedFor());
     CHECK(pacing.state() == State::kUrgent);
-    CHECK_FALSE(pacing.Held(later));
-    CHECK(pacing.Due() <= later);
+    pacing.Held(at);
+    CHECK(pacing.Due() <= at);
   }
-  SUBCASE("the last one never comes") {
-    pacing.Entered(later + RoundPacing::kHold);
-    CHECK(pacing.state() == State::kIdle);
-    CHECK_FALSE(pacing.Holds(later + RoundPacing::kHold));
-    pacing.HandedIn();
-    CHECK(pacing.Due() == later + RoundPacing::kHold + kCycle);  // it took what there was
+  const auto called = at + milliseconds(90);
+  SUBCASE("another rank calls") {
+    CHECK_FALSE(pacing.Called(called));
+    CHECK(pacing.Due() == called + RoundPacing::kHold);
+    CHECK_FALSE(pacing.Called(called + milliseconds(9)));
+    CHECK(pacing.Due() == called + RoundPacing::kHold);  // the first call counts
+    CHECK(pacing.Called(called + RoundPacing::kHold));
+  }
+  SUBCASE("another rank calls, and more comes") {
+    CHECK_FALSE(pacing.Called(called));
+    const auto later = called + milliseconds(3);
+    pacing.Held(later);
+    CHECK(pacing.Due() == later + RoundPacing::kHold);
+    SUBCASE("the last one") {
+      CHECK(pacing.HandedIn());
+      CHECK(pacing.Called(later));
+    }
+    SUBCASE("which never comes") {
+      pacing.Entered(later + RoundPacing::kHold);
+      CHECK(pacing.state() == State::kIdle);
+      CHECK(pacing.Called(later + RoundPacing::kHold));
+      pacing.HandedIn();
+      CHECK(pacing.Due() == later + RoundPacing::kHold + kCycle);  // it took what there was
+    }
+    SUBCASE("in a round of its own") {
+      pacing.Entered(later + RoundPacing::kHold);
+      pacing.Held(later + RoundPacing::kHold);
+      CHECK(pacing.Due() == later + RoundPacing::kHold + RoundPacing::kRest);  // that call has been followed
+    }
   }
   SUBCASE("what was held went without a round") {
-    pacing.TakenUp();
-    CHECK(pacing.Due() == kStart + kIdle);
+    pacing.TakenUp(called);
+    CHECK(pacing.Due() == called + kIdle);
   }
 }
 
@@ -122,7 +143,7 @@ TEST_CASE("however much is held, a rank comes as soon as an idle one") {
     pacing.Held(at);
   }
   CHECK(pacing.Due() == kStart + kIdle);
-  CHECK_FALSE(pacing.Holds(kStart + kIdle));
+  CHECK(pacing.Called(kStart + kIdle));
 }
 
 TEST_CASE("a rank that may not sleep long comes soon, and never later with something than without") {
@@ -146,15 +167,71 @@ TEST_CASE("without a cycle everything goes at once") {
   }
 }
 
-}  // namespace
+TEST_CASE("a rank whose next step is about to begin lets a round wait that another one calls") {
+  auto pacing = Begun();
+  pacing.HandedIn();
+  pacing.TakenUp(kStart);
+  const auto at = kStart + milliseconds(100);
+  CHECK_FALSE(pacing.Called(at));
+  CHECK_FALSE(pacing.Called(at + milliseconds(3)));
+  CHECK(pacing.Due() == at + RoundPacing::kHold);
+  CHECK_FALSE(pacing.WaitedFor());
+  SUBCASE("it begins") {
+    CHECK(pacing.HandedIn());
+    CHECK(pacing.Due() <= at);
+    CHECK(pacing.Called(at + milliseconds(3)));
+  }
+  SUBCASE("it begins with what goes with others") {
+    const auto later = at + milliseconds(9);
+    pacing.Held(later);
+    CHECK(pacing.Due() == later + RoundPacing::kHold);
+    CHECK_FALSE(pacing.Called(at + RoundPacing::kHold));
+  }
+  SUBCASE("it does not begin") {
+    const auto later = at + RoundPacing::kHold;
+    CHECK(pacing.Called(later));
+    pacing.Entered(later);
+    CHECK(pacing.state() == State::kIdle);
+    CHECK(pacing.Called(later + milliseconds(1)));
+    pacing.HandedIn();
+    CHECK(pacing.Due() <= later);  // that round took nothing
+  }
+  SUBCASE("the step after that") {
+    pacing.HandedIn();
+    pacing.TakenUp(at);
+    CHECK(pacing.Due() == at + kIdle);
+    CHECK_FALSE(pacing.Called(at + milliseconds(50)));
+    CHECK(pacing.Due() == at + milliseconds(50) + RoundPacing::kHold);
+  }
+}
+
+TEST_CASE("a rank that expects a step comes as soon as an idle one") {
+  auto pacing = Begun();
+  pacing.TakenUp(kStart);
+  CHECK_FALSE(pacing.Called(kStart + kIdle - milliseconds(1)));
+  CHECK(pacing.Due() == kStart + kIdle);
+  CHECK(pacing.Called(kStart + kIdle));
+}
+
+TEST_CASE("a step without a round, in which all ranks were there, counts as one: no heartbeat follows it") {
+  auto pacing = Begun();
+  pacing.HandedIn();
+  pacing.Entered(kStart);
+  pacing.HandedIn();
+  const auto end = kStart + 3 * kIdle;  // a long one
+  pacing.TakenUp(end);
+  CHECK(pacing.Due() == end + kIdle);
+}
 
 TEST_CASE("what went without a round needs none, and what comes after that does") {
   auto pacing = Begun();
   CHECK(pacing.HandedIn());
   CHECK(pacing.WaitedFor());
-  pacing.TakenUp();
-  CHECK(pacing.state() == State::kIdle);
+  pacing.TakenUp(kStart);
+  CHECK(pacing.state() == State::kExpecting);
   CHECK(pacing.Due() == kStart + kIdle);
   CHECK(pacing.HandedIn());
   CHECK(pacing.Due() <= kStart);
 }
+
+}  // namespace
