@@ -54,7 +54,7 @@ help:
 	@echo "make unit      only the tests that need no ranks"
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
-	@echo "make races     random partial rounds under ThreadSanitizer, half an hour"
+	@echo "make races     random partial rounds and armed steps under ThreadSanitizer, half an hour"
 	@echo "make fuzz      random messages over our own collectives under ThreadSanitizer; SANITIZE=address for the other"
 	@echo "make addresses messages and worlds of changing sizes under AddressSanitizer"
 	@echo "make patches   show that each patch of Horovod is needed: its test fails on a Horovod without it"

@@ -1,12 +1,16 @@
-"""No data race in core and bridge: random partial rounds under ThreadSanitizer, for as long as asked.
+"""No data race in core and bridge: random partial rounds and armed steps under ThreadSanitizer, for as long as asked.
 
     python -m integration_tests.races --minutes 30        (`make races`; needs the tools of a host build and libtsan)
+    python -m integration_tests.races --only armed        (a part of it)
 
 Builds Horovod with Paceline's sources and `-fsanitize=thread` (cached afterwards) and puts it in front of the installed
-one. Ranks then train nothing but hand in tensors: random quorums, numbers and sizes of tensors, orders and delays, with
-full allreduces in between. Sums are checked to be exact. Horovod's own sources are instrumented, too, so that its
-synchronisation is known; a report is ours if the innermost frame of either access that belongs to Horovod or Paceline
-is Paceline's. Reports of Horovod's own are counted and shown, and do not fail the run.
+one. Ranks then train nothing but hand in tensors, a third of the time each:
+- partial: random quorums, numbers and sizes of tensors, orders and delays, with full allreduces in between;
+- armed: steps whose plans, orders and gradients change, with other operations in between;
+- armed-events: the same with a background thread that sleeps until something happens.
+Sums are checked to be exact. Horovod's own sources are instrumented, too, so that its synchronisation is known; a
+report is ours if the innermost frame of either access that belongs to Horovod or Paceline is Paceline's. Reports of
+Horovod's own are counted and shown, and do not fail the run.
 """
 
 from __future__ import annotations
@@ -26,9 +30,13 @@ from typing import Any
 from rich.console import Console
 
 from integration_tests import sanitizers
+from integration_tests.support.armed_stress import torch_steps
+from integration_tests.support.arming import ARMED
 from integration_tests.support.ranks import World
 
 CALLS = 40  # of each name in a turn
+ARMED_STEPS = 100  # in a turn
+PATIENCE_S = 1.0  # of a group: a sanitizer makes ranks slow
 TURN_TIMEOUT_S = 300.0
 # Python, the frameworks and Gloo's callers are not instrumented: what they touch by themselves is not looked at.
 OPTIONS = "exitcode=0 ignore_noninstrumented_modules=1 history_size=4 report_thread_leaks=0 report_signal_unsafe=0"
@@ -81,7 +89,7 @@ def reports(text: str) -> list[Report]:
     return found
 
 
-def turn(rank: int, size: int, seed: int) -> int:
+def partial(rank: int, size: int, seed: int) -> int:
     """One random constellation; how many calls were made. Every sum is checked."""
     import torch
 
@@ -122,6 +130,19 @@ def turn(rank: int, size: int, seed: int) -> int:
     return CALLS * len(sizes)
 
 
+def armed(rank: int, size: int, seed: int) -> int:
+    """Steps under plans that change; how many were armed. Every sum is checked."""
+    return torch_steps(rank, size, ARMED_STEPS, seed, PATIENCE_S)
+
+
+# What ranks do in a turn, and with which variables.
+PARTS: dict[str, tuple[str, dict[str, str]]] = {
+    "partial": ("partial", {}),
+    "armed": ("armed", ARMED),
+    "armed-events": ("armed", ARMED | {"PACELINE_WAKE": "events"}),
+}
+
+
 def provoke(rank: int, size: int, library: str) -> int:
     """A race that has to be reported."""
     return int(ctypes.CDLL(library).race())
@@ -138,34 +159,49 @@ def _show(console: Console, found: list[Report], ours: bool) -> int:
     return len(chosen)
 
 
+def _run(part: str, ranks: int, seed: int, seconds: float, env: dict[str, str], known: Path) -> tuple[int, int]:
+    """Turns in a world of its own, for so long; how many, and what they count."""
+    name, variables = PARTS[part]
+    turns, count, started = 0, 0, time.monotonic()
+    world = World(ranks, env | variables)
+    try:
+        world.run("integration_tests.races", "provoke", (str(known),), TURN_TIMEOUT_S)
+        while time.monotonic() - started < seconds:
+            count += sum(world.run("integration_tests.races", name, (seed + turns,), TURN_TIMEOUT_S))
+            turns += 1
+    finally:
+        world.end()
+    return turns, count
+
+
 def main() -> int:
     """Build, run, count reports."""
-    parser = argparse.ArgumentParser(description="Partial rounds under ThreadSanitizer.")
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser = argparse.ArgumentParser(description="Partial rounds and armed steps under ThreadSanitizer.")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of all parts together")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=sorted({name for name, _ in PARTS.values()}), help="what ranks do in a turn")
     arguments = parser.parse_args()
+    parts = [part for part, (name, _) in PARTS.items() if arguments.only in (None, name)]
     console = Console()
     with tempfile.TemporaryDirectory(prefix="races-") as temporary:
         folder = Path(temporary)
         env = sanitizers.ranks_env(sanitizers.THREAD, folder, console, OPTIONS)
         known = sanitizers.faulty_library(sanitizers.THREAD, folder, "race", _RACE)
-        turns, calls, started = 0, 0, time.monotonic()
-        world = World(arguments.ranks, env)
-        try:
-            world.run("integration_tests.races", "provoke", (str(known),), TURN_TIMEOUT_S)
-            while time.monotonic() - started < arguments.minutes * 60:
-                calls += sum(world.run("integration_tests.races", "turn", (arguments.seed + turns,), TURN_TIMEOUT_S))
-                turns += 1
-        finally:
-            world.end()
-        minutes = (time.monotonic() - started) / 60
+        seconds = arguments.minutes * 60 / len(parts)
+        for part in parts:
+            turns, count = _run(part, arguments.ranks, arguments.seed, seconds, env, known)
+            assert count, f"{part}: nothing was counted"
+            what = "calls" if part == "partial" else "armed steps, summed over ranks"
+            console.print(f"{part}: {arguments.ranks} ranks, {turns} turns, {count} {what}, all sums exact")
         found = _read(folder)
         provoked = [report for report in found if "race.so" in report.text]
-        assert len(provoked) >= arguments.ranks, "a race that was made on purpose was not reported by every rank"
+        least = arguments.ranks * len(parts)
+        assert len(provoked) >= least, "a race that was made on purpose was not reported by every rank"
         found = [report for report in found if report not in provoked]
-        console.print(f"{arguments.ranks} ranks, {minutes:.1f} minutes, {turns} turns, {calls} calls, all sums exact")
-        console.print(f"Races made on purpose, to see that they are reported: {len(provoked)}")
+        console.print(
+            f"{arguments.minutes:g} minutes. Races made on purpose, to see that they are reported: {len(provoked)}"
+        )
         console.print("Reports about core and bridge:")
         ours = _show(console, found, ours=True)
         console.print(f"  {ours} in all\nOther reports (Horovod's own accesses):")

@@ -91,8 +91,12 @@ def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
     hvd.allreduce(torch.ones(3), name="before")
     (Path(folder) / str(rank)).touch()
     while True:
-        handles = [hvd.allreduce_async(torch.ones(3), name=f"{number}") for number in range(500)]
-        errors = []
+        handles, errors = [], []
+        try:
+            for number in range(500):
+                handles.append(hvd.allreduce_async(torch.ones(3), name=f"{number}"))
+        except hvd.HorovodInternalError as error:  # the death came while we were handing in
+            errors.append((time.monotonic(), str(error)))
         for handle in handles:
             try:
                 hvd.synchronize(handle)

@@ -81,6 +81,12 @@ def test_a_factor_scales_every_tensor_but_not_the_time() -> None:
     assert min(shape[0] for shape in shapes(find("mini-x0.001")).values()) == 1
 
 
+def test_another_factor_scales_the_time_but_no_tensor() -> None:
+    whole, quick, both = find("bert-base"), find("bert-base-t0.5"), find("bert-base-x0.02-t0.5")
+    assert quick.layers == whole.layers and quick.compute_ms == both.compute_ms == whole.compute_ms / 2
+    assert both.layers == find("bert-base-x0.02").layers and both.name == "bert-base-x0.02-t0.5"
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -89,6 +95,10 @@ def test_a_factor_scales_every_tensor_but_not_the_time() -> None:
         ("mini-x0", "The factor '0' of model 'mini-x0'"),
         ("mini-x1.2.3", "The factor '1.2.3'"),
         ("mini-x11", "above 0 and at most 10"),
+        ("mini-t0", "The factor '0' of model 'mini-t0'"),
+        ("mini-x0.5-t", "There is no model 'mini-x0.5-t'"),
+        ("mini-t0.5-x0.5", "There is no model 'mini-t0.5-x0.5'"),
+        ("resnet20-real-t0.5", "There is no model 'resnet20-real-t0.5'"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused_with_a_remedy(name: str, said: str) -> None:

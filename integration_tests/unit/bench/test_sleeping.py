@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from paceline.launch.benchmarks.layers import dense
-from paceline.launch.benchmarks.models import Model, find
+from paceline.launch.benchmarks.models import MODELS, Model, find
 from paceline.launch.benchmarks.sleeping import NoUpdate, SleepingNetwork
 
 
@@ -22,6 +22,16 @@ def test_every_parameter_gets_a_gradient_of_its_own_shape(name: str) -> None:
     assert [tuple(parameter.shape) for parameter in network.parameters()] == expected
     assert [tuple(parameter.grad.shape) for parameter in network.parameters()] == expected
     assert all(parameter.grad.dtype == torch.float32 for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_there_is_a_network_of_every_model(name: str) -> None:
+    model = find(f"{name}-x0.001")
+    network = SleepingNetwork(model)
+    network.hurried = True
+    network().backward()
+    expected = [shape for layer in model.layers for _, shape in layer.tensors]
+    assert [tuple(parameter.grad.shape) for parameter in network.parameters()] == expected
 
 
 def test_passes_take_at_least_their_time() -> None:
