@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -101,8 +102,9 @@ def fusion(request: Request, policies: tuple[str, ...], armed: bool, bucket_byte
 @_BUCKETS
 @click.option(
     "--systems",
-    help="Of stock, ddp, sync_optimal, pipelined, pipelined_optimal, communication and alone those to measure; ratios"
-    " are formed of what is there. Fewer crowd this machine less. [default: all]",
+    help="Of stock, ddp, sync_optimal, pipelined, pipelined_optimal, communication and alone those to measure, and of"
+    " sync_armed, unmodified_pipelined, majority and unmodified_majority; ratios are formed of what is there. Fewer"
+    " crowd this machine less. [default: the first seven]",
 )
 def pipelined(request: Request, bucket_bytes: int, systems: str | None) -> None:
     """Compare the pipelined exchange with stock Horovod, PyTorch's DDP and merging by plan, all over Gloo.
@@ -117,14 +119,16 @@ def pipelined(request: Request, bucket_bytes: int, systems: str | None) -> None:
     _check_ranks("The pipelined exchange", request)
     parts = (known.ALONE, known.COMMUNICATION)
     sync, plain, merged = known.SYNC_OPTIMAL, known.PIPELINED, known.PIPELINED_OPTIMAL
-    ours = [known.bucketed(known.find(name), bucket_bytes) for name in (sync, plain, merged)]
+    asked = (known.SYNC_ARMED, known.UNMODIFIED[plain], known.MAJORITY, known.UNMODIFIED[known.MAJORITY])
+    ours = [known.bucketed(known.find(name), bucket_bytes) for name in (sync, plain, merged, *asked)]
     able = [_stock(), known.find(known.DDP), *ours, *map(known.find, (known.COMMUNICATION, known.ALONE))]
-    chosen = _chosen(able, systems)
+    chosen = _chosen(able, named_words(systems) or [system.name for system in able if system.name not in asked])
     names = {system.name for system in chosen}
     wanted = [
         over(plain, STOCK),
         over(plain, known.DDP),
         over(plain, sync),
+        *(over(name, known.DDP) for name in asked),
         over(merged, STOCK),
         over(merged, sync),
         Ratio("measured_over_max_model", plain, parts),
@@ -138,14 +142,13 @@ def pipelined(request: Request, bucket_bytes: int, systems: str | None) -> None:
     measure(request, chosen, request.command("pipelined", told), formed)
 
 
-def _chosen(able: list[System], names: str | None) -> list[System]:
-    """Those of `able` that were asked for, in the order of `able`. Raises UserError for one that is not there."""
-    asked = named_words(names)
+def _chosen(able: list[System], names: Sequence[str]) -> list[System]:
+    """Those of `able` with these names, in the order of `able`. Raises UserError for one that is not there."""
     known = [system.name for system in able]
-    for name in asked:
+    for name in names:
         if name not in known:
             raise UserError(f"There is no system {name!r}.", nearest(name, known))
-    return [system for system in able if not asked or system.name in asked]
+    return [system for system in able if system.name in names]
 
 
 def _buckets_told(bucket_bytes: int) -> dict[str, tuple[str, ...]]:

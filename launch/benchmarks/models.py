@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paceline.config import nearest
 from paceline.errors import UserError
@@ -89,29 +89,37 @@ COMPUTING: dict[str, Callable[[], tuple[Layer, ...]]] = {"resnet20-real": resnet
 
 
 def find(name: str) -> Model:
-    """The model `name`; `name` may end in -x<factor>, which scales the sizes of all tensors: "resnet50-x0.1".
+    """The model `name`; `name` may go on with -x<factor>, which scales the sizes of all tensors, and then with
+    -t<factor>, which scales the time of its passes: "resnet50-x0.1", "bert-base-x0.02-t0.5".
 
     Raises UserError for an unknown model and for a factor that is not a number above 0 and at most 10.
     """
-    if name in MODELS:
-        layers, backward_ms = MODELS[name]
-        return Model(name, layers(), backward_ms)
     if name in COMPUTING:
         return Model(name, COMPUTING[name](), 0.0, computes=True)
-    match = re.fullmatch(r"(.+)-x([0-9.]+)", name)
+    match = re.fullmatch(r"(.+?)(?:-x([0-9.]+))?(?:-t([0-9.]+))?", name)
     if match is None or match[1] not in MODELS:
         raise UserError(
             f"There is no model {name!r}.",
-            nearest(name, [*MODELS, *COMPUTING]) + " A factor may follow that scales all tensors: resnet50-x0.1.",
+            nearest(name, [*MODELS, *COMPUTING])
+            + " A factor may follow that scales all tensors, and one that scales the time: resnet50-x0.1-t0.5.",
         )
+    layers, backward_ms = MODELS[match[1]]
+    made = layers()
+    if match[2] is not None:
+        size = _factor(match[2], name)
+        made = tuple(layer.scaled(size) for layer in made)
+    time = 1.0 if match[3] is None else _factor(match[3], name)
+    return Model(name, made, time * backward_ms)
+
+
+def _factor(text: str, name: str) -> float:
     try:
-        factor = float(match[2])
+        factor = float(text)
     except ValueError:
         factor = 0.0
     if not 0 < factor <= 10:
         raise UserError(
-            f"The factor {match[2]!r} of model {name!r} cannot be used.",
+            f"The factor {text!r} of model {name!r} cannot be used.",
             "Give a number above 0 and at most 10, for example resnet50-x0.1.",
         )
-    model = find(match[1])
-    return replace(model, name=name, layers=tuple(layer.scaled(factor) for layer in model.layers))
+    return factor

@@ -91,7 +91,7 @@ class SleepingLayer(nn.Module):
         self.backward_s = backward_s
         self.accelerator = Accelerator()
         for name, shape in tensors:
-            self.register_parameter(name, nn.Parameter(_memory(shape)))
+            self.register_parameter(name.replace(".", "_"), nn.Parameter(_memory(shape)))
         self.gradients = [_memory(shape) for _, shape in tensors]
 
     def forward(self, carrier: torch.Tensor) -> torch.Tensor:

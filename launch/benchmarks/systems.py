@@ -25,6 +25,10 @@ DDP = "ddp"
 SYNC_OPTIMAL = "sync_optimal"
 PIPELINED = "pipelined"
 PIPELINED_OPTIMAL = "pipelined_optimal"
+SYNC_ARMED = "sync_armed"
+MAJORITY = "majority"
+# The same by PACELINE_EXCHANGE alone, of a script for Horovod.
+UNMODIFIED = {PIPELINED: "unmodified_pipelined", MAJORITY: "unmodified_majority"}
 COMMUNICATION = "communication"
 FUSION = "PACELINE_FUSION"
 EXCHANGE = "PACELINE_EXCHANGE"
@@ -34,12 +38,17 @@ _OWN_MERGING = {FUSION: "threshold"}
 ARMED = "PACELINE_ARMED"
 # Horovod's own rounds, and rounds when something happens.
 CYCLES, EVENTS = {"PACELINE_WAKE": "cycle"}, {"PACELINE_WAKE": "events"}
+# Steps with one negotiation, of ranks that sleep until something happens.
+_ARMED = {ARMED: "yes", **EVENTS}
 _SYNC = {EXCHANGE: "sync"}
 _NO_BUCKETS = {BUCKET_BYTES: "0"}
 # Plans themselves are measured: none has to show that it is ahead.
 _PLANS = {"PACELINE_FUSION_TRIAL_STEPS": "0"}
 _OPTIMAL = {FUSION: "optimal", **_PLANS}
 _PIPELINED = {EXCHANGE: "pipelined", "PACELINE_PIPELINE_K": "2", "PACELINE_PIPELINE_WARMUP_STEPS": "0"}
+_MAJORITY = {EXCHANGE: "majority"}
+_HOROVOD = "paceline.launch.benchmarks.system_horovod:setup"
+_PACELINE = "paceline.launch.benchmarks.system_paceline:setup"
 # A system waits for its turn longer than communication libraries expect a peer to be silent.
 SILENCE_LIMIT_S = 24 * 3600
 
@@ -86,13 +95,17 @@ class System:
 SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
-        System(HOROVOD, "paceline.launch.benchmarks.system_horovod:setup", {**_OWN_MERGING, **_SYNC, **_NO_BUCKETS}),
+        System(HOROVOD, _HOROVOD, {**_OWN_MERGING, **_SYNC, **_NO_BUCKETS}),
         System(DDP, "paceline.launch.benchmarks.system_ddp:setup"),
-        System(SYNC_OPTIMAL, "paceline.launch.benchmarks.system_paceline:setup_merging", {**_OPTIMAL, **_SYNC}),
-        System(PIPELINED, "paceline.launch.benchmarks.system_paceline:setup", {**_OWN_MERGING, **_PIPELINED}, age=1),
+        System(SYNC_OPTIMAL, f"{_PACELINE}_merging", {**_OPTIMAL, **_SYNC}),
+        System(SYNC_ARMED, f"{_PACELINE}_merging", {**_OPTIMAL, **_SYNC, **_ARMED}),
+        System(PIPELINED, _PACELINE, {**_OWN_MERGING, **_PIPELINED}, age=1),
+        System(UNMODIFIED[PIPELINED], _HOROVOD, {**_OWN_MERGING, **_PIPELINED}, age=1),
+        System(MAJORITY, _PACELINE, {**_OWN_MERGING, **_MAJORITY}, averages=False),
+        System(UNMODIFIED[MAJORITY], _HOROVOD, {**_OWN_MERGING, **_MAJORITY}, averages=False),
         System(
             PIPELINED_OPTIMAL,
-            "paceline.launch.benchmarks.system_paceline:setup_merging_pipelined",
+            f"{_PACELINE}_merging_pipelined",
             {**_OPTIMAL, **_PIPELINED},
             age=1,
         ),
@@ -141,6 +154,5 @@ def merging(policy: str, armed: bool = False) -> System:
         )
     env = {FUSION: policy, **_PLANS, **_SYNC}
     if not armed:
-        return System(policy, "paceline.launch.benchmarks.system_horovod:setup_merging", env)
-    env |= {ARMED: "yes", **EVENTS}
-    return System(f"armed_{policy}", "paceline.launch.benchmarks.system_horovod:setup_merging", env)
+        return System(policy, f"{_HOROVOD}_merging", env)
+    return System(f"armed_{policy}", f"{_HOROVOD}_merging", {**env, **_ARMED})
