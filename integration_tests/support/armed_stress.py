@@ -13,12 +13,12 @@ TENSORS = 11
 
 
 def groups(names: list[str], chance: random.Random) -> list[list[str]]:
-    """Neighbours, most of the time all of them."""
+    """Neighbours, most of the time all of them; some of those that are alone in parts."""
     names = [name for name in names if chance.random() < 0.97]
     made: list[list[str]] = []
     while names:
         count = chance.randint(1, 4)
-        made.append(names[:count])
+        made += [names[:count]] * (chance.randint(1, 5) if count == 1 and chance.random() < 0.7 else 1)
         names = names[count:]
     return made
 

@@ -13,6 +13,7 @@ from typing import Any
 from paceline.fusion.bridge import Bridge, ControlOp, PlanState
 from paceline.fusion.control import choose
 from paceline.fusion.offer import EXPECTED, encode
+from paceline.fusion.parts import with_parts
 from paceline.fusion.report import FusionReport, report
 from paceline.native.library import loaded
 from paceline.record.snapshot import take
@@ -63,7 +64,8 @@ class ByHand:
     def send(self, groups: list[list[str]], patience_s: float = 5.0) -> int:
         """Send a plan to all ranks; tensors in no group are left to Horovod. Returns its version."""
         state = self.state()
-        group_of = {name: number for number, group in enumerate(groups) for name in group}
+        group_of = {name: number for number, (group, _) in enumerate(with_parts(groups)) for name in group}
+        parts_of = {name: parts for group, parts in with_parts(groups) for name in group}
         known = {tensor.name for tensor in state.tensors}
         assert set(group_of) <= known, f"never reduced: {sorted(set(group_of) - known)[:3]}"
         self._version = max(self._version, state.version) + 1
@@ -73,6 +75,7 @@ class ByHand:
             patience_s,
             [-1.0] * len(EXPECTED),
             [group_of.get(tensor.name, -1) for tensor in state.tensors],
+            [parts_of.get(tensor.name, 1) for tensor in state.tensors],
         )
         assert self.bridge.ask(self.process_set, ControlOp.PLAN, values) > 0
         return self._version

@@ -305,7 +305,7 @@ def plan_table(measured: Measurements, plan: Plan) -> Table:
         shown = names if len(names) <= MOST_NAMES else [names[0], "...", names[-1]]
         table.add_row(
             str(number),
-            str(len(names)),
+            f"1/{group['parts']}" if group["parts"] > 1 else str(len(names)),
             " ".join(shown),
             size_text(group["bytes"]),
             *(f"{1e3 * group[key]:.2f}" for key in ("ready_s", "start_s", "end_s")),
@@ -314,14 +314,19 @@ def plan_table(measured: Measurements, plan: Plan) -> Table:
 
 
 def _groups(measured: Measurements, plan: Plan) -> list[dict[str, Any]]:
-    """The plan's groups as JSON values."""
+    """The plan's groups as JSON values; `parts`: it is one of so many parts of its tensor."""
+    from paceline.fusion.parts import parts_of
+
     groups = []
-    for group, start_s, end_s in zip(plan.groups, plan.starts_s, plan.ends_s, strict=True):
+    for group, parts, start_s, end_s in zip(
+        plan.groups, parts_of(plan.groups), plan.starts_s, plan.ends_s, strict=True
+    ):
         members = [measured.gradients[index] for index in group]
         groups.append(
             {
                 "tensors": [gradient.name for gradient in members],
-                "bytes": sum(gradient.bytes for gradient in members),
+                "parts": parts,
+                "bytes": sum(gradient.bytes for gradient in members) // parts,
                 "ready_s": max(gradient.ready_s for gradient in members),
                 "start_s": start_s,
                 "end_s": end_s,

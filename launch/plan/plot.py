@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from paceline.fusion.parts import parts_of
 from paceline.launch import outputs
 from paceline.launch.record.plot import (
     ARRIVAL_COLOUR,
@@ -61,7 +62,9 @@ def _draw(
     axes: Axes, gradients: Sequence[Gradient], name: str, plan: Plan, base: float, last_ms: float, end_ms: float
 ) -> None:
     labelled_ms = -end_ms
-    for group, start_s, end_s in zip(plan.groups, plan.starts_s, plan.ends_s, strict=True):
+    for group, parts, start_s, end_s in zip(
+        plan.groups, parts_of(plan.groups), plan.starts_s, plan.ends_s, strict=True
+    ):
         start_ms, stop_ms = 1e3 * start_s, 1e3 * end_s
         for left, right, colour in (
             (start_ms, min(stop_ms, last_ms), MESSAGE_COLOUR),
@@ -79,7 +82,7 @@ def _draw(
             continue
         labelled_ms = middle_ms
         turn = 0 if stop_ms - start_ms > FLAT_SHARE * end_ms else 90
-        text = size_text(sum(gradients[index].bytes for index in group))
+        text = size_text(sum(gradients[index].bytes for index in group) // parts)
         ink = "black" if middle_ms < last_ms else "white"
         axes.text(middle_ms, base, text, ha="center", va="center", rotation=turn, fontsize=7, color=ink, zorder=3)
     predicted = plan.predicted[name]

@@ -34,6 +34,8 @@ class MessagePlan {
   virtual const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const = 0;
   // The number of a tensor's group in the plan's order; negative for one that goes alone.
   virtual int32_t GroupNumberOf(const std::string& name) const = 0;
+  // In so many messages a tensor, alone in its group, goes in an armed step.
+  virtual int32_t PartsOf(const std::string& name) const = 0;
   virtual Followed followed() const = 0;
   // How large a message may be: what the plan, or else Horovod, lets it hold. The same on all ranks whenever messages
   // are packed.

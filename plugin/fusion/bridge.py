@@ -105,12 +105,15 @@ class Measurement:
 
 @dataclass(frozen=True)
 class PlanState:
-    """The plan that all ranks follow: `group_of` per tensor, negative where it is not planned."""
+    """The plan that all ranks follow: `group_of` per tensor, negative where it is not planned, and in `parts_of` how
+    many parts it goes in where steps are armed.
+    """
 
     version: int
     active: bool
     expected: list[float]
     group_of: list[int]
+    parts_of: list[int]
     tensors: list[Tensor]
 
 
@@ -165,8 +168,8 @@ class Bridge:
         values, names = iter(taken[0]), taken[1]
         version, active = int(next(values)), bool(next(values))
         expected = _vector(values)
-        group_of = [int(group) for group in _vector(values)]
-        return PlanState(version, active, expected, group_of, _tensors(values, names))
+        group_of, parts_of = ([int(value) for value in _vector(values)] for _ in range(2))
+        return PlanState(version, active, expected, group_of, parts_of, _tensors(values, names))
 
     def measurement(self, process_set: int, number: int) -> Measurement | str | None:
         """The answer to the operation MEASURE with this number: None while it is under way, text if it failed."""

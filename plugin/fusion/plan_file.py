@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient
+from paceline.fusion.parts import with_parts
 from paceline.fusion.policies import FILE, Policy, digest_of
 
 if TYPE_CHECKING:
@@ -64,14 +65,17 @@ def _problem(value: Any) -> str | None:
     groups = value.get("groups")
     if not isinstance(groups, list) or not groups:
         return "it has no groups"
-    seen: dict[str, int] = {}
     for number, group in enumerate(groups):
         if not isinstance(group, list) or not group or not all(isinstance(name, str) for name in group):
             return f"group {number} must be a list of tensor names"
+    seen: dict[str, int] = {}
+    number = 0
+    for group, parts in with_parts(groups):
         for name in group:
             if name in seen:
                 return f"the tensor {name} is in group {seen[name]} and in group {number}"
             seen[name] = number
+        number += parts
     return None
 
 

@@ -13,6 +13,7 @@ from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion.armed import TOGETHER
 from paceline.fusion.gradient import Gradient, check, in_order
+from paceline.fusion.parts import first_whole, whole, with_parts
 from paceline.fusion.policies import Policy
 from paceline.registry.policies import BUILT_IN, OPTIMAL, THRESHOLD
 
@@ -32,7 +33,8 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Plan:
-    """Merge groups in order of sending; they hold indices in `names`, which are in the order of the gradients given.
+    """Merge groups in order of sending; they hold indices in `names`, which are in the order of the gradients given. A
+    gradient that goes in parts is alone in as many groups (parts.py).
 
     `predicted` has the chosen policy and every built-in one, `starts_s` and `ends_s` are the chosen one's groups.
     `armed`: it is for armed steps, and has the two groups that these need.
@@ -107,7 +109,7 @@ def predict(
     columns = _columns(gradients)
     if work_s is not None:
         return _core.predict_armed(groups, *columns, costs, coordination_s, TOGETHER, work_s)
-    return _core.predict(groups, *columns, costs.plus(coordination_s))
+    return _core.predict(whole(groups), *columns, costs.plus(coordination_s))
 
 
 def make_plan(
@@ -135,7 +137,7 @@ def make_plan(
     `armed`: where a plan has two groups or more, its steps are armed: only the first group pays rounds, and messages
     behind it overlap, but for `work_s` of each start-up, the part that is processors' work
     (core/fusion/armed_messages.h). `optimal` is the best plan under that; other policies, users' as
-    well, are asked as ever.
+    well, are asked as ever. Gradients may go in parts behind the first group; otherwise they are whole.
 
     Raises UserError, naming the tensor or value, for input that cannot be planned for; PolicyFailed if a user's policy
     raises, is too slow, repeats, omits or invents a tensor, or makes an empty or a too large group.
@@ -162,6 +164,7 @@ def make_plan(
         groups, prediction = plans[policy.name]
     else:
         groups = _users(policy, gradients, task.with_rounds, time_limit_s, max_group_bytes)
+        groups = first_whole(groups) if armed else whole(groups)
         prediction = task.predict(groups)
     predicted = {name: _predicted(task, *plan) for name, plan in plans.items()}
     predicted[policy.name] = _predicted(task, groups, prediction)
@@ -279,9 +282,10 @@ def _index(policy: Policy, member: object, number: int, ordered: Sequence[Gradie
 
 
 def _check_groups(policy: Policy, groups: list[list[int]], gradients: Sequence[Gradient], max_group_bytes: int) -> None:
-    once = _remedy(policy, "Put every tensor into exactly one group.")
+    once = _remedy(policy, "Put every tensor into exactly one group, or alone into several that follow one another.")
     group_of: dict[int, int] = {}
-    for number, group in enumerate(groups):
+    number = 0
+    for group, parts in with_parts(groups):
         if not group:
             raise _failed(policy, f"made an empty group, number {number}", _remedy(policy, "Leave empty groups out."))
         for index in group:
@@ -297,6 +301,7 @@ def _check_groups(policy: Policy, groups: list[list[int]], gradients: Sequence[G
                 f"{max_group_bytes:,} are allowed",
                 _remedy(policy, "Make smaller groups, or raise that limit."),
             )
+        number += parts
     missing = [gradient.name for index, gradient in enumerate(gradients) if index not in group_of]
     if missing:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

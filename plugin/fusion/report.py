@@ -19,6 +19,7 @@ class FusionReport:
       ("agreeing", "warming", "sweeping", "measuring", "offering", "trying", "stock", "refused"), on the others
       "waiting". `reason` says why there is no plan ("stock", "refused").
     - `version`: counts plans, 0 before the first. `groups`: names of the tensors of each message, in order of sending.
+      A tensor that goes in parts where steps are armed is alone in as many groups.
     - `a_s`, `b_s_per_byte`: a message of n bytes takes a_s + b_s_per_byte * n, after one coordination round of
       `coordination_s`, as measured before this plan.
     - `predicted_step_s`, `predicted_exposed_s` (communication after the last gradient), and
@@ -65,11 +66,17 @@ def report(library: str, process_set: int = 0) -> FusionReport:
     if driver is not None and driver.serial != status.serial:
         driver = None  # of a process set that had this id before
     groups: list[list[str]] = [[] for _ in range(max(plan.group_of, default=-1) + 1)]
-    group_bytes = [0] * len(groups)
-    for tensor, group in zip(plan.tensors, plan.group_of, strict=False):
+    group_bytes, parts = [0] * len(groups), [1] * len(groups)
+    for tensor, group, parts_of in zip(plan.tensors, plan.group_of, plan.parts_of, strict=False):
         if group >= 0:
             groups[group].append(tensor.name)
             group_bytes[group] += tensor.bytes
+            parts[group] = parts_of
+    sent = [
+        (names, size_bytes * (part + 1) // times - size_bytes * part // times)
+        for names, size_bytes, times in zip(groups, group_bytes, parts, strict=True)
+        for part in range(times)
+    ]
     waiting = driver.state.value if driver else "waiting"
     on_trial = driver is not None and driver.trial is not None and not driver.trial.over
     state = State.TRYING.value if on_trial else "active" if plan.active else waiting
@@ -80,8 +87,8 @@ def report(library: str, process_set: int = 0) -> FusionReport:
         state=state,
         reason=driver.reason if driver else "",
         version=plan.version,
-        groups=groups,
-        group_bytes=group_bytes,
+        groups=[names for names, _ in sent],
+        group_bytes=[size_bytes for _, size_bytes in sent],
         a_s=expected.get("a_s"),
         b_s_per_byte=expected.get("b_s_per_byte"),
         coordination_s=expected.get("coordination_s"),

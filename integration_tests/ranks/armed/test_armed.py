@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, state
+from integration_tests.support.arming import ARMED, TorchSteps, arm, end, meet, state
 from integration_tests.support.merging import Messages
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -39,6 +39,77 @@ def test_sums(rank: int, size: int) -> None:
     names = sorted(hand.names("armed."))
     groups = [names[:2], names[2:5], names[5:6], names[6:]]
     assert messages.stop()[2:-1] == [groups] * (STEPS - 3)
+    end(hand)
+
+
+@ranks(2, 3, more=(4,), env=ARMED)
+def test_tensors_in_parts(rank: int, size: int) -> None:
+    """In place and not, averages too, and more parts than elements."""
+    import horovod.torch as hvd
+    import torch
+
+    from paceline.fusion.report import report
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "armed.", GROUPS)
+    names = sorted(hand.names("armed."))
+    parts = {2: 3, 3: 7, 4: 2}  # of 1, 70,001 and 17 elements
+    groups = [[name] for n, name in enumerate(names) for _ in range(parts.get(n, 1))]
+    hand.follow(groups, patience_s=1.0)
+    for number in range(step, step + 10):
+        steps.step(number)
+    meet()
+    before = state()
+    elements = torch.arange(70_001, dtype=torch.float32)
+    for number in range(step + 10, step + 10 + STEPS):
+        steps.step(number)
+    meet()
+    after = state()
+    assert (after.state, after.steps - before.steps) == ("armed", STEPS), after
+    assert after.messages - before.messages == STEPS * (len(groups) - 1)
+    assert report("torch").groups == groups
+    sizes_bytes = dict(zip(map(tuple, groups), report("torch").group_bytes, strict=True))
+    assert sizes_bytes[(names[4],)] == 4 * 17 // 2
+    # Every element comes from its own place, with factors, and what was handed in stays as it was.
+    for number in range(5):
+        handles = []
+        for n, name in enumerate(names):
+            tensor = (elements if n == 3 else torch.zeros(SIZES[name])) + float(rank + number)
+            handles.append((tensor, tensor.clone(), hvd.allreduce_async(tensor, name=name, op=hvd.Sum)))
+        for n, (tensor, was, handle) in enumerate(handles):
+            result = hvd.synchronize(handle)
+            expected = (size * elements if n == 3 else torch.zeros(SIZES[names[n]])) + size * (size - 1) / 2
+            assert torch.equal(result, expected + size * number)
+            assert torch.equal(tensor, was)
+    meet()
+    assert state().steps - after.steps >= 4, state()
+    end(hand)
+
+
+@ranks(2, 3, env=ARMED)
+def test_a_step_given_up_behind_tensors_in_parts(rank: int, size: int) -> None:
+    """The last gradient does not come, or another operation comes first: parts that were sent are done, for good."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "armed.", GROUPS)
+    names = sorted(hand.names("armed."))
+    parts = {1: 2, 3: 5}
+    hand.follow([[name] for n, name in enumerate(names) for _ in range(parts.get(n, 1))], patience_s=0.2)
+    for number in range(step, step + 40):
+        for strike in (number, number + 100):
+            chosen = names[: 1 + number % len(names)] if strike % 10 == 3 else names
+            for name in chosen:
+                steps.start(name, strike)
+            if strike % 10 == 6:
+                hvd.broadcast(torch.ones(1), 0, name="parts.other")
+            for name in reversed(chosen):
+                steps.finish(name, strike)
+    meet()
+    assert state().given_up > 0
     end(hand)
 
 

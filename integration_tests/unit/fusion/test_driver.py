@@ -75,7 +75,7 @@ class FakeBridge(Bridge):
         return self.digests
 
     def plan(self, process_set: int) -> PlanState | None:
-        return None if self.tensors is None else PlanState(0, False, [], [], self.tensors)
+        return None if self.tensors is None else PlanState(0, False, [], [], [], self.tensors)
 
     def own(self, process_set: int) -> Own:
         return self.last
@@ -124,7 +124,12 @@ class Run:
 
     def group_of(self) -> list[int]:
         """The groups of the plan that was sent last."""
-        return [int(value) - 1 for value in self.bridge.asked[-1][2][-len(TENSORS) :]]
+        return groups_sent(self.bridge.asked[-1][2])
+
+
+def groups_sent(values: Sequence[float]) -> list[int]:
+    """Per tensor; behind them is how many parts it goes in."""
+    return [int(value) - 1 for value in values[-2 * len(TENSORS) : -len(TENSORS)]]
 
 
 def test_way_to_a_plan() -> None:
@@ -161,9 +166,9 @@ def test_plan_travels_in_the_layout_of_the_core() -> None:
     expected = [step_s, exposed_s, stock_step_s, 4e-3, 1e-8, 1e-3, 30e-3, 2.0]
     header = [1.0, 1.0, 0.5, len(TENSORS)]
     moved = [value + 1 for value in [*expected, *PAIRS]]
-    assert values == pytest.approx([*header, *moved], rel=0, abs=1e-12)
-    assert [value.hex() for value in offer.encode(3, False, 0.25, [-2.0, 0.0, 0.5], [1, -2])] == [
-        value.hex() for value in (3.0, 0.0, 0.25, 2.0, 0.0, 1.0, 1.5, 2.0, 0.0)
+    assert values == pytest.approx([*header, *moved, *[1.0] * len(TENSORS)], rel=0, abs=1e-12)
+    assert [value.hex() for value in offer.encode(3, False, 0.25, [-2.0, 0.0, 0.5], [1, -2], [4, 1])] == [
+        value.hex() for value in (3.0, 0.0, 0.25, 2.0, 0.0, 1.0, 1.5, 2.0, 0.0, 4.0, 1.0)
     ]
 
 

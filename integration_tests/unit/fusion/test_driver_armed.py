@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import paceline.bridge
-from integration_tests.unit.fusion.test_driver import PAIRS, Run, measured
+from integration_tests.unit.fusion.test_driver import PAIRS, Run, groups_sent, measured
 from paceline.fusion import CostModel, driver
 from paceline.fusion.armed import GIVEN_UP, REASONS, TOGETHER, ArmedReport
 from paceline.fusion.bridge import ControlOp
@@ -83,7 +83,7 @@ def test_planning_anew_knows_whether_steps_were_armed(report: ArmedReport, state
     run.bridge.answer = measured(start_up_s=SLOW_S)
     assert run.look() is state
     plans = [values for _, kind, values in run.bridge.asked if kind is ControlOp.PLAN]
-    groups = [[int(value) - 1 for value in values[-len(PAIRS) :]] for values in plans]
+    groups = list(map(groups_sent, plans))
     assert groups == ([PAIRS] if state is State.ACTIVE else [PAIRS, ONE])
 
 

@@ -60,6 +60,43 @@ def test_armed_steps_pay_one_round_and_overlap_start_ups() -> None:
     assert mgwfbp.groups == planned("mgwfbp", coordination_s=0.5).groups
 
 
+def test_gradients_of_a_policy_may_go_in_parts_where_steps_are_armed() -> None:
+    def parts(gradients: Any, model: CostModel) -> list[list[str]]:
+        return [["third"], ["third"], ["second"], ["second"], ["second"], ["first"]]
+
+    plan = planned(parts, armed=True)
+    # The first group is negotiated, and whole; nothing overlaps but start-ups, of messages of a third of a byte.
+    assert plan.named_groups == [["third"], ["second"], ["second"], ["second"], ["first"]]
+    assert plan.starts_s == [1.0, 4.0, 8.0, pytest.approx(8 + 1 / 3), 12.0]
+    assert plan.ends_s == pytest.approx([8.0, 8 + 1 / 3, 12 + 1 / 3, 12 + 2 / 3, 17.0])
+    assert plan.predicted["parts"].messages == 5
+    whole = planned(parts)
+    assert (whole.named_groups, whole.armed) == ([["third"], ["second"], ["first"]], False)
+    assert whole.ends_s == planned("none").ends_s
+
+
+def test_optimal_takes_large_gradients_apart_where_steps_are_armed() -> None:
+    mega = 1 << 20
+    gradients = [Gradient("a", 20 * mega, 0.0), Gradient("b", 20 * mega, 0.1), Gradient("c", 1000, 0.2)]
+    model = CostModel.linear(1e-3, 1e-8)
+    plan = planned("optimal", gradients, model, armed=True)
+    assert plan.named_groups == [["a"], ["b"], ["b"], ["b"], ["c"]]
+    assert planned("optimal", gradients, model).named_groups == [["a"], ["b"], ["c"]]
+
+
+def test_plans_in_parts_as_files(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    groups = [["third"], ["second"], ["second"], ["first"]]
+    plan_file.write(path, "mine", groups)
+    assert plan_file.read(path) == groups
+    assert planned(f"file:{path}", armed=True).named_groups == groups
+    assert planned(f"file:{path}").named_groups == [["third"], ["second"], ["first"]]
+    for wrong in ([["third"], ["second"], ["third"]], [["third", "second"], ["third", "second"]]):
+        plan_file.write(path, "mine", wrong)
+        with pytest.raises(UserError, match="the tensor third is in group 0 and in group [12]"):
+            plan_file.read(path)
+
+
 def test_horovods_own_merging_may_go_by_a_collective_of_other_costs() -> None:
     plan = planned("optimal", armed=True, stock_costs=CostModel.linear(9.0, 1.0))
     same = planned("optimal", armed=True)

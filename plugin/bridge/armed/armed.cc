@@ -208,8 +208,11 @@ void Armed::Arm() {
       members_[names[tensor]] = {static_cast<int32_t>(messages_.size()), tensor, shapes_[names[tensor]]};
     }
     others.insert(others.end(), names.begin(), names.end());
-    messages_.emplace_back(response);
-    bytes = std::max(bytes, messages_.back().bytes());
+    const auto parts = names.size() == 1 ? plan_.PartsOf(names[0]) : 1;
+    for (int32_t part = 0; part < parts; ++part) {
+      messages_.emplace_back(response, part, parts);
+      bytes = std::max(bytes, messages_.back().bytes());
+    }
   }
   awaited_.Expect({first_.begin(), first_.end()}, others);
   if (proved_.size() < kMostPlans) {

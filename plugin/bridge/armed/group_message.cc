@@ -63,11 +63,21 @@ std::string GroupMessage::Signature(const common::Response& response) {
   return text.str();
 }
 
-GroupMessage::GroupMessage(common::Response response)
+GroupMessage::GroupMessage(common::Response response, int32_t part, int32_t parts)
     : response_(std::move(response)),
       dtype_(TypeOf(response_.tensor_type()).value_or(core::DataType::kFloat32)),
-      elements_(
-          std::accumulate(response_.tensor_sizes().begin(), response_.tensor_sizes().end(), static_cast<int64_t>(0))) {}
+      part_(part),
+      parts_(parts) {
+  const auto& sizes = response_.tensor_sizes();
+  const auto elements = std::accumulate(sizes.begin(), sizes.end(), static_cast<int64_t>(0));
+  first_ = elements * part / parts;
+  elements_ = elements * (part + 1) / parts - first_;
+}
+
+std::string GroupMessage::Text() const {
+  return names()[0] + (names().size() > 1 ? ", ..." : "") +
+         (parts_ > 1 ? ", part " + std::to_string(part_ + 1) + " of " + std::to_string(parts_) : "");
+}
 
 bool GroupMessage::Asks(const common::Request& request, size_t tensor) const {
   const auto& shape = request.tensor_shape();
@@ -89,14 +99,28 @@ common::Status GroupMessage::Pack(const common::TensorQueue& queue, uint8_t* buf
     if (!status.ok()) {
       return status;
     }
-    const auto bytes = static_cast<size_t>(entry.tensor->size());
+    const auto bytes = BytesOf(entry);
     if (bytes > 0) {
-      std::memcpy(to, entry.tensor->data(), bytes);
+      std::memcpy(to, static_cast<const uint8_t*>(entry.tensor->data()) + offset_bytes(), bytes);
     }
     to += bytes;
   }
   core::Scale(dtype_, buffer, elements_, response_.prescale_factor());
   return common::Status::OK();
+}
+
+// Of an entry in this message.
+size_t GroupMessage::BytesOf(const common::TensorTableEntry& entry) const {
+  return parts_ > 1 ? static_cast<size_t>(elements_ * core::BytesOf(dtype_))
+                    : static_cast<size_t>(entry.tensor->size());
+}
+
+const uint8_t* GroupMessage::Unpack(const common::TensorTableEntry& entry, const uint8_t* from) const {
+  const auto bytes = BytesOf(entry);
+  if (bytes > 0) {
+    std::memcpy(static_cast<uint8_t*>(const_cast<void*>(entry.output->data())) + offset_bytes(), from, bytes);
+  }
+  return from + bytes;
 }
 
 void GroupMessage::SetFlag(uint8_t* buffer, bool raised) const {
@@ -121,6 +145,12 @@ bool GroupMessage::Flag(const uint8_t* buffer) const {
 
 void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
                             int64_t start_ns) const {
+  const auto ranks = response_.reduce_op() == common::ReduceOp::AVERAGE ? process_set.controller->GetSize() : 1;
+  core::Scale(dtype_, buffer, elements_, response_.postscale_factor() / ranks);
+  if (part_ + 1 < parts_) {
+    Unpack(process_set.tensor_queue.GetTensorEntry(names()[0]), buffer);
+    return;
+  }
   std::vector<common::TensorTableEntry> entries;
   process_set.tensor_queue.GetTensorEntriesFromResponse(response_, entries, false);
   if (!process_set.group_table.empty()) {
@@ -131,15 +161,9 @@ void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSe
     timeline.Start(entry.tensor_name, common::Response::ALLREDUCE, entry.tensor->size());
   }
   timeline.ActivityStartAll(entries, kActivity);
-  const auto ranks = response_.reduce_op() == common::ReduceOp::AVERAGE ? process_set.controller->GetSize() : 1;
-  core::Scale(dtype_, buffer, elements_, response_.postscale_factor() / ranks);
   const auto* from = buffer;
-  for (auto& entry : entries) {
-    const auto bytes = static_cast<size_t>(entry.tensor->size());
-    if (bytes > 0) {
-      std::memcpy(const_cast<void*>(entry.output->data()), from, bytes);
-    }
-    from += bytes;
+  for (const auto& entry : entries) {
+    from = Unpack(entry, from);
   }
   timeline.ActivityEndAll(entries);
   const auto status = common::Status::OK();

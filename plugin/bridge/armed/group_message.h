@@ -26,13 +26,17 @@ class GroupMessage {
   // Another text for whatever differs.
   static std::string Signature(const common::Response& response);
 
-  // One that fits.
-  explicit GroupMessage(common::Response response);
+  // One that fits, or a part of one that is a single tensor: number `part`, from 0, of `parts` of a size.
+  explicit GroupMessage(common::Response response, int32_t part = 0, int32_t parts = 1);
 
   const common::Response& response() const { return response_; }
   const std::vector<std::string>& names() const { return response_.tensor_names(); }
   // Whether a request asks for what the response gives to this tensor.
   bool Asks(const common::Request& request, size_t tensor) const;
+  // Whether it is a part behind the first one.
+  bool goes_on() const { return part_ > 0; }
+  // For a log.
+  std::string Text() const;
 
   // What it takes on its way: its tensors, one behind the other, and the flag.
   size_t bytes() const;
@@ -41,13 +45,21 @@ class GroupMessage {
   void SetFlag(uint8_t* buffer, bool raised) const;
   bool Flag(const uint8_t* buffer) const;
   Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, elements_ + 1}; }
-  // Takes the entries from the table and answers them. `start_ns`: when it began, as in Executed.
+  // Hands out the values, and with those of the last part takes the entries from the table and answers them.
+  // `start_ns`: when the first part began, as in Executed.
   void Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
                 int64_t start_ns) const;
 
  private:
+  size_t offset_bytes() const { return static_cast<size_t>(first_ * ::paceline::core::BytesOf(dtype_)); }
+  size_t BytesOf(const common::TensorTableEntry& entry) const;
+  // Returns what comes behind.
+  const uint8_t* Unpack(const common::TensorTableEntry& entry, const uint8_t* from) const;
+
   common::Response response_;
   ::paceline::core::DataType dtype_;
+  int32_t part_, parts_;
+  int64_t first_ = 0;     // element of the tensor, of a part
   int64_t elements_ = 0;  // without the flag
 };
 

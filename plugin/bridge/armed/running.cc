@@ -96,14 +96,16 @@ void Armed::Send(Run& run) {
   const auto number = static_cast<size_t>(run.step.begun());
   const auto& message = messages_[number];
   auto* buffer = BufferOf(number);
-  run.start_ns[number] = Nanoseconds(Clock::now());
+  run.start_ns[number] = message.goes_on() ? run.start_ns[number - 1] : Nanoseconds(Clock::now());
   if (!run.step.flag() && !message.Pack(run.process_set.tensor_queue, buffer).ok()) {
+    if (message.goes_on()) {  // it was there when the first part began
+      throw std::runtime_error("the values of " + message.Text() + " are not there any more");
+    }
     run.step.Raise(Attention::kMissing);
   }
   message.SetFlag(buffer, run.step.flag());
   run.step.Begin();
-  carrier_.Begin(run.process_set, 0, message.Values(buffer),
-                 message.names()[0] + (message.names().size() > 1 ? ", ..." : ""),
+  carrier_.Begin(run.process_set, 0, message.Values(buffer), message.Text(),
                  [&run, number] { run.there[number] = true; });
   Receive(run);
 }
@@ -175,7 +177,7 @@ void Armed::Step(common::ProcessSet& process_set) {
   std::vector<int32_t> tensors;
   tensors.reserve(messages_.size());
   for (const auto& message : messages_) {
-    tensors.push_back(static_cast<int32_t>(message.names().size()));
+    tensors.push_back(message.goes_on() ? -1 : static_cast<int32_t>(message.names().size()));
   }
   Run run(process_set, std::move(tensors));
   run.taken.resize(messages_.size());

@@ -83,6 +83,7 @@ void Take(const Merger& merger, What what, Taken& taken) {
       values = {static_cast<double>(plan.version), plan.active ? 1.0 : 0.0};
       Append(values, plan.expected);
       Append(values, plan.group_of);
+      Append(values, plan.parts_of);
       AppendTensors(taken, merger.monitor().tensors());
       break;
     }

@@ -266,6 +266,10 @@ int32_t Merger::GroupNumberOf(const std::string& name) const {
   return active_.group_of().empty() ? -1 : active_.GroupOf(monitor_.NumberOf(name));
 }
 
+int32_t Merger::PartsOf(const std::string& name) const {
+  return active_.group_of().empty() ? 1 : active_.PartsOf(monitor_.NumberOf(name));
+}
+
 Followed Merger::followed() const {
   const auto& groups = active_.group_of();
   const std::string_view bytes(reinterpret_cast<const char*>(groups.data()), groups.size() * sizeof(groups[0]));

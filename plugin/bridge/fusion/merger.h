@@ -101,6 +101,7 @@ class Merger {
   // of its own messages and is never changed.
   const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const;
   int32_t GroupNumberOf(const std::string& name) const;
+  int32_t PartsOf(const std::string& name) const;
   Followed followed() const;
   int64_t LimitBytes(common::Controller& controller) const;
 

@@ -62,6 +62,7 @@ class Merging : public Participant, public MessagePlan {
     return current_->GroupOf(name);
   }
   int32_t GroupNumberOf(const std::string& name) const override { return current_->GroupNumberOf(name); }
+  int32_t PartsOf(const std::string& name) const override { return current_->PartsOf(name); }
   Followed followed() const override { return current_->followed(); }
   int64_t LimitBytes(common::Controller& controller) const override { return current_->LimitBytes(controller); }
 

@@ -16,6 +16,11 @@ ArmedStep::Next ArmedStep::next() const {
   return may && (flag() || !lacks()) ? Next::kBegin : Next::kWait;
 }
 
+void ArmedStep::Begin() {
+  carried_ = flag();
+  ++begun_;
+}
+
 bool ArmedStep::End(bool flagged) {
   const auto message = ended_++;
   if (!flagged) {

@@ -3,6 +3,7 @@
 #ifndef PACELINE_CORE_ARMED_ARMED_STEP_H
 #define PACELINE_CORE_ARMED_ARMED_STEP_H
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -38,15 +39,19 @@ enum class Attention : int32_t {
 //   travelling  it ended, and no flag is raised                    done
 //   travelling  it ended, and a flag is raised                     void; attention is raised here, too
 //
-// A step ends when all messages are done, or ahead - 1 behind the first void one, as far as there are. One thread.
+// A step ends when all messages are done, or ahead - 1 behind the first void one, as far as there are.
+//
+// A message may be in parts, each of which travels as a message. Its tensors are there when the first part begins, and
+// the flags of the others are what that one's was: what was raised meanwhile holds from the next message on. So either
+// all parts are done, or none is, and results may be written over values as each part ends. One thread.
 class ArmedStep {
  public:
   enum class Next : uint8_t { kWait, kBegin, kEnd };
 
-  // `tensors`: how many each message has.
+  // `tensors`: how many each message has; below 0 for one that is a part behind the first part of its message.
   ArmedStep(std::vector<int32_t> tensors, int32_t ahead);
 
-  // A tensor of this message was handed in.
+  // A tensor of this message, or of the one that begins with this part, was handed in.
   void Arrived(int32_t message) { --missing_[static_cast<std::size_t>(message)]; }
   // The first reason is kept.
   void Raise(Attention why) { attention_ = attention_ == Attention::kNone ? why : attention_; }
@@ -56,11 +61,14 @@ class ArmedStep {
   int32_t begun() const { return begun_; }
   // Whether that one still lacks tensors.
   bool lacks() const { return lacking() > 0; }
-  int32_t lacking() const { return begun_ < last_ ? missing_[static_cast<std::size_t>(begun_)] : 0; }
+  int32_t lacking() const { return begun_ < last_ ? std::max(missing_[static_cast<std::size_t>(begun_)], 0) : 0; }
   // Messages that have ended; those from here to begun() travel.
   int32_t ended() const { return ended_; }
-  bool flag() const { return attention_ != Attention::kNone; }
-  void Begin() { ++begun_; }
+  // Of the message that goes next.
+  bool flag() const { return goes_on() ? carried_ : attention_ != Attention::kNone; }
+  // Whether that is a part behind the first one.
+  bool goes_on() const { return begun_ < last_ && missing_[static_cast<std::size_t>(begun_)] < 0; }
+  void Begin();
   // The oldest message under way ended, with a flag raised by some rank or not. True: its values are to be used.
   bool End(bool flagged);
 
@@ -70,9 +78,10 @@ class ArmedStep {
   bool complete() const { return done_ == static_cast<int32_t>(missing_.size()); }
 
  private:
-  std::vector<int32_t> missing_;  // tensors, by message
+  std::vector<int32_t> missing_;  // tensors, by message; below 0: a part
   const int32_t ahead_;
   Attention attention_ = Attention::kNone;
+  bool carried_ = false;  // the flag of the last message that is no part, or a first one
   int32_t begun_ = 0, ended_ = 0, done_ = 0;
   int32_t last_;  // the step ends behind so many messages
 };

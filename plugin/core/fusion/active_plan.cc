@@ -12,6 +12,7 @@ ActivePlan::ActivePlan(const MergePlan& plan, const std::vector<ReducedTensor>& 
     return;
   }
   group_of_ = plan.group_of;
+  parts_of_ = plan.parts_of;
   patience_ns_ = static_cast<int64_t>(plan.patience_s * 1e9);
   groups_.assign(static_cast<size_t>(plan.groups()), {{}, patience_ns_});
   std::vector<int64_t> group_bytes(groups_.size(), 0);
@@ -27,6 +28,10 @@ ActivePlan::ActivePlan(const MergePlan& plan, const std::vector<ReducedTensor>& 
 
 int32_t ActivePlan::GroupOf(int32_t tensor) const {
   return tensor >= 0 && tensor < static_cast<int32_t>(group_of_.size()) ? group_of_[static_cast<size_t>(tensor)] : -1;
+}
+
+int32_t ActivePlan::PartsOf(int32_t tensor) const {
+  return tensor >= 0 && tensor < static_cast<int32_t>(parts_of_.size()) ? parts_of_[static_cast<size_t>(tensor)] : 1;
 }
 
 const MergeGroup* ActivePlan::Group(int32_t tensor) const {

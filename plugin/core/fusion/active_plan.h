@@ -32,13 +32,15 @@ class ActivePlan {
   int32_t groups() const { return static_cast<int32_t>(groups_.size()); }
   // The group of a tensor, by its number (negative: one that was never reduced): negative if it goes alone.
   int32_t GroupOf(int32_t tensor) const;
-  // The same; null if it goes alone. Lives as long as the plan.
+  // In so many messages a tensor goes in armed steps.
+  int32_t PartsOf(int32_t tensor) const;
+  // Its group; null if it goes alone. Lives as long as the plan.
   const MergeGroup* Group(int32_t tensor) const;
   // What the largest group takes in the buffer of a message.
   int64_t largest_group_bytes() const { return largest_group_bytes_; }
 
  private:
-  std::vector<int32_t> group_of_;
+  std::vector<int32_t> group_of_, parts_of_;
   std::vector<MergeGroup> groups_;
   int64_t patience_ns_ = 0;
   int64_t largest_group_bytes_ = 0;

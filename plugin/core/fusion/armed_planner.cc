@@ -23,9 +23,9 @@ constexpr double kLeastGain = 0.1;
 // by all.
 constexpr double kStartups = 2;
 constexpr std::array<double, 3> kWires = {1, 1.25, 1.5};
-// Of a group of several tensors. A message is packed before it travels, added up and unpacked behind: several may do so
-// beside each other's wire, one cannot. 3 messages of ResNet-50 took longer than 7, and these longer than 14.
-constexpr double kLargestGroup_bytes = 8 << 20;
+// Of a message. It is packed before it travels, added up and unpacked behind: several may do so beside each other's
+// wire, one cannot. 3 messages of ResNet-50 took longer than 7, and these longer than 14.
+constexpr double kLargestMessage_bytes = 8 << 20;
 // States of a prefix, when a good plan is sought and when the best one is. Few prefixes have hundreds, which are all
 // but the same then.
 constexpr size_t kFew = 2, kMany = 32;
@@ -41,7 +41,7 @@ class Search {
   // At most `most` states of a prefix are kept, those that end first. Nothing is sought that is not better than
   // `best_s`.
   Search(const std::vector<Gradient>& gradients, const std::vector<int64_t>& order, const ArmedCosts& costs,
-         double limit_bytes, size_t most, double best_s)
+         double limit_bytes, double part_bytes, size_t most, double best_s)
       : gradients_(gradients),
         order_(order),
         costs_(costs),
@@ -49,6 +49,7 @@ class Search {
         startup_s_(costs.startup_s()),
         price_s_(PriceOfGroup(costs)),
         limit_bytes_(limit_bytes),
+        part_bytes_(part_bytes),
         most_(most),
         rest_s_(order.size() + 1),
         best_s_(best_s) {
@@ -147,12 +148,16 @@ class Search {
       if (from + 1 < to && (group.bytes() > limit_bytes_ || least_end_s > CoveredFrom(to, count))) {
         break;
       }
+      const auto parts = from + 1 < to ? 1 : PartsOf(group.bytes(), part_bytes_);
       for (size_t n = 0; n < shorter[from].size(); ++n) {
         auto& state = candidates_.next();
         state.window = shorter[from][n].window;
         state.from = from;
         state.before = n;
-        group.EachMessage([&](double seconds) { state.window.Send(ready_s, seconds, startup_s_); });
+        for (size_t part = 0; part < parts; ++part) {
+          group.EachMessage(static_cast<double>(parts),
+                            [&](double seconds) { state.window.Send(ready_s, seconds, startup_s_); });
+        }
         if (state.window.end_s() <= CoveredFrom(to, count)) {
           state.window.Level(ReadyOf(to), startup_s_);
           candidates_.Keep();
@@ -181,7 +186,7 @@ class Search {
   const ArmedCosts& costs_;
   const CostModel negotiated_;
   const double startup_s_, price_s_;
-  const double limit_bytes_;
+  const double limit_bytes_, part_bytes_;
   ArmedCandidates candidates_;
   std::vector<std::vector<std::vector<ArmedState>>> layers_;  // by number of groups less one, and of gradients
   const size_t most_;
@@ -203,35 +208,37 @@ double WorthOf(const std::vector<Gradient>& gradients, const Groups& groups, con
   double sum_s = 0;
   for (const double wire : kWires) {
     const auto judged = WithHeadroom(costs, wire);
-    sum_s +=
-        PredictArmed(gradients, groups, judged).finish_s + static_cast<double>(groups.size()) * PriceOfGroup(judged);
+    sum_s += PredictArmed(gradients, groups, judged).finish_s +
+             static_cast<double>(Whole(groups).size()) * PriceOfGroup(judged);
   }
   return sum_s / static_cast<double>(kWires.size());
 }
 
-Groups EarliestArmed(const std::vector<Gradient>& gradients, const ArmedCosts& costs, double max_group_bytes) {
+Groups EarliestArmed(const std::vector<Gradient>& gradients, const ArmedCosts& costs, double max_group_bytes,
+                     double part_bytes) {
   ValidateGradients(gradients);
   ValidateArmedCosts(costs);
   const double limit_bytes = RequireNotNegative("max_group_bytes", max_group_bytes);
+  RequireNotNegative("part_bytes", part_bytes);
   const auto order = OrderOfReadiness(gradients);
   // A plan that is good or the best, to know what need not be looked at when the best one is sought.
   const auto search = [&](size_t most, double best_s) {
-    return Search(gradients, order, costs, limit_bytes > 0 ? limit_bytes : kNever, most, best_s);
+    return Search(gradients, order, costs, limit_bytes > 0 ? limit_bytes : kNever, part_bytes, most, best_s);
   };
   auto first = search(kFew, kNever);
   auto good = first.Run();
   auto best = search(kMany, first.best_s()).Run();
-  return best.empty() ? good : best;
+  return InParts(best.empty() ? good : best, gradients, part_bytes);
 }
 
 Groups PlanArmed(const std::vector<Gradient>& gradients, const ArmedCosts& costs, double max_group_bytes) {
   const double limit_bytes = RequireNotNegative("max_group_bytes", max_group_bytes) > 0
-                                 ? std::min(max_group_bytes, kLargestGroup_bytes)
-                                 : kLargestGroup_bytes;
+                                 ? std::min(max_group_bytes, kLargestMessage_bytes)
+                                 : kLargestMessage_bytes;
   Groups best;
   double best_s = kNever;
   for (const double wire : kWires) {
-    auto groups = EarliestArmed(gradients, WithHeadroom(costs, wire), limit_bytes);
+    auto groups = EarliestArmed(gradients, WithHeadroom(costs, wire), limit_bytes, kLargestMessage_bytes);
     const double worth_s = WorthOf(gradients, groups, costs);
     if (best.empty() || worth_s < best_s - kSameEnd * std::abs(best_s)) {
       best = std::move(groups);

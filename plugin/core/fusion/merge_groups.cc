@@ -56,6 +56,35 @@ void ValidateGroups(const Groups& groups, size_t tensors) {
   }
 }
 
+size_t PartsFrom(const Groups& groups, size_t group) {
+  size_t parts = 1;
+  while (groups[group].size() == 1 && group + parts < groups.size() && groups[group + parts] == groups[group]) {
+    ++parts;
+  }
+  return parts;
+}
+
+Groups Whole(const Groups& groups) {
+  Groups whole;
+  for (size_t n = 0; n < groups.size(); n += PartsFrom(groups, n)) {
+    whole.push_back(groups[n]);
+  }
+  return whole;
+}
+
+size_t PartsOf(double bytes, double most_bytes) {
+  return most_bytes > 0 && bytes > most_bytes ? static_cast<size_t>(std::ceil(bytes / most_bytes)) : 1;
+}
+
+Groups InParts(const Groups& whole, const std::vector<Gradient>& gradients, double most_bytes) {
+  Groups groups;
+  for (const auto& group : whole) {
+    const bool divides = group.size() == 1 && !groups.empty();
+    groups.insert(groups.end(), divides ? PartsOf(gradients[group[0]].bytes, most_bytes) : 1, group);
+  }
+  return groups;
+}
+
 std::vector<int64_t> OrderOfReadiness(const std::vector<Gradient>& gradients) {
   std::vector<int64_t> order(gradients.size());
   std::iota(order.begin(), order.end(), 0);

@@ -21,7 +21,8 @@ struct Gradient {
 // Two ends that differ by less, relatively, are the same but for rounding.
 constexpr double kSameEnd = 1e-12;
 
-// Merge groups in order of sending; each holds indices of gradients.
+// Merge groups in order of sending; each holds indices of gradients. In armed steps a gradient may go in parts, all of
+// a size: it is alone in as many groups, one behind the other.
 using Groups = std::vector<std::vector<int64_t>>;
 
 // Throws std::invalid_argument, naming the tensor, if bytes or readiness are not finite or bytes are negative.
@@ -30,6 +31,16 @@ void ValidateGradients(const std::vector<Gradient>& gradients);
 // Throws std::invalid_argument, naming the tensor or group, unless each of `tensors` tensors is in exactly one group
 // and no group is empty.
 void ValidateGroups(const Groups& groups, size_t tensors);
+
+// The number of groups, from this one on, that hold parts of its gradient; 1 if it holds whole ones.
+size_t PartsFrom(const Groups& groups, size_t group);
+// The same groups, and every gradient whole.
+Groups Whole(const Groups& groups);
+// So many parts a gradient goes in where none is to have more than `most_bytes` (0: no limit).
+size_t PartsOf(double bytes, double most_bytes);
+// Groups behind the first one that are a single gradient become as many parts. Those of the first group are negotiated,
+// and whole.
+Groups InParts(const Groups& whole, const std::vector<Gradient>& gradients, double most_bytes);
 
 // Indices in order of readiness; of gradients ready at the same time, the one given first comes first.
 std::vector<int64_t> OrderOfReadiness(const std::vector<Gradient>& gradients);
@@ -46,11 +57,12 @@ class GroupCost {
   double bytes() const { return bytes_; }
   double seconds() const { return seconds_; }
   size_t messages() const { return present_.size(); }
-  // Calls `use` with the seconds of each message, in the order of their types, whatever was added first.
+  // Calls `use` with the seconds of each message, in the order of their types, whatever was added first; each of
+  // `parts` that messages are divided into takes them.
   template <typename Use>
-  void EachMessage(Use use) const {
+  void EachMessage(double parts, Use use) const {
     for (const size_t type : present_) {
-      use(messages_[type].seconds);
+      use(parts > 1 ? cost_(messages_[type].bytes / parts) : messages_[type].seconds);
     }
   }
 

@@ -31,7 +31,7 @@ MergePlan DecodePlan(const std::vector<double>& values) {
     }
   }
   constexpr size_t before = kHeader + MergePlan::kExpectations;
-  if (values.size() < before || values.size() != before + static_cast<size_t>(values[3])) {
+  if (values.size() < before || values.size() != before + 2 * static_cast<size_t>(values[3])) {
     Refuse(std::to_string(values.size()) + " values");
   }
   MergePlan plan;
@@ -41,8 +41,10 @@ MergePlan DecodePlan(const std::vector<double>& values) {
   for (size_t n = 0; n < MergePlan::kExpectations; ++n) {
     plan.expected[n] = values[kHeader + n] == 0 ? -1 : values[kHeader + n] - 1;
   }
-  for (size_t n = before; n < values.size(); ++n) {
+  const auto tensors = static_cast<size_t>(values[3]);
+  for (size_t n = before; n < before + tensors; ++n) {
     plan.group_of.push_back(static_cast<int32_t>(values[n]) - 1);
+    plan.parts_of.push_back(std::max(static_cast<int32_t>(values[n + tensors]), 1));
   }
   std::vector<int32_t> members(static_cast<size_t>(plan.groups()), 0);
   for (const int32_t group : plan.group_of) {
@@ -53,6 +55,12 @@ MergePlan DecodePlan(const std::vector<double>& values) {
   const auto empty = std::find(members.begin(), members.end(), 0);
   if (empty != members.end()) {
     Refuse("group " + std::to_string(empty - members.begin()) + " has no members");
+  }
+  for (size_t n = 0; n < tensors; ++n) {
+    const auto group = plan.group_of[n];
+    if (plan.parts_of[n] > 1 && (group < 0 || members[static_cast<size_t>(group)] > 1)) {
+      Refuse("tensor " + std::to_string(n) + " is in parts, and not alone in a group");
+    }
   }
   return plan;
 }

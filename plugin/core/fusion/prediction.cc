@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "core/arguments.h"
@@ -99,29 +100,38 @@ Prediction Predict(const std::vector<Gradient>& gradients, const Groups& groups,
 
 Prediction PredictArmed(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs) {
   ValidateGradients(gradients);
-  ValidateGroups(groups, gradients.size());
+  ValidateGroups(Whole(groups), gradients.size());
   ValidateArmedCosts(costs);
+  if (!groups.empty() && PartsFrom(groups, 0) > 1) {
+    throw std::invalid_argument("the first merge group is in parts; it is negotiated, and whole");
+  }
   Prediction prediction;
   const auto negotiated = costs.message.Plus(costs.coordination_s);
   GroupCost first(gradients, negotiated), behind(gradients, costs.message);
   const double startup_s = costs.startup_s();
   MessageWindow window(costs.together, 0, 0);
   double begin_s = 0;  // of the last message
-  for (const auto& group : groups) {
-    if (prediction.starts_s.empty()) {
-      begin_s = Fill(first, group, gradients);
+  for (size_t n = 0; n < groups.size();) {
+    if (n == 0) {
+      begin_s = Fill(first, groups[n], gradients);
       window = MessageWindow(costs.together, begin_s + costs.coordination_s, begin_s + first.seconds());
       prediction.starts_s.push_back(begin_s);
-    } else {
-      const double ready_s = Fill(behind, group, gradients);
+      prediction.ends_s.push_back(window.end_s());
+      ++n;
+      continue;
+    }
+    const double ready_s = Fill(behind, groups[n], gradients);
+    const auto parts = PartsFrom(groups, n);
+    for (size_t part = 0; part < parts; ++part) {
       double start_s = std::numeric_limits<double>::infinity();
-      behind.EachMessage([&](double seconds) {
+      behind.EachMessage(static_cast<double>(parts), [&](double seconds) {
         begin_s = window.Send(std::max(begin_s, ready_s), seconds, startup_s);
         start_s = std::min(start_s, begin_s);
       });
       prediction.starts_s.push_back(start_s);
+      prediction.ends_s.push_back(window.end_s());
     }
-    prediction.ends_s.push_back(window.end_s());
+    n += parts;
   }
   Finish(gradients, prediction);
   return prediction;

@@ -24,7 +24,8 @@ struct Prediction {
 Prediction Predict(const std::vector<Gradient>& gradients, const Groups& groups, const CostModel& cost);
 
 // The same where steps are armed: messages behind the first group's need no round and may overlap (armed_messages.h).
-// A group starts with the first of its messages. Throws as Predict, and for costs that ValidateArmedCosts refuses.
+// A group starts with the first of its messages. Gradients may go in parts, but for those of the first group. Throws as
+// Predict, and for costs that ValidateArmedCosts refuses.
 Prediction PredictArmed(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs);
 
 // Horovod's own way of merging.

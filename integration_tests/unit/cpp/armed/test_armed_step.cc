@@ -16,7 +16,7 @@ using Next = ArmedStep::Next;
 
 namespace {
 
-constexpr int kMessages = 3;
+constexpr int kMessages = 3, kMost = 6;
 
 // What a rank does: hands in tensors of these messages, in this order. A negative number raises the flag, as another
 // operation does; what is missing at the end never comes.
@@ -43,7 +43,8 @@ struct Fault {
 template <typename Step>
 class Model {
  public:
-  Model(const std::vector<int>& tensors, const std::vector<Program>& programs, int ahead) : messages_(tensors.size()) {
+  Model(const std::vector<int>& tensors, const std::vector<Program>& programs, int ahead)
+      : tensors_(tensors), messages_(tensors.size()) {
     for (const auto& program : programs) {
       ranks_.push_back({Step(tensors, ahead), program});
     }
@@ -113,6 +114,9 @@ class Model {
       }
     }
     for (size_t n = 0; n < messages_.size(); ++n) {
+      if (tensors_[n] < 0 && static_cast<int>(n) == ranks_[0].step.done()) {
+        throw Fault{"some parts of a message are done, and some are not"};
+      }
       const bool done = static_cast<int>(n) < ranks_[0].step.done();
       if (done && messages_[n].flagged) {
         throw Fault{"a flagged message is done"};
@@ -124,7 +128,7 @@ class Model {
     std::string key;
     for (const auto& rank : ranks_) {
       key += std::to_string(rank.at) + "," + std::to_string(rank.step.begun()) + "," + std::to_string(rank.heard) +
-             (rank.step.attention() == Attention::kNone ? "." : "!");
+             (rank.step.attention() == Attention::kNone ? "." : "!") + (rank.step.flag() ? "!" : ".");
     }
     for (const auto& message : messages_) {
       key += message.flagged ? "f" : "-";
@@ -135,13 +139,14 @@ class Model {
   int done() const { return ranks_[0].step.done(); }
 
  private:
+  std::vector<int> tensors_;  // below 0: a part behind the first one
   std::vector<Rank<Step>> ranks_;
   std::vector<Message> messages_;
 };
 
 struct Found {
   std::unordered_set<std::string> visited;
-  std::vector<bool> done = std::vector<bool>(kMessages + 1, false);  // numbers of messages that were done at an end
+  std::vector<bool> done = std::vector<bool>(kMost + 1, false);  // numbers of messages that were done at an end
   std::string fault, steps;
 };
 
@@ -190,6 +195,12 @@ struct Shy : ArmedStep {
   bool flag() const { return false; }
 };
 
+// Raises its flag between the parts of a message.
+struct Moody : ArmedStep {
+  using ArmedStep::ArmedStep;
+  bool flag() const { return attention() != Attention::kNone; }
+};
+
 }  // namespace
 
 TEST_CASE("three ranks whose programs differ, all interleavings") {
@@ -221,6 +232,35 @@ TEST_CASE("three ranks whose programs differ, all interleavings") {
       }
     }
   }
+  MESSAGE(states << " states");
+}
+
+TEST_CASE("a message in parts is done as a whole or not at all, all interleavings") {
+  std::size_t states = 0, partly = 0;
+  for (const std::vector<int>& tensors : {std::vector<int>{1, -1, -1, 1}, {1, -1, 1, -1}}) {
+    Program all;
+    for (int n = 0; n < static_cast<int>(tensors.size()); ++n) {
+      all.insert(all.end(), static_cast<std::size_t>(std::max(tensors[static_cast<std::size_t>(n)], 0)), n);
+    }
+    std::vector<Program> programs = {all, {all.rbegin(), all.rend()}, {all.begin(), all.end() - 1}};
+    for (std::size_t n = 0; n <= all.size(); ++n) {  // another operation there
+      programs.push_back(all);
+      programs.back().insert(programs.back().begin() + static_cast<std::ptrdiff_t>(n), -1);
+    }
+    for (const int ahead : {1, 2}) {
+      for (std::size_t second = 0; second < programs.size(); ++second) {
+        for (std::size_t third = second; third < programs.size(); ++third) {
+          const auto found = Explore(tensors, {all, programs[second], programs[third]}, ahead);
+          states += found.visited.size();
+          partly += static_cast<std::size_t>(std::count(found.done.begin(), found.done.end(), true)) - 1;
+          CAPTURE(ahead);
+          CAPTURE(found.steps);
+          REQUIRE(found.fault == "");
+        }
+      }
+    }
+  }
+  CHECK(partly > 0);  // some ended in the middle
   MESSAGE(states << " states");
 }
 
@@ -261,4 +301,6 @@ TEST_CASE("the search finds what is wrong") {
   CHECK(Explore(kTensors, programs, 2).fault == "");
   CHECK(Explore<Hasty>(kTensors, programs, 2).fault != "");
   CHECK(Explore<Shy>(kTensors, {{0, 1, 2}, {0, 1, 2}, {0, 2}}, 2).fault != "");
+  CHECK(Explore<Moody>({1, -1, 1}, {{0, 2}, {0, 2}, {0, -1, 2}}, 2).fault != "");
+  CHECK(Explore({1, -1, 1}, {{0, 2}, {0, 2}, {0, -1, 2}}, 2).fault == "");
 }

@@ -106,6 +106,7 @@ inline double EndOfArmed(const std::vector<Gradient>& gradients, const Groups& g
   std::vector<double> begins_s, ends_s;  // first those of the first group
   for (const auto& group : groups) {
     const auto sums = SumsOf(gradients, group);
+    const auto parts = static_cast<double>(std::count(groups.begin(), groups.end(), group));
     if (&group == &groups[0]) {
       begins_s.push_back(sums.ready_s + costs.coordination_s);
       ends_s.push_back(sums.ready_s);
@@ -118,7 +119,7 @@ inline double EndOfArmed(const std::vector<Gradient>& gradients, const Groups& g
       const size_t n = ends_s.size();
       double begin_s = std::max(sums.ready_s, begins_s[n - 1]);
       begin_s = n >= together ? std::max(begin_s, ends_s[n - together]) : begin_s;
-      const double wire_s = costs.message(bytes) - alone_s;
+      const double wire_s = costs.message(bytes / parts) - alone_s;
       begins_s.push_back(begin_s);
       ends_s.push_back(std::max(begin_s + alone_s, ends_s[n - 1] + costs.work_s) + wire_s);
     }

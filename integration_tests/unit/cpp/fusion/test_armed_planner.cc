@@ -24,7 +24,7 @@ ArmedCosts RandomCosts(std::mt19937& random, int64_t together) {
 // Earlier is better.
 double Price(const std::vector<Gradient>& gradients, const Groups& groups, const ArmedCosts& costs) {
   const double price_s = 0.1 * std::max(costs.message(0), costs.work_s);
-  return cases::EndOfArmed(gradients, groups, costs) + price_s * static_cast<double>(groups.size());
+  return cases::EndOfArmed(gradients, groups, costs) + price_s * static_cast<double>(Whole(groups).size());
 }
 
 }  // namespace
@@ -55,6 +55,27 @@ TEST_CASE("what processors work in start-ups does not overlap") {
   CHECK(ends_s(9) == std::vector<double>{5.5, 15.5, 25.5, 35.5});
   // Where all is work, messages gain nothing, and few are best.
   CHECK(PlanArmed(gradients, {CostModel::Linear(4, 1), 0.5, 2, 4}).size() == 1);
+}
+
+TEST_CASE("a gradient in parts: each is a message, and the first group is whole") {
+  const std::vector<Gradient> gradients{{9, 0, 0}, {9, 1, 0}, {1, 2, 0}};
+  const ArmedCosts costs{CostModel::Linear(4, 1), 0.5, 2};
+  const Groups groups{{0}, {1}, {1}, {1}, {2}};
+  CHECK(InParts({{0}, {1}, {2}}, gradients, 3) == groups);
+  CHECK(InParts({{0}, {1, 2}}, gradients, 3) == Groups{{0}, {1, 2}});
+  CHECK(InParts({{0}, {1}, {2}}, gradients, 0) == Groups{{0}, {1}, {2}});
+  CHECK(Whole(groups) == Groups{{0}, {1}, {2}});
+  const auto prediction = PredictArmed(gradients, groups, costs);
+  CHECK(prediction.starts_s == std::vector<double>{0, 1, 13.5, 16.5, 20.5});
+  CHECK(prediction.ends_s == std::vector<double>{13.5, 16.5, 20.5, 23.5, 25.5});
+  CHECK_THROWS_WITH_AS(PredictArmed(gradients, {{0}, {0}, {1}, {2}}, costs),
+                       "the first merge group is in parts; it is negotiated, and whole", std::invalid_argument);
+  CHECK_THROWS_AS(PredictArmed(gradients, {{0}, {1}, {2}, {1}}, costs), std::invalid_argument);
+  CHECK_THROWS_AS(Predict(gradients, groups, costs.message), std::invalid_argument);
+  // No message of the optimal plan is larger than 8 MiB, but for that of the first group.
+  const double large_bytes = 20 << 20;
+  const std::vector<Gradient> large{{large_bytes, 0, 0}, {large_bytes, 0.01, 0}, {1000, 0.02, 0}};
+  CHECK(PlanArmed(large, {CostModel::Linear(1e-3, 1e-8), 1e-3, 2}) == Groups{{0}, {1}, {1}, {1}, {2}});
 }
 
 TEST_CASE("messages of an armed step begin in order") {
@@ -102,15 +123,19 @@ TEST_CASE("with one message at a time, and no round, the model is that of steps 
 
 TEST_CASE("the optimal plan of armed steps is worth what the best of all partitions is") {
   std::mt19937 random(23);
-  int otherwise = 0, single = 0;
+  int otherwise = 0, single = 0, divided = 0;
   for (int round = 0; round < 10000; ++round) {
     const int types = round % 3 == 0 ? cases::Int(random, 2, 3) : 1;
     const auto gradients = cases::RandomGradients(random, cases::Int(random, 1, 10), types);
     const auto costs = RandomCosts(random, round % 4 == 0 ? cases::Int(random, 1, 5) : 2);
     const double limit_bytes = round % 5 == 0 ? cases::Uniform(random, 0.5, 10) : 0;
-    const auto groups = EarliestArmed(gradients, costs, limit_bytes);
-    ValidateGroups(groups, gradients.size());
-    const auto worth = [&](const Groups& some) { return Price(gradients, some, costs); };
+    const double part_bytes = round % 7 < 3 ? cases::Uniform(random, 0.3, 4) : 0;
+    const auto groups = EarliestArmed(gradients, costs, limit_bytes, part_bytes);
+    ValidateGroups(Whole(groups), gradients.size());
+    const auto worth = [&](const Groups& some) {
+      return Price(gradients, InParts(Whole(some), gradients, part_bytes), costs);
+    };
+    REQUIRE(groups == InParts(Whole(groups), gradients, part_bytes));
     REQUIRE(PredictArmed(gradients, groups, costs).finish_s ==
             doctest::Approx(cases::EndOfArmed(gradients, groups, costs)).epsilon(1e-9));
     REQUIRE(worth(groups) == doctest::Approx(cases::BruteForce(gradients, limit_bytes, worth)).epsilon(1e-9));
@@ -118,10 +143,12 @@ TEST_CASE("the optimal plan of armed steps is worth what the best of all partiti
         Plan(Policy::kOptimal, gradients, costs.message.Plus(costs.coordination_s), {0, limit_bytes});
     otherwise += worth(negotiated) > worth(groups) + 1e-9 ? 1 : 0;
     single += groups.size() == 1 && gradients.size() > 1 ? 1 : 0;
+    divided += groups.size() > Whole(groups).size() ? 1 : 0;
   }
   // The cases must be hard enough to tell this planner from the other one, and have both kinds of answers.
   CHECK(otherwise > 2000);
   CHECK(single > 250);
+  CHECK(divided > 500);
 }
 
 TEST_CASE("no other policy is worth more than the optimal plan of armed steps, on larger models") {
