@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, groups_of, state
+from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, end, groups_of, state
 from integration_tests.support.ranks import ranks, run_ranks
 
 MOST_STRIKES = 3  # core/armed/step_watch.h
@@ -89,6 +89,54 @@ def test_other_operations_between_gradients(rank: int, size: int) -> None:
         step += 5
     hvd.barrier()
     assert state().given_up > 0
+    end(hand)
+
+
+@ranks(2, 3, more=(4,), env=ARMED)
+def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
+    """Parts that were sent are done for good; a tensor whose first one was not is negotiated whole."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "giving.", GROUPS)
+    names = sorted(hand.names("giving."))
+    parts = {1: 2, 3: 6, 5: 3}
+    groups = [[name] for n, name in enumerate(names) for _ in range(parts.get(n, 1))]
+    given_up = state().given_up
+
+    def part_of_it(number: int, last: int) -> None:
+        steps.step(number, NAMES[:last])
+
+    def other_operation(number: int, last: int) -> None:
+        for name in NAMES[:last]:
+            steps.start(name, number)
+        hvd.broadcast(torch.ones(1), 0, name="parts.other")
+        for name in NAMES[last:]:
+            steps.start(name, number)
+        for name in NAMES:
+            steps.finish(name, number)
+
+    def late_rank(number: int, last: int) -> None:
+        for name in NAMES:
+            if rank == 1 and name == NAMES[last]:
+                time.sleep(2 * PATIENCE_S)
+            steps.start(name, number)
+        for name in NAMES:
+            steps.finish(name, number)
+
+    for fault in (part_of_it, other_operation, late_rank):
+        for last in (2, 4, 5):
+            hand.follow(groups[:-1] if last == 4 else groups, PATIENCE_S)  # another plan, and no strikes
+            for number in range(step, step + 6):
+                steps.step(number)
+            fault(step + 6, last)
+            for number in range(step + 7, step + 12):
+                steps.step(number)
+            step += 12
+    hvd.barrier()
+    assert state().given_up > given_up
     end(hand)
 
 

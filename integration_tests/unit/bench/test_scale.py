@@ -163,10 +163,10 @@ def test_a_thread_that_sleeps_is_woken() -> None:
 
 def test_bytes_of_plans_follow_the_encoding() -> None:
     found = {tensors: plans.of(tensors) for tensors in plans.TENSORS}
-    assert [(one.messages, one.sent_bytes) for one in found.values()] == [(7, 896), (63, 8096), (625, 80096)]
+    assert [(one.messages, one.sent_bytes) for one in found.values()] == [(7, 1696), (63, 16096), (625, 160096)]
     # A short name is inside of its string, a long one outside.
-    assert plans.held_bytes([["short"] * 2]) == 2 * 36 + 32
-    assert plans.held_bytes([["n" * 20], ["s"]]) == 2 * 36 + 2 * 32 + 21
+    assert plans.held_bytes([["short"] * 2]) == 2 * 40 + 32
+    assert plans.held_bytes([["n" * 20], ["s"]]) == 2 * 40 + 2 * 32 + 21
     assert found[10000].held_bytes > 99 * found[100].held_bytes
 
 
