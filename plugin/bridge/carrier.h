@@ -47,8 +47,9 @@ class Carrier {
   // failed then, and nobody touches the memory any more.
 
   // Adds up in place, by the collective that was chosen, or else by the one that is the fastest of ours. Any number of
-  // messages are under way together, until `done` is called, in Begin or Progress. `name` says what it is in errors.
-  virtual void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values,
+  // messages are under way together, until `done` is called, in Begin or Progress. `followed`: others come
+  // behind it, as far as is known. `name` says what it is in errors.
+  virtual void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, bool followed,
                      const std::string& name, std::function<void()> done) = 0;
   // Goes on with what is under way: returns when something has happened, when it is woken, or at `until`.
   virtual void Progress(std::chrono::steady_clock::time_point until) = 0;

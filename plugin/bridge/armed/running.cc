@@ -105,7 +105,7 @@ void Armed::Send(Run& run) {
   }
   message.SetFlag(buffer, run.step.flag());
   run.step.Begin();
-  carrier_.Begin(run.process_set, 0, message.Values(buffer), message.Text(),
+  carrier_.Begin(run.process_set, 0, message.Values(buffer), number + 1 < messages_.size(), message.Text(),
                  [&run, number] { run.there[number] = true; });
   Receive(run);
 }

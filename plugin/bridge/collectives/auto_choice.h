@@ -44,8 +44,10 @@ class AutoChoice {
 
   // Whether it is known how messages of this size go: if not, For needs a transport with nothing under way.
   bool Decided(int64_t bytes, bool encoded) const;
-  // Without codecs all methods are candidates; else those that encode.
-  Pick For(Transport& transport, int64_t bytes, bool encoded);
+  // Without codecs all methods are candidates; else those that encode. `followed`: others travel beside this message
+  // and behind it, so that what counts is how well it shares links: where that has been decided, it goes by the ring if
+  // this took at most kAmongOthers of the fastest. A ring sends all the time; others wait, for hops or for room.
+  Pick For(Transport& transport, int64_t bytes, bool encoded, bool followed);
   void Took(const Pick& pick, double seconds);
   // No message is under way: classes that have been tried are decided. All ranks call it at the same point.
   void Decide(Transport& transport);
@@ -63,7 +65,7 @@ class AutoChoice {
 
  private:
   static constexpr int32_t kTrials = 3;
-  static constexpr double kHopeless = 2;
+  static constexpr double kHopeless = 2, kAmongOthers = 1.25;
 
   struct Candidate {
     Way way;

@@ -31,11 +31,11 @@ void Collectives::GoAsChosen(int32_t process_set_id, const std::unordered_set<st
   }
 }
 
-AutoChoice::Pick Collectives::PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks) {
+AutoChoice::Pick Collectives::PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks, bool followed) {
   const auto chosen = TheChoices().chosen();
   const auto automatic = chosen.method == CollectiveChoice::kAuto || chosen.method == CollectiveChoice::kHorovods;
   if (automatic && ranks > 1) {
-    return PickFor(process_set_id, bytes, false);
+    return PickFor(process_set_id, bytes, false, followed);
   }
   AutoChoice::Pick pick;
   pick.way.method = automatic ? core::AllreduceMethod::kDirect : static_cast<core::AllreduceMethod>(chosen.method);
@@ -56,14 +56,14 @@ void Collectives::Carry(const std::function<void()>& part) {
   }
 }
 
-void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values,
+void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, bool followed,
                         const std::string& name, std::function<void()> done) {
   auto& flight = In(process_set, process_set_id);
   const auto& transport = flight.transport();
   Carry([&] {
     const core::Place place{transport.rank(), transport.size()};
     const auto element_bytes = core::BytesOf(values.dtype);
-    const auto pick = PickToCarry(process_set_id, values.elements * element_bytes, place.ranks);
+    const auto pick = PickToCarry(process_set_id, values.elements * element_bytes, place.ranks, followed);
     Collective one;
     one.name = name;
     one.dtype = values.dtype;

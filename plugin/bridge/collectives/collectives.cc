@@ -87,7 +87,7 @@ void Collectives::RoundPerformed(common::ProcessSet& /*process_set*/) {
 
 uint32_t Collectives::NextSequence(int32_t process_set_id) { return Set(process_set_id).sequence++; }
 
-AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, bool encoded) {
+AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, bool encoded, bool followed) {
   auto& choice = Set(process_set_id).choice;
   // What is asked of the other ranks goes over the same transport, and a trial is alone on its way.
   if ((trial_ || !choice.Decided(bytes, encoded)) && !flight_->Finish()) {
@@ -104,7 +104,7 @@ AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, boo
                   kWorthTryingByModel);
     }
   }
-  const auto pick = choice.For(flight_->transport(), bytes, encoded);
+  const auto pick = choice.For(flight_->transport(), bytes, encoded, followed);
   trial_ = pick.trial;
   return pick;
 }

@@ -40,8 +40,8 @@ class Collectives : public Participant, public Carrier {
   void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
   void GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
   int64_t Choices() const override { return TheChoices().changes(); }
-  void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, const std::string& name,
-             std::function<void()> done) override;
+  void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, bool followed,
+             const std::string& name, std::function<void()> done) override;
   void Progress(std::chrono::steady_clock::time_point until) override;
   void Wake() override;
   bool Travelling() const override { return flight_ != nullptr && !flight_->idle(); }
@@ -57,7 +57,7 @@ class Collectives : public Participant, public Carrier {
   // Of the collectives of this set, the next one's.
   uint32_t NextSequence(int32_t process_set_id);
   // What `auto` does with a message of the set whose messages are under way. Throws std::runtime_error as In.
-  AutoChoice::Pick PickFor(int32_t process_set_id, int64_t bytes, bool encoded);
+  AutoChoice::Pick PickFor(int32_t process_set_id, int64_t bytes, bool encoded, bool followed = false);
   void Took(int32_t process_set_id, const AutoChoice::Pick& pick, double seconds);
 
  private:
@@ -68,7 +68,7 @@ class Collectives : public Participant, public Carrier {
   };
 
   OfSet& Set(int32_t process_set_id);
-  AutoChoice::Pick PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks);
+  AutoChoice::Pick PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks, bool followed);
   void Carry(const std::function<void()>& part);
 
   const MakeTransport make_;
