@@ -32,5 +32,5 @@ def whole(groups: Sequence[Sequence[Member]]) -> list[list[Member]]:
 
 def first_whole(groups: Sequence[Sequence[Member]]) -> list[list[Member]]:
     """The same groups, the first of whole tensors: it is negotiated."""
-    members, parts = with_parts(groups)[0]
-    return [members, *map(list, groups[parts:])]
+    first, *others = with_parts(groups)
+    return [first[0], *(members for members, parts in others for _ in range(parts))]
