@@ -25,7 +25,7 @@ constexpr double kStartups = 2;
 constexpr std::array<double, 3> kWires = {1, 1.25, 1.5};
 // Of a message. It is packed before it travels, added up and unpacked behind: several may do so beside each other's
 // wire, one cannot. 3 messages of ResNet-50 took longer than 7, and these longer than 14.
-constexpr double kLargestMessage_bytes = 8 << 20;
+constexpr double kLargestMessage_bytes = 8U << 20U;
 // States of a prefix, when a good plan is sought and when the best one is. Few prefixes have hundreds, which are all
 // but the same then.
 constexpr size_t kFew = 2, kMany = 32;

@@ -73,7 +73,7 @@ TEST_CASE("a gradient in parts: each is a message, and the first group is whole"
   CHECK_THROWS_AS(PredictArmed(gradients, {{0}, {1}, {2}, {1}}, costs), std::invalid_argument);
   CHECK_THROWS_AS(Predict(gradients, groups, costs.message), std::invalid_argument);
   // No message of the optimal plan is larger than 8 MiB, but for that of the first group.
-  const double large_bytes = 20 << 20;
+  const double large_bytes = 20U << 20U;
   const std::vector<Gradient> large{{large_bytes, 0, 0}, {large_bytes, 0.01, 0}, {1000, 0.02, 0}};
   CHECK(PlanArmed(large, {CostModel::Linear(1e-3, 1e-8), 1e-3, 2}) == Groups{{0}, {1}, {1}, {1}, {2}});
 }
