@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -29,7 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare our markers."""
+    """Declare our markers; commands under test are as wide as in a pipe, whatever the terminal or pytest-xdist says."""
+    os.environ.pop("COLUMNS", None)
     ranks.forks = not config.getoption("--no-forks")
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
         config.pluginmanager.register(StrictSkips())
