@@ -93,7 +93,7 @@ def test_plans_in_parts_as_files(tmp_path: Path) -> None:
     assert planned(f"file:{path}").named_groups == [["third"], ["second"], ["first"]]
     for wrong in ([["third"], ["second"], ["third"]], [["third", "second"], ["third", "second"]]):
         plan_file.write(path, "mine", wrong)
-        with pytest.raises(UserError, match="the tensor third is in group 0 and in group [12]"):
+        with pytest.raises(UserError, match=r"the tensor third is in group 0 and in group [12]"):
             plan_file.read(path)
 
 
