@@ -1,5 +1,6 @@
-"""Tensors that go in parts: alone in several groups of a plan, one behind the other. Steps that are not armed, and first
-groups of those that are, have whole ones.
+"""Tensors that go in parts: alone in several groups of a plan, one behind the other.
+
+Steps that are not armed, and first groups of those that are, have whole ones.
 """
 
 from __future__ import annotations
