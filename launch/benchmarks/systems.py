@@ -46,7 +46,7 @@ _NO_BUCKETS = {BUCKET_BYTES: "0"}
 _PLANS = {"PACELINE_FUSION_TRIAL_STEPS": "0"}
 _OPTIMAL = {FUSION: "optimal", **_PLANS}
 _PIPELINED = {EXCHANGE: "pipelined", "PACELINE_PIPELINE_K": "2", "PACELINE_PIPELINE_WARMUP_STEPS": "0"}
-_MAJORITY = {EXCHANGE: "majority"}
+_MAJORITY = {EXCHANGE: "majority", **EVENTS}
 _HOROVOD = "paceline.launch.benchmarks.system_horovod:setup"
 _PACELINE = "paceline.launch.benchmarks.system_paceline:setup"
 # A system waits for its turn longer than communication libraries expect a peer to be silent.
