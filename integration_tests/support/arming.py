@@ -72,6 +72,11 @@ def groups_of(hand: ByHand, label: str, sizes: Sequence[int]) -> list[list[str]]
     return [names[end - count : end] for end, count in zip(ends, sizes, strict=True)]
 
 
+def in_parts(names: Sequence[str], parts: dict[int, int]) -> list[list[str]]:
+    """Each alone in a group, those of these numbers in so many parts."""
+    return [[name] for n, name in enumerate(names) for _ in range(parts.get(n, 1))]
+
+
 def meet(library: str = "torch") -> None:
     """Wait for all ranks, between two steps."""
     importlib.import_module(f"horovod.{library}").broadcast_object(0, 0, name="arming.meet")

@@ -61,11 +61,13 @@ def plan_figure(gradients: Sequence[Gradient], plans: Mapping[str, Plan]) -> Fig
 def _draw(
     axes: Axes, gradients: Sequence[Gradient], name: str, plan: Plan, base: float, last_ms: float, end_ms: float
 ) -> None:
-    labelled_ms = -end_ms
+    labelled_ms = free_ms = -end_ms
     for group, parts, start_s, end_s in zip(
         plan.groups, parts_of(plan.groups), plan.starts_s, plan.ends_s, strict=True
     ):
-        start_ms, stop_ms = 1e3 * start_s, 1e3 * end_s
+        # Of messages under way together each has a bar from the end of the one before, not one over the other.
+        start_ms, stop_ms = max(1e3 * start_s, free_ms), 1e3 * end_s
+        free_ms = stop_ms
         for left, right, colour in (
             (start_ms, min(stop_ms, last_ms), MESSAGE_COLOUR),
             (max(start_ms, last_ms), stop_ms, EXPOSED_COLOUR),

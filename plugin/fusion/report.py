@@ -73,9 +73,9 @@ def report(library: str, process_set: int = 0) -> FusionReport:
             group_bytes[group] += tensor.bytes
             parts[group] = parts_of
     sent = [
-        (names, size_bytes * (part + 1) // times - size_bytes * part // times)
+        (names, size_bytes // times)
         for names, size_bytes, times in zip(groups, group_bytes, parts, strict=True)
-        for part in range(times)
+        for _ in range(times)
     ]
     waiting = driver.state.value if driver else "waiting"
     on_trial = driver is not None and driver.trial is not None and not driver.trial.over

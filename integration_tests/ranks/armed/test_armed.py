@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, meet, state
+from integration_tests.support.arming import ARMED, TorchSteps, arm, end, in_parts, meet, state
 from integration_tests.support.merging import Messages
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -44,7 +44,7 @@ def test_sums(rank: int, size: int) -> None:
 
 @ranks(2, 3, more=(4,), env=ARMED)
 def test_tensors_in_parts(rank: int, size: int) -> None:
-    """In place and not, averages too, and more parts than elements."""
+    """In place and not, and more parts than elements."""
     import horovod.torch as hvd
     import torch
 
@@ -53,7 +53,7 @@ def test_tensors_in_parts(rank: int, size: int) -> None:
     hand, step = arm(steps.step, "armed.", GROUPS)
     names = sorted(hand.names("armed."))
     parts = {2: 3, 3: 7, 4: 2}  # of 1, 70,001 and 17 elements
-    groups = [[name] for n, name in enumerate(names) for _ in range(parts.get(n, 1))]
+    groups = in_parts(names, parts)
     hand.follow(groups, patience_s=1.0)
     for number in range(step, step + 10):
         steps.step(number)
@@ -157,8 +157,13 @@ def test_types_averages_and_factors(rank: int, size: int) -> None:
     before = state()
     for number in range(step, step + STEPS):
         step_of(number)
-    hvd.barrier()
+    meet()
     assert (state().state, state().steps - before.steps) == ("armed", STEPS), state()
+    hand.follow(in_parts(sorted(hand.names("kinds.")), {1: 2, 2: 3, 3: 20, 4: 2, 5: 5}), patience_s=1.0)
+    for number in range(step + STEPS, step + 2 * STEPS):
+        step_of(number)
+    meet()
+    assert (state().state, state().steps - before.steps >= STEPS + STEPS // 2) == ("armed", True), state()
     end(hand)
 
 

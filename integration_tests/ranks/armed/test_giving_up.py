@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, end, groups_of, state
+from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, end, groups_of, in_parts, state
 from integration_tests.support.ranks import ranks, run_ranks
 
 MOST_STRIKES = 3  # core/armed/step_watch.h
@@ -101,9 +101,7 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
     hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
-    names = sorted(hand.names("giving."))
-    parts = {1: 2, 3: 6, 5: 3}
-    groups = [[name] for n, name in enumerate(names) for _ in range(parts.get(n, 1))]
+    groups = in_parts(sorted(hand.names("giving.")), {1: 2, 3: 6, 5: 3})
     given_up = state().given_up
 
     def part_of_it(number: int, last: int) -> None:

@@ -344,6 +344,15 @@ def test_message_across_the_end_of_the_backward_pass_has_two_colours() -> None:
     assert colours[0] != colours[1] == colours[2]
 
 
+def test_messages_under_way_together_are_drawn_behind_each_other() -> None:
+    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0, "armed": True}
+    plan = make_plan(resolve("none"), GRADIENTS, CostModel.linear(0.004, 1e-5), **options)
+    # They begin at 1, 4 and 8 ms and end at 8, 9 and 13; the backward pass ends at 8.
+    assert bars(plan_plot.plan_figure(GRADIENTS, {"none": plan})) == [
+        pytest.approx(bar) for bar in [(0, 1, 7), (0, 8, 1), (0, 9, 4)]
+    ]
+
+
 def test_lane_that_goes_on_far_beyond_the_others_is_cut_off() -> None:
     gradients = tuple(Gradient(f"g{place}", 100, 1e-3) for place in range(9))
     options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}

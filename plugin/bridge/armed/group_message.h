@@ -35,7 +35,7 @@ class GroupMessage {
   bool Asks(const common::Request& request, size_t tensor) const;
   // Whether it is a part behind the first one.
   bool goes_on() const { return part_ > 0; }
-  // For a log.
+  // What errors call it.
   std::string Text() const;
 
   // What it takes on its way: its tensors, one behind the other, and the flag.

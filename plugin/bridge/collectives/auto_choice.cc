@@ -70,12 +70,12 @@ AutoChoice::Pick AutoChoice::For(Transport& transport, int64_t bytes, bool encod
     its.chosen = its.candidates.size() == 1 ? 0 : -1;
   }
   if (its.chosen >= 0) {
-    const auto& fastest = its.candidates[static_cast<size_t>(its.chosen)];
+    const auto fastest = its.candidates.begin() + its.chosen;
     const auto ring = std::find_if(its.candidates.begin(), its.candidates.end(), [&](const auto& one) {
-      return one.way.method == core::AllreduceMethod::kRing && one.best_s <= kAmongOthers * fastest.best_s;
+      return one.way.method == core::AllreduceMethod::kRing && one.best_s <= kAmongOthers * fastest->best_s;
     });
-    const auto& taken = followed && ring != its.candidates.end() ? *ring : fastest;
-    return {taken.way, number, static_cast<int32_t>(&taken - its.candidates.data()), false};
+    const auto taken = followed && ring != its.candidates.end() ? ring : fastest;
+    return {taken->way, number, static_cast<int32_t>(taken - its.candidates.begin()), false};
   }
   const auto next = std::min_element(its.candidates.begin(), its.candidates.end(),
                                      [](const auto& one, const auto& other) { return one.begun < other.begun; });
