@@ -42,7 +42,7 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patches/*.py plugin/horovod/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo bench test test-more unit test-cpp soak races fuzz addresses patches idle upstream lint lint-style lint-types \
+.PHONY: help demo bench test test-more unit test-cpp soak races fuzz addresses patches idle upstream lint lint-style lint-readme lint-types \
     lint-layers lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
@@ -50,7 +50,8 @@ help:
 	@echo "make demo      set everything up in $(VENV), then train on real data with two ranks (PyTorch and Keras)"
 	@echo "make test      set up what is missing, then run all tests; TESTS='unit ranks' chooses among: unit ranks"
 	@echo "               faults cluster; PYTEST_ARGS='-k NAME' goes to pytest"
-	@echo "make test-more more numbers of ranks and longer runs than make test has, beside it; TESTS and PYTEST_ARGS as there"
+	@echo "make test-more more numbers of ranks, longer runs, and the tests that need MPI or a scheduler; TESTS and"
+	@echo "               PYTEST_ARGS as there"
 	@echo "make unit      only the tests that need no ranks"
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
@@ -78,7 +79,7 @@ test: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)
 
 test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
-	$(PYTEST) $(SIDE_BY_SIDE) --more -m more $(TESTS:%=integration_tests/%)
+	$(PYTEST) $(SIDE_BY_SIDE) --more -m 'more or needs' $(TESTS:%=integration_tests/%)
 
 # Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
 cluster-tools:
@@ -120,11 +121,18 @@ upstream: $(STAMPS)/horovod
 
 # All of them run, so that one call tells everything.
 lint: $(STAMPS)/lint $(STAMPS)/doctest
-	@$(MAKE) --no-print-directory --keep-going VENV='$(VENV)' lint-style lint-types lint-layers lint-cpp lint-tidy
+	@$(MAKE) --no-print-directory --keep-going VENV='$(VENV)' lint-style lint-readme lint-types lint-layers \
+	    lint-cpp lint-tidy
 
 lint-style:
 	$(VENV)/bin/ruff check --quiet --output-format concise
 	$(VENV)/bin/ruff format --check --quiet --output-format concise
+
+# README promises that these two commands do all the set-up.
+lint-readme:
+	@for goal in demo test; do \
+	    grep -q "^    make $$goal\b" README.md || { echo "README.md has no line \"    make $$goal\"." >&2; exit 1; }; \
+	done
 
 lint-types:
 	$(PY) .ci/typecheck

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests.support import ranks
-from integration_tests.support.skips import StrictSkips
+from integration_tests.support.skips import StrictSkips, why_not
 
 # Marks of tests that run only if the option of that name asks for them, and what they mark.
 ON_REQUEST = {
@@ -36,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
         config.pluginmanager.register(StrictSkips())
     config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
+    config.addinivalue_line(
+        "markers", "needs(program, ...): of programs that README does not name; skipped without"
+    )
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
@@ -55,6 +58,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if wanted(item)]
+    for item in items:
+        programs = [name for mark in item.iter_markers("needs") for name in mark.args]
+        if reason := why_not(programs):
+            item.add_marker(pytest.mark.skip(reason=reason))
     modules = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
     items.sort(key=lambda item: (modules[item.path], *_world(item)))
 

@@ -56,6 +56,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("paceline.launch.bench.command:bench_command", "Measure Paceline and its rivals in turn."),
 }
 
+# What a new user types, in this order, and what for.
+FIRST_COMMANDS = (
+    ("paceline horovod install", "build Horovod with Paceline's hooks: some minutes, once"),
+    ("paceline demo", "train on real data over a slow network, and compare"),
+    ("paceline record -np 2 python train.py", "trace your script: where do its steps wait?"),
+    ("paceline plan trace.json", "predict from that trace what each remedy saves"),
+    ("paceline run -np 2 --exchange pipelined python train.py", "start your script with a remedy"),
+)
+
 
 def _present(target: str) -> bool:
     """Whether the command's module can be found; its parent packages are empty and cost nothing to import."""
@@ -106,15 +115,31 @@ class _Paceline(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-@click.group("paceline", cls=_Paceline, context_settings={"help_option_names": ["-h", "--help"]})
+def _show_first_commands() -> None:
+    click.echo("Paceline makes data-parallel training wait less for the network and for slow ranks. To begin:\n")
+    width = max(len(command) for command, _ in FIRST_COMMANDS)
+    for number, (command, purpose) in enumerate(FIRST_COMMANDS, 1):
+        click.echo(f"  {number}. {command:{width}}  {purpose}")
+    click.echo("\n`paceline --help` lists all commands, `paceline options` all settings.")
+
+
+@click.group(
+    "paceline",
+    cls=_Paceline,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
 @click.version_option(paceline.__version__, prog_name="paceline")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Horovod on current frameworks, with gradients merged by plan, traces and measurements.
+    """Data-parallel training that waits less for the network and for slow ranks: a plugin for Horovod.
 
     Options of `paceline run` can also be given as PACELINE_* variables: `paceline options` lists them.
     """
     config.read()  # a PACELINE_* variable that is unknown or wrong is refused by every command
+    if ctx.invoked_subcommand is None:
+        _show_first_commands()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 
@@ -45,7 +44,7 @@ def test_hosts_that_reach_each_other(cluster: Cluster) -> None:
     assert code in (0, 1)
 
 
-@pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed: apt-get install nftables")
+@pytest.mark.needs("nft")
 def test_a_firewall_between_hosts_is_named(cluster: Cluster) -> None:
     made = cluster.run(["nft", NO_WAY_IN], host=1, timeout_s=20)
     assert made.returncode == 0, made.stderr

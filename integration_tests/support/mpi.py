@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,21 +22,7 @@ from integration_tests.support.ranks import ROOT, RankFailed
 from paceline import config
 from paceline.horovod import build
 
-MISSING = [name for name in ("mpirun.openmpi", "mpicxx.openmpi") if shutil.which(name) is None]
-# The wrapper alone comes with the launcher.
-if (
-    not MISSING
-    and subprocess.run(
-        ["mpicxx.openmpi", "-x", "c++", "-fsyntax-only", "-"],
-        input=b"#include <mpi.h>",
-        capture_output=True,
-        timeout=60,
-    ).returncode
-):
-    MISSING.append("mpi.h")
-needs_open_mpi = pytest.mark.skipif(
-    bool(MISSING), reason=f"{', '.join(MISSING)}: not installed; apt-get install openmpi-bin libopenmpi-dev"
-)
+needs_open_mpi = pytest.mark.needs("mpirun.openmpi", "mpicxx.openmpi", "mpi.h")
 # A build of Horovod for PyTorch alone, on a machine that does other things, too; once for each state of the sources.
 BUILD_TIMEOUT_S = 1800
 LOOK_S = 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ import pytest
 from paceline.launch.cluster import Cluster
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo", "munged")
-PACKAGES = "slurmctld slurmd slurm-client munge"
 START_LIMIT_S = 90.0
 
 # No accounts and no control groups: everything runs as root, in this machine's own. A job that is put back into the
@@ -49,16 +47,10 @@ PartitionName=all Nodes={names} Default=YES State=UP
 """
 
 
-def missing() -> list[str]:
-    """Which of Slurm's programs this machine lacks."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-    return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
-
-
 # The marks of a module of such tests: the daemons take minutes.
 MARKS = [
     pytest.mark.soak,
-    pytest.mark.skipif(bool(missing()), reason=f"{', '.join(missing())} not installed: apt-get install {PACKAGES}"),
+    pytest.mark.needs(*PROGRAMS),
 ]
 
 

@@ -177,7 +177,12 @@ print("size", hvd.size())
     ("words", "launcher", "variable"),
     [
         (["-m", "torch.distributed.run", "--nproc-per-node", "2"], "torchrun", "WORLD_SIZE=2"),
-        (["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"], "mpirun", "OMPI_COMM_WORLD_SIZE=2"),
+        pytest.param(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"],
+            "mpirun",
+            "OMPI_COMM_WORLD_SIZE=2",
+            marks=pytest.mark.needs("mpirun"),
+        ),
     ],
     ids=["torchrun", "mpirun"],
 )

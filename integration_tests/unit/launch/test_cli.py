@@ -49,6 +49,16 @@ def test_help_lists_every_command() -> None:
     assert [name for name in cli.COMMANDS if name not in result.output] == []
 
 
+def test_without_arguments_five_commands_lead_a_new_user() -> None:
+    result = invoke()
+    assert result.exit_code == 0
+    assert len(cli.FIRST_COMMANDS) == 5
+    for command, _ in cli.FIRST_COMMANDS:
+        assert command in result.output
+        assert command.split()[0] == "paceline" and command.split()[1] in cli.COMMANDS
+    assert all(len(line) <= 120 for line in result.output.splitlines())
+
+
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
 def test_every_command_loads_and_explains_itself(name: str) -> None:
     result = invoke(name, "--help")
