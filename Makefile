@@ -47,7 +47,7 @@ CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo      set everything up in $(VENV), then train on real data with two ranks (PyTorch and Keras)"
+	@echo "make demo      set everything up in $(VENV), then train over a slow network, with and without Paceline"
 	@echo "make test      set up what is missing, then run all tests; TESTS='unit ranks' chooses among: unit ranks"
 	@echo "               faults cluster; PYTEST_ARGS='-k NAME' goes to pytest"
 	@echo "make test-more more numbers of ranks, longer runs, and the tests that need MPI or a scheduler; TESTS and"

@@ -40,7 +40,7 @@ def arguments(description: str) -> argparse.Namespace:
 
 
 def line(epoch: int, epochs: int, step: int, steps: int, loss: float, accuracy: float | None) -> str:
-    """What rank 0 prints every few steps; `paceline demo` draws it. Accuracy is None before the first test."""
+    """The line that rank 0 prints every few steps. Accuracy is None before the first test."""
     tested = "-" if accuracy is None else f"{accuracy:.4f}"
     return f"epoch {epoch}/{epochs} step {step}/{steps} loss {loss:.4f} accuracy {tested}"
 

@@ -36,9 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
         config.pluginmanager.register(StrictSkips())
     config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
-    config.addinivalue_line(
-        "markers", "needs(program, ...): of programs that README does not name; skipped without"
-    )
+    config.addinivalue_line("markers", "needs(program, ...): of programs that README does not name; skipped without")
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 

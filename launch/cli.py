@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "paceline.launch.doctor.command:doctor_command",
         "Look for what keeps ranks from starting, and say what to do.",
     ),
-    "demo": ("paceline.launch.demo:demo_command", "Train on handwritten digits with PyTorch and Keras."),
+    "demo": ("paceline.launch.demo.command:demo_command", "Train over a slow network, with and without Paceline."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
     "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),
     "bench": ("paceline.launch.bench.command:bench_command", "Measure Paceline and its rivals in turn."),

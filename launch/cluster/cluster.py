@@ -145,6 +145,10 @@ class Cluster:
             raise UserError(f"There is no host {host}.", f"This cluster has the hosts 0 to {len(self._hosts) - 1}.")
         return host
 
+    def command(self, argv: Argv, host: int = 0) -> list[str | os.PathLike[str]]:
+        """`argv` as a command that runs it in a host, in the current folder of this process."""
+        return self._hosts[self._index(host)].command(argv, str(Path.cwd()))
+
     def popen(
         self, argv: Argv, host: int = 0, env: Mapping[str, str] | None = None, **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:

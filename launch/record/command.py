@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,6 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags, interrupts, outputs, run
 from paceline.launch.environment import announce, environment
-from paceline.launch.processes import call
-from paceline.launch.ranks import horovodrun
 from paceline.record import summary as trace_summary
 from paceline.record import trace
 
@@ -180,13 +177,3 @@ def report(path: Path, picture: Path | None, code: int) -> int:
     if picture is not None:
         plot(merged, picture)
     return code
-
-
-def run_traced(
-    command: Sequence[str], ranks: int, path: Path, environ: dict[str, str], **call_arguments: Any
-) -> tuple[int, trace.Trace | None]:
-    """Run `command` on `ranks` ranks of this machine with a trace in `path`: exit code; the trace if that is 0."""
-    path = prepare(path)
-    program = [*horovodrun(), "-np", str(ranks)]
-    code = call([*program, *command], {**environ, **flags.environment({"record": str(path)})}, **call_arguments)
-    return code, None if code else collect(path)

@@ -1,62 +1,49 @@
-"""The demo trains with both ways of merging, judges and draws; a few epochs of PyTorch are enough to see that."""
+"""The demo trains side by side, compares and draws; a few steps of two runs are enough to see that."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from paceline.launch import cli, demo
-from paceline.record import trace
+from integration_tests.support.more import more
+from paceline.launch import cli
+from paceline.launch.demo import command
+from paceline.launch.demo.systems import FRAMEWORKS, Framework
 
-pytestmark = pytest.mark.timeout(200)
-
-
-@pytest.fixture(autouse=True)
-def _pytorch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "FRAMEWORKS", demo.FRAMEWORKS[:1])
-
-
-def run_demo(folder: Path, epochs: int) -> Result:
-    return CliRunner().invoke(cli.main, ["demo", "--epochs", str(epochs), "--output", str(folder)])
+pytestmark = pytest.mark.timeout(300)
+TORCH, KERAS = FRAMEWORKS
+COMPARED = ("Horovod", "DDP", "pipelined")
 
 
-def test_demo_trains_with_stock_and_optimal_merging_and_draws(tmp_path: Path) -> None:
-    result = run_demo(tmp_path, 10)
+def run_demo(folder: Path, framework: Framework, monkeypatch: pytest.MonkeyPatch) -> Result:
+    monkeypatch.setattr(command, "FRAMEWORKS", (framework,))
+    return CliRunner().invoke(cli.main, ["demo", "--steps", "45", "--output", str(folder)])
+
+
+@pytest.mark.parametrize("framework", [TORCH, more(KERAS)], ids=lambda one: one.name)
+def test_demo_trains_compares_and_draws(framework: Framework, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = replace(framework, systems=tuple(one for one in framework.systems if one.label in COMPARED))
+    result = run_demo(tmp_path, few, monkeypatch)
     assert result.exit_code == 0, result.output
-    assert "PyTorch, stock: epoch 10/10" in result.output and "PyTorch, optimal: epoch 10/10" in result.output
-    assert "replicas equal" in result.output
-    accuracies = set()
-    said = [line for line in result.output.splitlines() if "optimal: tried" in line or "optimal: The plan" in line]
-    assert len(said) == 1, result.output
-    for run, policy, states in (("stock", "threshold", ("off",)), ("optimal", "optimal", ("active", "stock"))):
-        values = json.loads((tmp_path / f"digits_torch-{run}.json").read_text())
-        assert values["equal"] is True
-        assert values["fusion"]["policy"] == policy and values["fusion"]["state"] in states
-        accuracies.add(values["accuracy"])
-        traced = trace.load(tmp_path / f"digits_torch-{run}.trace.json")
-        assert traced.missing == [] and traced.ranks[0].totals.steps == demo.RECORDED_STEPS
-        assert (tmp_path / f"digits_torch-{run}.png").read_bytes().startswith(b"\x89PNG")
-    assert len(accuracies) == 1, "the sum of two numbers does not depend on what is merged with them"
+    rows = [line for line in result.output.splitlines() if " ms " in line and line.startswith("│")]
+    assert len(rows) == len(few.systems) and "1.00" in rows[0]
+    assert "s left" in result.output and "paceline plan trace.json" in result.output
+    assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
+    for file in tmp_path.glob("*.json"):
+        values = json.loads(file.read_text())
+        assert values["equal"] is True and values["step_ms"] > 0 and values["compute_ms"] > 0
+    assert len(list(tmp_path.glob("*.json"))) == len(few.systems)
 
 
-@pytest.mark.more
-def test_too_little_training_fails_the_demo(tmp_path: Path) -> None:
-    result = run_demo(tmp_path, 1)
+def test_a_run_that_fails_is_shown_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = replace(TORCH, systems=(replace(TORCH.systems[0], wrapper="none"),))
+    result = run_demo(tmp_path, one, monkeypatch)
     assert result.exit_code == 1
-    assert "PyTorch" in result.output and "stock: accuracy" in result.output
-    assert "does not exceed 95%" in result.output
-
-
-def test_script_that_fails_is_shown_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "broken.py"
-    script.write_text("raise SystemExit('no digits today')\n")
-    monkeypatch.setattr(demo.Framework, "path", script)
-    result = run_demo(tmp_path, 1)
-    assert result.exit_code == 1
-    assert "no digits today" in result.output
-    assert "PyTorch, stock failed with exit code" in result.output
-    assert "no digits today" in (tmp_path / "digits_torch-stock.log").read_text()
-    assert not (tmp_path / "digits_torch-stock.png").exists()
+    assert "invalid choice: 'none'" in result.output
+    assert "PyTorch, Horovod failed with exit code" in result.output
+    assert "invalid choice: 'none'" in (tmp_path / "pytorch-horovod.log").read_text()
+    assert not (tmp_path / "steps.png").exists()

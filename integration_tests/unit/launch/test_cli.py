@@ -86,9 +86,9 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
     [
         (["optoins"], "paceline has no command optoins", "Did you mean options?"),
         (["horovod", "instal"], "paceline horovod has no command instal", "Did you mean install?"),
-        (["demo", "--epoch", "3"], "paceline demo has no option --epoch", "Did you mean --epochs?"),
-        (["demo", "--epochs", "none"], "'none' is not a valid", "paceline demo --help"),
-        (["demo", "--epochs", "0"], "0 is not in the range", "paceline demo --help"),
+        (["demo", "--step", "3"], "paceline demo has no option --step", "Did you mean --steps?"),
+        (["demo", "--steps", "none"], "'none' is not a valid", "paceline demo --help"),
+        (["demo", "--steps", "0"], "0 is not in the range", "paceline demo --help"),
         (["horovod", "build", "--build-jobs", "many"], "--build-jobs='many'", "PACELINE_BUILD_JOBS"),
         (["run", "--recrd", "x", "-np", "2", "true"], "option --recrd", "Did you mean --record?"),
         (["run", "-np", "2", "--fusion-treshold-mb", "1", "true"], "--fusion-treshold-mb", "--fusion-threshold-mb?"),

@@ -77,7 +77,7 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("plan t.json --cycle-time-ms -1", {}, "--cycle-time-ms -1", "at least 0"),
     ("plan t.json --threshold-mb nan", {}, "--threshold-mb nan", "at least 0"),
     # The rest.
-    ("demo --np 0", {}, "0 is not in the range", "demo --help"),
+    ("demo --only jax", {}, "'jax' is not one of", "demo --help"),
     ("demo --output text.txt/x", {}, "text.txt/x cannot be made", "--output"),
     ("horovod install --mip", {}, "no option --mip", "Did you mean --mpi?"),
     ("horovod isntall", {}, "no command isntall", "Did you mean install?"),

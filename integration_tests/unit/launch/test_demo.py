@@ -1,0 +1,56 @@
+"""The demo's judgement on made-up outcomes, and where it runs when hosts cannot be emulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.launch.demo import place, report
+from paceline.launch.demo.running import Outcome
+from paceline.launch.demo.systems import FRAMEWORKS, STOCK, STOCK_LATE, baseline
+
+TORCH, KERAS = FRAMEWORKS
+HOROVOD = Outcome(TORCH, STOCK, step_ms=50.0, compute_ms=20.0, accuracy=0.40, equal=True)
+PIPELINED = replace(HOROVOD, system=next(one for one in TORCH.systems if one.label == "pipelined"), step_ms=25.0)
+
+
+def test_good_outcomes_have_no_faults() -> None:
+    other = replace(HOROVOD, framework=KERAS, accuracy=0.98)
+    assert report.faults([HOROVOD, PIPELINED, other]) == []
+
+
+def test_a_fault_names_framework_and_run() -> None:
+    [apart] = report.faults([HOROVOD, replace(PIPELINED, equal=False)])
+    assert apart == "PyTorch, pipelined: the replicas on the ranks are not equal."
+    [less] = report.faults([HOROVOD, replace(PIPELINED, accuracy=0.3)])
+    assert less == "PyTorch: the accuracies of its runs differ by 10.0%, expected at most 5%."
+
+
+def test_the_conclusion_names_the_fastest_run_and_the_next_command() -> None:
+    said = report.conclusion([HOROVOD, PIPELINED], slow=True)
+    assert said[0] == (
+        "PyTorch: a step with stock Horovod takes 50 ms and waits 30 of them; pipelined, it takes 25 ms."
+    )
+    assert "paceline record -np 2 python train.py" in said[-1]
+
+
+def test_runs_with_a_late_rank_are_compared_with_horovod_and_a_late_rank() -> None:
+    late = [one for one in TORCH.systems if one.late_ms]
+    assert len(late) == 2 and {baseline(one) for one in late} == {STOCK_LATE}
+    assert {baseline(one) for one in TORCH.systems if not one.late_ms} == {STOCK}
+
+
+def test_who_may_emulate_no_hosts_gets_loopback_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise UserError("The emulated cluster needs root.", "Be root.")
+
+    monkeypatch.setattr("paceline.launch.cluster.tools.check", refuse)
+    with place.best_place() as slowed:
+        assert slowed.interface == "lo"
+        assert slowed.slow is bool(slowed.enter)  # a user namespace where the kernel lets us make one
+    monkeypatch.setattr(place, "_works", lambda enter: False)
+    with place.best_place() as plain:
+        assert not plain.slow and not plain.enter
+        assert "The emulated cluster needs root." in plain.description

@@ -1,0 +1,84 @@
+"""The runs that the demo compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Merging by plan with one negotiation a step and the fastest collective.
+_ARMED = (("PACELINE_FUSION", "optimal"), ("PACELINE_ARMED", "yes"), ("PACELINE_COLLECTIVE", "auto"))
+LATE_MS = 60.0
+
+
+@dataclass(frozen=True)
+class System:
+    """One run: its label, the variables in front of the command, and what rank 0 or 1 does in each step.
+
+    `late_ms`: one rank, another one in each step, is late by this much. `wrapper`: "hvd", or "ddp" for PyTorch's own.
+    """
+
+    label: str
+    variables: tuple[tuple[str, str], ...] = ()
+    wrapper: str = "hvd"
+    late_ms: float = 0.0
+
+    @property
+    def shown(self) -> str:
+        """The variables as a user types them."""
+        return " ".join(f"{name}={value}" for name, value in self.variables)
+
+
+STOCK = System("Horovod")
+STOCK_LATE = System("Horovod, a rank late", late_ms=LATE_MS)
+_SHARED = (
+    System("merged by plan", _ARMED),
+    System("pipelined", (("PACELINE_EXCHANGE", "pipelined"),)),
+    System("merged, 8-bit codec", (*_ARMED, ("PACELINE_CODEC", "q8"))),
+)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework of the demo: its packages, Horovod's library for it, our script, its data and its runs."""
+
+    name: str
+    packages: tuple[str, ...]
+    library: str
+    script: str
+    data: str
+    steps: int
+    systems: tuple[System, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+FRAMEWORKS = (
+    Framework(
+        "PyTorch",
+        ("torch",),
+        "torch",
+        "demo.train_torch",
+        "next character of Python's standard library",
+        200,
+        (
+            STOCK,
+            System("DDP", wrapper="ddp"),
+            *_SHARED,
+            STOCK_LATE,
+            System("majority, a rank late", (("PACELINE_EXCHANGE", "majority"),), late_ms=LATE_MS),
+        ),
+    ),
+    Framework(
+        "Keras",
+        ("keras", "tensorflow"),
+        "tensorflow",
+        "demo.train_keras",
+        "handwritten digits",
+        225,
+        (STOCK, *_SHARED),
+        (("KERAS_BACKEND", "tensorflow"), ("TF_CPP_MIN_LOG_LEVEL", "2")),
+    ),
+)
+
+
+def baseline(system: System) -> System:
+    """The run of stock Horovod that `system` is compared with."""
+    return STOCK_LATE if system.late_ms else STOCK
