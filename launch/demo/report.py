@@ -8,6 +8,7 @@ from paceline.launch import console
 from paceline.launch.demo.running import Outcome
 from paceline.launch.demo.systems import baseline
 
+LEAST_GAIN = 0.97  # a ratio above is no gain: runs differ by as much
 MOST_DIFFERENCE = 0.05  # of the accuracies of one framework's runs
 
 
@@ -49,9 +50,10 @@ def conclusion(outcomes: Sequence[Outcome], slow: bool) -> list[str]:
         if stock is None or not rivals:
             continue
         best = min(rivals, key=lambda one: one.step_ms)
+        faster = best.step_ms < LEAST_GAIN * stock.step_ms
         lines.append(
             f"{name}: a step with stock Horovod takes {stock.step_ms:.0f} ms and waits {stock.exposed_ms:.0f} of them; "
-            f"{best.system.label}, it takes {best.step_ms:.0f} ms."
+            + (f"{best.system.label}, it takes {best.step_ms:.0f} ms." if faster else "nothing here is faster.")
         )
     if slow:
         lines.append(

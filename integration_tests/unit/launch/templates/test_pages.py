@@ -34,5 +34,5 @@ def test_page_names_every_kind(name: str) -> None:
     (scheduler,) = (one for one in SCHEDULERS if one.name == name)
     text = page(name)
     assert [kind.name for kind in scheduler.kinds if f"--{scheduler.chooser} {kind.name}" not in text] == []
-    assert f"docs/{name}.md" in page("../README")
+    assert f"({name}.md)" in page("README")
     assert f"({name}.md)" in page("command")
