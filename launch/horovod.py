@@ -12,6 +12,7 @@ import click
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.horovod.build import BUILD_TIMEOUT_S
 from paceline.launch import console, flags
 
 NOT_AS_EXPECTED = 1  # exit code of `paceline horovod check` for a Horovod that will not do
@@ -35,10 +36,17 @@ def _progress() -> Iterator[Callable[[str, float | None], None]]:
 
         yield plain
         return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=output) as bar:
+    columns = (
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("about"),
+        # Sources differ in how long they take: the mean of all so far tells more than the last ones.
+        TimeRemainingColumn(),
+        TextColumn("left, {task.description}", markup=False),
+    )
+    with Progress(*columns, console=output, speed_estimate_period=BUILD_TIMEOUT_S) as bar:
         task = bar.add_task("", total=1.0)
 
         def show(line: str, done: float | None) -> None:
@@ -100,7 +108,7 @@ def install_command(force: bool, mpi: bool | None, **values: Any) -> None:
         return
     wheel = _build(force, mpi, values)
     install.install(wheel)
-    console.note(f"Installed {wheel.name}.")
+    console.note(f"Installed {wheel.name}. Next: paceline demo, or paceline run -np 2 python train.py")
 
 
 @horovod_command.command("check")
