@@ -20,6 +20,7 @@ from paceline.torch.collectives.reduce import reduce_async_ as reduce_async_
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.horovod import horovod_torch
 from paceline.torch.optimizer.amp import combine_before_unscaling
+from paceline.torch.optimizer.clipping import combine_before_clipping
 from paceline.torch.optimizer.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.optimizer.state import broadcast_optimizer_state as broadcast_optimizer_state
 from paceline.torch.optimizer.state import broadcast_state as broadcast_state
@@ -73,4 +74,5 @@ def __dir__() -> list[str]:
 
 
 combine_before_unscaling()
+combine_before_clipping()
 register_elastic_handlers()

@@ -34,6 +34,15 @@ def _clipping(run: Run) -> None:
         run.update(run.one_pass(step), lambda: torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.05))
 
 
+def _clipping_in_flight(run: Run) -> None:
+    """As trainers do that know nothing of ranks: by torch's functions, while gradients are in flight."""
+    run.build()
+    utils, parameters = torch.nn.utils, list(run.model.parameters())
+    clips = [lambda: utils.clip_grad_norm_(parameters, 0.05), lambda: utils.clip_grad_value_(iter(parameters), 0.02)]
+    for step in range(STEPS):
+        run.update(run.one_pass(step), clips[step % 2], combine=False)
+
+
 def _several(run: Run, step: int) -> list[Backward]:
     return [run.one_pass(3 * step + part) for part in range(3)]
 
@@ -263,6 +272,7 @@ class Feature:
 
 FEATURES: dict[str, Feature] = {
     "clipping": Feature(_clipping, dense=True),
+    "clipping_in_flight": Feature(_clipping_in_flight, dense=True),
     "accumulation": Feature(_accumulation),
     "accumulation_counted": Feature(_accumulation_counted),
     "closures": Feature(_closures),

@@ -99,14 +99,15 @@ class Run(ABC):
 
         return backward
 
-    def update(self, backward: Backward, change: Callable[[], object] | None = None) -> None:
-        """One update; `change` works on the combined gradients before it."""
+    def update(self, backward: Backward, change: Callable[[], object] | None = None, combine: bool = True) -> None:
+        """One update; `change` works on the combined gradients before it. Without `combine` it does so by itself."""
 
         def evaluate() -> Tensor:
             self.optimizer.zero_grad()
             loss = self.gradients(backward)
             if change is not None:
-                self.combine()
+                if combine:
+                    self.combine()
                 change()
             return loss
 

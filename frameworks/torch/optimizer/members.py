@@ -43,6 +43,9 @@ class Members:
         self._known: dict[Tensor, Member] = {}
         self._flats: dict[str, Flat] = {}
 
+    def __contains__(self, parameter: Tensor) -> bool:
+        return parameter in self._known
+
     def update(self) -> None:
         """Name those that came since."""
         parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,7 +23,9 @@ from paceline.torch.optimizer.hooks import GradientHooks
 from paceline.torch.optimizer.layouts import Layouts
 from paceline.torch.optimizer.member import Member
 from paceline.torch.optimizer.members import Members
+from paceline.torch.optimizer.owners import enter, own
 from paceline.torch.optimizer.storage import lent
+from paceline.torch.optimizer.submitted import change_in_flight, counts_writes
 
 
 class Reduction:
@@ -57,6 +59,11 @@ class Reduction:
         self._hooks: dict[Member, GradientHooks] = {}
         # One thread per device runs hooks.
         self._lock = threading.Lock()
+        self._clip: Callable[[], object] | None = None  # what is still to be done to combined gradients
+        # Without travel every optimizer has gradients of its own.
+        self._travels = exchange is not None and exchange.settings.gradients_travel
+        if self._travels:
+            enter(self)
 
     @property
     def pending(self) -> bool:
@@ -85,9 +92,26 @@ class Reduction:
                 if member not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
                     self._hooks[member] = GradientHooks(member, self)
 
+    def has(self, parameter: Tensor) -> bool:
+        """Whether it is a parameter of this optimizer."""
+        return parameter in self._members
+
+    def before_clipping(self, clip: Callable[[], object]) -> None:
+        """Combine gradients in flight before a script clips them; `clip` does so.
+
+        A rank that has no gradient in this update cannot know yet that others have: it clips when it is given theirs.
+        """
+        if self.finished or not self._accumulation.next_call_updates():
+            return
+        if self.pending:
+            self.finish()
+        else:
+            self._clip = clip
+
     def restart(self) -> None:
         """Begin a new update; gradients that were finished are as good as local ones from here on."""
         self.finished = False
+        self._clip = None
         self._clear_counts()
 
     def _clear_counts(self) -> None:
@@ -110,17 +134,31 @@ class Reduction:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
 
         A parameter that had no gradient contributes zeros. Raises HorovodInternalError, naming the parameter, when
-        ranks disagree on a shape or type or when a rank is lost.
+        ranks disagree on a shape or type or when a rank is lost; UsageError if a gradient was changed since it was
+        submitted.
         """
         self._forget_if_ranks_changed()
         if self._exchange is not None:
             self.watch_all()
+            changed = change_in_flight(self._started, self._members.all) if self._travels else ""
             with torch.no_grad():
                 for company, results in self._exchange_all():
-                    company.store(results, self._exchange.lag)
+                    if not changed:
+                        company.store(results, self._exchange.lag)
             self._exchange.complete()
+            if changed:  # after the other ranks were given what they wait for
+                self._accumulation.restart()
+                self.restart()
+                raise UsageError(
+                    f"Rank {horovod.rank()}: the gradient of {changed} since backward() submitted it, and before "
+                    "synchronize() or step() combined it with those of the other ranks.",
+                    "Call optimizer.synchronize() after backward() and before gradients are changed.",
+                )
         self._clear_counts()
         self.finished = True
+        if self._clip is not None:
+            clip, self._clip = self._clip, None
+            clip()
 
     def discard(self) -> bool:
         """Complete the exchange of every gradient and drop the results; all ranks must.
@@ -249,6 +287,10 @@ class Reduction:
             count = member.count + 1
             if count == 1:
                 member.fresh = member.parameter.grad is None
+                self._clip = None
+                if self._travels and not member.owned:
+                    own(member, self)
+                    member.owned = True
             if count > self._accumulation.per_update:
                 raise UsageError(
                     f"The gradient of {member.name!r} was computed {count} times before step() or "
@@ -312,6 +354,10 @@ class Reduction:
             if self._travelled.get(member) is not company:
                 self._keep_company(member, company)
         gradients = company.outgoing()
+        if self._travels:
+            counts = counts_writes(gradients[0])
+            for member in company.members:
+                member.submit(counts)
         self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
         try:
             self._started[company] = self._exchange.start(company.bucket, gradients)

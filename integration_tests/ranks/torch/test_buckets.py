@@ -88,10 +88,10 @@ def _replaced(model: Any, optimizer: Any, rank: int) -> None:
         optimizer.zero_grad()
         model.weights[2].grad = torch.full((LENGTHS[2],), float(step + rank))
         model(rank, step).backward()
-        if step:  # in the first one nothing travels yet
+        optimizer.synchronize()
+        if step and model.weights[5].grad is not None:
             model.weights[4].grad = None
             model.weights[5].grad = model.weights[5].grad * 2
-        optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         model.weights[0].grad = model.weights[0].grad * 2 if model.weights[0].grad is not None else None
         optimizer.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any
 
 import pytest
@@ -276,6 +277,68 @@ def test_gradients_with_a_graph_of_their_own_are_refused(rank: int, size: int) -
         model.a.pow(2).sum().backward(create_graph=True)
     optimizer.forget()
     optimizer.zero_grad()
+
+
+def _edit(gradient: Any, how: str) -> Any:
+    """What a script makes of a gradient."""
+    if how == "in place":
+        return gradient.mul_(2.0)
+    return None if how == "dropped" else gradient * 2.0
+
+
+@ranks(2)
+def test_gradients_changed_in_flight_are_refused(rank: int, size: int) -> None:
+    """On all ranks or on one; in a bucket, alone, and in a group. The remedy in the message is the right result."""
+    import paceline.torch as hvd
+
+    hvd.init()
+    kinds: dict[str, Any] = {"bucket": {"bucket_bytes": 1 << 16}, "single": {"bucket_bytes": 0}, "group": {"groups": 1}}
+    for exchange in ("sync", "pipelined", hvd.Partial(quorum=size), "local"):
+        for kind, options in kinds.items():
+            for how in ("in place", "another", "dropped"):
+                model = _Branches("a", "b")
+                named = [(f"edited.{exchange}.{kind}.{how}.{name}", one) for name, one in model.named_parameters()]
+                held = torch.optim.SGD(model.parameters(), lr=1.0)
+                optimizer = hvd.DistributedOptimizer(held, named, exchange=exchange, **options)
+                for _ in range(2):  # in the first update nothing is in flight before step()
+                    optimizer.zero_grad()
+                    model(a=2.0 * rank, b=4.0 * rank).backward()
+                    optimizer.step()
+                optimizer.drain()
+                optimizer.zero_grad()
+                model(a=2.0 * rank, b=4.0 * rank).backward()
+                model.b.grad = _edit(model.b.grad, how)
+                if exchange == "local":
+                    optimizer.step()
+                    continue
+                expected = f"(?s)Rank {rank}: .*{re.escape(named[0][0][:-1])}.* changed .*optimizer.synchronize"
+                with pytest.raises(hvd.UsageError, match=expected):
+                    optimizer.step()
+    model = _Branches("a", "b")
+    optimizer = _wrapped(model)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(a=2.0 * rank, b=4.0 * rank).backward()
+        optimizer.synchronize()
+        for parameter in model.parameters():
+            parameter.grad = _edit(parameter.grad, "in place")
+        optimizer.step()
+    assert [p[0].item() for p in model.parameters()] == [-4.0, -8.0]
+
+
+@ranks(3)
+def test_a_rank_without_a_gradient_clips_as_the_others(rank: int, size: int) -> None:
+    model = _Branches("a", "b")
+    optimizer = _wrapped(model)
+    for step in range(6):
+        optimizer.zero_grad()
+        if rank != step % 3:
+            model(a=3.0 * rank, b=6.0).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        norm = torch.stack([p.grad for p in model.parameters()]).norm().item()
+        assert abs(norm - 0.5) < 1e-5, (step, norm)
+    assert_replicas_equal(model, "clips_as_the_others")
 
 
 @ranks(2)
