@@ -181,6 +181,33 @@ def test_one_rank_alone() -> None:
     run_ranks(_alone, 1, env=ARMED)
 
 
+def _one_was_in_a_world_before(rank: int, size: int) -> None:
+    import os
+
+    import horovod.torch as hvd
+
+    if rank == 0:  # a world of its own, that ends while its plan is in force
+        of_many = dict(os.environ)
+        for name in [name for name in of_many if name.startswith("HOROVOD_")]:
+            del os.environ[name]
+        hvd.init()
+        arm(TorchSteps(0, 1, SIZES).step, "armed.", GROUPS)
+        hvd.shutdown()
+        os.environ |= of_many
+    hvd.init()
+    assert hvd.size() == size
+    steps = TorchSteps(rank, size, SIZES)
+    for number in range(STEPS):
+        steps.step(number)
+    hvd.barrier()
+    assert (state().state, state().steps) == ("off", 0)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_rank_that_had_armed_steps_in_a_world_before_as_after_an_elastic_reset(size: int) -> None:
+    run_ranks(_one_was_in_a_world_before, size, env=ARMED, fresh=True, timeout_s=60)
+
+
 def _one_does_not_want(rank: int, size: int) -> None:
     import os
 

@@ -57,6 +57,12 @@ Encoding Choices::EncodingOf(int32_t process_set_id, const std::string& name) co
   return found == encodings_.end() ? choice_.encoding : found->second;
 }
 
+void Choices::BeginWorld() {
+  ++changes_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fastest_.clear();
+}
+
 void Choices::Forget(int32_t process_set_id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto drop = [&](auto& of_names) {

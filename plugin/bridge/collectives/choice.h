@@ -56,7 +56,8 @@ class Choices {
   // all that follows.
   void GoBy(int32_t process_set_id, const std::string& name, int32_t method);
   int32_t MethodOf(int32_t process_set_id, const std::string& name) const;
-  // Messages of this name that would go by Horovod's own collectives go by `auto`, or no longer.
+  // Messages of this name that would go by Horovod's own collectives go by `auto`, or no longer. That is what plans ask
+  // for, so it ends with a world: ranks that were in none before, as after an elastic reset, know nothing of it.
   void GoFastest(int32_t process_set_id, const std::string& name);
   void GoAsChosen(int32_t process_set_id, const std::string& name);
 
@@ -66,6 +67,8 @@ class Choices {
   Encoding EncodingOf(int32_t process_set_id, const std::string& name) const;
   // How often any of this has changed.
   int64_t changes() const { return changes_; }
+  // What plans asked for in the world before is over.
+  void BeginWorld();
   // A process set that ends, and its names with it.
   void Forget(int32_t process_set_id);
 

@@ -29,6 +29,8 @@ core::TimedChoice Predicted(const core::Network& network, int32_t ranks, core::A
 
 void Collectives::BeginWorld() {
   flight_.reset();
+  trial_ = false;
+  TheChoices().BeginWorld();
   const std::lock_guard<std::mutex> lock(mutex_);
   sets_.clear();
 }
