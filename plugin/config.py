@@ -106,6 +106,10 @@ OPTIONS: tuple[Option, ...] = (
     ),
     *options_of_exchanges(),
     Option(
+        "drain_limit_s", of.positive, "whole number", "s", 600,
+        "how long a rank that drains or ends waits for ranks that train on, of which nothing is heard", "run",
+    ),
+    Option(
         "collective", of.one_of(COLLECTIVES), "collective", "", HOROVODS,
         f"how messages move between ranks, those in CPU memory: {_listed(COLLECTIVES)} (docs/collectives.md)", "run",
     ),

@@ -20,6 +20,8 @@ from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
+from paceline.leaving import reasons
+from paceline.leaving.leave import leave
 from paceline.native.in_flight import InFlight
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
@@ -51,6 +53,7 @@ def before_init(library: ctypes.CDLL) -> None:
 
         raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
     declare(library)
+    reasons.install()
     library.horovod_paceline_fusion_want_armed(int(settings.armed))
     if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
@@ -142,12 +145,13 @@ def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
 
 
 def before_shutdown(library: ctypes.CDLL) -> None:
-    """Let gradients in flight arrive, and write what was recorded so far; called at each shutdown.
+    """Take part until all ranks are through and write what was recorded so far; called at each shutdown.
 
     A later shutdown overwrites what an earlier one wrote. Whoever ends while its last gradient travels would take it
     from the other ranks.
     """
     if library.horovod_is_initialized():
+        leave(library)
         library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
         _say_if_exchange_was_not_used(library)
         progress.last_look()

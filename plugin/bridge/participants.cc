@@ -9,6 +9,7 @@
 #include "bridge/failure/failure.h"
 #include "bridge/fusion/fusion_buffers.h"
 #include "bridge/fusion/merging.h"
+#include "bridge/leaving/leaving.h"
 #include "bridge/naming/naming.h"
 #include "bridge/partial/partial.h"
 #include "bridge/pipelined/pipelined.h"
@@ -75,12 +76,15 @@ std::vector<Participant*> Make() {
   auto* merging = new Merging(special, *collectives);
   *partial = new Partial(*merging);
   auto* pipelined = new Pipelined;
+  auto* leaving = new Leaving([partial] { return (*partial)->Updates(); },
+                              [partial](const std::string& name) { return (*partial)->Find(0, name) != nullptr; });
   return {
       new Failure,
       new Naming,
       new Coordination(OfCoordination(), SleepLimitOfAll),
       new Exchanges({pipelined, *partial}),
       pipelined,
+      leaving,   // takes its questions out before others see them
       *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
       new Armed(*merging, *collectives, special, WhyFailed,
                 TellTakenUp),  // before tensors are held back for their group

@@ -16,6 +16,10 @@ inline constexpr std::string_view kReserved =
 inline constexpr std::string_view kControlNames =
     "\x7f"
     "paceline.control.";
+// Of these, what a rank that leaves asks all others (leaving/leaving.h).
+inline constexpr std::string_view kLeavingNames =
+    "\x7f"
+    "paceline.control.leaving.";
 // Messages to the coordinator, which it takes out before they are counted (partial/notes.h).
 inline constexpr std::string_view kNoteNames =
     "\x7f"

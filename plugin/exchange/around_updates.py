@@ -14,6 +14,8 @@ class AroundUpdates:
 
     # Where a saved state has that of this.
     key = ""
+    # Whether this rank leaves: all ranks are through, and make their models equal after all has been drained.
+    leaving = False
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """Call `step`, which updates `weights`. `late`: whether its gradients are older than the weights."""
@@ -36,6 +38,11 @@ class AroundUpdates:
 
     def drained(self, weights: Weights, updates: int) -> None:
         """A drain has made so many updates, on all ranks. Not in a graph."""
+
+    @property
+    def left(self) -> int:
+        """How many updates of this rank are not in the models of the others, as far as it knows by itself."""
+        return 0
 
     def average(self, weights: Weights) -> None:
         """Make the weights of all ranks equal, after gradients were dropped that not all ranks had been given."""

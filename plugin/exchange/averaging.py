@@ -52,12 +52,12 @@ class ModelAveraging(AroundUpdates):
 
     def meet_before_drain(self) -> None:
         """Raises UserError, within a minute, where ranks have made unequally many updates: they would wait for ever."""
-        if self._every:
+        if self._every and not self.leaving:
             self._meet("average", [int(self._count.value())], self._meaning)
 
     def drained(self, weights: Weights, updates: int) -> None:
         """Every rank has been given all results, but averages have divided what it had before."""
-        if updates and self._every:
+        if updates and self._every and not self.leaving:
             self._count.set(0)
             self.average(weights)
 

@@ -179,6 +179,16 @@ class Exchange(ABC):
         self.around.drained(weights, updates)
         self.around.look_ahead(weights, 0)
 
+    @property
+    def left(self) -> int:
+        """How many updates a drain would make on this rank, or make known to the others, as far as it can tell."""
+        return self.around.left or self.filled
+
+    # Whether a drain needs no other rank once all are through.
+    drains_alone: ClassVar[bool] = False
+    # Whether models differ between ranks until they are averaged, after a drain as well.
+    models_differ: ClassVar[bool] = False
+
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
         """All ranks do so, and what they started counts as if they had not; `answers` to it by bucket name, if any.
 

@@ -17,6 +17,7 @@ class LocalExchange(Exchange):
     settings: Local
     # A rank whose gradients overflow would make fewer updates than the others.
     unscaled = "needs equally many updates of all ranks"
+    models_differ = True
 
     def __init__(self, settings: Local, adapter: Adapter, among: AllExchanges) -> None:
         super().__init__(settings, adapter, among)

@@ -38,9 +38,14 @@ class OuterUpdates(ModelAveraging):
 
     def drained(self, weights: Weights, updates: int) -> None:
         """See AroundUpdates.drained: an average, if there were updates since the last one."""
-        if int(self._count.value()):
-            self._count.set(0)
+        if self.left and not self.leaving:
             self.average(weights)
+            self._count.set(0)
+
+    @property
+    def left(self) -> int:
+        """See AroundUpdates.left: those since the last average."""
+        return int(self._count.value())
 
     def settle(self, index: int, weight: Any, mean: Any) -> None:
         """See ModelAveraging.settle."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -115,21 +116,28 @@ class InFlight:
 
         Raises UserError with the reason and `remedy`: some do not within MEET_LIMIT_S, or have other values.
         """
+        least, most, reason = self._agree(name, values)
+        if reason:
+            raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
+        if least != most:
+            raise UserError(
+                f"The ranks differ at {name}: {meaning} are from {least} to {most}; rank {self.rank} has {values}.",
+                remedy,
+            )
+
+    def least_and_most(self, name: str, values: Sequence[int]) -> list[tuple[int, int]]:
+        """Over all ranks, which call this with equally many `values`; [] if they do not, or one is lost."""
+        least, most, reason = self._agree(name, values)
+        return [] if reason else list(zip(least, most, strict=True))
+
+    def _agree(self, name: str, values: Sequence[int]) -> tuple[list[int], list[int], str]:
         count = len(values)
         own, least, most = ((ctypes.c_int64 * count)(*values) for _ in range(3))
         error = ctypes.create_string_buffer(ERROR_BYTES)
         met = self._library.horovod_paceline_agree_min_max(
             self._set, name.encode(), count, own, least, most, MEET_LIMIT_S, error, ERROR_BYTES
         )
-        if met != 0:
-            reason = error.value.decode(errors="replace")
-            raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
-        if list(least) != list(most):
-            raise UserError(
-                f"The ranks differ at {name}: {meaning} are from {list(least)} to {list(most)}; "
-                f"rank {self.rank} has {values}.",
-                remedy,
-            )
+        return list(least), list(most), error.value.decode(errors="replace") if met != 0 else ""
 
     def clear(self, name: str) -> None:
         """Nothing of `name` is in flight any more; only after `settle`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from paceline import config
 from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
 from paceline.exchange.averaging import ModelAveraging
@@ -35,11 +36,13 @@ class PartialExchange(Exchange):
         )
         self._buffers = PartialBuffers(adapter.library, adapter.process_set.process_set_id)
         self._known: dict[str, Bucket] = {}
-        self._likes: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # shapes and types, by bucket name
         self._members: set[Key] = set()  # whose gradients travel
-        self._loaded: dict[str, Any] | None = None  # a state to go on from, with which no call was made yet
+        self._loaded: dict[str, Any] | None = None  # the last state to go on from
+        self._loaded_likes: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # its shapes and types, by bucket name
+        self._calls_loaded = 0  # of all names of this rank, when it was loaded
         self._settled = False  # drained, and nothing was handed in since
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
+        self._calls_drained = 0  # of all names of this rank, when it was drained
 
     # --- one update -----------------------------------------------------------------------------------------------
 
@@ -53,7 +56,6 @@ class PartialExchange(Exchange):
         known = self._known.get(bucket.name)
         if known is not bucket and known != bucket:
             self._own(bucket)
-        self._likes[bucket.name] = [self.adapter.like(tensor) for tensor in tensors]
         self._settled = False
         return self.adapter.start(bucket, tensors)
 
@@ -73,38 +75,64 @@ class PartialExchange(Exchange):
         """See Exchange.at_rest."""
         return self._settled or not self._known
 
+    drains_alone = True
+    models_differ = True  # late gradients went into other updates than those in time
+
+    @property
+    def left(self) -> int:
+        """See Exchange.left: 1 unless no call was made since the last drain."""
+        settled = self._settled and self._calls_drained == self._buffers.calls()
+        return int(bool(self._called()) and not settled)
+
     def drain(self) -> list[Update]:
         """One update: all that was contributed and that this rank has not been answered with. Waits for all ranks.
 
         Raises UserError, within a minute, if models are averaged and ranks have made unequally many updates.
         """
-        if not self._called() or (self._settled and not self.adapter.compiled):
+        if not self.left:
             return []
         self.around.meet_before_drain()  # else they would wait for ever
-        return self._flushed()
+        found = self._flushed()
+        something = any(np.any(one) for one in found.values())
+        if not self.around.leaving:  # all ranks make equally many updates
+            both = self.in_flight.least_and_most(f"paceline.drained.{self.adapter.label}", [int(something)])
+            something = not both or both[0][1] > 0
+        # An update with gradients of zero would move weights, too: by their decay and by momentum.
+        return [(found, 1.0)] if something else []
 
-    def _flushed(self) -> list[Update]:
+    def _flushed(self) -> dict[Key, Any]:
         buckets = self._called()
-        for one in buckets:
-            for name in self.adapter.full_names(one):
-                self.in_flight.flush_next(name)
+        names = [name for one in buckets for name in self.adapter.full_names(one)]
+        keys = [key for one in buckets for key in one.members]
+        if self._untouched is None:
+            found = self._buffers.flush(names, config.read().drain_limit_s)
+        else:
+            found = self._flushed_by_calls(buckets, names)
+        self._loaded, self._settled, self._calls_drained = None, True, self._buffers.calls()
+        if self.adapter.compiled:  # steps go on with the same buckets, and Python does not see it
+            self._drained = {name: self._buffers.save(name).rounds for name in names}
+        else:
+            self._let_go()
+        return dict(zip(keys, found, strict=True))
+
+    def _flushed_by_calls(self, buckets: Sequence[Bucket], names: Sequence[str]) -> list[Any]:
+        """The first calls of their names, which go on from a loaded state."""
+        for name in names:
+            self.in_flight.flush_next(name)
 
         def flush(tensors: list[Any]) -> list[Any]:
-            given: Iterator[Any] = iter(tensors)
+            given = iter(tensors)
             # All of them before waiting for one.
             works = [self.adapter.start(one, [next(given) for _ in one.members]) for one in buckets]
             return [result for work in works for result in work()]
 
-        zeros = [self.adapter.zeros(*like) for one in buckets for like in self._likes[one.name]]
-        found = [np.asarray(result) for result in self.adapter.in_graph(flush, zeros)]
-        self._loaded, self._settled = None, True
-        if self.adapter.compiled:  # steps go on with the same buckets, and Python does not see it
-            self._drained = {
-                name: self._buffers.save(name).rounds for one in buckets for name in self.adapter.full_names(one)
-            }
-        else:
-            self._let_go()
-        return [(dict(zip((key for one in buckets for key in one.members), found, strict=True)), 1.0)]
+        zeros = [self.adapter.zeros(*like) for one in buckets for like in self._loaded_likes[one.name]]
+        return [np.asarray(result) for result in self.adapter.in_graph(flush, zeros)]
+
+    @property
+    def _untouched(self) -> dict[str, Any] | None:
+        """The loaded state, as long as no call was made with it."""
+        return self._loaded if self._calls_loaded == self._buffers.calls() else None
 
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
         """See Exchange.discard. Late gradients of earlier updates go as well: they were added up with this one's.
@@ -120,8 +148,9 @@ class PartialExchange(Exchange):
 
         To go on from, every rank saves its own where all have made the same calls, between two barriers.
         """
-        if self._loaded is not None:
-            return self._loaded
+        untouched = self._untouched
+        if untouched is not None:
+            return untouched
         names = {
             name: key
             for one in self._called()
@@ -150,10 +179,10 @@ class PartialExchange(Exchange):
             self._own(bucket)
             for name, one in zip(self.adapter.full_names(bucket), many, strict=True):
                 saved[name] = SavedRounds.of(one)
-            self._likes[bucket.name] = [(one["send"].shape, one["send"].dtype.name) for one in many]
+            self._loaded_likes[bucket.name] = [(one["send"].shape, one["send"].dtype.name) for one in many]
         whose = {"rank": state["rank"], "ranks": state["ranks"]}
         self._buffers.restore(saved, foreign=whose != self._whose())
-        self._loaded, self._drained, self._settled = state, {}, False
+        self._loaded, self._calls_loaded, self._drained, self._settled = state, self._buffers.calls(), {}, False
 
     def forget(self) -> None:
         """See Exchange.forget. Steps that were compiled go on with the same buckets."""
@@ -182,14 +211,10 @@ class PartialExchange(Exchange):
 
     def _called(self) -> list[Bucket]:
         """The buckets that calls were made of in this world of ranks, or that were loaded."""
-        if self._loaded is not None:
+        if self._untouched is not None:
             return list(self._known.values())
         names = self.adapter.full_names
-        return [
-            one
-            for one in self._known.values()
-            if one.name in self._likes and all(map(self._buffers.called, names(one)))
-        ]
+        return [one for one in self._known.values() if all(map(self._buffers.called, names(one)))]
 
     @cached_property
     def _owner(self) -> ChannelOwner:
@@ -202,4 +227,3 @@ class PartialExchange(Exchange):
         if self._known:  # else nothing was claimed; and without a world nobody says how many ranks there are
             self._owner.release()
         self._known.clear()
-        self._likes.clear()

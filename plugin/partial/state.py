@@ -9,14 +9,15 @@ from __future__ import annotations
 import ctypes
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from paceline.errors import UserError
 from paceline.native.in_flight import SETTLE_LIMIT_S, InFlight
-from paceline.native.prototypes import TensorDescription
+from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 
 _NUMBERS = 4
 _BUSY = 1
@@ -76,6 +77,56 @@ class PartialBuffers:
             if saved != _BUSY or time.monotonic() > deadline:
                 raise RuntimeError(f"The send buffer of {name} cannot be saved: a call or a round of it has not ended.")
             time.sleep(_LOOK_EVERY_S)
+
+    def flush(self, names: Sequence[str], limit_s: float) -> list[np.ndarray[Any, Any]]:
+        """What this rank has not been answered with under `names`, in order; waits until all ranks flush them.
+
+        No calls may be made meanwhile. Raises RuntimeError with the reason if a rank is lost, UserError after `limit_s`
+        without a round.
+        """
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        for name in names:
+            self._check(
+                self._library.horovod_paceline_partial_flush(self._set, name.encode(), error, ERROR_BYTES), error
+            )
+        return [self._flushed(name, limit_s, error) for name in names]
+
+    def _flushed(self, name: str, limit_s: float, error: Any) -> np.ndarray[Any, Any]:
+        described = self._described(name)
+        assert described is not None
+        out = np.zeros(described.shape, described.dtype)
+        take = self._library.horovod_paceline_partial_flushed
+        rounds, heard_s, pause_s = -1, time.monotonic(), _LOOK_EVERY_S / 10
+        while True:
+            state = take(self._set, name.encode(), out.ctypes.data, out.nbytes, error, ERROR_BYTES)
+            self._check(state, error)
+            if state == 0:
+                return out
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 10 * _LOOK_EVERY_S)
+            if (now_rounds := self._rounds()) != rounds:
+                rounds, heard_s = now_rounds, time.monotonic()
+            elif time.monotonic() - heard_s > limit_s:
+                raise UserError(
+                    f"Rank {self.meeting.rank} waited in drain() for {name}; no rank made a round for {limit_s:.0f} s.",
+                    "Call drain() on all ranks, or raise PACELINE_DRAIN_LIMIT_S.",
+                )
+
+    def _rounds(self) -> int:
+        return self._counters()[1]
+
+    def calls(self) -> int:
+        """Of all names of this process set, so far."""
+        return sum(self._counters()[2:4])
+
+    def _counters(self) -> list[int]:
+        out = (ctypes.c_int64 * 4)()
+        self._library.horovod_paceline_partial_counters(self._set, out, 4)
+        return list(out)
+
+    def _check(self, state: int, error: Any) -> None:
+        if state < 0:
+            raise RuntimeError(error.value.decode(errors="replace"))
 
     def called(self, name: str) -> bool:
         """Whether there were calls of this name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,12 +19,15 @@ from paceline.codecs.travel import Travel
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.ending import at_end
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.sync_settings import Sync
 from paceline.native.library import loaded
 from paceline.registry.making import make_watched
+from paceline.telling import tell
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.horovod import horovod_tensorflow, wire
+from paceline.tensorflow.tape.updates import applier
 
 TAPE_NAME = "DistributedGradientTape"
 
@@ -48,6 +51,25 @@ class _Kept:
 
         # Tensors that are watched are others in every step: their number tells.
         self._sources = [weakref.ref(one, lost) if isinstance(one, tf.Variable) else None for one in sources]
+
+    def drain(self) -> int:
+        """What is left when the ranks end, applied by the optimizer that applied the updates before, if Keras' did."""
+        updates = self.exchange.drain()
+        optimizer = applier(self.exchange)
+        if updates and optimizer is None:
+            tell(
+                f"Rank {horovod_tensorflow.rank()}: {len(updates)} updates of the tape {self.key[0]!r} are left, which "
+                "no optimizer of Keras applies. Before the end call hvd.drain_tape(optimizer, variables) on all ranks."
+            )
+            return 0
+        variables = self._variables()
+        for results, _ in updates:
+            apply_results(optimizer, results, variables)
+        return len(updates)
+
+    def weights(self) -> dict[int, Any]:
+        """The variables among its sources."""
+        return {index: one for index, one in enumerate(self._variables()) if one is not None}
 
     def _gone(self) -> None:
         if self in _kept:
@@ -130,6 +152,7 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
             found = _Kept(key, made, sources)
             made.loading = _taken_to_load(key, found)
             _kept.append(found)
+            at_end(made, found.drain, found.weights, "hvd.drain_tape(optimizer, variables)")
         taken.append(found.exchange)
         return found.exchange
 
@@ -160,11 +183,15 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
     for updates in itertools.zip_longest(*drained):
         for update in updates:
             if update is not None:
-                results, _ = update
-                chosen = [variables[int(index)] for index in results]
-                optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
+                apply_results(optimizer, update[0], variables)
                 count += 1
     return count
+
+
+def apply_results(optimizer: Any, results: Mapping[Any, Any], variables: Sequence[Any]) -> None:
+    """An update with what a drain took out, by the index of the source."""
+    chosen = [variables[int(index)] for index in results]
+    optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
 
 
 def tape_in_flight(

@@ -39,6 +39,8 @@ class _Waiting:
         return any(grad is not None and grad is one for one in known for grad in grads)
 
 
+# Who made the last update with an exchange's answers, or traced one.
+_appliers: weakref.WeakKeyDictionary[Exchange, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 # By graph; of eager execution apart.
 _in_graphs: weakref.WeakKeyDictionary[Any, list[_Waiting]] = weakref.WeakKeyDictionary()
 _eagerly: list[_Waiting] = []
@@ -51,6 +53,12 @@ def expect_update(exchange: Exchange, sources: Sequence[Any], grads: Sequence[An
     waiting = _eagerly if graph is None else _in_graphs.setdefault(graph, [])
     waiting[:] = [one for one in waiting if one.exchange not in (None, exchange)]
     waiting.append(_Waiting(exchange, sources, grads))
+
+
+def applier(exchange: Exchange) -> Any:
+    """The optimizer of Keras that applies the answers of `exchange`; None if there is none, or none any more."""
+    found = _appliers.get(exchange)
+    return None if found is None else found()
 
 
 def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[Exchange]:
@@ -109,6 +117,7 @@ def _patch_apply(optimizer: Any) -> None:
             self.built = True
         update: Callable[[], Any] = functools.partial(original, self, grads, trainable_variables)
         for exchange in exchanges:
+            _appliers[exchange] = weakref.ref(self)
             update = functools.partial(exchange.update, dict, update)
         return update()
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from paceline.exchange.base import Exchange
+from paceline.exchange.ending import at_end
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.accumulation import GradientAccumulation
@@ -54,6 +55,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
         }
         self.__dict__.update(own)
         reduction.watch_all()
+        if not (alone or exchange.settings.synchronous):
+            at_end(exchange, self.drain, self._weights, "optimizer.drain()")
 
     # --- the update ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bridge/copy_text.h"
 #include "bridge/description.h"
 #include "bridge/partial/partial.h"
 #include "bridge/participants.h"
@@ -86,6 +87,33 @@ int32_t horovod_paceline_partial_restore(int32_t process_set, const char* name, 
   state.results.assign(from, from + bytes);
   return Get<Partial>().Restore(process_set, name, std::move(state)) ? 0 : -1;
 }
+
+// Begins to flush this name: no call is made of it until `flushed` has taken the answer. Returns 0, or -1 and in
+// `error` why not.
+int32_t horovod_paceline_partial_flush(int32_t process_set, const char* name, char* error, int64_t capacity) {
+  const auto channel = Get<Partial>().Find(process_set, name);
+  const auto status = channel == nullptr ? horovod::common::Status::OK() : channel->Flush();
+  horovod::paceline::CopyText(status.reason(), error, capacity);
+  return status.ok() ? 0 : -1;
+}
+
+// Takes the answer, everything that this rank had not been answered with, to `out`; without `out` it stays. Returns 0,
+// or 1 while it is waited for, 2 if none was asked for, and -1 and in `error` why there will be none.
+int32_t horovod_paceline_partial_flushed(int32_t process_set, const char* name, void* out, int64_t bytes, char* error,
+                                         int64_t capacity) {
+  using State = horovod::paceline::PartialChannel::FlushState;
+  const auto channel = Get<Partial>().Find(process_set, name);
+  auto status = horovod::common::Status::OK();
+  const auto state = channel == nullptr ? State::kNone : channel->Flushed(out, bytes, status);
+  horovod::paceline::CopyText(status.reason(), error, capacity);
+  if (!status.ok()) {
+    return -1;
+  }
+  return state == State::kDone ? 0 : (state == State::kWaits ? 1 : 2);
+}
+
+// Begins to flush all names of all process sets: this rank makes no more calls.
+void horovod_paceline_partial_flush_all() { Get<Partial>().FlushAll(); }
 
 // The next call of this name flushes: it contributes nothing, and is answered with everything that this rank has not
 // been answered with yet.

@@ -132,6 +132,21 @@ std::vector<::paceline::core::RoundState::Counters> Partial::Counters(int32_t pr
   return all;
 }
 
+int64_t Partial::Updates() const {
+  int64_t most = 0;
+  for (const auto& channel : channels_.All()) {
+    const auto counters = channel->counters();
+    most = std::max(most, counters.on_time + counters.late);
+  }
+  return most;
+}
+
+void Partial::FlushAll() {
+  for (const auto& channel : channels_.All()) {
+    channel->Flush();
+  }
+}
+
 bool Partial::Restore(int32_t process_set_id, const std::string& name, PartialState state) {
   const auto channel = Find(process_set_id, name);
   if (channel != nullptr) {

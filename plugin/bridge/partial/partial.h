@@ -33,6 +33,10 @@ class Partial : public Exchange {
   }
   // Any thread: what all names of a process set have counted.
   std::vector<::paceline::core::RoundState::Counters> Counters(int32_t process_set_id) const;
+  // Any thread: the calls of the name that was called most often; with each update of a rank all its names are called.
+  int64_t Updates() const;
+  // Any thread: begin to flush all names, in all process sets, which this rank makes no more calls under.
+  void FlushAll();
   // Any thread: what the next call under this name goes on from. False if this cannot be (see PartialChannel::Restore).
   bool Restore(int32_t process_set_id, const std::string& name, PartialState state);
   // Any thread: the next call of this name flushes, and contributes nothing.

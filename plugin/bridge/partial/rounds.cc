@@ -160,6 +160,49 @@ common::Status PartialChannel::Call(ExchangeCall call, bool flush) {
   return common::Status::OK();
 }
 
+common::Status PartialChannel::Flush() {
+  std::lock_guard<std::mutex> entering(entering_);
+  common::Request request;
+  bool under_way = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failed_.ok() || flush_ != FlushState::kNone || queue_ == nullptr || controller_.expired()) {
+      return failed_;
+    }
+    if (state_.waiting()) {
+      return common::DUPLICATE_NAME_ERROR;
+    }
+    under_way = state_.begun() > state_.executed();
+    state_.Flush();
+    request = Vote(PartialNews::kFlush);
+    flush_ = FlushState::kWaits;
+    flushed_ = std::make_shared<CpuTensor>(dtype_, shape_);
+    const auto self = shared_from_this();
+    waiting_ = {flushed_, [self](const common::Status& status) {
+                  std::lock_guard<std::mutex> ended(self->mutex_);
+                  self->flush_ = status.ok() ? FlushState::kDone : FlushState::kNone;
+                }};
+  }
+  return under_way ? common::Status::OK() : Enter(*queue_, std::move(request));
+}
+
+PartialChannel::FlushState PartialChannel::Flushed(void* out, int64_t size, common::Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  status = failed_;
+  if (flush_ != FlushState::kDone || out == nullptr) {
+    return flush_;
+  }
+  if (flushed_->size() != size) {
+    status = common::Status::InvalidArgument(Misfit(dtype_, shape_, " in what is to be drained"));
+    return flush_;
+  }
+  std::memcpy(out, flushed_->data(), static_cast<size_t>(size));
+  flush_ = FlushState::kNone;
+  flushed_.reset();
+  status = common::Status::OK();
+  return FlushState::kDone;
+}
+
 // Under entering_.
 common::Status PartialChannel::Enter(common::TensorQueue& queue, common::Request request) {
   common::TensorTableEntry entry;

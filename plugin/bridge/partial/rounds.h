@@ -62,6 +62,13 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   // everything that is in send buffers.
   common::Status Call(ExchangeCall call, bool flush);
 
+  // Begin to flush without a call of a framework, if there were calls; no call may follow before Flushed has taken the
+  // answer. Again before that: nothing.
+  common::Status Flush();
+  enum class FlushState : uint8_t { kNone, kWaits, kDone };
+  // Whether the answer is there; if so it is taken to `out`, of `size` bytes, unless that is null.
+  FlushState Flushed(void* out, int64_t size, common::Status& status);
+
   // Background thread: whether a vote or note popped from the queue is about a round that has run.
   bool Stale(const common::Request& message) const;
   // Background thread: a round begins. What travels is ready, and `queue` has an entry for it.
@@ -136,6 +143,8 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   bool queued_ = false;                   // Horovod's table has an entry of this name
   common::Timeline* timeline_ = nullptr;  // of the round under way, if it is written
   Waiting waiting_;
+  FlushState flush_ = FlushState::kNone;
+  std::shared_ptr<CpuTensor> flushed_;
   common::Status failed_ = common::Status::OK();
 };
 

@@ -19,6 +19,7 @@ from keras.src import api_export
 from keras.src.saving import object_registration
 
 from paceline.errors import UsageError
+from paceline.exchange.ending import at_end
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.sync_settings import Sync
 
@@ -40,6 +41,8 @@ class Distributed:
         except AttributeError:
             state = State(self._distributed_settings)
             object.__setattr__(self, "_distributed_state", state)
+            if state.exchange is not None:
+                at_end(state.exchange, self.drain, self._weights, "model.optimizer.drain()")
         return state
 
     @property

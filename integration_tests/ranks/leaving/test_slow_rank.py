@@ -1,0 +1,67 @@
+"""Scripts whose ranks are not equally fast, to their end: all end with 0 and equal models, and nothing is lost."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.ranks.leaving.scripts import QUORUM, SCRIPTS, STEP_S, STEPS, expected, run
+from integration_tests.support.more import first_of
+
+ENDS = ("end", "shutdown", "exit")
+CASES = [
+    (framework, exchange, size, slow, factor)
+    for framework, exchange, size, factor in itertools.product(
+        SCRIPTS, ("majority", "solo", "quorum", "pipelined", "local"), (2, 4), (1.3, 2, 5)
+    )
+    for slow in sorted({0, size // 2, size - 1})
+    if exchange != "quorum" or framework == "torch"
+]
+NUMBERS = {case: number for number, case in enumerate(CASES)}
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    "case",
+    first_of(
+        CASES,
+        ("torch", "majority", 2, 1, 5),
+        ("torch", "local", 2, 0, 2),
+        ("keras", "solo", 2, 0, 2),
+        ("tape", "majority", 2, 1, 5),
+    ),
+    ids=lambda case: "-".join(map(str, case)),
+)
+def test_rank_that_is_through_takes_part_until_all_are(tmp_path: Path, case: Any) -> None:
+    framework, exchange, size, slow, factor = case
+    pauses = [STEP_S * (factor if rank == slow else 1) for rank in range(size)]
+    script, variables = SCRIPTS[framework], {"PACELINE_EXCHANGE": exchange, "PACELINE_LOCAL_EVERY": "10"}
+    if exchange == "quorum":
+        script, variables = QUORUM, {}
+    if exchange != "local":
+        variables.pop("PACELINE_LOCAL_EVERY", None)
+    done, ranks = run(tmp_path, script, size, pauses, ENDS[NUMBERS[case] % len(ENDS)], **variables)
+    assert done.returncode == 0, done.stderr
+    assert [one.steps for one in ranks] == [STEPS] * size
+    assert len({one.weights for one in ranks}) == 1, ranks
+    assert ranks[0].weights == pytest.approx((expected([STEPS] * size),) * 2, rel=1e-12)
+
+
+def test_ranks_with_unequally_many_steps_of_a_partial_exchange(tmp_path: Path) -> None:
+    done, ranks = run(tmp_path, SCRIPTS["torch"], 3, [STEP_S] * 3, "shutdown", (30, 10, 20), PACELINE_EXCHANGE="solo")
+    assert done.returncode == 0, done.stderr
+    assert [one.steps for one in ranks] == [30, 10, 20]
+    assert len({one.weights for one in ranks}) == 1, ranks
+    assert ranks[0].weights == pytest.approx((expected((30, 10, 20)),) * 2, rel=1e-12)
+
+
+def test_long_waits_are_told_with_what_is_waited_for(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, SCRIPTS["torch"], 2, [0.001, 0.2], "shutdown", PACELINE_EXCHANGE="majority")
+    assert done.returncode == 0, done.stderr
+    assert "Paceline: rank 0 is through and waits for rank 1: " in done.stderr
+    assert "more updates of 24, about " in done.stderr
+    assert "Paceline: all ranks are through, after " in done.stderr
+    assert "1 more update was made with gradients that were left. Models that were saved" in done.stderr

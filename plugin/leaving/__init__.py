@@ -1,0 +1,1 @@
+"""How a rank leaves the world in order: it takes part until all ranks are through."""

@@ -1,0 +1,97 @@
+"""What shutdown() and the end of a script do before this rank leaves, where exchanges are not synchronous.
+
+Ranks with a partial exchange are through at different times, and those of a local or pipelined one have updates left.
+A rank that leaves takes part in the others' rounds until all are through; then all make the updates that are left, and
+their models equal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import zlib
+from collections.abc import Sequence
+
+from paceline import config
+from paceline.errors import UserError
+from paceline.exchange.ending import Ending, endings, process_sets
+from paceline.leaving import reasons
+from paceline.leaving.waiting import wait_for_all
+from paceline.native.in_flight import InFlight
+from paceline.telling import tell
+
+_SAME = "Keep the same models and optimizers on all ranks until the end, or call drain() on all of them before."
+
+
+def leave(library: ctypes.CDLL) -> None:
+    """Take part until all ranks of `library` are through, make what is left, and say on one rank what that was.
+
+    Does nothing where this rank leaves by an exception, where ranks only begin anew (elastic training), and without an
+    exchange that is not synchronous. Never raises: the end must not fail for it.
+    """
+    elastic = os.environ.get("HOROVOD_ELASTIC") == "1" and not reasons.exiting()
+    sets = process_sets(library)
+    if not sets or library.horovod_size() == 1 or elastic or reasons.failed():
+        return
+    gc.collect()  # what lives is to be the same on all ranks
+    left = {number: [one.exchange.left for one in endings(library, number)] for number in sets}
+    library.horovod_paceline_partial_flush_all()
+    why = wait_for_all(library, config.read().drain_limit_s)
+    if why:
+        tell(f"rank {library.horovod_rank()} is through and leaves before the others: {why}.")
+        return
+    for number in sets:
+        try:
+            _finish(library, number, left[number])
+        except (UserError, RuntimeError) as error:  # a lost rank: its own end says why
+            tell(f"rank {library.horovod_rank()}, at its end: {error}")
+    _meet(library, 0, "left", [0])
+
+
+def _finish(library: ctypes.CDLL, process_set_id: int, left: Sequence[int]) -> None:
+    """Drain all exchanges of a process set, and make models equal that are not by that."""
+    all_of = endings(library, process_set_id)
+    labels = zlib.crc32(repr([one.exchange.adapter.label for one in all_of]).encode())
+    together = _meet(library, process_set_id, "held", [len(all_of), labels])
+    alike = len(together) > 0 and all(least == most for least, most in together)
+    if not alike:
+        tell(
+            f"rank {library.horovod_rank()} ends with {len(all_of)} optimizers and tapes, others with other ones: what "
+            f"is left of their updates is not made known to all, and models may differ. {_SAME}"
+        )
+    most = [most for _, most in _meet(library, process_set_id, "updates", left)] if alike and left else list(left)
+    for one, updates in zip(all_of, most, strict=True):
+        if updates and (alike or one.exchange.drains_alone):
+            _end(library, process_set_id, one, alike)
+
+
+def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) -> None:
+    around = one.exchange.around
+    around.leaving = True
+    try:
+        left = around.left
+        made = one.drain() or left
+        if not alike:
+            return
+        (_, most), *_ = _meet(library, process_set_id, f"made.{one.exchange.adapter.label}", [made])
+        if one.exchange.models_differ:
+            around.average(one.weights)
+    finally:
+        around.leaving = False
+    if most and library.horovod_rank() == 0:
+        settings = one.exchange.settings
+        what = (
+            f"up to {most} updates since the last average were averaged"
+            if left
+            else f"{most} more update{'s were' if most > 1 else ' was'} made with gradients that were left"
+        )
+        tell(
+            f"at the end of {one.exchange.adapter.label} ({type(settings).__name__.lower()}) {what}. Models that were "
+            f"saved or evaluated before lack that: call {one.how} on all ranks after the last step."
+        )
+
+
+def _meet(library: ctypes.CDLL, process_set_id: int, what: str, values: Sequence[int]) -> list[tuple[int, int]]:
+    """The least and the most of each value over the ranks; [] if a rank is gone."""
+    return InFlight(library, process_set_id).least_and_most(f"paceline.leaving.{what}", values)

@@ -1,0 +1,49 @@
+"""Why this rank leaves: in order, or because something failed."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from typing import Any, NoReturn
+
+_exit = sys.exit
+_installed = False
+_exiting = False
+_failed = False
+
+
+def _exit_noted(status: Any = None, /) -> NoReturn:
+    # Nothing else knows the status while handlers of atexit run.
+    global _failed
+    if threading.current_thread() is threading.main_thread():
+        _failed = status not in (None, 0)
+    _exit(status)
+
+
+def install() -> None:
+    """Note from here on with which status the script exits. Called by init(), whose handler of atexit comes first."""
+    global _installed, _failed
+    _failed = False
+    if not _installed:
+        _installed = True
+        sys.exit = _exit_noted
+        atexit.register(_note_exit)
+
+
+def _note_exit() -> None:
+    global _exiting
+    _exiting = True
+
+
+def exiting() -> bool:
+    """Whether the script has ended, so that no other world follows."""
+    return _exiting
+
+
+def failed() -> bool:
+    """Whether this rank leaves by an exception, or with a status that says so: nobody must wait for it then."""
+    if _exiting:
+        return _failed or hasattr(sys, "last_type")
+    error = sys.exc_info()[1]  # of a handler or a finally around shutdown()
+    return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))

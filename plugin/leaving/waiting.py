@@ -1,0 +1,98 @@
+"""A rank that is through waits until all are: what it hears of the others, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paceline.telling import tell
+
+# How often is looked, and asked: seldom once it takes long.
+_LOOK_S = 0.002
+_FIRST_ASK_S, _LAST_ASK_S, _GROWTH = 0.02, 1.0, 1.5
+# When is told what is waited for: first after this, then after twice as long each time, at most every minute.
+_FIRST_LINE_S, _LINES_S = 2.0, 60.0
+# Ranks that wait for an operation of all ranks for so long without an update wait for those that are through.
+_STUCK_S = 3.0
+
+
+class Standing(NamedTuple):
+    """One rank: is through, waits for an operation of all ranks, and has made updates with a partial exchange."""
+
+    through: bool
+    waits: bool
+    updates: int
+
+
+def standings(library: ctypes.CDLL, size: int) -> tuple[int, list[Standing]]:
+    """The number of this rank's last answered question, -1 if the world has ended, and what was heard."""
+    out = (ctypes.c_int64 * (3 * size))()
+    number = int(library.horovod_paceline_leaving_heard(out, size))
+    return number, [Standing(bool(out[n]), bool(out[n + 1]), out[n + 2]) for n in range(0, 3 * size, 3)]
+
+
+def wait_for_all(library: ctypes.CDLL, limit_s: float) -> str:
+    """Wait until all ranks are through; "" then, else why not: the end of a sentence about this rank.
+
+    Gives up after `limit_s` without news of an update or of a rank that is through, and where those that are not
+    through wait for an operation that this rank will not call.
+    """
+    rank, size = int(library.horovod_rank()), int(library.horovod_size())
+    begin = changed = last_ask = time.monotonic()
+    ask_s, line_s, next_line = _FIRST_ASK_S, _FIRST_LINE_S, begin + _FIRST_LINE_S
+    asked = int(library.horovod_paceline_leaving_ask(1))
+    first: list[Standing] | None = None
+    before: list[Standing] = []
+    said = False
+    while True:
+        time.sleep(_LOOK_S)
+        now = time.monotonic()
+        number, heard = standings(library, size)
+        if number < 0:
+            return "" if before and all(one.through for one in before) else "the world ended meanwhile"
+        if number < asked:
+            continue
+        if all(one.through for one in heard):
+            if said:
+                tell(f"all ranks are through, after {now - begin:.0f} s.")
+            return ""
+        first = first or heard
+        if heard != before:
+            before, changed = heard, now
+        missing = [other for other, one in enumerate(heard) if not one.through]
+        if all(heard[other].waits for other in missing) and now - changed > _STUCK_S:
+            return f"{_ranks(missing)} {_verb(missing, 'wait')} for an operation that it has not called"
+        if now - changed > limit_s:
+            return f"nothing was heard of {_ranks(missing)} for {limit_s:.0f} s (PACELINE_DRAIN_LIMIT_S)"
+        if now >= next_line:
+            line_s = min(2 * line_s, _LINES_S)
+            next_line = now + line_s
+            if rank == min(other for other, one in enumerate(heard) if one.through):
+                said = True
+                tell(line(rank, heard, first, now - begin))
+        if now - last_ask >= ask_s:
+            ask_s, last_ask = min(ask_s * _GROWTH, _LAST_ASK_S), now
+            asked = int(library.horovod_paceline_leaving_ask(1))
+
+
+def line(rank: int, heard: Sequence[Standing], first: Sequence[Standing], waited_s: float) -> str:
+    """What this rank waits for, and for about how long, from what it heard first and `waited_s` later."""
+    missing = [other for other, one in enumerate(heard) if not one.through]
+    left = max(heard[rank].updates - heard[other].updates for other in missing)
+    text = f"rank {rank} is through and waits for {_ranks(missing)}"
+    if left <= 0 or not heard[rank].updates:
+        return f"{text}, for {waited_s:.0f} s so far."
+    slowest = max(missing, key=lambda other: heard[rank].updates - heard[other].updates)
+    made = heard[slowest].updates - first[slowest].updates
+    about = f", about {left * waited_s / made:.0f} s" if made > 0 else ""
+    return f"{text}: {left} more update{'s' * (left > 1)} of {heard[rank].updates}{about}."
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+def _verb(ranks: Sequence[int], verb: str) -> str:
+    return verb if len(ranks) > 1 else f"{verb}s"
