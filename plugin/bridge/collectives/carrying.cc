@@ -48,11 +48,15 @@ void Collectives::Carry(const std::function<void()>& part) {
     part();
   } catch (const std::exception& error) {
     const auto why = explain_(error);
-    if (flight_ != nullptr) {
-      flight_->Fail(error);  // closes connections: nobody touches memory from here on
-      flight_.reset();
-    }
+    Fail(error);
     throw std::runtime_error(why);
+  }
+}
+
+void Collectives::Fail(const std::exception& error) {
+  if (flight_ != nullptr) {
+    flight_->Fail(error);  // closes connections: nobody touches memory from here on
+    flight_.reset();
   }
 }
 

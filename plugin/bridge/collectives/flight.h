@@ -39,10 +39,10 @@ class Flight {
   using Explain = std::function<std::string(const std::exception&)>;
 
   Flight(std::unique_ptr<Transport> transport, PackingSpace& space, Explain explain)
-      : transport_(std::move(transport)),
-        space_(space),
+      : space_(space),
         explain_(std::move(explain)),
-        engine_(std::make_unique<Engine>(*transport_)) {}
+        engine_(std::make_unique<Engine>(*transport)),
+        transport_(std::move(transport)) {}
 
   bool failed() const { return transport_ == nullptr; }
   // No message may be under way for what is done with it directly: Finish() first.
@@ -64,11 +64,12 @@ class Flight {
   void Fail(const std::exception& error);
 
  private:
-  std::unique_ptr<Transport> transport_;
   PackingSpace& space_;
   const Explain explain_;
-  std::unique_ptr<Engine> engine_;
+  // Destroyed from the last to the first: the transport touches memory of the engine and of tensors until it has ended.
   std::vector<std::shared_ptr<Message>> messages_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Transport> transport_;
 };
 
 }  // namespace horovod::paceline

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,10 +18,18 @@ namespace horovod::paceline {
 // Horovod has begun to perform it and is told when it ends. Background thread only.
 class Message {
  public:
-  // Takes the tensors. They go back with Return, if nothing of it has begun.
+  // Takes the tensors.
   Message(common::HorovodGlobalState& state, common::ProcessSet& process_set,
           std::vector<common::TensorTableEntry>& entries, common::Response response, const std::string& activity);
-  void Return(std::vector<common::TensorTableEntry>& entries);
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+  Message(Message&&) = delete;
+  Message& operator=(Message&&) = delete;
+  // Answers tensors that nobody answered: whoever waits for them must not wait for ever.
+  ~Message();
+
+  // Messages whose tensors were not answered yet, in this process.
+  static int64_t Unanswered();
 
   std::vector<common::TensorTableEntry>& entries() { return entries_; }
   // So many collectives it is made of. It ends with the last of them.
