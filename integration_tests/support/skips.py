@@ -21,8 +21,6 @@ EXPECTED = (
     r"^mpi(run\.openmpi|cxx\.openmpi|\.h).*: not installed; ",
     r"^(mpirun|mpi4py) is not installed \(",
     r"^the schema of MPIJob cannot be fetched",
-    # Hundreds of megabytes, for machines with GPUs.
-    r"^NCCL.s headers: not installed; ",
 )
 
 
