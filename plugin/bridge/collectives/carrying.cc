@@ -73,6 +73,7 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
     one.dtype = values.dtype;
     one.op = core::ReduceOp::kSum;
     one.result = values.data;
+    one.bytes = values.elements * element_bytes;
     one.sequence = NextSequence(process_set_id);
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::Allreduce(
         pick.way.method, place, {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)}));

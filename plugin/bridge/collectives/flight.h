@@ -18,18 +18,18 @@
 
 namespace horovod::paceline {
 
-// Memory that messages of several tensors are packed in; kept from one flight to the next.
+// Memory that messages of several tensors are packed in; kept from one flight to the next. Background thread only.
 class PackingSpace {
  public:
-  // Null: does not fit beside what was taken since Empty(). Throws std::bad_alloc.
-  uint8_t* Take(int64_t bytes);
-  void Empty() { taken_bytes_ = 0; }
+  // Null: does not fit beside what is taken. Throws std::bad_alloc.
+  Room Take(int64_t bytes);
   // What it grows to for messages that travel together; one alone gets what it needs.
   void Limit(int64_t bytes) { limit_bytes_ = bytes; }
 
  private:
   Memory memory_;
   int64_t size_bytes_ = 0, taken_bytes_ = 0, limit_bytes_ = 0;
+  int64_t rooms_ = 0;  // that are taken
 };
 
 // Background thread only.
@@ -49,7 +49,7 @@ class Flight {
   Transport& transport() { return *transport_; }
 
   // Room to pack a message of several tensors. Where there is none, what is under way is finished first.
-  uint8_t* Room(int64_t bytes);
+  Room MakeRoom(int64_t bytes);
   // A message whose parts follow: it is failed if they cannot be finished.
   void Add(std::shared_ptr<Message> message) { messages_.push_back(std::move(message)); }
   void Begin(Collective collective) { engine_->Begin(std::move(collective)); }

@@ -55,6 +55,7 @@ void Message::End(const common::Status& status) {
     state_.timeline.End(entry.tensor_name, status.ok() ? entry.output : nullptr);
     entry.FinishWithCallback(status);
   }
+  room_.reset();
 }
 
 }  // namespace horovod::paceline

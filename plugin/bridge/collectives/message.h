@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bridge/collectives/memory.h"
 #include "bridge/participant.h"
 #include "horovod/common/common.h"
 #include "horovod/common/global_state.h"
@@ -32,6 +34,8 @@ class Message {
   static int64_t Unanswered();
 
   std::vector<common::TensorTableEntry>& entries() { return entries_; }
+  // What its tensors are packed in, until it has ended and is gone.
+  void Keep(Room room) { room_ = std::move(room); }
   // So many collectives it is made of. It ends with the last of them.
   void Expect(size_t parts) { parts_ = parts; }
   void PartEnded();
@@ -46,6 +50,7 @@ class Message {
   const common::Response response_;
   const Clock::time_point start_;
   std::vector<common::TensorTableEntry> entries_;
+  Room room_;
   size_t parts_ = 0;
   bool ended_ = false;
 };
