@@ -86,7 +86,7 @@ def train(rank: int, size: int, exchange: str, folder: str) -> tuple[float, str]
     raise TimeoutError(f"rank {rank} trained {step} steps and heard of no death")
 
 
-def step(rank: int, size: int, armed: bool, folder: str) -> tuple[float, str]:
+def train_in_steps(rank: int, size: int, armed: bool, folder: str) -> tuple[float, str]:
     """As `train`, in steps of named allreduces, with a rest before the second group now and then."""
     import horovod.torch as hvd
 
@@ -135,7 +135,7 @@ def cases(folder: Path) -> Iterable[Case]:
             for closing in ("", ", slow close"):
                 name = f"{collective}, {'armed' if armed else 'negotiated'}{closing}"
                 env = {"PACELINE_COLLECTIVE": collective, **(ARMED if armed else {}), **(slow if closing else {})}
-                yield Case(name, step, (armed,), env)
+                yield Case(name, train_in_steps, (armed,), env)
 
 
 def kill(

@@ -189,8 +189,7 @@ void Sets(MPI_Comm set) {
 
 const std::map<std::string, std::function<void(MPI_Comm)>> kCases = {
     {"values", Values},   {"messages", Messages}, {"lengths", Lengths}, {"tags", Tags}, {"gives_up", GivesUp},
-    {"stopped", Stopped}, {"dies", Dies},         {"alone", Alone},     {"sets", Sets},
-    {"window", Window},
+    {"stopped", Stopped}, {"dies", Dies},         {"alone", Alone},     {"sets", Sets}, {"window", Window},
 };
 
 }  // namespace

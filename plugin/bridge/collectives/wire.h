@@ -26,7 +26,7 @@ struct Collective {
   ::paceline::core::DataType dtype = ::paceline::core::DataType::kFloat32;
   ::paceline::core::ReduceOp op = ::paceline::core::ReduceOp::kSum;
   void* result = nullptr;
-  // Of the result: scratch memory and encoded values are not larger by much. The same on all ranks.
+  // Of the result, which scratch memory and encoded values grow with. The same on all ranks.
   int64_t bytes = 0;
   // Which of the collectives of these ranks it is; the same on all of them, and of no other that is under way.
   uint32_t sequence = 0;
