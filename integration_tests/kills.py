@@ -1,6 +1,7 @@
 """How soon survivors learn which rank died: ranks that train are killed at random moments.
 
-    python -m integration_tests.kills --kills 10        (three ranks, three exchanges: some minutes)
+    python -m integration_tests.kills --kills 10        (every exchange and collective: many minutes)
+    python -m integration_tests.kills --kills 100 --only armed --ranks 4
 
 Every kill (SIGKILL) has a world of its own. A survivor's time runs from the signal to the moment at which its training
 thread has the HorovodInternalError. Exits with 1 if a survivor raised anything else, nothing, or blamed another rank.
@@ -9,13 +10,14 @@ thread has the HorovodInternalError. Exits with 1 if a survivor raised anything 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,21 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from integration_tests.support.arming import ARMED, TorchSteps, arm
 from integration_tests.support.forks import frameworks_of
 from integration_tests.support.ranks import RankFailed, World
+from integration_tests.support.slow_close import slow_close
+from paceline.registry import collectives
 
 EXCHANGES = ("sync", "pipelined", "majority")
+COLLECTIVES = tuple(name for name in collectives.COLLECTIVES if name != collectives.HOROVODS)
 READY_TIMEOUT_S = 120.0
 HEARD_TIMEOUT_S = 60.0  # Gloo's own limit is 30 s: long enough to see what there is without the patch
 WARM_UP_STEPS = 5
+SLOW_CLOSE_MS = 100
+# The first group's message is in flight beside those behind it for a while.
+STEP_SIZES = {"kills.0": 2_000_000, **{f"kills.{n}": 1000 + n for n in range(1, 6)}}
+STEP_GROUPS = (1, 1, 4)
 
 _BLAMED = re.compile(r"Rank (\d+) died")
 
@@ -74,6 +84,58 @@ def train(rank: int, size: int, exchange: str, folder: str) -> tuple[float, str]
     except hvd.HorovodInternalError as error:
         return time.monotonic(), str(error)
     raise TimeoutError(f"rank {rank} trained {step} steps and heard of no death")
+
+
+def train_in_steps(rank: int, size: int, armed: bool, folder: str) -> tuple[float, str]:
+    """As `train`, in steps of named allreduces, with a rest before the second group now and then."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps, number = TorchSteps(rank, size, STEP_SIZES), 0
+    if armed:
+        _, number = arm(steps.step, "kills.", STEP_GROUPS)
+    own = random.Random(rank)
+    end_s = time.monotonic() + READY_TIMEOUT_S + HEARD_TIMEOUT_S
+    (Path(folder) / str(rank)).touch()
+    try:
+        while time.monotonic() < end_s:
+            for name in STEP_SIZES:
+                if name == "kills.1" and own.random() < 0.5:
+                    time.sleep(own.random() * 0.1)
+                steps.start(name, number)
+            for name in STEP_SIZES:
+                steps.finish(name, number)
+            number += 1
+    except hvd.HorovodInternalError as error:
+        heard_s, text = time.monotonic(), str(error)
+        for handle in steps.handles.values():  # of none may be waited for without end
+            with contextlib.suppress(hvd.HorovodInternalError):
+                hvd.synchronize(handle)
+        return heard_s, text
+    raise TimeoutError(f"rank {rank} heard of no death in {number} steps")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What ranks do when one dies."""
+
+    name: str
+    body: Callable[..., tuple[float, str]]
+    args: tuple[Any, ...]
+    env: Mapping[str, str]
+
+
+def cases(folder: Path) -> Iterable[Case]:
+    """Every exchange; every collective in negotiated and armed steps, with connections that close fast or slowly."""
+    for exchange in EXCHANGES:
+        yield Case(exchange, train, (exchange,), {})
+    slow = slow_close(folder, SLOW_CLOSE_MS)
+    for collective in COLLECTIVES:
+        for armed in (True, False):
+            for closing in ("", ", slow close"):
+                name = f"{collective}, {'armed' if armed else 'negotiated'}{closing}"
+                env = {"PACELINE_COLLECTIVE": collective, **(ARMED if armed else {}), **(slow if closing else {})}
+                yield Case(name, train_in_steps, (armed,), env)
 
 
 def kill(
@@ -121,26 +183,31 @@ def kill_in(
 def main() -> int:
     """Kill, and print the table."""
     parser = argparse.ArgumentParser(description="How soon survivors learn which rank died.")
-    parser.add_argument("--kills", type=int, default=10, help="of each exchange")
+    parser.add_argument("--kills", type=int, default=10, help="of each case")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--exchange", choices=EXCHANGES, action="append")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
     arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="slow-close-") as folder:
+        return _run([case for case in cases(Path(folder)) if arguments.only in case.name], arguments)
+
+
+def _run(chosen: list[Case], arguments: argparse.Namespace) -> int:
     console, dice, ok = Console(), random.Random(arguments.seed), True
-    table = Table("exchange", "kills", "survivors", "median s", "longest s", "raised", "named the dead rank")
-    for exchange in arguments.exchange or EXCHANGES:
+    table = Table("case", "kills", "survivors", "median s", "longest s", "raised", "named the dead rank")
+    for case in chosen:
         every: list[tuple[int, Heard]] = []
         for number in range(arguments.kills):
             victim = number % arguments.ranks  # every rank in turn: rank 0 coordinates
-            for heard in kill(exchange, victim, dice.random(), arguments.ranks):
+            for heard in kill_in(case.body, case.args, victim, dice.random(), arguments.ranks, case.env):
                 every.append((victim, heard))
                 if not heard.named(victim):
-                    console.print(f"{exchange}: rank {victim} died, rank {heard.rank}: {heard.text}", markup=False)
+                    console.print(f"{case.name}: rank {victim} died, rank {heard.rank}: {heard.text}", markup=False)
         times = [heard.seconds for _, heard in every if heard.seconds is not None]
         named = sum(heard.named(victim) for victim, heard in every)
         ok = ok and named == len(every)
         table.add_row(
-            exchange,
+            case.name,
             str(arguments.kills),
             str(len(every)),
             f"{statistics.median(times):.3f}" if times else "-",

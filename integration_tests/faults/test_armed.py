@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.kills import kill_in
+from integration_tests.kills import SLOW_CLOSE_MS, kill_in, train_in_steps
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, state
+from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
+from integration_tests.support.slow_close import slow_close
 
 SIZE = 3
 SIZES = {f"faults.{n}": 1000 + n for n in range(6)}
@@ -47,6 +49,15 @@ def _steps_until_a_rank_dies(rank: int, size: int, pause: str, folder: str) -> t
 def test_survivors_name_the_rank_that_dies(pause: str, victim: int) -> None:
     heard = kill_in(_steps_until_a_rank_dies, (pause,), victim, moment_s=0.2, size=SIZE)
     for one in heard:
+        assert one.named(victim), one
+        assert one.seconds is not None and one.seconds < LIMIT_S, one
+
+
+@pytest.mark.parametrize(("collective", "victim"), [("ring", 3), more("linear", 3), more("direct", 0), more("auto", 1)])
+def test_survivors_hear_while_connections_close_slowly(collective: str, victim: int, tmp_path: Path) -> None:
+    """The first group's message is in flight beside the armed ones; its owner must answer it."""
+    env = {"PACELINE_COLLECTIVE": collective, **ARMED, **slow_close(tmp_path, SLOW_CLOSE_MS)}
+    for one in kill_in(train_in_steps, (True,), victim, moment_s=0.3, size=4, env=env):
         assert one.named(victim), one
         assert one.seconds is not None and one.seconds < LIMIT_S, one
 

@@ -46,8 +46,6 @@ EXPECTED = (
     rf"^({'|'.join(map(re.escape, PACKAGES))})\b.* not installed: apt-get install ",
     r"^(mpirun|mpi4py) is not installed \(",
     r"^the schema of MPIJob cannot be fetched",
-    # Hundreds of megabytes, for machines with GPUs.
-    r"^NCCL.s headers: not installed; ",
 )
 
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <unordered_set>
@@ -62,6 +63,8 @@ class Carrier {
   virtual void Settle() = 0;
   // The same, and no message follows in this round.
   virtual void Finish(common::ProcessSet& process_set) = 0;
+  // The caller cannot go on: what is in flight ends with this error, and nobody touches its memory or calls its `done`.
+  virtual void Fail(const std::exception& error) = 0;
 };
 
 }  // namespace horovod::paceline

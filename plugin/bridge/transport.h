@@ -43,6 +43,9 @@ class Transport {
 
   virtual int32_t rank() const = 0;
   virtual int32_t size() const = 0;
+  // So many collectives may be in flight, counted from the oldest: more than the processor and the network need. The
+  // same on all ranks.
+  virtual uint64_t window() const { return 64; }
   // How long a rank waits while nothing moves: Horovod's own limit.
   virtual std::chrono::milliseconds limit() const = 0;
 

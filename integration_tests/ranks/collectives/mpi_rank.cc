@@ -28,6 +28,10 @@ void Values(MPI_Comm set) {
   transport_checks::Values([set] { return std::make_unique<MpiTransport>(set, kLong); });
 }
 
+void Window(MPI_Comm set) {
+  transport_checks::Window([set] { return std::make_unique<MpiTransport>(set, kLong); });
+}
+
 // Messages find the receives with their tags, in whatever order; empty ones, and ones in pieces, too.
 void Messages(MPI_Comm set) {
   constexpr size_t kPiece = 1000;
@@ -185,7 +189,7 @@ void Sets(MPI_Comm set) {
 
 const std::map<std::string, std::function<void(MPI_Comm)>> kCases = {
     {"values", Values},   {"messages", Messages}, {"lengths", Lengths}, {"tags", Tags}, {"gives_up", GivesUp},
-    {"stopped", Stopped}, {"dies", Dies},         {"alone", Alone},     {"sets", Sets},
+    {"stopped", Stopped}, {"dies", Dies},         {"alone", Alone},     {"sets", Sets}, {"window", Window},
 };
 
 }  // namespace

@@ -93,7 +93,10 @@ def test_values_among_other_numbers_of_ranks(size: int) -> None:
 
 
 def _many(rank: int, size: int) -> list[bytes]:
-    """Many messages of a round are under way together, those of two process sets one after the other."""
+    """Many messages of a round are in flight together, those of two process sets one after the other.
+
+    More than may be at a time (`Transport::window`).
+    """
     import horovod.torch as hvd
 
     import paceline.torch  # noqa: F401  hands the option on
@@ -102,9 +105,9 @@ def _many(rank: int, size: int) -> list[bytes]:
     odd = hvd.add_process_set(list(range(1, size)))
     rng = np.random.default_rng(7)
     seen = []
-    for turn in range(4):
+    for turn in range(3):
         handles, wanted = [], []
-        for n in range(40):
+        for n in range(150):
             length = int(rng.integers(0, 3000))
             many = [rng.integers(-9, 9, length).astype("float32") for _ in range(size)]
             if n % 5 == 4:
@@ -141,6 +144,30 @@ def test_many_messages_in_flight(collective: str, threshold: str) -> None:
     }
     first, *others = run_ranks(_many, 3, env=env, timeout_s=100, fresh=True)
     assert all(other == first for other in others)
+
+
+def _refused(rank: int, size: int) -> None:
+    """A message in more blocks than there may be; those behind it need its packing space."""
+    import horovod.torch as hvd
+
+    import paceline.torch  # noqa: F401  hands the option on
+
+    hvd.init()
+    large = torch.ones(8_500_000)  # two of them: 2^20 blocks of 64 bytes, and some
+    for turn in range(2):
+        with pytest.raises(hvd.HorovodInternalError, match="take larger blocks"):
+            hvd.grouped_allreduce([large, large.clone()], op=hvd.Sum, name=f"refused.{turn}")
+        for found in hvd.grouped_allreduce([torch.ones(20_000), torch.ones(20_001)], op=hvd.Sum, name=f"next.{turn}"):
+            assert (found == size).all()
+
+
+def test_messages_after_a_refused_one() -> None:
+    env = {
+        "PACELINE_COLLECTIVE": "linear",
+        "PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES),
+        "HOROVOD_FUSION_THRESHOLD": "68100000",
+    }
+    run_ranks(_refused, 2, env=env, timeout_s=100, fresh=True)
 
 
 def _differing(rank: int, _size: int) -> str:

@@ -48,6 +48,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("values", 2),
         ("values", 3),
         ("values", 4),
+        ("window", 3),
         ("messages", 2),
         ("lengths", 2),
         ("tags", 1),

@@ -108,6 +108,32 @@ inline void Values(const std::function<std::unique_ptr<Transport>()>& make) {
   }
 }
 
+// More collectives are begun than a transport has room for; nobody waits before the last.
+inline void Window(const std::function<std::unique_ptr<Transport>()>& make) {
+  const auto transport = make();
+  const core::Place place{transport->rank(), transport->size()};
+  const auto schedule = Shared(core::Allreduce(core::AllreduceMethod::kRing, place, {5001, kBlock}));
+  const auto number = 2 * transport->window() + 1;
+  std::vector<std::vector<float>> results;
+  Engine engine(*transport);
+  for (uint64_t n = 0; n < number; ++n) {
+    results.push_back(Brings(place.rank, 5001, static_cast<int32_t>(n)));
+  }
+  for (uint64_t n = 0; n < number; ++n) {
+    Collective one;
+    one.name = "window";
+    one.schedule = schedule;
+    one.result = results[n].data();
+    one.bytes = 5001 * 4;
+    one.sequence = static_cast<uint32_t>(n);
+    engine.Begin(one);
+  }
+  engine.Finish();
+  for (uint64_t n = 0; n < number; ++n) {
+    Check(results[n] == Sum(place.ranks, 5001, static_cast<int32_t>(n)), "wrong sum in a window");
+  }
+}
+
 // The error of each operation, in any order; fails if one of them does not end.
 inline std::map<uint64_t, std::string> Ended(Transport& transport, size_t operations) {
   std::map<uint64_t, std::string> errors;

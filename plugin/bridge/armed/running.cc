@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <stdexcept>
 
 #include "bridge/armed/armed.h"
@@ -200,14 +201,19 @@ void Armed::Step(common::ProcessSet& process_set) {
     Take(run, std::move(request));
   }
   held_.clear();
-  for (auto next = run.step.next(); next != core::ArmedStep::Next::kEnd; next = run.step.next()) {
-    if (next == core::ArmedStep::Next::kBegin) {
-      Send(run);
-    } else {
-      Wait(run);
+  try {
+    for (auto next = run.step.next(); next != core::ArmedStep::Next::kEnd; next = run.step.next()) {
+      if (next == core::ArmedStep::Next::kBegin) {
+        Send(run);
+      } else {
+        Wait(run);
+      }
     }
+    carrier_.Finish(process_set);
+  } catch (const std::exception& error) {
+    carrier_.Fail(error);  // or messages in flight would touch this run's memory, and the first group's never end
+    throw;
   }
-  carrier_.Finish(process_set);
   taken_up_();
   awaited_.Begin();
   Drain(run);  // what comes from here on says so

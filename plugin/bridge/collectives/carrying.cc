@@ -48,11 +48,15 @@ void Collectives::Carry(const std::function<void()>& part) {
     part();
   } catch (const std::exception& error) {
     const auto why = explain_(error);
-    if (flight_ != nullptr) {
-      flight_->Fail(error);  // closes connections: nobody touches memory from here on
-      flight_.reset();
-    }
+    Fail(error);
     throw std::runtime_error(why);
+  }
+}
+
+void Collectives::Fail(const std::exception& error) {
+  if (flight_ != nullptr) {
+    flight_->Fail(error);  // closes connections: nobody touches memory from here on
+    flight_.reset();
   }
 }
 
@@ -69,6 +73,7 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
     one.dtype = values.dtype;
     one.op = core::ReduceOp::kSum;
     one.result = values.data;
+    one.bytes = values.elements * element_bytes;
     one.sequence = NextSequence(process_set_id);
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::Allreduce(
         pick.way.method, place, {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)}));

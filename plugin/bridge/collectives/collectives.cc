@@ -1,6 +1,8 @@
 #include "bridge/collectives/collectives.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
@@ -85,6 +87,17 @@ void Collectives::RoundPerformed(common::ProcessSet& /*process_set*/) {
   if (flight->Finish()) {
     Set(flying_set_).choice.Decide(flight->transport());
   }
+}
+
+// What is in flight then was left there by an error that passed the end of the round.
+void Collectives::End() {
+  Fail(std::runtime_error("the world ended while messages were in flight"));
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  if (const auto left = Message::Unanswered(); left != 0) {
+    std::fprintf(stderr, "Paceline: %lld messages were never answered\n", static_cast<long long>(left));
+    std::abort();
+  }
+#endif
 }
 
 uint32_t Collectives::NextSequence(int32_t process_set_id) { return Set(process_set_id).sequence++; }

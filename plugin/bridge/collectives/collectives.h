@@ -4,6 +4,7 @@
 #define PACELINE_BRIDGE_COLLECTIVES_COLLECTIVES_H
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -34,6 +35,7 @@ class Collectives : public Participant, public Carrier {
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                      std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts) override;
   void RoundPerformed(common::ProcessSet& process_set) override;
+  void End() override;
 
   bool Carries(common::ProcessSet& process_set) const override { return Reaches(process_set); }
   bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const override;
@@ -47,6 +49,7 @@ class Collectives : public Participant, public Carrier {
   bool Travelling() const override { return flight_ != nullptr && !flight_->idle(); }
   void Settle() override;
   void Finish(common::ProcessSet& process_set) override;
+  void Fail(const std::exception& error) override;
 
   // --- For our operations, on the background thread.
 

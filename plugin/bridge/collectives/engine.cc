@@ -8,8 +8,27 @@ namespace horovod::paceline {
 
 using Kind = Wire::Operation::Kind;
 
+namespace {
+
+// What the results of collectives in flight may have together, one alone excepted.
+constexpr int64_t kWindow_bytes = int64_t{128} << 20U;
+
+}  // namespace
+
+bool Engine::TooMuch(int64_t bytes) const {
+  const auto& oldest = *active_.front();
+  return begun_ - oldest.number >= transport_.window() || begun_bytes_ - oldest.before_bytes + bytes > kWindow_bytes;
+}
+
 void Engine::Begin(Collective collective) {
-  active_.push_back(std::make_unique<Active>(std::move(collective)));
+  const auto bytes = collective.bytes;
+  moved_ = Transport::Clock::now();
+  while (!active_.empty() && TooMuch(bytes)) {
+    Progress(moved_ + transport_.limit());
+  }
+  active_.push_back(std::make_unique<Active>(std::move(collective), begun_, begun_bytes_));
+  ++begun_;
+  begun_bytes_ += bytes;
   Advance(*active_.back());
 }
 
@@ -63,6 +82,9 @@ bool Engine::Progress(Transport::Clock::time_point until) {
     return false;
   }
   const auto found = started_.find(completion.operation);
+  if (found == started_.end()) {
+    Fail("its transport reports an operation that it did not begin");
+  }
   const auto [active, number] = found->second;
   started_.erase(found);
   if (!completion.error.empty()) {

@@ -21,7 +21,9 @@ class Engine {
  public:
   explicit Engine(Transport& transport) : transport_(transport) {}
 
-  // Its messages are on their way; none has to be met at once. Throws as Wire, with nothing begun.
+  // Its messages are on their way; none has to be met at once. Throws as Wire, with nothing begun. Where too much is in
+  // flight, waits for those that were begun first, and throws as Finish. All ranks wait for the same ones: a rank that
+  // went on without them might wait elsewhere for one that is still here.
   void Begin(Collective collective);
   // Returns when all that were begun have ended; each is told of (Collective::done) as soon as it has. Throws
   // std::runtime_error that names this rank, the peer and the collective, when a peer is lost or nothing has moved for
@@ -35,9 +37,16 @@ class Engine {
 
  private:
   struct Active {
-    explicit Active(Collective collective) : about(std::move(collective)), wire(about), execution(about.schedule) {}
+    Active(Collective collective, uint64_t number, int64_t before_bytes)
+        : about(std::move(collective)),
+          number(number),
+          before_bytes(before_bytes),
+          wire(about),
+          execution(about.schedule) {}
 
     Collective about;
+    uint64_t number;       // in the order of Begin
+    int64_t before_bytes;  // of all that were begun before
     Wire wire;
     ::paceline::core::CollectiveExecution execution;
   };
@@ -46,6 +55,8 @@ class Engine {
     int32_t number = -1;  // of the operation
   };
 
+  // From the oldest that is in flight on, and with one more of so many bytes.
+  bool TooMuch(int64_t bytes) const;
   // Starts what may be started. If that was all of it, it is told of and gone.
   void Advance(Active& active);
   void Start(Active& active, int32_t number);
@@ -53,7 +64,9 @@ class Engine {
   std::string Waiting() const;
 
   Transport& transport_;
-  std::vector<std::unique_ptr<Active>> active_;
+  std::vector<std::unique_ptr<Active>> active_;  // in the order of Begin
+  uint64_t begun_ = 0;
+  int64_t begun_bytes_ = 0;
   std::unordered_map<uint64_t, Started> started_;  // by the transport's number
   Transport::Clock::time_point moved_{};           // something did, or somebody began to look
 };

@@ -11,7 +11,7 @@ constexpr int64_t kAlign_bytes = 64;
 
 }  // namespace
 
-uint8_t* PackingSpace::Take(int64_t bytes) {
+Room PackingSpace::Take(int64_t bytes) {
   bytes = (bytes + kAlign_bytes - 1) / kAlign_bytes * kAlign_bytes;
   if (taken_bytes_ == 0 && bytes > size_bytes_) {
     memory_.reset();
@@ -24,16 +24,24 @@ uint8_t* PackingSpace::Take(int64_t bytes) {
     return nullptr;
   }
   taken_bytes_ += bytes;
-  return memory_.get() + (taken_bytes_ - bytes);
+  ++rooms_;
+  return Room(memory_.get() + (taken_bytes_ - bytes), [this](uint8_t* /*room*/) {
+    if (--rooms_ == 0) {
+      taken_bytes_ = 0;
+    }
+  });
 }
 
-uint8_t* Flight::Room(int64_t bytes) {
-  auto* room = space_.Take(bytes);
+Room Flight::MakeRoom(int64_t bytes) {
+  auto room = space_.Take(bytes);
   if (room == nullptr) {
     if (!Finish()) {
       throw std::runtime_error("Messages before this one failed.");
     }
     room = space_.Take(bytes);
+    if (room == nullptr) {
+      throw std::logic_error("Nothing is in flight, and its packing space is taken.");
+    }
   }
   return room;
 }
@@ -49,7 +57,6 @@ bool Flight::Finish() {
     return false;
   }
   messages_.clear();
-  space_.Empty();
   return true;
 }
 
@@ -64,7 +71,6 @@ void Flight::Fail(const std::exception& error) {
     message->Fail(status);
   }
   messages_.clear();
-  space_.Empty();
 }
 
 }  // namespace horovod::paceline

@@ -18,18 +18,18 @@
 
 namespace horovod::paceline {
 
-// Memory that messages of several tensors are packed in; kept from one flight to the next.
+// Memory that messages of several tensors are packed in; kept from one flight to the next. Background thread only.
 class PackingSpace {
  public:
-  // Null: does not fit beside what was taken since Empty(). Throws std::bad_alloc.
-  uint8_t* Take(int64_t bytes);
-  void Empty() { taken_bytes_ = 0; }
+  // Null: does not fit beside what is taken. Throws std::bad_alloc.
+  Room Take(int64_t bytes);
   // What it grows to for messages that travel together; one alone gets what it needs.
   void Limit(int64_t bytes) { limit_bytes_ = bytes; }
 
  private:
   Memory memory_;
   int64_t size_bytes_ = 0, taken_bytes_ = 0, limit_bytes_ = 0;
+  int64_t rooms_ = 0;  // that are taken
 };
 
 // Background thread only.
@@ -39,17 +39,17 @@ class Flight {
   using Explain = std::function<std::string(const std::exception&)>;
 
   Flight(std::unique_ptr<Transport> transport, PackingSpace& space, Explain explain)
-      : transport_(std::move(transport)),
-        space_(space),
+      : space_(space),
         explain_(std::move(explain)),
-        engine_(std::make_unique<Engine>(*transport_)) {}
+        engine_(std::make_unique<Engine>(*transport)),
+        transport_(std::move(transport)) {}
 
   bool failed() const { return transport_ == nullptr; }
   // No message may be under way for what is done with it directly: Finish() first.
   Transport& transport() { return *transport_; }
 
   // Room to pack a message of several tensors. Where there is none, what is under way is finished first.
-  uint8_t* Room(int64_t bytes);
+  Room MakeRoom(int64_t bytes);
   // A message whose parts follow: it is failed if they cannot be finished.
   void Add(std::shared_ptr<Message> message) { messages_.push_back(std::move(message)); }
   void Begin(Collective collective) { engine_->Begin(std::move(collective)); }
@@ -64,11 +64,12 @@ class Flight {
   void Fail(const std::exception& error);
 
  private:
-  std::unique_ptr<Transport> transport_;
   PackingSpace& space_;
   const Explain explain_;
-  std::unique_ptr<Engine> engine_;
+  // Destroyed from the last to the first: the transport touches memory of the engine and of tensors until it has ended.
   std::vector<std::shared_ptr<Message>> messages_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Transport> transport_;
 };
 
 }  // namespace horovod::paceline

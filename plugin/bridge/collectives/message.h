@@ -5,10 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bridge/collectives/memory.h"
 #include "bridge/participant.h"
 #include "horovod/common/common.h"
 #include "horovod/common/global_state.h"
@@ -19,12 +20,22 @@ namespace horovod::paceline {
 // Horovod has begun to perform it and is told when it ends. Background thread only.
 class Message {
  public:
-  // Takes the tensors. They go back with Return, if nothing of it has begun.
+  // Takes the tensors.
   Message(common::HorovodGlobalState& state, common::ProcessSet& process_set,
           std::vector<common::TensorTableEntry>& entries, common::Response response, const std::string& activity);
-  void Return(std::vector<common::TensorTableEntry>& entries);
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+  Message(Message&&) = delete;
+  Message& operator=(Message&&) = delete;
+  // Answers tensors that nobody answered: whoever waits for them must not wait for ever.
+  ~Message();
+
+  // Messages whose tensors were not answered yet, in this process.
+  static int64_t Unanswered();
 
   std::vector<common::TensorTableEntry>& entries() { return entries_; }
+  // What its tensors are packed in, until it has ended and is gone.
+  void Keep(Room room) { room_ = std::move(room); }
   // So many collectives it is made of. It ends with the last of them.
   void Expect(size_t parts) { parts_ = parts; }
   void PartEnded();
@@ -39,6 +50,7 @@ class Message {
   const common::Response response_;
   const Clock::time_point start_;
   std::vector<common::TensorTableEntry> entries_;
+  Room room_;
   size_t parts_ = 0;
   bool ended_ = false;
 };

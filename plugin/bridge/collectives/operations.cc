@@ -184,7 +184,8 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
       packed_bytes += InPlace(part, response, place.rank) ? 0 : part.elements * element_bytes;
       picks.push_back(PickFor(part, dtype, place.ranks));
     }
-    auto* room = packed_bytes > 0 ? flight.Room(packed_bytes) : nullptr;
+    auto room = packed_bytes > 0 ? flight.MakeRoom(packed_bytes) : Room();
+    auto* free = room.get();
     std::vector<Collective> collectives;
     for (size_t n = 0; n < parts.size(); ++n) {
       auto& part = parts[n];
@@ -193,14 +194,15 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
         const auto* data = KeepsItsOwn(part, place.rank) ? entry.tensor->data() : entry.output->data();
         part.data = static_cast<uint8_t*>(const_cast<void*>(data));
       } else {
-        part.data = room;
-        room += part.elements * element_bytes;
+        part.data = free;
+        free += part.elements * element_bytes;
       }
       Collective one;
       one.name = name;
       one.dtype = dtype;
       one.op = op;
       one.result = part.data;
+      one.bytes = part.elements * element_bytes;
       one.codec = CodecOf(part.encoding);
       one.schedule = std::make_shared<core::CollectiveSchedule>(ScheduleOf(part, picks[n].way, dtype, place));
       if (part.encoding.error_feedback && one.codec != nullptr) {
@@ -210,6 +212,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
     }
     const auto message =
         std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_ALLREDUCE");
+    message->Keep(std::move(room));
     message->Expect(parts.size());
     flight.Add(message);
     begun = true;
@@ -272,17 +275,26 @@ common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& r
   one.name = entry.tensor_name;
   one.dtype = core::DataType::kUint8;  // whatever it is, it is only moved
   one.result = const_cast<void*>(place.rank == entry.root_rank ? entry.tensor->data() : entry.output->data());
+  one.bytes = bytes;
+  const auto name = one.name;
+  bool begun = false;
   try {
     const core::BlockedMessage message{bytes, BlockBytes(core::kOneWayBlockBytes)};
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::LinearBroadcast(place, message, entry.root_rank));
     const auto sent = std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_BROADCAST");
     sent->Expect(1);
     flight.Add(sent);
+    begun = true;
     one.sequence = collectives_.NextSequence(set);
     one.done = [sent = sent.get()] { sent->PartEnded(); };
     flight.Begin(std::move(one));
   } catch (const std::bad_alloc&) {
-    GiveUp(flight, place.rank, one.name, bytes);
+    GiveUp(flight, place.rank, name, bytes);
+  } catch (const std::exception& error) {
+    if (begun) {
+      flight.Fail(error);
+    }
+    throw;
   }
   return common::Status::InProgress();
 }

@@ -26,6 +26,8 @@ struct Collective {
   ::paceline::core::DataType dtype = ::paceline::core::DataType::kFloat32;
   ::paceline::core::ReduceOp op = ::paceline::core::ReduceOp::kSum;
   void* result = nullptr;
+  // Of the result, which scratch memory and encoded values grow with. The same on all ranks.
+  int64_t bytes = 0;
   // Which of the collectives of these ranks it is; the same on all of them, and of no other that is under way.
   uint32_t sequence = 0;
   const ::paceline::core::Codec* codec = nullptr;  // none: values travel as they are

@@ -23,6 +23,9 @@ bool Posts::Take(Transport::Clock::time_point until) {
     return false;
   }
   const auto found = operations_.find(completion.operation);
+  if (found == operations_.end()) {
+    Fail("its transport reports an operation that it did not begin");
+  }
   const auto operation = found->second;
   operations_.erase(found);
   if (!completion.error.empty()) {

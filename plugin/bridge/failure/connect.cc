@@ -44,20 +44,20 @@ bool Connect(const std::function<void()>& part) {
 
 extern "C" {
 
-// The message of the exception that ended the last initialisation, empty if none did; valid until the next call.
+// Both are valid until this thread's next call.
+
+// The message of the exception that ended the last initialisation, empty if none did.
 const char* horovod_paceline_connect_error() {
-  static auto* copy = new std::string;
+  thread_local std::string copy;
   std::lock_guard<std::mutex> lock(horovod::paceline::connect_error_mutex);
-  *copy = horovod::paceline::ConnectError();
-  return copy->c_str();
+  copy = horovod::paceline::ConnectError();
+  return copy.c_str();
 }
 
-// Why the world of this process failed, empty if it did not; valid until the next call.
+// Why the world of this process failed, empty if it did not.
 const char* horovod_paceline_why_failed() {
-  static auto* mutex = new std::mutex;
-  static auto* copy = new std::string;
-  std::lock_guard<std::mutex> lock(*mutex);
-  *copy = horovod::paceline::WhyFailed();
-  return copy->c_str();
+  thread_local std::string copy;
+  copy = horovod::paceline::WhyFailed();
+  return copy.c_str();
 }
 }

@@ -32,6 +32,7 @@ class MpiTransport : public Transport {
   int32_t rank() const override { return channel_.rank(); }
   int32_t size() const override { return channel_.size(); }
   std::chrono::milliseconds limit() const override { return limit_; }
+  uint64_t window() const override { return static_cast<uint64_t>(channel_.tags().collectives()); }
 
   uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) override;
   uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) override;

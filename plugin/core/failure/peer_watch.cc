@@ -87,7 +87,9 @@ WatchAddress PeerWatch::Listen(const sockaddr_storage& interface) {
   } else {
     reinterpret_cast<sockaddr_in*>(&address.socket)->sin_port = 0;
   }
-  listener_ = KeepFromChildren(socket(interface.ss_family, SOCK_STREAM, 0), "socket");
+  // Asked without waiting: who wanted to connect may have gone again.
+  listener_ = KeptFromChildren(
+      "socket", [&] { return socket(interface.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   auto* raw = reinterpret_cast<sockaddr*>(&address.socket);
   socklen_t size = AddressSize(address.socket);
   if (bind(listener_, raw, size) != 0 || listen(listener_, size_) != 0 || getsockname(listener_, raw, &size) != 0) {
@@ -106,7 +108,7 @@ void PeerWatch::Begin(const WatchAddress& address, std::chrono::milliseconds lim
   } else {
     Join(address, until);
   }
-  wake_ = KeepFromChildren(eventfd(0, 0), "eventfd");
+  wake_ = KeptFromChildren("eventfd", [] { return eventfd(0, EFD_CLOEXEC); });
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -118,11 +120,11 @@ void PeerWatch::Accept(const WatchAddress& address, WatchTime until) {
                                " other ranks to connect to it");
     }
     Peer peer;
-    peer.fd = accept(listener_, nullptr, nullptr);
-    if (peer.fd < 0) {
+    try {
+      peer.fd = KeptFromChildren("accept", [&] { return accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC); });
+    } catch (const std::runtime_error&) {
       continue;  // it has gone again
     }
-    KeepFromChildren(peer.fd, "accept");
     SetOptions(peer.fd);
     try {
       const auto message = Expect(peer.fd, peer.input, std::min(until, std::chrono::steady_clock::now() + kGreeting));
@@ -148,7 +150,7 @@ void PeerWatch::Accept(const WatchAddress& address, WatchTime until) {
 
 void PeerWatch::Join(const WatchAddress& address, WatchTime until) {
   Peer peer;
-  peer.fd = KeepFromChildren(socket(address.socket.ss_family, SOCK_STREAM, 0), "socket");
+  peer.fd = KeptFromChildren("socket", [&] { return socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0); });
   peers_.push_back(peer);
   auto& zero = peers_.back();
   SetOptions(zero.fd);  // its limit for sending holds for connecting, too

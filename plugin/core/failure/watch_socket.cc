@@ -1,6 +1,5 @@
 #include "core/failure/watch_socket.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -57,13 +56,13 @@ void Set(int fd, int level, int option, int value) { setsockopt(fd, level, optio
 
 }  // namespace
 
-int KeepFromChildren(int fd, const std::string& what) {
+int KeptFromChildren(const std::string& what, const std::function<int()>& make) {
+  CloseInChildren();
+  std::lock_guard<std::mutex> lock(KeptMutex());  // a fork waits
+  const int fd = make();
   if (fd < 0) {
     throw std::runtime_error(what + ": " + std::system_category().message(errno));
   }
-  CloseInChildren();
-  fcntl(fd, F_SETFD, FD_CLOEXEC);
-  std::lock_guard<std::mutex> lock(KeptMutex());
   Kept().insert(fd);
   return fd;
 }

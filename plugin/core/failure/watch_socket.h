@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace paceline::core {
@@ -21,8 +22,9 @@ struct WatchMessage {
   std::string text;
 };
 
-// Remember a new descriptor, so that forked processes close their copies. Raises std::runtime_error for a negative one.
-int KeepFromChildren(int fd, const std::string& what);
+// The descriptor that `make` returns, which it makes close-on-exec: programs that another thread starts do not inherit
+// it, and processes that it forks meanwhile close their copies. Throws std::runtime_error for a negative one.
+int KeptFromChildren(const std::string& what, const std::function<int()>& make);
 // Close and forget; the descriptor becomes -1.
 void CloseKept(int& fd);
 

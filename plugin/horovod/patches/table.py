@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.horovod.edits import Edit
+from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
@@ -141,6 +142,12 @@ PATCHES: tuple[Patch, ...] = (
         "After a rank died others may wait for Gloo's time limit, 30 s: who failed keeps its connections, and waiting "
         "for the rest of a message is not interrupted. Errors do not say which rank it was.",
         DEAD_RANK,
+    ),
+    Patch(
+        "bound-buffers",
+        "Reducescatter adds up wrong numbers in silence while other messages travel on the same connection, and now "
+        "and then where it is large: its result is written into memory that a queued send still reads.",
+        BOUND_BUFFERS,
     ),
     Patch(
         "joined-devices",

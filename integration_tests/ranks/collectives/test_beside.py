@@ -1,0 +1,30 @@
+"""Horovod's reducescatter is right while messages of ours travel on its connections.
+
+Patch bound-buffers. Gloo's reduce-scatter writes its result into memory that a send still reads, if that one is queued.
+`python -m integration_tests.beside` runs more of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from integration_tests.beside import scatter
+from integration_tests.support.arming import ARMED
+from integration_tests.support.more import more
+from integration_tests.support.ranks import run_ranks
+
+
+@pytest.mark.patch("bound-buffers")
+@pytest.mark.parametrize(
+    ("collective", "armed", "size"),
+    [
+        ("ring", False, 2),
+        ("linear", True, 3),
+        more("direct", False, 4),
+        more("doubling", True, 4),
+        more("auto", True, 2),
+    ],
+)
+def test_reducescatter_is_exact_beside_other_messages(collective: str, armed: bool, size: int) -> None:
+    env = {"PACELINE_COLLECTIVE": collective, **(ARMED if armed else {})}
+    run_ranks(scatter, size, 40, 100_000, armed, size, env=env, fresh=True)
