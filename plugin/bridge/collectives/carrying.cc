@@ -19,6 +19,11 @@ bool Collectives::Exact(int32_t process_set_id, const std::string& name, int64_t
          CodecOf(TheChoices().EncodingOf(process_set_id, name)) == nullptr;
 }
 
+std::chrono::nanoseconds Collectives::Limit(common::ProcessSet& process_set) const {
+  const auto transport = make_(process_set);
+  return transport == nullptr ? std::chrono::nanoseconds(0) : transport->limit();
+}
+
 void Collectives::GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) {
   for (const auto& name : names) {
     TheChoices().GoFastest(process_set_id, name);

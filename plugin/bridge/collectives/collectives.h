@@ -39,6 +39,7 @@ class Collectives : public Participant, public Carrier {
   bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const override;
   void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
   void GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
+  std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const override;
   int64_t Choices() const override { return TheChoices().changes(); }
   void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, bool followed,
              const std::string& name, std::function<void()> done) override;
