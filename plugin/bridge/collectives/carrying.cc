@@ -75,6 +75,7 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
     one.op = core::ReduceOp::kSum;
     one.result = values.data;
     one.sequence = NextSequence(process_set_id);
+    one.terms = {static_cast<int32_t>(pick.way.method), 0, pick.way.block_bytes / element_bytes, values.tensors};
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::Allreduce(
         pick.way.method, place, {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)}));
     one.done = [this, process_set_id, pick, done = std::move(done), start = Clock::now()] {
