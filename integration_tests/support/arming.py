@@ -100,6 +100,7 @@ def arm(
         if number > begin + BEFORE - 1:
             meet(library)  # all ranks have performed the same from here on, and are in the same state
             if state(library).state == "armed":
+                meet(library)  # a plan of one rank, which may come next, would change the state that others look at
                 return hand, number + 1
     raise AssertionError(str(state(library)))
 
