@@ -31,7 +31,6 @@ TURN_TIMEOUT_S = 300.0
 SIZES = (0, 1, 2, 3, 7, 64, 255, 256, 257, 1000, 4099, 70_001)
 TYPES = ("int32", "int64", "float16", "float32", "float64")
 FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
-COLLECTIVES = ("linear", "ring", "direct", "doubling", "auto")
 CODECS = ("none", "none", "bf16", "trunc16", "q8")
 
 
@@ -113,7 +112,7 @@ def main() -> int:
         while time.monotonic() - started < arguments.minutes * 60:
             codec = chosen.choice(CODECS)
             own = {
-                "PACELINE_COLLECTIVE": chosen.choice(COLLECTIVES),
+                "PACELINE_COLLECTIVE": chosen.choice(races.COLLECTIVES),
                 "PACELINE_COLLECTIVE_BLOCK_BYTES": str(chosen.choice([512, 4096, 1 << 18])),
                 "PACELINE_CODEC": codec,
                 "PACELINE_CODEC_LEAST_BYTES": str(chosen.choice([1, 1024])),

@@ -4,10 +4,11 @@
     python -m integration_tests.races --only armed        (a part of it)
 
 Builds Horovod with Paceline's sources and `-fsanitize=thread` (cached afterwards) and puts it in front of the installed
-one. Ranks then train nothing but hand in tensors, a third of the time each:
+one. Ranks then train nothing but hand in tensors, the same time each:
 - partial: random quorums, numbers and sizes of tensors, orders and delays, with full allreduces in between;
 - armed: steps whose plans, orders and gradients change, with other operations in between;
-- armed-events: the same with a background thread that sleeps until something happens.
+- armed-events: the same with a background thread that sleeps until something happens;
+- armed-flight: the same with a collective of ours, chosen by the seed, whose messages are in flight together.
 Sums are checked to be exact. Horovod's own sources are instrumented, too, so that its synchronisation is known; a
 report is ours if the innermost frame of either access that belongs to Horovod or Paceline is Paceline's. Reports of
 Horovod's own are counted and shown, and do not fail the run.
@@ -35,6 +36,7 @@ from integration_tests.support.arming import ARMED
 from integration_tests.support.ranks import World
 
 CALLS = 40  # of each name in a turn
+COLLECTIVES = ("linear", "ring", "direct", "doubling", "auto")
 ARMED_STEPS = 100  # in a turn
 PATIENCE_S = 1.0  # of a group: a sanitizer makes ranks slow
 TURN_TIMEOUT_S = 300.0
@@ -140,6 +142,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "partial": ("partial", {}),
     "armed": ("armed", ARMED),
     "armed-events": ("armed", ARMED | {"PACELINE_WAKE": "events"}),
+    "armed-flight": ("armed", ARMED | {"HOROVOD_FUSION_THRESHOLD": "0", "PACELINE_COLLECTIVE_BLOCK_BYTES": "4096"}),
 }
 
 
@@ -162,6 +165,8 @@ def _show(console: Console, found: list[Report], ours: bool) -> int:
 def _run(part: str, ranks: int, seed: int, seconds: float, env: dict[str, str], known: Path) -> tuple[int, int]:
     """Turns in a world of its own, for so long; how many, and what they count."""
     name, variables = PARTS[part]
+    if part == "armed-flight":
+        variables = variables | {"PACELINE_COLLECTIVE": random.Random(seed).choice(COLLECTIVES)}
     turns, count, started = 0, 0, time.monotonic()
     world = World(ranks, env | variables)
     try:

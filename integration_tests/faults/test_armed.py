@@ -114,3 +114,27 @@ def _stops(rank: int, size: int) -> None:
 
 def test_rank_that_stops_between_groups() -> None:
     run_ranks(_stops, SIZE, env=ARMED, fresh=True)
+
+
+LATE_S = 3.5
+
+
+def _is_late(rank: int, size: int) -> None:
+    """Longer than the transport's limit, under a plan that would wait for a gradient for longer than that, too."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    steps = TorchSteps(rank, size, SIZES)
+    hand, step = arm(steps.step, "faults.", GROUPS, patience_s=30.0)
+    for number in range(step, step + 4):
+        for name in NAMES:
+            if rank == 1 and number == step + 1 and name == NAMES[3]:
+                time.sleep(LATE_S)
+            steps.start(name, number)
+        for name in NAMES:
+            steps.finish(name, number)
+    end(hand)
+
+
+def test_late_rank_ends_the_armed_step_before_the_transports_limit() -> None:
+    run_ranks(_is_late, SIZE, env=ARMED | {"HOROVOD_GLOO_TIMEOUT_SECONDS": "2"}, fresh=True)

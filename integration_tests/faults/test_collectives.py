@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import kill_in
+from integration_tests.support.ranks import run_ranks
 
 SIZE = 3
 SOON_S = 10.0  # Gloo's own limit is 30 s
@@ -44,3 +45,36 @@ def test_survivors_in_the_middle_of_a_message_name_the_dead_rank(collective: str
     for one in heard:
         assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
         assert one.seconds is not None and one.seconds < SOON_S
+
+
+def _by_another_collective(rank: int, size: int) -> str:
+    """Messages of one size that ranks send by different collectives, or for different tensors."""
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.native.library import loaded
+
+    hvd.init()
+    loaded("torch").horovod_paceline_collective_of(b"allreduce.terms", 0, RING if rank == 0 else DIRECT)
+    try:
+        hvd.allreduce(torch.full((4096,), 1.0 + rank), op=hvd.Sum, name="terms")
+    except hvd.HorovodInternalError as error:
+        return str(error)
+    return "passed for a sum"
+
+
+RING, DIRECT = 1, 2  # core's numbers
+
+
+def test_ranks_that_carry_a_message_differently_are_told_both_sides() -> None:
+    heard = run_ranks(_by_another_collective, 2, env={"PACELINE_COLLECTIVE": "linear"}, fresh=True)
+    assert "passed for a sum" not in heard, heard
+    sides = {0: "ring", 1: "direct"}
+    told = [rank for rank, text in enumerate(heard) if "it sends 8192 bytes where 8192 were expected" in text]
+    assert told, heard
+    for rank in told:
+        text, other = heard[rank], 1 - rank
+        assert f"Rank {rank} of 2: receiving from rank {other} of allreduce.terms failed" in text
+        assert f"Expected {sides[rank]}, codec none, blocks of " in text
+        assert f"found on rank {other} {sides[other]}, codec none, blocks of " in text
+        assert "start all ranks with the same PACELINE_* variables" in text

@@ -83,18 +83,24 @@ def meet(library: str = "torch") -> None:
 
 
 def arm(
-    step: Callable[[int], None], label: str, sizes: Sequence[int], library: str = "torch", begin: int = 0
+    step: Callable[[int], None],
+    label: str,
+    sizes: Sequence[int],
+    library: str = "torch",
+    begin: int = 0,
+    patience_s: float = PATIENCE_S,
 ) -> tuple[ByHand, int]:
     """Make steps until they are armed, under a plan of groups of so many tensors; returns the next step's number."""
     hand = ByHand(library).start()
     step(begin)
     meet(library)
-    hand.follow(groups_of(hand, label, sizes), PATIENCE_S)
+    hand.follow(groups_of(hand, label, sizes), patience_s)
     for number in range(begin + 1, begin + 1 + MOST):
         step(number)
         if number > begin + BEFORE - 1:
             meet(library)  # all ranks have performed the same from here on, and are in the same state
             if state(library).state == "armed":
+                meet(library)  # a plan of one rank, which may come next, would change the state that others look at
                 return hand, number + 1
     raise AssertionError(str(state(library)))
 

@@ -30,10 +30,13 @@ class Carrier {
     ::paceline::core::DataType dtype = ::paceline::core::DataType::kFloat32;
     uint8_t* data = nullptr;
     int64_t elements = 0;
+    uint32_t tensors = 0;  // their digest (core::TensorsDigest)
   };
 
   // Whether there is a way among these ranks.
   virtual bool Carries(common::ProcessSet& process_set) const = 0;
+  // How long a rank waits there while nothing moves.
+  virtual std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const = 0;
   // Whether this tensor is to travel as it is: codecs lose something, and remember it.
   virtual bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const = 0;
   // Counts what Exact depends on.

@@ -52,6 +52,8 @@ struct Executed {
   const std::vector<common::TensorTableEntry>& entries;
   const common::Status& status;
   int64_t start_ns, end_ns;
+  // A message of an armed step, for which BeforeExecute was not called: they end in one order on all ranks.
+  bool armed = false;
 };
 
 // Where fusion buffers are kept, and for what.

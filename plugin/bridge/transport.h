@@ -15,7 +15,8 @@ namespace horovod::paceline {
 struct Completion {
   uint64_t operation = 0;
   std::string error;
-  bool of_here = false;  // an error that this end alone sees the reason of
+  bool of_here = false;              // an error that this end alone sees the reason of
+  uint64_t expected = 0, found = 0;  // of a receive: terms that differ
 };
 
 // Any number of sends and receives may be in flight. A message of a sender goes to the receive with its tag, whichever
@@ -54,6 +55,10 @@ class Transport {
   // flight. Operations of no bytes complete, too.
   virtual uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) = 0;
   virtual uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) = 0;
+
+  // What is sent and expected from here on, as a number that both ends must have alike: a receive that meets another
+  // one fails. Transports that cannot tell, do nothing.
+  virtual void Expect(uint64_t /*terms*/) {}
 
   // The next operation that has completed or failed, each once. False: none did by `until`.
   virtual bool Wait(Clock::time_point until, Completion& completion) = 0;

@@ -13,6 +13,7 @@ from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile
 from paceline.errors import UserError
 from paceline.native.everyone import everyone
+from paceline.native.interruptible import interruptible
 from paceline.native.prototypes import ERROR_BYTES
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 from paceline.telling import tell
@@ -76,6 +77,7 @@ def use(library: ctypes.CDLL, path: Path | None) -> None:
             tell(f"{what} The ranks of an elastic job change: until they are as then, auto does without it.")
         return
     _hand_over(library, found, path)
+    _follow(library, number, place.rank)
     if place.rank == 0:
         tell(f"Collectives: {picks(library)} (auto, from {path})")
 
@@ -132,6 +134,14 @@ def _hand_over(library: ctypes.CDLL, found: NetworkFile, path: Path) -> None:
     )
     if done != 0:
         raise UserError(f"The network file {path} cannot be used: {error.value.decode(errors='replace')}.", _AGAIN)
+
+
+def _follow(library: ctypes.CDLL, digest: int, rank: int) -> None:
+    """Have collectives go by it from the same operation on, on all ranks."""
+    error = ctypes.create_string_buffer(ERROR_BYTES)
+    follow = library.horovod_paceline_network_follow
+    if interruptible(lambda: follow(digest, LIMIT_S, error, ERROR_BYTES)) != 0:
+        raise UserError(f"Rank {rank} has read the network file: {error.value.decode(errors='replace')}.", _SAME)
 
 
 def picks(library: ctypes.CDLL) -> str:

@@ -92,6 +92,7 @@ void BindPlanner(py::module_& module) {
       .def_readonly("ends_s", &Prediction::ends_s)
       .def_readonly("finish_s", &Prediction::finish_s)
       .def_readonly("exposed_s", &Prediction::exposed_s);
+  // Planning for many tensors takes long enough for other threads to notice.
   module.def(
       "plan",
       [](const std::string& policy, const std::vector<double>& bytes, const std::vector<double>& ready_s,
@@ -99,14 +100,13 @@ void BindPlanner(py::module_& module) {
         return Plan(PolicyOf(policy), GradientsOf(bytes, ready_s, types), costs, {threshold_bytes, max_group_bytes});
       },
       py::arg("policy"), py::arg("bytes"), py::arg("ready_s"), py::arg("types"), py::arg("costs"),
-      py::arg("threshold_bytes") = 0.0, py::arg("max_group_bytes") = 0.0);
+      py::arg("threshold_bytes") = 0.0, py::arg("max_group_bytes") = 0.0, py::call_guard<py::gil_scoped_release>());
   module.def(
       "predict",
       [](const Groups& groups, const std::vector<double>& bytes, const std::vector<double>& ready_s,
          const std::vector<int32_t>& types,
          const CostModel& costs) { return Predict(GradientsOf(bytes, ready_s, types), groups, costs); },
       py::arg("groups"), py::arg("bytes"), py::arg("ready_s"), py::arg("types"), py::arg("costs"));
-  // Planning for many tensors takes long enough for other threads to notice.
   module.def(
       "plan_armed",
       [](const std::vector<double>& bytes, const std::vector<double>& ready_s, const std::vector<int32_t>& types,

@@ -270,13 +270,20 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
     ),
     # Gloo can wait for one buffer only: transports are told when an operation of theirs has ended.
     "told": (
-        Edit(_GLOO_BUFFER, "#include <cstdint>", "after", "#include <exception>\n#include <functional>"),
+        Edit(
+            _GLOO_BUFFER,
+            "#include <cstdint>",
+            "after",
+            "#include <exception>\n#include <functional>\n#include <stdexcept>",
+        ),
         Edit(
             _GLOO_BUFFER,
             "const size_t size;",
             "after",
             "// Called when an operation has completed (with nullptr) or failed, maybe more than once.\n"
-            "std::function<void(const std::exception_ptr&)> told;",
+            "std::function<void(const std::exception_ptr&)> told;\n"
+            "// What is sent, or expected, as a number: a message of ours that has another one is not received.\n"
+            "uint64_t terms = 0;",
         ),
         *(
             Edit(_GLOO_TCP_BUFFER, anchor, "after", f"if (told) {{\n  told({error});\n}}", within=within)
@@ -287,17 +294,38 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
             )
         ),
     ),
-    # A message of ours that is longer than what it is received into would end the process, a shorter one pass for all.
-    # Who receives it is told, with a kind of error that Gloo has not; for all others the connection has ended.
+    # A message of ours that is longer than what it is received into would end the process; a shorter one, or another
+    # one of the same length, would pass for it. The receiver gets an error of a type that Gloo does not use; all others
+    # see a closed connection. Gloo uses `roffset` of a message's header for bound buffers only.
     "lengths": (
+        Edit(
+            _GLOO_BUFFER,
+            "// The unbound buffer class represents a chunk of memory.",
+            "before",
+            "class OtherMessage : public std::length_error {\n"
+            " public:\n"
+            "  OtherMessage(const std::string& why, uint64_t expected, uint64_t found)\n"
+            "      : length_error(why), expected(expected), found(found) {}\n"
+            "  const uint64_t expected, found;  // terms\n"
+            "};\n",
+        ),
+        Edit(
+            _GLOO_TCP_PAIR,
+            "op.ubuf = std::move(buf);",
+            "before",
+            "if (const NonOwningPtr<UnboundBuffer> sent(buf); sent) {\n  op.preamble.roffset = sent->terms;\n}",
+            within="void Pair::sendUnboundBuffer(",
+        ),
         Edit(
             _GLOO_TCP_PAIR,
             "GLOO_ENFORCE_LE(op.preamble.length, op.nbytes);",
             "before",
-            "if (op.preamble.slot >> 60 == 7 && op.preamble.length != op.nbytes) {\n"
+            "if (op.preamble.slot >> 60 == 7 &&\n"
+            "    (op.preamble.length != op.nbytes || op.preamble.roffset != buf->terms)) {\n"
             '  const auto why = ::gloo::MakeString("it sends ", op.preamble.length, " bytes where ", op.nbytes,\n'
             '                                      " were expected");\n'
-            "  buf->signalException(std::make_exception_ptr(std::length_error(why)));\n"
+            "  buf->signalException(\n"
+            "      std::make_exception_ptr(::gloo::transport::OtherMessage(why, buf->terms, op.preamble.roffset)));\n"
             '  signalException(GLOO_ERROR_MSG(why, " ", peer_.str()));\n'
             "  return -1;\n"
             "}",

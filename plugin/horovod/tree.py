@@ -22,6 +22,7 @@ CORE_IN_HOST = (
     "active_plan",
     "arguments",
     "automatic_names",
+    "events",
     "gate",
     "holdups",
     "merge_plan",

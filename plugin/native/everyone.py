@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 from paceline.errors import UserError
+from paceline.native.interruptible import interruptible
 from paceline.native.prototypes import ERROR_BYTES
 
 MOST = (1 << 53) - 1  # they travel as float64
@@ -22,6 +23,7 @@ def everyone(library: ctypes.CDLL, name: str, own: Sequence[int], limit_s: float
     values[rank * count : (rank + 1) * count] = list(own)
     error = ctypes.create_string_buffer(ERROR_BYTES)
     agree = library.horovod_paceline_agree_min_max
-    if agree(0, name.encode(), size * count, values, least, most, limit_s, error, ERROR_BYTES) != 0:
+    place = (0, name.encode(), size * count)
+    if interruptible(lambda: agree(*place, values, least, most, limit_s, error, ERROR_BYTES)) != 0:
         raise UserError(f"Rank {rank} waited for all ranks at {name}: {error.value.decode(errors='replace')}.", remedy)
     return [tuple(most[one * count : (one + 1) * count]) for one in range(size)]

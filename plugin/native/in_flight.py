@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.native import exchanges
+from paceline.native.interruptible import LOOK_S, interruptible
 from paceline.native.library import world
 from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 
@@ -31,8 +32,11 @@ class InFlight:
     def settle(self, name: str, limit_s: float = SETTLE_LIMIT_S) -> int:
         """Wait until nothing of `name` travels; how many results are in flight. Raises RuntimeError with the reason."""
         error = ctypes.create_string_buffer(ERROR_BYTES)
-        settle = self._library.horovod_paceline_pipelined_settle
-        count = int(settle(self._set, name.encode(), limit_s, error, ERROR_BYTES))
+        settle, place = self._library.horovod_paceline_pipelined_settle, (self._set, name.encode())
+        slice_s = min(limit_s, LOOK_S)
+        count = int(settle(*place, slice_s, error, ERROR_BYTES))
+        if count < 0 and limit_s > slice_s:
+            count = interruptible(lambda: int(settle(*place, limit_s - slice_s, error, ERROR_BYTES)))
         if count < 0:
             raise RuntimeError(error.value.decode(errors="replace"))
         return count
@@ -134,9 +138,8 @@ class InFlight:
         count = len(values)
         own, least, most = ((ctypes.c_int64 * count)(*values) for _ in range(3))
         error = ctypes.create_string_buffer(ERROR_BYTES)
-        met = self._library.horovod_paceline_agree_min_max(
-            self._set, name.encode(), count, own, least, most, MEET_LIMIT_S, error, ERROR_BYTES
-        )
+        agree, place = self._library.horovod_paceline_agree_min_max, (self._set, name.encode(), count)
+        met = interruptible(lambda: agree(*place, own, least, most, MEET_LIMIT_S, error, ERROR_BYTES))
         return list(least), list(most), error.value.decode(errors="replace") if met != 0 else ""
 
     def clear(self, name: str) -> None:

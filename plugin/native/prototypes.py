@@ -59,6 +59,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         c_int32,
         (c_int32, c_double, c_double, c_int64, c_int32, c_void_p, c_void_p, c_void_p, c_void_p, *_ERROR),
     ),
+    "network_follow": (c_int32, (c_int64, c_double, *_ERROR)),
     "fastest": (c_int32, (c_int32, c_int64)),
     "residual_get": (c_int64, (c_char_p, c_int32, c_void_p, c_int64)),
     "residual_put": (None, (c_char_p, c_int32, c_void_p, c_int64)),

@@ -175,3 +175,25 @@ def test_files_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None:
     assert raised("elastic") == raised("fine") == [""] * 3
     assert "this job has 3 ranks. The ranks of an elastic job change" in seen[0]["elastic"][0]
     assert seen[0]["fine"][0].startswith("Paceline: Collectives: allreduces below 4 KiB doubling")
+
+
+def _alone(rank: int, size: int, path: str) -> None:
+    """One rank reads a file, and the others never do: nothing follows from it."""
+    import horovod.torch as hvd
+
+    from paceline.collectives import probed
+    from paceline.native.library import loaded
+
+    assert _init(None) == ("", "")
+    if rank == 1:
+        probed._hand_over(loaded("torch"), network_file.load(Path(path)), Path(path))
+    for turn in range(3):
+        for length in (SMALL // 4, MIDDLE // 4, LARGE // 4):
+            found = hvd.allreduce(torch.full((length,), rank + 1.0), op=hvd.Sum, name=f"alone.{length}")
+            assert (found == size * (size + 1) / 2).all(), (turn, length)
+    hvd.shutdown()
+
+
+def test_a_network_that_one_rank_alone_has_read_changes_nothing(tmp_path: Path) -> None:
+    network_file.write(network(["a"] * 3, ALLREDUCES | BROADCASTS), tmp_path / "network.json")
+    run_ranks(_alone, 3, str(tmp_path / "network.json"), env=ENV, timeout_s=60, fresh=True)

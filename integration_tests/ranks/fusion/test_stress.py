@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from integration_tests.support.merging import ByHand
+from integration_tests.support.more import first_of
 from integration_tests.support.ranks import run_ranks
 
 # Ranks and steps; `make soak` makes the long run, which takes minutes.
@@ -120,3 +121,44 @@ def _tensorflow(rank: int, size: int, steps: int) -> None:
 @pytest.mark.parametrize("body", [_torch, _tensorflow], ids=["torch", "tensorflow"])
 def test_sums_are_exact_whatever_the_plan(body: Any, size: int, steps: int) -> None:
     run_ranks(body, size, steps, timeout_s=900)
+
+
+# Messages of a round end in an order of each rank's own: large and small ones, many in each of the slow cycles.
+IN_FLIGHT = {
+    "HOROVOD_FUSION_THRESHOLD": "0",
+    "HOROVOD_CYCLE_TIME": "20",
+    "PACELINE_COLLECTIVE_BLOCK_BYTES": "16384",
+}
+FLYING = (200_003, 150_001, 100_003, 50_021, 30_011, 20_011, 3)
+
+
+def _in_flight(rank: int, size: int, seed: int, turns: int) -> None:
+    """New names, then a plan of them: all ranks have the same numbers, and every sum is exact."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hand = ByHand("torch").start()
+    same = random.Random(seed)
+    for turn in range(turns):
+        label = f"flight.{seed}.{turn:02}"
+        sizes = {f"{label}.{n:02}": same.choice(FLYING) for n in range(24)}
+        for step in range(4):
+            handles = {}
+            for number, (name, length) in enumerate(sizes.items()):
+                tensor = torch.full((length,), _value(rank, step, 100 * number))
+                handles[name] = hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
+            for number, name in enumerate(sizes):
+                expected = _total(size, step, 100 * number)
+                assert (hvd.synchronize(handles[name]) == expected).all(), f"rank {rank}, {name}, step {step}"
+            if step == 0:
+                everyones = hvd.allgather_object(hand.names(label), name=f"{label}.numbers")
+                assert everyones == [everyones[0]] * size, [one[:4] for one in everyones]
+                groups = _random_groups(everyones[0], random.Random(seed + turn))
+                hand.follow(groups, patience_s=0.5)
+    hand.end()
+
+
+@pytest.mark.parametrize("collective", first_of(("ring", "linear", "direct", "auto"), "ring"))
+def test_plans_whose_messages_are_in_flight_together(collective: str) -> None:
+    run_ranks(_in_flight, 3, 11, 3, env=IN_FLIGHT | {"PACELINE_COLLECTIVE": collective}, timeout_s=60)

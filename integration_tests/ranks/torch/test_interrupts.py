@@ -10,10 +10,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from integration_tests.support.ranks import run_ranks
+from paceline.native.in_flight import InFlight
+from paceline.native.library import loaded
+
 SOAK_ROUNDS = 300
+LATER_S = 3.0
 
 # Ctrl-C while a finalizer runs, in the middle of an import: Python prints the KeyboardInterrupt and forgets it.
 FINALIZER = """
@@ -109,3 +115,31 @@ def test_interrupts_at_any_moment(tmp_path: Path) -> None:
         # Before our first line Python ends in its own ways; it has started nothing then.
         assert process.returncode == 130 or not ranks_started(mark), f"round {count}: {said}"
         wait_gone(ranks_started(mark))
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _meets_alone(rank: int, size: int) -> None:
+    """The first rank waits for the others, who come later, and is interrupted; all go on."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    here = InFlight(loaded("torch"), 0)
+    if rank == 0:
+        before = signal.signal(signal.SIGALRM, _interrupted)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            here.meet("interrupts", [1], "numbers")
+        signal.signal(signal.SIGALRM, before)
+        assert time.monotonic() - begun < LATER_S
+    else:
+        time.sleep(LATER_S)
+        here.meet("interrupts", [1], "numbers")
+    hvd.barrier()
+
+
+def test_interrupt_ends_a_meeting() -> None:
+    run_ranks(_meets_alone, 2, fresh=True)

@@ -92,7 +92,7 @@ bool Armed::FirstOffered() const {
 // Whether what is held has waited for too long for the step to begin.
 bool Armed::Impatient() {
   const auto now_ns = Nanoseconds(Clock::now());
-  const auto patience_ns = std::min(followed_.patience_ns, kMostPatience_ns);
+  const auto patience_ns = followed_.patience_ns;
   waited_ns_ += std::min(now_ns - looked_ns_, patience_ns / 8 + 1);
   looked_ns_ = now_ns;
   return !held_.empty() && waited_ns_ > patience_ns * (FirstOffered() ? kAhead : 1);
@@ -244,6 +244,8 @@ void Armed::Follow(common::ProcessSet& process_set) {
   const auto followed = plan_.followed();
   if (followed.number != followed_.number) {
     followed_ = followed;
+    followed_.patience_ns =
+        std::min({followed.patience_ns, kMostPatience_ns, int64_t{carrier_.Limit(process_set).count()} / 2});
     Disarm();
     const auto proved = proved_.find(followed.digest);
     watch_.Follow(followed.armed && carrier_.Carries(process_set) ? followed.groups : 0,

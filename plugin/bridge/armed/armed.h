@@ -81,7 +81,8 @@ class Armed : public Participant {
 
   // Messages that may be under way together, beside the first group's. The plan's model counts that one, too.
   static constexpr int32_t kTogether = 2;
-  // The plan's patience, but all ranks must wait less than a transport does, which is 30 s if nothing else is said.
+  // At most so long, and half of the transport's limit, a rank waits for a gradient of an armed step: then it sends its
+  // flag, before a rank that waits for this one's message ends the world (docs/limits.md).
   static constexpr int64_t kMostPatience_ns = 5'000'000'000;
 
   void Follow(common::ProcessSet& process_set);

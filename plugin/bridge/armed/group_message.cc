@@ -12,6 +12,7 @@
 #include "bridge/reserved_names.h"
 #include "bridge/types.h"
 #include "core/codecs/combine.h"
+#include "core/collectives/message_terms.h"
 
 namespace horovod::paceline {
 
@@ -72,6 +73,13 @@ GroupMessage::GroupMessage(common::Response response, int32_t part, int32_t part
   const auto elements = std::accumulate(sizes.begin(), sizes.end(), static_cast<int64_t>(0));
   first_ = elements * part / parts;
   elements_ = elements * (part + 1) / parts - first_;
+  core::TensorsDigest digest;
+  for (size_t n = 0; n < sizes.size(); ++n) {
+    digest.Add(names()[n]);
+    digest.Add(sizes[n]);
+  }
+  digest.Add(part);
+  tensors_ = digest.value();
 }
 
 std::string GroupMessage::Text() const {
@@ -167,7 +175,7 @@ void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSe
   }
   timeline.ActivityEndAll(entries);
   const auto status = common::Status::OK();
-  TellPerformed({process_set, response_, entries, status, start_ns, Nanoseconds(Clock::now())});
+  TellPerformed({process_set, response_, entries, status, start_ns, Nanoseconds(Clock::now()), true});
   for (auto& entry : entries) {
     timeline.End(entry.tensor_name, entry.output);
     entry.FinishWithCallback(status);

@@ -44,7 +44,7 @@ class GroupMessage {
   common::Status Pack(const common::TensorQueue& queue, uint8_t* buffer) const;
   void SetFlag(uint8_t* buffer, bool raised) const;
   bool Flag(const uint8_t* buffer) const;
-  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, elements_ + 1}; }
+  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, elements_ + 1, tensors_}; }
   // Hands out the values, and with those of the last part takes the entries from the table and answers them.
   // `start_ns`: when the first part began, as in Executed.
   void Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
@@ -61,6 +61,7 @@ class GroupMessage {
   int32_t part_, parts_;
   int64_t first_ = 0;     // element of the tensor, of a part
   int64_t elements_ = 0;  // without the flag
+  uint32_t tensors_ = 0;  // their digest
 };
 
 }  // namespace horovod::paceline

@@ -155,7 +155,7 @@ void Armed::Wait(Run& run) {
     woken_.wait_for(lock, std::chrono::nanoseconds(kLook_ns), [&] { return added_ >= wake_at_; });
   }
   wake_at_ = INT64_MAX;
-  const auto patience_ns = std::min(followed_.patience_ns, kMostPatience_ns);
+  const auto patience_ns = followed_.patience_ns;
   if (!travelling) {
     run.waited_ns += std::min(Nanoseconds(Clock::now()) - Nanoseconds(before), patience_ns / 8 + kLook_ns);
   }

@@ -58,6 +58,17 @@ int32_t horovod_paceline_network(int32_t ranks, double alpha_s, double beta_s_pe
   return 0;
 }
 
+// Collectives of this world go by that network from now on, if all ranks call this with one `digest`. Returns 0, or -1
+// and in `error` why not.
+int32_t horovod_paceline_network_follow(int64_t digest, double limit_s, char* error, int64_t capacity) {
+  const auto agreed = horovod::paceline::AgreeMinMax(horovod::paceline::kNetworkAgreement, 0, {digest}, limit_s);
+  if (!agreed.status.ok()) {
+    CopyText(agreed.status.reason(), error, capacity);
+    return -1;
+  }
+  return 0;
+}
+
 // The method by which a message of so many bytes should be the fastest on that network, -1: Horovod's own; -2: nothing
 // is known.
 int32_t horovod_paceline_fastest(int32_t operation, int64_t bytes) {

@@ -19,6 +19,11 @@ bool Collectives::Exact(int32_t process_set_id, const std::string& name, int64_t
          CodecOf(TheChoices().EncodingOf(process_set_id, name)) == nullptr;
 }
 
+std::chrono::nanoseconds Collectives::Limit(common::ProcessSet& process_set) const {
+  const auto transport = make_(process_set);
+  return transport == nullptr ? std::chrono::nanoseconds(0) : transport->limit();
+}
+
 void Collectives::GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) {
   for (const auto& name : names) {
     TheChoices().GoFastest(process_set_id, name);
@@ -75,6 +80,7 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
     one.result = values.data;
     one.bytes = values.elements * element_bytes;
     one.sequence = NextSequence(process_set_id);
+    one.terms = {static_cast<int32_t>(pick.way.method), 0, pick.way.block_bytes / element_bytes, values.tensors};
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::Allreduce(
         pick.way.method, place, {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)}));
     one.done = [this, process_set_id, pick, done = std::move(done), start = Clock::now()] {

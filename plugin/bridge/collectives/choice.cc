@@ -1,76 +1,83 @@
 #include "bridge/collectives/choice.h"
 
+#include <mutex>
+
 namespace horovod::paceline {
 
 void Choices::Choose(const CollectiveChoice& choice) {
   ++changes_;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
   choice_ = choice;
 }
 
 CollectiveChoice Choices::chosen() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
   return choice_;
 }
 
 void Choices::GoBy(int32_t process_set_id, const std::string& name, int32_t method) {
   ++changes_;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  methods_[{process_set_id, name}] = method;
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  sets_[process_set_id].methods[name] = method;
 }
 
 int32_t Choices::MethodOf(int32_t process_set_id, const std::string& name) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = methods_.find({process_set_id, name});
-  const auto method = found == methods_.end() ? choice_.method : found->second;
-  const auto faster = method == CollectiveChoice::kHorovods && fastest_.count({process_set_id, name}) > 0;
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const auto set = sets_.find(process_set_id);
+  if (set == sets_.end()) {
+    return choice_.method;
+  }
+  const auto found = set->second.methods.find(name);
+  const auto method = found == set->second.methods.end() ? choice_.method : found->second;
+  const auto faster = method == CollectiveChoice::kHorovods && set->second.fastest.count(name) > 0;
   return faster ? CollectiveChoice::kAuto : method;
 }
 
 void Choices::GoFastest(int32_t process_set_id, const std::string& name) {
   ++changes_;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  fastest_.emplace(process_set_id, name);
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  sets_[process_set_id].fastest.insert(name);
 }
 
 void Choices::GoAsChosen(int32_t process_set_id, const std::string& name) {
   ++changes_;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  fastest_.erase({process_set_id, name});
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  sets_[process_set_id].fastest.erase(name);
 }
 
 void Choices::Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding) {
   ++changes_;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  encodings_[{process_set_id, name}] = encoding;
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  sets_[process_set_id].encodings[name] = encoding;
 }
 
 void Choices::EncodeAsChosen(int32_t process_set_id, const std::string& name) {
   ++changes_;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  encodings_.erase({process_set_id, name});
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  sets_[process_set_id].encodings.erase(name);
 }
 
 Encoding Choices::EncodingOf(int32_t process_set_id, const std::string& name) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = encodings_.find({process_set_id, name});
-  return found == encodings_.end() ? choice_.encoding : found->second;
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const auto set = sets_.find(process_set_id);
+  if (set == sets_.end()) {
+    return choice_.encoding;
+  }
+  const auto found = set->second.encodings.find(name);
+  return found == set->second.encodings.end() ? choice_.encoding : found->second;
 }
 
 void Choices::BeginWorld() {
   ++changes_;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  fastest_.clear();
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  for (auto& [id, set] : sets_) {
+    set.fastest.clear();
+  }
 }
 
 void Choices::Forget(int32_t process_set_id) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto drop = [&](auto& of_names) {
-    of_names.erase(of_names.lower_bound({process_set_id, ""}), of_names.lower_bound({process_set_id + 1, ""}));
-  };
-  drop(encodings_);
-  drop(methods_);
-  drop(fastest_);
+  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  sets_.erase(process_set_id);
 }
 
 Choices& TheChoices() {

@@ -7,12 +7,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <mutex>
-#include <set>
+#include <shared_mutex>
 #include <string>
 #include <tuple>
-#include <utility>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace horovod::paceline {
 
@@ -73,12 +72,17 @@ class Choices {
   void Forget(int32_t process_set_id);
 
  private:
+  struct OfSet {
+    std::unordered_map<std::string, Encoding> encodings;
+    std::unordered_map<std::string, int32_t> methods;
+    std::unordered_set<std::string> fastest;
+  };
+
   std::atomic<int64_t> changes_{0};
-  mutable std::mutex mutex_;  // protects all below
+  // Protects all below. Every message looks up each of its tensors, changes are rare.
+  mutable std::shared_mutex mutex_;
   CollectiveChoice choice_;
-  std::map<std::pair<int32_t, std::string>, Encoding> encodings_;  // by process set and name
-  std::map<std::pair<int32_t, std::string>, int32_t> methods_;
-  std::set<std::pair<int32_t, std::string>> fastest_;
+  std::unordered_map<int32_t, OfSet> sets_;
 };
 
 // The process's, over all worlds.

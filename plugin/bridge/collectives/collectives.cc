@@ -8,7 +8,7 @@
 
 #include "bridge/collectives/meeting.h"
 #include "bridge/collectives/operations.h"
-#include "bridge/collectives/probed.h"
+#include "bridge/reserved_names.h"
 #include "core/collectives/schedule.h"
 
 namespace horovod::paceline {
@@ -31,6 +31,7 @@ core::TimedChoice Predicted(const core::Network& network, int32_t ranks, core::A
 
 void Collectives::BeginWorld() {
   flight_.reset();
+  network_ = nullptr;
   trial_ = false;
   TheChoices().BeginWorld();
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -77,6 +78,23 @@ Flight& Collectives::In(common::ProcessSet& process_set, int32_t process_set_id)
     throw std::runtime_error("A message before this one failed.");
   }
   return *flight_;
+}
+
+// It went by Horovod's own collective, so it has ended, and at the same place in the sequence of operations everywhere.
+void Collectives::AfterExecute(const Executed& executed) {
+  if (executed.response.tensor_type() != common::DataType::HOROVOD_FLOAT64 || !executed.status.ok()) {
+    return;
+  }
+  for (const auto& entry : executed.entries) {
+    if (entry.tensor_name == std::string(kAgreementNames) + kNetworkAgreement && entry.output != nullptr) {
+      const auto* values = static_cast<const double*>(entry.output->data());  // the largest, and minus the least
+      network_ = values[0] == -values[1] ? Probed() : nullptr;
+    }
+  }
+}
+
+ProbedNetwork Collectives::ProbedAmong(int32_t ranks) const {
+  return network_ != nullptr && network_->ranks() == ranks ? network_ : nullptr;
 }
 
 void Collectives::RoundPerformed(common::ProcessSet& /*process_set*/) {

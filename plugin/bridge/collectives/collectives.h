@@ -16,6 +16,7 @@
 #include "bridge/collectives/auto_choice.h"
 #include "bridge/collectives/choice.h"
 #include "bridge/collectives/flight.h"
+#include "bridge/collectives/probed.h"
 #include "bridge/participant.h"
 #include "bridge/transport.h"
 
@@ -34,10 +35,13 @@ class Collectives : public Participant, public Carrier {
   void NewProcessSet(int32_t process_set_id) override;
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                      std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts) override;
+  // The agreement about a measured network: it holds from here on.
+  void AfterExecute(const Executed& executed) override;
   void RoundPerformed(common::ProcessSet& process_set) override;
   void End() override;
 
   bool Carries(common::ProcessSet& process_set) const override { return Reaches(process_set); }
+  std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const override;
   bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const override;
   void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
   void GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
@@ -57,6 +61,8 @@ class Collectives : public Participant, public Carrier {
   // The messages of this round. In the first of a process set the ranks compare what they have chosen. Throws
   // std::runtime_error if they differ, or a rank is lost.
   Flight& In(common::ProcessSet& process_set, int32_t process_set_id);
+  // The measured network, in process sets of as many ranks as were measured, so all of them; null in others.
+  ProbedNetwork ProbedAmong(int32_t ranks) const;
   // Of the collectives of this set, the next one's.
   uint32_t NextSequence(int32_t process_set_id);
   // What `auto` does with a message of the set whose messages are under way. Throws std::runtime_error as In.
@@ -77,6 +83,7 @@ class Collectives : public Participant, public Carrier {
   const MakeTransport make_;
   const Flight::Explain explain_;
   PackingSpace space_;
+  ProbedNetwork network_;  // of this world
   std::unique_ptr<Flight> flight_;
   int32_t flying_set_ = -1;
   bool trial_ = false;            // the last message that was picked for is one, and may be under way

@@ -55,9 +55,27 @@ void Engine::Start(Active& active, int32_t number) {
   }
   const auto tag = (uint64_t{active.about.sequence} << Transport::kMessageBits) | static_cast<uint64_t>(operation.tag);
   const auto range = active.wire.Begin(number);
+  transport_.Expect(active.about.terms.Bits());
   const auto id = operation.kind == Kind::kSend ? transport_.Send(operation.peer, tag, range.data, range.bytes)
                                                 : transport_.Receive(operation.peer, tag, range.data, range.bytes);
+  transport_.Expect(0);
   started_[id] = {&active, number};
+}
+
+// What ranks are told that carry a message differently.
+std::string Engine::Differs(const Collective& about, int32_t peer, const Completion& completion) const {
+  const auto expected = ::paceline::core::MessageTerms::Of(completion.expected);
+  const auto found = ::paceline::core::MessageTerms::Of(completion.found);
+  std::string there;
+  if (expected.tensors != found.tensors) {
+    const auto its = std::find_if(active_.begin(), active_.end(),
+                                  [&](const auto& one) { return one->about.terms.tensors == found.tensors; });
+    there = its == active_.end() ? " (tensors that are not in flight here)" : " (" + (*its)->about.name + ")";
+  }
+  return ". Expected " + expected.Text() + " (" + about.name + "), found on rank " + std::to_string(peer) + " " +
+         found.Text() + there +
+         ". Submit the same tensors in the same sizes on all ranks, and start all ranks with the same PACELINE_* "
+         "variables.";
 }
 
 void Engine::Finish() {
@@ -90,7 +108,8 @@ bool Engine::Progress(Transport::Clock::time_point until) {
   if (!completion.error.empty()) {
     const auto& operation = active->about.schedule->operations[static_cast<size_t>(number)];
     Fail(std::string(operation.kind == Kind::kSend ? "sending to" : "receiving from") + " rank " +
-         std::to_string(operation.peer) + " of " + active->about.name + " failed: " + completion.error);
+         std::to_string(operation.peer) + " of " + active->about.name + " failed: " + completion.error +
+         (completion.expected == completion.found ? "" : Differs(active->about, operation.peer, completion)));
   }
   active->wire.Over(number);
   active->execution.Done(number);

@@ -62,6 +62,7 @@ class Engine {
   void Start(Active& active, int32_t number);
   [[noreturn]] void Fail(const std::string& why);
   std::string Waiting() const;
+  std::string Differs(const Collective& about, int32_t peer, const Completion& completion) const;
 
   Transport& transport_;
   std::vector<std::unique_ptr<Active>> active_;  // in the order of Begin

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "bridge/collectives/parts.h"
-#include "bridge/collectives/probed.h"
 #include "bridge/reserved_names.h"
 #include "bridge/types.h"
 #include "core/codecs/combine.h"
@@ -47,8 +46,7 @@ int64_t BlockElements(int64_t block_bytes, core::DataType dtype, const core::Cod
 }
 
 // Whether a network that was measured says that Horovod's own collective is faster than ours, where `auto` chooses.
-bool HorovodsIsFaster(common::ProcessSet& process_set, core::Operation operation, int64_t bytes) {
-  const auto probed = ProbedAmong(process_set.controller->GetSize());
+bool HorovodsIsFaster(const ProbedNetwork& probed, core::Operation operation, int64_t bytes) {
   return probed != nullptr && bytes > 0 &&
          probed->Fastest(operation, static_cast<double>(bytes)) == core::MeasuredNetwork::kStock;
 }
@@ -111,6 +109,27 @@ core::CollectiveSchedule ScheduleOf(const MessagePart& part, const Way& way, cor
                         : core::Allreduce(way.method, place, message);
 }
 
+// Numbers of a part's codec are agreed, as is the order of tensors in it.
+core::MessageTerms TermsOf(const MessagePart& part, const Entries& entries, const Way& way, core::DataType dtype) {
+  core::MessageTerms terms;
+  const auto* codec = CodecOf(part.encoding);
+  terms.codec = codec == nullptr ? 0 : part.encoding.codec;
+  if (part.purpose.kind == Purpose::Kind::kPing) {
+    terms.way = core::MessageTerms::kPing;
+  } else {
+    terms.way = IsReduce(part) ? core::MessageTerms::kReduce : static_cast<int32_t>(way.method);
+    terms.block = BlockElements(way.block_bytes, dtype, codec);
+  }
+  core::TensorsDigest tensors;
+  for (const auto n : part.tensors) {
+    tensors.Add(entries[n].tensor_name);
+    tensors.Add(static_cast<int64_t>(entries[n].tensor->size()));
+  }
+  tensors.Add(static_cast<int64_t>(dtype));
+  terms.tensors = tensors.value();
+  return terms;
+}
+
 // The flight cannot go on without this rank.
 [[noreturn]] void GiveUp(Flight& flight, int32_t rank, const std::string& name, int64_t bytes) {
   const std::runtime_error error(
@@ -140,7 +159,8 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
   if (!asked || !collectives_.Reaches(process_set)) {
     return false;
   }
-  return !AllAutomatic(entries) || !HorovodsIsFaster(process_set, core::Operation::kAllreduce, BytesOf(entries));
+  return !AllAutomatic(entries) || !HorovodsIsFaster(collectives_.ProbedAmong(process_set.controller->GetSize()),
+                                                     core::Operation::kAllreduce, BytesOf(entries));
 }
 
 AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType dtype, int32_t ranks) {
@@ -205,6 +225,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
       one.bytes = part.elements * element_bytes;
       one.codec = CodecOf(part.encoding);
       one.schedule = std::make_shared<core::CollectiveSchedule>(ScheduleOf(part, picks[n].way, dtype, place));
+      one.terms = TermsOf(part, entries, picks[n].way, dtype);
       if (part.encoding.error_feedback && one.codec != nullptr) {
         one.encode = WithFeedback(part, entries, dtype);
       }
@@ -260,7 +281,8 @@ bool OwnBroadcast::Enabled(const common::ParameterManager& /*manager*/, const En
   auto& process_set = global_state_->process_set_table.Get(entries[0].process_set_id);
   return collectives_.Reaches(process_set) &&
          (method != CollectiveChoice::kAuto ||
-          !HorovodsIsFaster(process_set, core::Operation::kBroadcast, BytesOf(entries)));
+          !HorovodsIsFaster(collectives_.ProbedAmong(process_set.controller->GetSize()), core::Operation::kBroadcast,
+                            BytesOf(entries)));
 }
 
 common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& response) {
@@ -281,6 +303,10 @@ common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& r
   try {
     const core::BlockedMessage message{bytes, BlockBytes(core::kOneWayBlockBytes)};
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::LinearBroadcast(place, message, entry.root_rank));
+    core::TensorsDigest tensors;
+    tensors.Add(entry.tensor_name);
+    tensors.Add(entry.root_rank);
+    one.terms = {core::MessageTerms::kBroadcast, 0, message.block, tensors.value()};
     const auto sent = std::make_shared<Message>(*global_state_, process_set, entries, response, "PACELINE_BROADCAST");
     sent->Expect(1);
     flight.Add(sent);

@@ -29,9 +29,4 @@ ProbedNetwork Probed() {
   return TheKept().network;
 }
 
-ProbedNetwork ProbedAmong(int32_t ranks) {
-  auto network = Probed();
-  return network != nullptr && network->ranks() == ranks ? network : nullptr;
-}
-
 }  // namespace horovod::paceline

@@ -12,12 +12,11 @@ namespace horovod::paceline {
 
 using ProbedNetwork = std::shared_ptr<const ::paceline::core::MeasuredNetwork>;
 
-// The process's, the same on all ranks; null where there is none. Any thread. A world begins without: Python hands one
-// over when all ranks have shown that theirs is the same.
+// What this process has read; null where there is none. Any thread. Collectives go by it when all ranks have agreed to,
+// by an operation of this name (Collectives::AfterExecute): ranks read it at times of their own.
 void Probe(ProbedNetwork network);
 ProbedNetwork Probed();
-// Of the process sets that hold as many ranks as were measured, so all of them; null for others.
-ProbedNetwork ProbedAmong(int32_t ranks);
+inline constexpr const char* kNetworkAgreement = "paceline.network.follow";
 
 }  // namespace horovod::paceline
 

@@ -15,6 +15,7 @@
 #include "bridge/collectives/memory.h"
 #include "core/codecs/codec.h"
 #include "core/codecs/data_type.h"
+#include "core/collectives/message_terms.h"
 #include "core/collectives/schedule.h"
 
 namespace horovod::paceline {
@@ -28,6 +29,7 @@ struct Collective {
   void* result = nullptr;
   // Of the result, which scratch memory and encoded values grow with. The same on all ranks.
   int64_t bytes = 0;
+  ::paceline::core::MessageTerms terms;  // the same on all ranks, or the collective fails
   // Which of the collectives of these ranks it is; the same on all of them, and of no other that is under way.
   uint32_t sequence = 0;
   const ::paceline::core::Codec* codec = nullptr;  // none: values travel as they are

@@ -9,6 +9,8 @@
 
 namespace horovod::paceline {
 
+namespace core = ::paceline::core;
+
 using ::paceline::core::Message;
 
 namespace {
@@ -62,9 +64,13 @@ void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Respon
     burst_ns_ = 0;
   }
   if (!control) {
+    if (watching_ && response.response_type() == common::Response::ALLREDUCE) {
+      monitor_.On(MessageOf(response));
+    }
     return;
   }
   const auto kind = ControlOpOf(response.tensor_names()[0]).kind;
+  Begin(ControlOpOf(response.tensor_names()[0]));
   if (SweepOf(kind) >= 0 && burst_ns_ == 0) {
     carrier_.Settle();
     burst_ns_ = kind == ControlKind::kBurst ? Nanoseconds(Clock::now()) : 0;
@@ -87,44 +93,75 @@ void Merger::BeforeExecute(common::ProcessSet& process_set, const common::Respon
   joined_.Leave(process_set);
 }
 
-void Merger::Answered(const ControlOp& op, const Executed& executed) {
-  Answer answer;
-  answer.kind = op.kind;
-  answer.number = op.number;
+// Also takes the picture that the values of a measurement are about: more tensors and messages begin before its end.
+void Merger::Begin(const ControlOp& op) {
+  Begun begun;
+  begun.op = op;
+  begun.answer.kind = op.kind;
+  begun.answer.number = op.number;
+  begun.answer.error = "it was not performed";
+  if (op.kind == ControlKind::kMeasure) {
+    begun.answer.tensors = monitor_.tensors();
+    begun.answer.sweeps = sweeps_;
+    begun.answer.messages = monitor_.messages();
+  }
+  begun_.push_back(std::move(begun));
+}
+
+void Merger::Ended(const Executed& executed) {
+  const auto name = NameOf(ControlOpOf(executed.response.tensor_names()[0]));
+  const auto found =
+      std::find_if(begun_.begin(), begun_.end(), [&](const auto& one) { return NameOf(one.op) == name; });
+  if (found == begun_.end()) {
+    return;
+  }
+  auto& answer = found->answer;
   if (!executed.status.ok()) {
     const auto& response = executed.response;
     answer.error =
         response.response_type() == common::Response::ERROR ? response.error_message() : executed.status.reason();
-  } else if (SweepOf(op.kind) >= 0) {
-    int64_t bytes = 0;
-    for (const auto& entry : executed.entries) {
-      bytes += entry.tensor->size();
-    }
-    auto& sweeps = sweeps_.at(static_cast<size_t>(SweepOf(op.kind)));
-    if (sweeps.size() == kSweeps) {
-      sweeps.erase(sweeps.begin());
-    }
-    const auto start_ns = op.kind == ControlKind::kBurst ? burst_ns_ : executed.start_ns;
-    sweeps.push_back({bytes, executed.end_ns - start_ns});
-  } else {
+    return;
+  }
+  answer.error.clear();
+  if (SweepOf(found->op.kind) < 0) {
     const auto* values = static_cast<const double*>(executed.entries[0].output->data());
     answer.values.assign(values, values + executed.entries[0].output->shape().num_elements());
+    return;
   }
-  if (SweepOf(op.kind) > 0) {
-    const auto& names = executed.response.tensor_names();
-    carrier_.GoAsChosen(process_set_id_, {names.begin(), names.end()});
+  for (const auto& entry : executed.entries) {
+    found->sweep.bytes += static_cast<int64_t>(entry.tensor->size());
   }
-  if (op.kind == ControlKind::kMeasure) {
-    answer.tensors = monitor_.tensors();
-    answer.sweeps = sweeps_;
-    answer.messages = monitor_.messages();
+  const auto start_ns = found->op.kind == ControlKind::kBurst ? burst_ns_ : executed.start_ns;
+  found->sweep.duration_ns = executed.end_ns - start_ns;
+}
+
+void Merger::RoundEnded() {
+  for (auto& begun : std::exchange(begun_, {})) {
+    Answered({}, begun);
+  }
+}
+
+void Merger::Answered(const core::agreed::RoundEnded& at, Begun& begun) {
+  const auto& op = begun.op;
+  auto& answer = begun.answer;
+  if (SweepOf(op.kind) >= 0) {
+    if (answer.error.empty()) {
+      auto& sweeps = sweeps_.at(static_cast<size_t>(SweepOf(op.kind)));
+      if (sweeps.size() == kSweeps) {
+        sweeps.erase(sweeps.begin());
+      }
+      sweeps.push_back(begun.sweep);
+    }
+    auto other = op;
+    other.part = 1;
+    carrier_.GoAsChosen(process_set_id_, {NameOf(op), NameOf(other)});
   }
   if (answer.error.empty() && op.kind == ControlKind::kSettings) {
-    Agree(answer.values);
+    Agree(at, answer.values);
   }
   if (answer.error.empty() && op.kind == ControlKind::kPlan) {
     try {
-      Follow(::paceline::core::DecodePlan(answer.values));
+      Follow(at, core::DecodePlan(answer.values));
     } catch (const std::invalid_argument& error) {
       answer.error = error.what();  // the same values, hence the same verdict, on all ranks
     }
@@ -137,7 +174,7 @@ void Merger::Answered(const ControlOp& op, const Executed& executed) {
   }
 }
 
-void Merger::Agree(const std::vector<double>& settings) {
+void Merger::Agree(const core::agreed::RoundEnded& at, const std::vector<double>& settings) {
   const std::vector<double> asked(settings.begin(), settings.begin() + size_);
   Agreement now;
   now.asked = asked;
@@ -147,7 +184,7 @@ void Merger::Agree(const std::vector<double>& settings) {
   if (now.armed != armed_) {
     ++follows_;
     armed_ = now.armed;
-    ChooseCollectives();
+    ChooseCollectives(at);
   }
   bool changed = false;
   {
@@ -156,8 +193,7 @@ void Merger::Agree(const std::vector<double>& settings) {
     agreement_ = now;
   }
   if (changed) {
-    Follow({});
-    monitor_.Restart();
+    Follow(at, {});
     watching_ = now.plans;
   }
 }

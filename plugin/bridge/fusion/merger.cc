@@ -7,15 +7,17 @@
 #include <tuple>
 
 #include "bridge/packing.h"
+#include "bridge/waking.h"
 
 namespace horovod::paceline {
+
+namespace core = ::paceline::core;
 
 namespace {
 
 using ::paceline::core::ActivePlan;
 using ::paceline::core::MergeGroup;
 using ::paceline::core::MergePlan;
-using ::paceline::core::ReducedTensor;
 
 // What each rank says when it is asked for its settings: the policy, and whether it wants armed steps.
 constexpr int64_t kSettingsOfRank = 2;
@@ -30,9 +32,17 @@ int32_t TypeOf(const common::Response& response) {
 
 }  // namespace
 
+core::agreed::MessageBegun Merger::MessageOf(const common::Response& response) {
+  core::agreed::MessageBegun message;
+  for (size_t n = 0; n < response.tensor_names().size(); ++n) {
+    message.tensors.push_back({response.tensor_names()[n], BytesOf(response, n), TypeOf(response)});
+  }
+  return message;
+}
+
 void Merger::Arrived(const std::string& name, int64_t now_ns) {
   if (watching_) {
-    monitor_.Arrived(name, now_ns);
+    monitor_.On(core::local::Arrival{name, now_ns});
   }
 }
 
@@ -224,27 +234,28 @@ void Merger::AfterExecute(const Executed& executed) {
   }
 }
 
-void Merger::Follow(MergePlan plan) {
-  // Messages that were packed by the plan before may stand behind this operation in the list of responses: this is
-  // about messages that are yet to be packed, and a buffer is as large as the message that goes through it
-  // (fusion_buffers.h).
+void Merger::Follow(const core::agreed::RoundEnded& at, MergePlan plan) {
   ++follows_;
   active_ = watching_ ? ActivePlan(plan, monitor_.tensors()) : ActivePlan();
   // What is held now goes with the next cycle's messages.
-  for (const int32_t number : gate_.Follow(active_.group_of(), monitor_.ReducedInRunningStep(),
-                                           monitor_.CameBeforeRunningStep(), active_.patience_ns())) {
+  const auto released = gate_.Follow(active_.group_of(), monitor_.ReducedInRunningStep(),
+                                     monitor_.CameBeforeRunningStep(), active_.patience_ns());
+  for (const int32_t number : released) {
     state_->process_set_table.Get(process_set_id_).tensor_queue.PushMessageToQueue(held_.at(number));
     held_.erase(number);
   }
-  monitor_.Restart();
-  ChooseCollectives();
+  if (!released.empty()) {
+    TellHandedIn();
+  }
+  monitor_.Restart(at);
+  ChooseCollectives(at);
   std::lock_guard<std::mutex> lock(mutex_);
   plan_ = std::move(plan);
 }
 
 // Where all ranks want armed steps, messages of the plan go by the fastest collective whether they are armed or not:
 // the first of a step, those of steps that are compared, and that of a plan of one.
-void Merger::ChooseCollectives() {
+void Merger::ChooseCollectives(const core::agreed::RoundEnded& /*at*/) {
   carrier_.GoAsChosen(process_set_id_, fast_);
   fast_.clear();
   if (armed_ && process_set_id_ == 0) {
@@ -303,9 +314,8 @@ Answer Merger::answer(ControlKind kind) const {
 
 void Merger::Performed(const Executed& executed) {
   const auto& response = executed.response;
-  const auto& names = response.tensor_names();
   if (OfControlOp(response)) {
-    Answered(ControlOpOf(names[0]), executed);
+    Ended(executed);
     return;
   }
   if (!watching_) {
@@ -313,13 +323,11 @@ void Merger::Performed(const Executed& executed) {
   }
   const bool fine = executed.status.ok() || executed.status.in_progress();
   if (response.response_type() == common::Response::ALLREDUCE && fine) {
-    std::vector<ReducedTensor> tensors;
-    int64_t bytes = 0;
-    for (size_t n = 0; n < names.size(); ++n) {
-      tensors.push_back({names[n], BytesOf(response, n), TypeOf(response)});
-      bytes += tensors.back().bytes;
+    if (executed.armed) {
+      monitor_.On(MessageOf(response));
     }
-    monitor_.Reduced(tensors, bytes, std::max(executed.start_ns, performed_ns_), executed.end_ns);
+    monitor_.On(core::local::MessageEnded{response.tensor_names(), std::max(executed.start_ns, performed_ns_),
+                                          executed.end_ns});
   }
   performed_ns_ = executed.end_ns;
 }

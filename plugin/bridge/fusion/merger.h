@@ -22,6 +22,7 @@
 #include "bridge/message_plan.h"
 #include "bridge/participant.h"
 #include "core/fusion/active_plan.h"
+#include "core/fusion/events.h"
 #include "core/fusion/gate.h"
 #include "core/fusion/merge_plan.h"
 #include "core/fusion/monitor.h"
@@ -96,6 +97,9 @@ class Merger {
   void BeforeExecute(common::ProcessSet& process_set, const common::Response& response);
   void AfterExecute(const Executed& executed);
   void Performed(const Executed& executed);
+  // All messages of the round have ended: control operations of the round take effect, in the order in which they
+  // began.
+  void RoundEnded();
 
   // As in MessagePlan. The limit is what the active plan's largest group needs, and at least Horovod's, which is that
   // of its own messages and is never changed.
@@ -123,6 +127,13 @@ class Merger {
   Answer answer(ControlKind kind) const;
 
  private:
+  // A control operation of this round. What its end brought on this rank waits for the end of the round.
+  struct Begun {
+    ControlOp op;
+    Answer answer;
+    bool ended = false;
+    ::paceline::core::Message sweep;  // of a sweep: how long it took
+  };
   struct Asking {
     ControlOp op;
     int64_t elements = 0;
@@ -134,10 +145,13 @@ class Merger {
   void IssueControlOps(common::ProcessSet& process_set, std::deque<common::Request>& messages);
   void Fill(const ControlOp& op, CpuTensor& buffer);
   std::vector<double> OwnMeasurement(int64_t elements) const;
-  void Answered(const ControlOp& op, const Executed& executed);
-  void Agree(const std::vector<double>& settings);
-  void Follow(::paceline::core::MergePlan plan);
-  void ChooseCollectives();
+  static ::paceline::core::agreed::MessageBegun MessageOf(const common::Response& response);
+  void Begin(const ControlOp& op);
+  void Ended(const Executed& executed);
+  void Answered(const ::paceline::core::agreed::RoundEnded& at, Begun& begun);
+  void Agree(const ::paceline::core::agreed::RoundEnded& at, const std::vector<double>& settings);
+  void Follow(const ::paceline::core::agreed::RoundEnded& at, ::paceline::core::MergePlan plan);
+  void ChooseCollectives(const ::paceline::core::agreed::RoundEnded& at);
 
   const int32_t process_set_id_;
   const std::weak_ptr<common::Controller> controller_;
@@ -153,6 +167,7 @@ class Merger {
   double heard_ = -1;           // the policy of this rank that the others were told last
   bool heard_armed_ = false;    // and whether it wants armed steps
   Joined joined_;
+  std::vector<Begun> begun_;
   Sweeps sweeps_;
   int64_t burst_ns_ = 0;  // when the first message of this round's burst was begun; 0: none was
   ::paceline::core::ActivePlan active_;
@@ -160,8 +175,8 @@ class Merger {
   bool armed_ = false;                    // as in Agreement
   std::unordered_set<std::string> fast_;  // tensors that go by the fastest collective, as nothing else was chosen
 
-  // Set while all ranks want the same policy and it makes plans; at the same place in the sequence of operations
-  // everywhere, so that all ranks number the same tensors.
+  // Set while all ranks want the same policy and it makes plans. Changes between rounds only, so that all ranks number
+  // the same tensors.
   std::atomic<bool> watching_{false};
   std::atomic<int32_t> rank_{-1}, size_{0};
   std::atomic<int64_t> expired_{0}, answered_{0}, threshold_bytes_{0};

@@ -57,6 +57,7 @@ class Merging : public Participant, public MessagePlan {
   }
   void AfterExecute(const Executed& executed) override { current_->AfterExecute(executed); }
   void Performed(const Executed& executed) override { current_->Performed(executed); }
+  void RoundPerformed(common::ProcessSet& /*process_set*/) override { current_->RoundEnded(); }
 
   const ::paceline::core::MergeGroup* GroupOf(const std::string& name) const override {
     return current_->GroupOf(name);

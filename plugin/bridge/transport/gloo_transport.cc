@@ -18,8 +18,8 @@ Completion Ended(uint64_t operation, const std::exception_ptr& error) {
   }
   try {
     std::rethrow_exception(error);
-  } catch (const std::length_error& failure) {  // of the hook `lengths`
-    return {operation, failure.what(), true};
+  } catch (const gloo::transport::OtherMessage& failure) {  // of the hook `lengths`
+    return {operation, failure.what(), true, failure.expected, failure.found};
   } catch (const std::exception& failure) {
     return {operation, failure.what(), false};
   } catch (...) {
@@ -39,6 +39,7 @@ GlooTransport::~GlooTransport() {
 // It completes in the middle of its own send or receive, and who waits may let go of it there and then.
 std::shared_ptr<GlooTransport::Buffer> GlooTransport::Make(uint64_t operation, void* data, size_t bytes) {
   std::shared_ptr<Buffer> buffer = context_->createUnboundBuffer(bytes == 0 ? &nothing : data, bytes);
+  buffer->terms = terms_;
   buffer->told = [this, operation](const std::exception_ptr& error) { Told(operation, error); };
   std::vector<std::shared_ptr<Buffer>> ended;
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -44,6 +44,7 @@ class GlooTransport : public Transport {
 
   uint64_t Send(int32_t peer, uint64_t tag, const void* data, size_t bytes) override;
   uint64_t Receive(int32_t peer, uint64_t tag, void* data, size_t bytes) override;
+  void Expect(uint64_t terms) override { terms_ = terms; }
   bool Wait(Clock::time_point until, Completion& completion) override;
   void Wake() override;
   bool wakes() const override { return true; }
@@ -61,7 +62,8 @@ class GlooTransport : public Transport {
   const uint64_t kind_;
   const Ring ring_;
   uint64_t made_ = 0;  // who sends and receives counts
-  std::mutex mutex_;   // protects what follows; buffers begin and end without it, since Gloo has locks of its own
+  uint64_t terms_ = 0;
+  std::mutex mutex_;  // protects what follows; buffers begin and end without it, since Gloo has locks of its own
   std::condition_variable changed_;
   std::unordered_map<uint64_t, std::shared_ptr<Buffer>> in_flight_;
   std::vector<std::shared_ptr<Buffer>> ended_;  // who sends or receives next lets go of them, not who waits

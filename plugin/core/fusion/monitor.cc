@@ -27,9 +27,10 @@ void Keep(std::deque<T>& kept, T value, size_t most) {
 
 }  // namespace
 
-void Monitor::Arrived(const std::string& name, int64_t now_ns) {
+void Monitor::On(const local::Arrival& arrival) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = numbers_.find(name);
+  const auto now_ns = arrival.at_ns;
+  const auto found = numbers_.find(arrival.name);
   if (found == numbers_.end()) {
     return;
   }
@@ -80,9 +81,12 @@ void Monitor::Realign() {
   }
 }
 
-void Monitor::Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, int64_t start_ns, int64_t end_ns) {
+void Monitor::On(const agreed::MessageBegun& message) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& tensor : tensors) {
+  ++messages_begun_;
+  int64_t bytes = 0;
+  for (const auto& tensor : message.tensors) {
+    bytes += tensor.bytes;
     auto found = numbers_.find(tensor.name);
     if (found == numbers_.end()) {
       if (tensors_.size() == kMostTensors) {
@@ -91,19 +95,37 @@ void Monitor::Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, 
       found = numbers_.emplace(tensor.name, static_cast<int32_t>(tensors_.size())).first;
       tensors_.push_back(tensor);
       last_.emplace_back(0, 0);
+      message_.push_back(0);
     }
     tensors_[found->second] = tensor;
+    message_[found->second] = messages_begun_;
+  }
+  Keep(messages_, Message{bytes, 0}, kMessages);
+}
+
+void Monitor::On(const local::MessageEnded& message) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  int64_t ended = 0;
+  for (const auto& name : message.names) {
+    const auto found = numbers_.find(name);
+    if (found == numbers_.end()) {
+      continue;
+    }
+    ended = message_[found->second];
     const auto [step, place] = last_[found->second];
     const int64_t back = begun_ - step;  // counted from the running step
     if (step > 0 && back < static_cast<int64_t>(steps_.size())) {
       Step& its_step = steps_[steps_.size() - 1 - static_cast<size_t>(back)];
       if (its_step.arrivals[place].end_ns == 0) {
-        its_step.arrivals[place].end_ns = end_ns;
+        its_step.arrivals[place].end_ns = message.end_ns;
         --its_step.waiting;
       }
     }
   }
-  Keep(messages_, Message{bytes, end_ns - start_ns}, kMessages);
+  const auto back = messages_begun_ - ended;
+  if (ended > 0 && back < static_cast<int64_t>(messages_.size())) {
+    messages_[messages_.size() - 1 - static_cast<size_t>(back)].duration_ns = message.end_ns - message.start_ns;
+  }
 }
 
 void Monitor::Coordinated(int64_t start_ns, int64_t end_ns) {
@@ -111,7 +133,7 @@ void Monitor::Coordinated(int64_t start_ns, int64_t end_ns) {
   Keep(coordination_ns_, end_ns - start_ns, kMessages);
 }
 
-void Monitor::Restart() {
+void Monitor::Restart(const agreed::RoundEnded& /*at*/) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!steps_.empty()) {
     steps_.erase(steps_.begin(), steps_.end() - 1);

@@ -12,19 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/fusion/events.h"
+
 namespace paceline::core {
 
-// A tensor that was reduced by itself or as part of a message.
-struct ReducedTensor {
-  std::string name;
-  int64_t bytes = 0;
-  int32_t type = 0;  // tensors of different types cannot share a message
-};
-
-// One message that was reduced.
+// One message.
 struct Message {
   int64_t bytes = 0;
-  int64_t duration_ns = 0;
+  int64_t duration_ns = 0;  // 0: it has not ended
 };
 
 // Medians over the steps in memory, of one rank. Times in seconds; negative where nothing is known.
@@ -36,8 +31,8 @@ struct Measured {
   double coordination_s = -1;   // one coordination round that led to a message
 };
 
-// Watches the allreduce operations of one group of ranks. Tensors are numbered in the order in which they were first
-// reduced, which is the same on all ranks, and so are the messages; times are each rank's own.
+// Watches the allreduce operations of one group of ranks. Tensors are numbered in the order in which their first
+// messages began, which is the same on all ranks, and so are the messages; times are each rank's own.
 //
 // A step begins with the first tensor that has already appeared in the running step, as in Recorder. Watching may begin
 // in the middle of a step, and such steps would go on to begin there. Between two steps a program has waited for all
@@ -57,14 +52,15 @@ class Monitor {
   // a loss, which are averaged when the gradients are there. They are no reason to be slow with the gradients.
   static constexpr int64_t kValue_bytes = 64;
 
-  void Arrived(const std::string& name, int64_t now_ns);
-  void Reduced(const std::vector<ReducedTensor>& tensors, int64_t bytes, int64_t start_ns, int64_t end_ns);
+  void On(const agreed::MessageBegun& message);
+  void On(const local::Arrival& arrival);
+  void On(const local::MessageEnded& message);
   void Coordinated(int64_t start_ns, int64_t end_ns);
   // Forget the steps and the messages in memory (what they were like has changed), keep the numbers. The running step
   // goes on, but is not measured.
-  void Restart();
+  void Restart(const agreed::RoundEnded& at);
 
-  // The number of a tensor, negative if it was never reduced.
+  // The number of a tensor, negative if none of its messages has begun.
   int32_t NumberOf(const std::string& name) const;
   std::vector<ReducedTensor> tensors() const;
   std::vector<Message> messages() const;
@@ -78,7 +74,7 @@ class Monitor {
   Measured Measure() const;
 
  private:
-  struct Arrival {
+  struct Appearance {
     int32_t number = 0;
     int64_t at_ns = 0;
     int64_t end_ns = 0;  // of its message; 0: not reduced yet
@@ -88,7 +84,7 @@ class Monitor {
     int64_t start_ns = 0;
     size_t waiting = 0;    // arrivals that are not reduced yet
     bool partial = false;  // watched from its middle on
-    std::vector<Arrival> arrivals;
+    std::vector<Appearance> arrivals;
   };
 
   // What `complete` steps say about one tensor.
@@ -108,6 +104,8 @@ class Monitor {
   std::deque<Step> steps_;  // complete ones (the first one may be partial) and, last, the running one
   int64_t begun_ = 0;
   std::deque<Message> messages_;
+  int64_t messages_begun_ = 0;    // the last of them is messages_'s last
+  std::vector<int64_t> message_;  // per tensor: the last message that held it, counted from 1
   std::deque<int64_t> coordination_ns_;
 };
 

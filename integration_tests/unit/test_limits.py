@@ -1,0 +1,64 @@
+"""docs/limits.md: limits of waits are as it says, and those that depend on each other are in order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from paceline.collectives import probed
+from paceline.exchange import channel_owners
+from paceline.lifecycle import SHUTDOWN_LIMIT_S
+from paceline.native.in_flight import MEET_LIMIT_S, SETTLE_LIMIT_S
+
+ROOT = Path(__file__).resolve().parents[2]
+# A constant in C++: the file, how it is written there, seconds of one.
+IN_CPP = {
+    "armed step": ("bridge/armed/armed.h", r"kMostPatience_ns = ([\d']+);", 1e-9),
+    "coordination": ("bridge/coordination/coordination.h", r"kHeartbeat\{(\d+)\};", 1e-3),
+    "liveness check": ("core/failure/peer_watch.h", r"kAnswers\{(\d+)\};", 1e-3),
+    "transport": ("bridge/participants.cc", r"HOROVOD_GLOO_TIMEOUT_SECONDS, (\d+)\)", 1.0),
+}
+
+
+def _rows() -> dict[str, list[str]]:
+    lines = (ROOT / "docs/limits.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return {row[0].split(":")[0]: row for row in cells[2:]}
+
+
+def _limits_s() -> dict[str, float]:
+    limits_s = {
+        "release": channel_owners.RELEASE_LIMIT_S,
+        "meeting": MEET_LIMIT_S,
+        "settling": SETTLE_LIMIT_S,
+        "shutdown": SHUTDOWN_LIMIT_S,
+    }
+    for name, (file, pattern, unit_s) in IN_CPP.items():
+        found = re.search(pattern, (ROOT / "plugin" / file).read_text())
+        assert found, f"{file} has no {pattern}"
+        limits_s[name] = int(found[1].replace("'", "")) * unit_s
+    return limits_s
+
+
+def test_the_table_has_the_limits() -> None:
+    rows = _rows()
+    for name, limit_s in _limits_s().items():
+        assert re.search(rf"\b{limit_s:g} s\b", rows[name][1]), (
+            f"{name}: {limit_s} s, and docs/limits.md: {rows[name][1]}"
+        )
+    assert probed.LIMIT_S == MEET_LIMIT_S
+
+
+def test_waits_end_before_those_that_depend_on_them() -> None:
+    limits_s = _limits_s()
+    for name, row in _rows().items():
+        if row[3]:
+            assert limits_s[name] < limits_s[row[3]], f"{name} must end before {row[3]}"
+
+
+def test_limits_that_follow_a_smaller_one_of_the_transports() -> None:
+    """A user's HOROVOD_GLOO_TIMEOUT_SECONDS may be below all others."""
+    armed = (ROOT / "plugin/bridge/armed/armed.cc").read_text()
+    assert re.search(r"std::min\(\{[^}]*kMostPatience_ns,[^}]*Limit\(process_set\)\.count\(\)\} / 2\}\)", armed)
+    coordination = (ROOT / "plugin/bridge/coordination/coordination.cc").read_text()
+    assert "std::min<Clock::duration>(kHeartbeat, limit_())" in coordination
