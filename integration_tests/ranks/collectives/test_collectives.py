@@ -141,24 +141,3 @@ def test_many_messages_in_flight(collective: str, threshold: str) -> None:
     }
     first, *others = run_ranks(_many, 3, env=env, timeout_s=100, fresh=True)
     assert all(other == first for other in others)
-
-
-def _differing(rank: int, _size: int) -> str:
-    import os
-
-    os.environ["PACELINE_COLLECTIVE"] = ("linear", "ring")[rank]
-    import horovod.torch as hvd
-
-    import paceline.torch  # noqa: F401  hands the option on
-
-    try:
-        hvd.init()
-    except Exception as error:
-        return str(error)
-    return "no error"
-
-
-def test_ranks_that_chose_differently_are_told() -> None:
-    for text in run_ranks(_differing, 2, timeout_s=60, fresh=True):
-        assert "The ranks differ at paceline.collective" in text
-        assert "Give all ranks the same" in text
