@@ -21,7 +21,7 @@ SIZE = 4
 PLACES = (0, 1, SIZE - 1)  # the first, a middle and the last rank
 # The first that an option takes and that is not its default is what one rank has.
 _VALUES = ("single", "ring", "events", "solo", "q8", "yes", "no", "3", "0.25")
-LIMIT_S = 10.0  # measured: at most 1 s on idle cores
+LIMIT_S = 10.0  # measured: at most 0.5 s, on busy cores
 
 # Variable, value and rank of each that differs in one init().
 Case = list[tuple[str, str, int]]
