@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -50,11 +51,12 @@ _ONCE = [(name, value, PLACES[n % len(PLACES)]) for n, (name, value) in enumerat
 TOGETHER: list[Case] = [_ONCE[n : n + 9] for n in range(0, len(_ONCE), 9)]
 
 
-def _refused(rank: int, size: int, cases: list[Case]) -> list[tuple[str, float]]:
+def _refused(rank: int, size: int, cases: list[Case], folder: str) -> list[tuple[str, float]]:
     """What init() raises in each case, and after how long; then ranks that agree train."""
     import horovod.torch as hvd
     import torch
 
+    os.chdir(folder)  # of a trace
     told, before = [], dict(os.environ)
     for case in cases:
         os.environ.update({name: value for name, value, differing in case if rank == differing})
@@ -75,8 +77,8 @@ def _refused(rank: int, size: int, cases: list[Case]) -> list[tuple[str, float]]
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("cases", [pytest.param(TOGETHER, id="together"), more(ALONE, id="alone")])
-def test_every_difference_is_named_on_all_ranks(cases: list[Case]) -> None:
-    by_rank = run_ranks(_refused, SIZE, cases, fresh=True, timeout_s=250)
+def test_every_difference_is_named_on_all_ranks(cases: list[Case], tmp_path: Path) -> None:
+    by_rank = run_ranks(_refused, SIZE, cases, str(tmp_path), fresh=True, timeout_s=250)
     for case, *told in zip(cases, *by_rank, strict=True):
         text = told[0][0]
         assert all(one == text for one, _ in told), (case, told)
