@@ -5,8 +5,10 @@
 Builds Horovod with Paceline's sources and that sanitizer (cached afterwards), in front of the installed one.
 World after world, with other numbers of ranks, collectives, blocks and codecs, ranks hand in allreduces, reduces and
 broadcasts of random sizes, types, operations and roots, many at once, in process sets, with Horovod's own operations in
-between. Every value is compared with what one process computes. Of the reports of ThreadSanitizer those count whose
-innermost frame of Horovod or Paceline is Paceline's (races.py); a report of AddressSanitizer ends its rank.
+between. A turn may end with an event: a rank joins before others meet for the first time, a process set ends with an
+operation open, plans change while collectives of ours are in flight. Every value is compared with what one process
+computes. Of the reports of ThreadSanitizer those count whose innermost frame of Horovod or Paceline is Paceline's
+(races.py); a report of AddressSanitizer ends its rank.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from integration_tests import addresses, races, sanitizers
+from integration_tests.support.fuzz_events import EVENTS, VARIABLES
 from integration_tests.support.ranks import World
 
 TURNS = 6  # in each world
@@ -80,7 +83,8 @@ def turn(rank: int, size: int, seed: int, codec: str) -> int:
         if same.random() < 0.1:
             _check(hvd, waiting, rank, seed)
     _check(hvd, waiting, rank, seed)
-    return CALLS
+    event = same.choice([None, *EVENTS])
+    return CALLS + (0 if event is None else EVENTS[event](rank, size, seed))
 
 
 def _check(hvd: Any, waiting: list[tuple[Any, np.ndarray, float]], rank: int, seed: int) -> None:
@@ -90,6 +94,19 @@ def _check(hvd: Any, waiting: list[tuple[Any, np.ndarray, float]], rank: int, se
             found.astype("float64"), expected.astype("float64"), rtol=0, atol=lost, err_msg=f"rank {rank}, seed {seed}"
         )
     waiting.clear()
+
+
+def chosen_world(chosen: random.Random) -> tuple[int, dict[str, str]]:
+    """A number of ranks, and their variables."""
+    variables = {
+        "PACELINE_COLLECTIVE": chosen.choice(COLLECTIVES),
+        "PACELINE_COLLECTIVE_BLOCK_BYTES": str(chosen.choice([512, 4096, 1 << 18])),
+        "PACELINE_CODEC": chosen.choice(CODECS),
+        "PACELINE_CODEC_LEAST_BYTES": str(chosen.choice([1, 1024])),
+        "HOROVOD_FUSION_THRESHOLD": str(chosen.choice([0, 4096, 1 << 26])),
+        **VARIABLES,
+    }
+    return chosen.choice([2, 2, 3, 4]), variables
 
 
 def main() -> int:
@@ -110,15 +127,8 @@ def main() -> int:
         chosen = random.Random(arguments.seed)
         worlds, calls, started, seed = 0, 0, time.monotonic(), arguments.seed * 100_000
         while time.monotonic() - started < arguments.minutes * 60:
-            codec = chosen.choice(CODECS)
-            own = {
-                "PACELINE_COLLECTIVE": chosen.choice(races.COLLECTIVES),
-                "PACELINE_COLLECTIVE_BLOCK_BYTES": str(chosen.choice([512, 4096, 1 << 18])),
-                "PACELINE_CODEC": codec,
-                "PACELINE_CODEC_LEAST_BYTES": str(chosen.choice([1, 1024])),
-                "HOROVOD_FUSION_THRESHOLD": str(chosen.choice([0, 4096, 1 << 26])),
-            }
-            size = chosen.choice([2, 2, 3, 4])
+            size, own = chosen_world(chosen)
+            codec = own["PACELINE_CODEC"]
             world = World(size, {**env, **own})
             try:
                 for _ in range(TURNS):

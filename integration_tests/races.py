@@ -4,11 +4,13 @@
     python -m integration_tests.races --only armed        (a part of it)
 
 Builds Horovod with Paceline's sources and `-fsanitize=thread` (cached afterwards) and puts it in front of the installed
-one. Ranks then train nothing but hand in tensors, the same time each:
+one. Ranks then train nothing but hand in tensors, equally long each:
 - partial: random quorums, numbers and sizes of tensors, orders and delays, with full allreduces in between;
 - armed: steps whose plans, orders and gradients change, with other operations in between;
 - armed-events: the same with a background thread that sleeps until something happens;
-- armed-flight: the same with a collective of ours, chosen by the seed, whose messages are in flight together.
+- armed-flight: the same with a collective of ours, chosen by the seed, whose messages are in flight together;
+- join, sets, plans: a rank joins before others meet, a process set ends with an operation open, plans change while
+  collectives of ours are in flight.
 Sums are checked to be exact. Horovod's own sources are instrumented, too, so that its synchronisation is known; a
 report is ours if the innermost frame of either access that belongs to Horovod or Paceline is Paceline's. Reports of
 Horovod's own are counted and shown, and do not fail the run.
@@ -33,6 +35,7 @@ from rich.console import Console
 from integration_tests import sanitizers
 from integration_tests.support.armed_stress import torch_steps
 from integration_tests.support.arming import ARMED
+from integration_tests.support.fuzz_events import EVENTS, VARIABLES, join, plans, sets  # noqa: F401  ranks run them
 from integration_tests.support.ranks import World
 
 CALLS = 40  # of each name in a turn
@@ -137,12 +140,14 @@ def armed(rank: int, size: int, seed: int) -> int:
     return torch_steps(rank, size, ARMED_STEPS, seed, PATIENCE_S)
 
 
+_RING = {"PACELINE_COLLECTIVE": "ring", "PACELINE_COLLECTIVE_BLOCK_BYTES": "16384"}
 # What ranks do in a turn, and with which variables.
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "partial": ("partial", {}),
     "armed": ("armed", ARMED),
     "armed-events": ("armed", ARMED | {"PACELINE_WAKE": "events"}),
     "armed-flight": ("armed", ARMED | {"HOROVOD_FUSION_THRESHOLD": "0", "PACELINE_COLLECTIVE_BLOCK_BYTES": "4096"}),
+    **{event: (event, _RING | VARIABLES) for event in EVENTS},
 }
 
 
@@ -197,7 +202,7 @@ def main() -> int:
         for part in parts:
             turns, count = _run(part, arguments.ranks, arguments.seed, seconds, env, known)
             assert count, f"{part}: nothing was counted"
-            what = "calls" if part == "partial" else "armed steps, summed over ranks"
+            what = "armed steps, summed over ranks" if part.startswith("armed") else "calls"
             console.print(f"{part}: {arguments.ranks} ranks, {turns} turns, {count} {what}, all sums exact")
         found = _read(folder)
         provoked = [report for report in found if "race.so" in report.text]

@@ -15,12 +15,15 @@ from typing import Any
 
 from paceline import option as of
 from paceline.codecs.choice import EXACT
+from paceline.common_settings import HOROVODS as OF_HOROVOD
+from paceline.common_settings import Setting
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.option import PREFIX as PREFIX
 from paceline.option import Option as Option
 from paceline.option import as_text as as_text
 from paceline.option import nearest as nearest
+from paceline.option import whether_given
 from paceline.registry.codecs import CODECS, Codec
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS, OF_CODECS
 from paceline.registry.exchanges import NAMES, named, options_of_exchanges, summary
@@ -55,19 +58,21 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "record", of.path, "path", "", None,
         "write a trace of every step (arrivals of tensors, times of collectives) to this file, one per rank", "run",
+        shared=whether_given,  # recorded gradients do not travel in buckets
     ),
     Option(
         "record_steps", of.positive, "whole number", "steps", 1000,
-        "keep the trace of this many most recent steps", "run", ("record", ()),
+        "keep the trace of this many most recent steps", "run", ("record", ()), shared=None,
     ),
     Option(
         "check_horovod", of.boolean, "yes or no", "", True,
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", "run",
+        shared=None,
     ),
     Option(
         "progress", of.boolean, "yes or no", "", True,
         "under `paceline run`, show which hosts are up, and say when the first step is done; other launchers let the "
-        "ranks say so themselves where it is set", "run",
+        "ranks say so themselves where it is set", "run", shared=None,
     ),
     Option(
         "fusion", of.text, "policy", "", THRESHOLD,
@@ -121,7 +126,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "network_file", of.path, "path", "", None,
         "predict with the network in this file, which `paceline probe` wrote, the same on all ranks, where the "
-        f"collective is {AUTO} (docs/collectives.md)", "run",
+        f"collective is {AUTO} (docs/collectives.md)", "run", shared=whether_given,  # contents: collectives/probed.py
     ),
     Option(
         "codec", of.one_of(CODECS), "codec", "", EXACT,
@@ -148,11 +153,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "cache_dir", of.path, "path", "", _cache_home,
-        "where Horovod's archive and the wheels built from it are kept", "horovod",
+        "where Horovod's archive and the wheels built from it are kept", "horovod", shared=None,
     ),
     Option(
         "build_jobs", of.positive, "whole number", "processes", _processors,
-        "how many compilers run at once while Horovod is built", "horovod",
+        "how many compilers run at once while Horovod is built", "horovod", shared=None,
     ),
 )  # fmt: skip
 
@@ -179,6 +184,15 @@ class Settings:
     def given(self) -> list[str]:
         """The names of the options that a flag or a variable set, in the order of declaration."""
         return [option.name for option in OPTIONS if option.name in self._origins]
+
+    def shared(self) -> list[Setting]:
+        """The options that must be equal on all ranks and are not at their defaults: variable, value and default."""
+        compared = [
+            (option.variable, option.shared(getattr(self, option.name)), option.shared(option.default))
+            for option in OPTIONS
+            if option.shared is not None
+        ]
+        return [one for one in compared if one[1] != one[2]]
 
     def without_effect(self) -> list[str]:
         """A sentence for each option that was given in vain: it says more about what another one did not ask for."""
@@ -265,19 +279,25 @@ def buckets_of_variables() -> int:
 
 def markdown_table() -> str:
     """The table of options in docs/options.md."""
-    lines = ["| variable | flag | value | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| variable | flag | value | default | on all ranks | meaning |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for option in OPTIONS:
         value = f"{option.kind} ({option.unit})" if option.unit else option.kind
         command = "paceline run" if option.scope == "run" else "paceline horovod"
         flag = ", ".join(f"`{flag}`" for flag in option.flags)
+        ranks = "any" if option.shared is None else "given or not" if option.shared is whether_given else "equal"
         lines.append(
-            f"| `{option.variable}` | {flag} of `{command}` | {value} | {option.default_text} | {option.meaning} |"
+            f"| `{option.variable}` | {flag} of `{command}` | {value} | {option.default_text} | {ranks} | "
+            f"{option.meaning} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def options_page() -> str:
     """The whole of docs/options.md."""
+    horovods = "\n".join(f"| `{one.name}` | {one.default or 'by build'} | {one.why} |" for one in OF_HOROVOD)
     return f"""# Options
 
 Every option is declared once, in `plugin/config.py`; this page is made from it by
@@ -286,4 +306,27 @@ Every option is declared once, in `plugin/config.py`; this page is made from it 
 A flag wins over its variable, the variable over the default. `paceline options` shows the values in force. An unknown
 `PACELINE_*` variable and a value that does not parse are refused by every command and by `hvd.init()`.
 
-{markdown_table()}"""
+{markdown_table()}
+## Settings that must be equal on all ranks
+
+`hvd.init()` compares the settings of all ranks, in every world of an elastic job, too. Where they differ, it raises an
+error on all ranks that names each variable, its value on each rank and how to export it:
+
+| launcher | how it exports a variable |
+| --- | --- |
+| `paceline run`, horovodrun | by itself, all of them |
+| mpirun (Open MPI) | `-x NAME` for each |
+| mpiexec (MPICH) | `-genvlist NAME,...` or `-genvall` |
+| srun | `--export=ALL` (its default, unless SLURM_EXPORT_ENV says otherwise) or `--export=ALL,NAME` |
+| ssh | `ssh HOST env NAME=VALUE COMMAND` |
+
+Compared are the options marked "equal" above ("given or not": whether there is a value), the version of Paceline, the
+digest of its changes of Horovod, and these variables of Horovod:
+
+| variable | default | why it must be equal |
+| --- | --- | --- |
+{horovods}
+
+Other variables of Horovod may differ: HOROVOD_CYCLE_TIME and HOROVOD_THREAD_AFFINITY change a rank's speed alone, the
+HOROVOD_STALL_ and HOROVOD_TIMELINE variables count on rank 0, and HOROVOD_GLOO_IFACE belongs to the host.
+"""

@@ -13,16 +13,14 @@ from pathlib import Path
 
 from paceline import config, progress, uncaught
 from paceline.arguments import choice_asked
-from paceline.codecs.choice import AGREED
-from paceline.codecs.travel import REMEDY
 from paceline.collectives import probed
+from paceline.common_settings import Setting
 from paceline.config import exchange_of_variables
 from paceline.errors import UserError
 from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
 from paceline.leaving import reasons
 from paceline.leaving.leave import leave
-from paceline.native.in_flight import InFlight
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
 from paceline.record.last_chance import before_the_end
@@ -36,7 +34,6 @@ uncaught.install()
 
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
-INTERFACE = 6  # bridge/c_api.cc: horovod_paceline_interface
 
 # The recorded libraries and where their traces go, by the library's handle.
 _recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}
@@ -44,14 +41,12 @@ _recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}
 _writing = threading.RLock()
 
 
-def before_init(library: ctypes.CDLL) -> None:
-    """Read this process's options and hand them to `library`. Raises UserError for options that cannot be used."""
-    settings = config.read()
-    found = library.horovod_paceline_interface()
-    if found != INTERFACE:
-        from paceline.horovod.check import REMEDY
+def before_init(library: ctypes.CDLL) -> list[Setting]:
+    """Read this process's options and hand them to `library`; return those that all ranks must have in common.
 
-        raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
+    Raises UserError for options that cannot be used.
+    """
+    settings = config.read()
     declare(library)
     reasons.install()
     library.horovod_paceline_fusion_want_armed(int(settings.armed))
@@ -81,6 +76,7 @@ def before_init(library: ctypes.CDLL) -> None:
         before_the_end(_write_all)
     if progress.asked():
         progress.came_to_init()
+    return settings.shared()
 
 
 def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
@@ -95,33 +91,25 @@ def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
 def after_init(library: ctypes.CDLL) -> None:
     """Say, on one rank, what was asked for and will not happen, or will though it was not asked for.
 
-    Watches for the first step where that was asked for. Raises UserError where ranks were given different collectives,
-    codecs or measured networks.
+    Watches for the first step where that was asked for. Raises UserError where ranks were given different measured
+    networks.
     """
     settings = config.read()
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
         tell(mistake)
-    _agree_on_collective(library, settings)
     _agree_on_network(library, settings)
     if library.horovod_rank() == 0:
+        if library.horovod_size() > 1:
+            _announce_collective(settings)
         if progress.asked():
             progress.watch(library, recorded=library._handle in _recordings)
         for sentence in settings.without_effect():
             tell(sentence)
 
 
-def _agree_on_collective(library: ctypes.CDLL, settings: config.Settings) -> None:
+def _announce_collective(settings: config.Settings) -> None:
     choice = choice_asked()
-    if choice.collective == HOROVODS or library.horovod_size() == 1:
-        return
-    sizes = {"block bytes": settings.collective_block_bytes, "least bytes of a codec": settings.codec_least_bytes}
-    InFlight(library, 0).meet(
-        "paceline.collective",
-        [*choice.numbers, *sizes.values()],
-        f"{', '.join((*AGREED, *sizes))} ({choice} here)",
-        f"{REMEDY} PACELINE_COLLECTIVE_BLOCK_BYTES and PACELINE_CODEC_LEAST_BYTES must be the same as well.",
-    )
-    if library.horovod_rank() == 0 and "collective" not in settings.given():
+    if choice.collective != HOROVODS and "collective" not in settings.given():
         tell(f"PACELINE_CODEC={choice.codec}: messages go by collective={choice.collective}.")
 
 

@@ -18,12 +18,18 @@ def as_text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+def whether_given(value: Any) -> str:
+    """Whether there is a value, in a word."""
+    return "not given" if value is None else "given"
+
+
 @dataclass(frozen=True)
 class Option:
     """One option.
 
     `parse` turns text into the value and raises ValueError with the rule that the text breaks. `needs`: the option, and
     those of its values, that this one says more about and has no effect without; no values: any, if it is given at all.
+    `shared`: the text of a value that must be equal on all ranks; None: each rank may have a value of its own.
     """
 
     name: str
@@ -34,6 +40,7 @@ class Option:
     meaning: str
     scope: str
     needs: tuple[str, tuple[str, ...]] | None = None
+    shared: Callable[[Any], str] | None = as_text
 
     @property
     def variable(self) -> str:

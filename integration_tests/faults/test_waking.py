@@ -16,7 +16,6 @@ from integration_tests.faults.test_dead_ranks import (
     _reduce_large,
 )
 from integration_tests.kills import EXCHANGES, kill, kill_in
-from integration_tests.support.ranks import World
 
 EVENTS = {"PACELINE_WAKE": "events"}
 HEARS_S = 5.0
@@ -61,26 +60,3 @@ def test_asleep(victim: int, waits: bool) -> None:
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
     _assert_stopped_is_named(victim, EVENTS)
-
-
-def _differ(rank: int, size: int) -> str:
-    import os
-
-    import horovod.torch as hvd
-    import torch
-
-    if rank == 1:
-        os.environ["PACELINE_WAKE"] = "cycle"
-    with pytest.raises((hvd.HorovodInternalError, ValueError)) as raised:
-        hvd.init()
-        hvd.allreduce(torch.ones(3), name="never")
-    return str(raised.value)
-
-
-def test_ranks_that_differ_in_how_they_wake_hear_what_to_do() -> None:
-    world = World(2, {**EVENTS, "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, ("torch",))
-    try:
-        texts = world.run(__name__, "_differ", (), 60, grace_s=30)
-    finally:
-        world.end()
-    assert any("PACELINE_WAKE the same on all ranks" in text for text in texts), texts

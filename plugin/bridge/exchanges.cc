@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/participants.h"
 #include "bridge/ready.h"
@@ -167,15 +168,17 @@ extern "C" {
 // Gives the operation `name` of a process set to an exchange (exchanges.h), with settings that this one knows. Returns
 // 0, or -1 and in `error` what is wrong: then all is as before.
 int32_t horovod_paceline_register(int32_t process_set, const char* name, const char* exchange, const double* settings,
-                                  int32_t count, char* error, int64_t capacity) {
+                                  int32_t count, char* error, int64_t capacity) try {
   const auto wrong = horovod::paceline::Get<horovod::paceline::Exchanges>().Register(process_set, name, exchange,
                                                                                      {settings, settings + count});
   horovod::paceline::CopyText(wrong, error, capacity);
   return wrong.empty() ? 0 : -1;
 }
+PACELINE_CATCH(-1, error, capacity)
 
 // The operation is a plain allreduce again.
-void horovod_paceline_unregister(int32_t process_set, const char* name) {
+void horovod_paceline_unregister(int32_t process_set, const char* name) try {
   horovod::paceline::Get<horovod::paceline::Exchanges>().Unregister(process_set, name);
 }
+PACELINE_CATCH()
 }

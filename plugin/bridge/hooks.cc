@@ -94,6 +94,12 @@ bool ReceiveResponses(common::ResponseList& responses) {
   return std::any_of(all.begin(), all.end(), [&](auto* one) { return one->ReceiveResponses(responses); });
 }
 
+void AllConnected(common::HorovodGlobalState& state) {
+  for (auto* participant : Participants()) {
+    participant->AllConnected(state);
+  }
+}
+
 void End() {
   for (auto* participant : Participants()) {
     participant->End();

@@ -27,6 +27,9 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
              std::vector<common::StatusCallback>& callbacks, common::ReduceOp reduce_op, double prescale_factor,
              double postscale_factor, int32_t process_set_id, common::Status& status);
 
+// all_connected: may throw.
+void AllConnected(common::HorovodGlobalState& state);
+
 // popped
 void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages);
 

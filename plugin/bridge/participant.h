@@ -106,6 +106,10 @@ class Participant {
 
   // --- Horovod's background thread alone.
 
+  // All ranks of a new world have connected; no coordination round has begun. Throws if this world cannot be, which
+  // fails init().
+  virtual void AllConnected(common::HorovodGlobalState& /*state*/) {}
+
   // Once in a cycle, before anything else: returns when the cycle is to begin. False: it has not waited.
   virtual bool Sleep(common::HorovodGlobalState& /*state*/) { return false; }
 

@@ -14,6 +14,7 @@
 #include "bridge/partial/partial.h"
 #include "bridge/pipelined/pipelined.h"
 #include "bridge/record/recording.h"
+#include "bridge/settings/settings.h"
 #include "bridge/stages/mails.h"
 #include "bridge/transport/gloo_transport.h"
 #include "bridge/transport/mpi_transport.h"
@@ -80,6 +81,7 @@ std::vector<Participant*> Make() {
                               [partial](const std::string& name) { return (*partial)->Find(0, name) != nullptr; });
   return {
       new Failure,
+      new Settings(FailTogether),
       new Naming,
       new Coordination(OfCoordination(), SleepLimitOfAll),
       new Exchanges({pipelined, *partial}),

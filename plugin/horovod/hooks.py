@@ -27,6 +27,15 @@ HOOKS: dict[str, tuple[Edit, ...]] = {
         Edit(_CONTROLLER, '#include "global_state.h"', "after", _INCLUDE),
         Edit(_OPERATIONS, '#include "operations.h"', "after", _INCLUDE),
     ),
+    "all_connected": (
+        Edit(
+            _OPERATIONS,
+            "int32_t initialized_count = 0;",
+            "before",
+            f"{_CALL}AllConnected(state);",
+            within="void BackgroundThreadLoop(HorovodGlobalState& state) {",
+        ),
+    ),
     "enqueue": (
         Edit(
             _OPERATIONS,

@@ -36,7 +36,7 @@ CORE_IN_HOST = (
     "waiting",
 )
 # And these rooms of it, whole.
-ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "transport")
+ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "settings", "transport")
 
 # Rows of the table of hooks that call nothing by themselves: the bridge is compiled against them.
 _READ_ONLY = ("include", "handed", "told")

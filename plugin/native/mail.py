@@ -197,6 +197,7 @@ class Mail:
         return bool(state)
 
     def _raise(self) -> NoReturn:
+        self._check_open()
         self._flying.clear()
         out = ctypes.create_string_buffer(_WHY_BYTES)
         shut_down = self._library.horovod_paceline_mail_why(self._number, out, _WHY_BYTES)

@@ -107,6 +107,23 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
+def _raise_caught(library: ctypes.CDLL) -> Any:
+    """What ctypes calls after an entry point: raises RuntimeError if an exception ended it (bridge/c_boundary.h)."""
+    take = library.horovod_paceline_take_error
+    take.restype, take.argtypes = None, _ERROR
+
+    def check(result: Any, function: Any, arguments: tuple[Any, ...]) -> Any:
+        failed = result < 0 if isinstance(result, (int, float)) else not result
+        if failed:
+            error = ctypes.create_string_buffer(ERROR_BYTES)
+            take(error, ERROR_BYTES)
+            if error.value:
+                raise RuntimeError(f"{function.__name__}: {error.value.decode(errors='replace')}")
+        return result
+
+    return check
+
+
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     """Tell ctypes the types of `library`'s entry points, once; returns it. A Horovod without them is left alone."""
     if not hasattr(library, "_paceline_declared"):
@@ -115,4 +132,5 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
             function = getattr(library, f"horovod_paceline_{name}", None)
             if function is not None:
                 function.restype, function.argtypes = result, arguments
+                function.errcheck = _raise_caught(library)
     return library

@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, in_parts, meet, state
 from integration_tests.support.merging import Messages
 from integration_tests.support.ranks import ranks, run_ranks
@@ -206,25 +204,6 @@ def _one_was_in_a_world_before(rank: int, size: int) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_rank_that_had_armed_steps_in_a_world_before_as_after_an_elastic_reset(size: int) -> None:
     run_ranks(_one_was_in_a_world_before, size, env=ARMED, fresh=True, timeout_s=60)
-
-
-def _one_does_not_want(rank: int, size: int) -> None:
-    import os
-
-    os.environ["PACELINE_ARMED"] = "no" if rank == 1 else "yes"
-    import horovod.torch as hvd
-
-    hvd.init()
-    steps = TorchSteps(rank, size, SIZES)
-    with pytest.raises(AssertionError, match="not all ranks"):
-        arm(steps.step, "armed.", GROUPS)
-    for number in range(STEPS):
-        steps.step(number)
-    assert (state().state, state().steps) == ("off", 0)
-
-
-def test_ranks_of_which_one_does_not_want_armed_steps() -> None:
-    run_ranks(_one_does_not_want, 3, fresh=True)
 
 
 def _timeline(rank: int, size: int, path: str) -> None:

@@ -168,24 +168,3 @@ def test_messages_after_a_refused_one() -> None:
         "HOROVOD_FUSION_THRESHOLD": "68100000",
     }
     run_ranks(_refused, 2, env=env, timeout_s=100, fresh=True)
-
-
-def _differing(rank: int, _size: int) -> str:
-    import os
-
-    os.environ["PACELINE_COLLECTIVE"] = ("linear", "ring")[rank]
-    import horovod.torch as hvd
-
-    import paceline.torch  # noqa: F401  hands the option on
-
-    try:
-        hvd.init()
-    except Exception as error:
-        return str(error)
-    return "no error"
-
-
-def test_ranks_that_chose_differently_are_told() -> None:
-    for text in run_ranks(_differing, 2, timeout_s=60, fresh=True):
-        assert "The ranks differ at paceline.collective" in text
-        assert "Give all ranks the same" in text

@@ -119,14 +119,12 @@ def _encoded(hosts: list[str], factor: float = 1.0) -> bytes:
 
 
 FINE = _encoded(["a"] * 3)
-# What the files of the three ranks hold (None: it is not there; "": the rank names none), and whether the job
-# is elastic.
-Case = tuple[tuple[bytes | str | None, ...], bool]
+# What the files of the three ranks hold (None: it is not there), and whether the job is elastic.
+Case = tuple[tuple[bytes | None, ...], bool]
 CASES: dict[str, Case] = {
     "elastic": ((_encoded(["a"] * 2),) * 3, True),  # the first: later ones would ask the launcher for places
     "differing": ((FINE, FINE, _encoded(["a"] * 3, 2.0)), False),
     "broken": ((FINE, b"{", None), False),
-    "unnamed": ((None, "", FINE), False),
     "fewer": ((_encoded(["a"] * 2),) * 3, False),
     "elsewhere": ((_encoded(["a", "b", "a"]),) * 3, False),
     "fine": ((FINE,) * 3, False),
@@ -138,9 +136,9 @@ def _in_turn(rank: int, _size: int, folder: str) -> dict[str, tuple[str, str]]:
     import horovod.torch as hvd
 
     seen = {}
-    for name, (contents, elastic) in CASES.items():
+    for name, (_, elastic) in CASES.items():
         os.environ["HOROVOD_ELASTIC"] = "1" if elastic else "0"
-        seen[name] = _init(None if contents[rank] == "" else f"{folder}/{name}{rank}.json")
+        seen[name] = _init(f"{folder}/{name}{rank}.json")
         hvd.shutdown()
     return seen
 
@@ -163,10 +161,6 @@ def test_files_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None:
     assert "rank 1 has one that cannot be used, rank 2 has one that cannot be used" in fine
     assert f"The network file {tmp_path}/broken1.json cannot be used" in broken and "paceline probe" in broken
     assert f"The network file {tmp_path}/broken2.json cannot be read: No such file" in missing
-    missing, *others = raised("unnamed")
-    assert "unnamed0.json cannot be read: No such file" in missing
-    for text in others:
-        assert "rank 0 has one that cannot be used, rank 1 has no network file, rank 2 has one with other" in text
     for text in raised("fewer"):
         assert "was measured elsewhere: among 2 ranks on 1 hosts, and this job has 3 ranks." in text
         assert "Run `paceline probe` with the flags" in text

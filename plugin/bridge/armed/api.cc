@@ -3,13 +3,14 @@
 #include <cstdint>
 
 #include "bridge/armed/armed.h"
+#include "bridge/c_boundary.h"
 #include "bridge/participants.h"
 
 extern "C" {
 
 // out[0..5]: state and why not armed (core/armed/step_watch.h), why this rank last raised its flag
 // (core/armed/armed_step.h), armed steps of this world, messages in them, armed steps that were given up.
-void horovod_paceline_armed_status(int64_t* out) {
+void horovod_paceline_armed_status(int64_t* out) try {
   const auto& status = horovod::paceline::Get<horovod::paceline::Armed>().status();
   out[0] = status.state;
   out[1] = status.why;
@@ -18,4 +19,5 @@ void horovod_paceline_armed_status(int64_t* out) {
   out[4] = status.messages;
   out[5] = status.given_up;
 }
+PACELINE_CATCH()
 }

@@ -1,7 +1,10 @@
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <string>
 
+#include "bridge/c_boundary.h"
+#include "bridge/copy_text.h"
 #include "bridge/failure/failure.h"
 #include "bridge/patches.h"
 #include "horovod/common/logging.h"
@@ -44,20 +47,16 @@ bool Connect(const std::function<void()>& part) {
 
 extern "C" {
 
-// Both are valid until this thread's next call.
-
 // The message of the exception that ended the last initialisation, empty if none did.
-const char* horovod_paceline_connect_error() {
-  thread_local std::string copy;
+void horovod_paceline_connect_error(char* error, int64_t capacity) try {
   std::lock_guard<std::mutex> lock(horovod::paceline::connect_error_mutex);
-  copy = horovod::paceline::ConnectError();
-  return copy.c_str();
+  horovod::paceline::CopyText(horovod::paceline::ConnectError(), error, capacity);
 }
+PACELINE_CATCH()
 
 // Why the world of this process failed, empty if it did not.
-const char* horovod_paceline_why_failed() {
-  thread_local std::string copy;
-  copy = horovod::paceline::WhyFailed();
-  return copy.c_str();
+void horovod_paceline_why_failed(char* error, int64_t capacity) try {
+  horovod::paceline::CopyText(horovod::paceline::WhyFailed(), error, capacity);
 }
+PACELINE_CATCH()
 }

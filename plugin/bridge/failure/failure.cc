@@ -180,6 +180,11 @@ void FailAs(const std::string& own, bool others) {
 
 void Fail(const std::exception& error) { FailAs(error.what(), OfConnection(error)); }
 
+void FailTogether(const std::string& why) {
+  EndWatch();
+  End(why);
+}
+
 bool HasFailed() { return TheWorld().failed; }
 
 std::string WhyFailed() {

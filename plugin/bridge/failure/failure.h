@@ -36,6 +36,8 @@ void EndWatch();
 
 // This rank cannot go on because of `error`.
 void Fail(const std::exception& error);
+// No rank can go on because of `why`, and each knows it: none is told.
+void FailTogether(const std::string& why);
 bool HasFailed();
 // The reason, empty if the world has not failed.
 std::string WhyFailed();

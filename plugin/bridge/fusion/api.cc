@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bridge/c_boundary.h"
 #include "bridge/fusion/merging.h"
 #include "bridge/participants.h"
 #include "bridge/waking.h"
@@ -109,22 +110,25 @@ void Take(const Merger& merger, What what, Taken& taken) {
 extern "C" {
 
 // The policy that this process wants; 0 for Horovod's own merging. May be called at any time, before init(), too.
-void horovod_paceline_fusion_want(double policy) { TheMerging().Want(policy); }
+void horovod_paceline_fusion_want(double policy) try { TheMerging().Want(policy); }
+PACELINE_CATCH()
 
 // Whether this process wants armed steps. As above.
-void horovod_paceline_fusion_want_armed(int32_t armed) { TheMerging().WantArmed(armed != 0); }
+void horovod_paceline_fusion_want_armed(int32_t armed) try { TheMerging().WantArmed(armed != 0); }
+PACELINE_CATCH()
 
 // The ids of process sets that this rank is in: at most `capacity` are written; returns how many there are.
-int32_t horovod_paceline_fusion_sets(int32_t* ids, int32_t capacity) {
+int32_t horovod_paceline_fusion_sets(int32_t* ids, int32_t capacity) try {
   const auto all = TheMerging().Ids();
   for (int32_t n = 0; n < capacity && n < static_cast<int32_t>(all.size()); ++n) {
     ids[n] = all[static_cast<size_t>(n)];
   }
   return static_cast<int32_t>(all.size());
 }
+PACELINE_CATCH(-1)
 
 // Asks for a control operation of the given kind in a process set; returns its number, or -1 if there is no such set.
-int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const double* values, int64_t count) {
+int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const double* values, int64_t count) try {
   const auto merger = TheMerging().Find(process_set);
   if (merger == nullptr) {
     return -1;
@@ -133,10 +137,11 @@ int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const dou
   horovod::paceline::TellHandedIn();
   return number;
 }
+PACELINE_CATCH(-1)
 
 // Takes a picture of something and returns its number of values, or -1 if there is no such process set; *names_bytes
 // is the length of the names that belong to it.
-int64_t horovod_paceline_fusion_take(int32_t process_set, int32_t what, int64_t* names_bytes) {
+int64_t horovod_paceline_fusion_take(int32_t process_set, int32_t what, int64_t* names_bytes) try {
   auto& taken = LastTaken();
   taken = {};
   const auto merger = TheMerging().Find(process_set);
@@ -147,7 +152,10 @@ int64_t horovod_paceline_fusion_take(int32_t process_set, int32_t what, int64_t*
   *names_bytes = static_cast<int64_t>(taken.names.size());
   return static_cast<int64_t>(taken.values.size());
 }
+PACELINE_CATCH(-1)
 
-const double* horovod_paceline_fusion_values() { return LastTaken().values.data(); }
-const char* horovod_paceline_fusion_names() { return LastTaken().names.data(); }
+const double* horovod_paceline_fusion_values() try { return LastTaken().values.data(); }
+PACELINE_CATCH(nullptr)
+const char* horovod_paceline_fusion_names() try { return LastTaken().names.data(); }
+PACELINE_CATCH(nullptr)
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/description.h"
 #include "bridge/partial/partial.h"
@@ -23,7 +24,7 @@ extern "C" {
 // and late; rounds without a fresh contribution of this rank; contributions that left with a later round; then, for
 // each lag from 0, the calls that were so many rounds late, the last element: or more. Returns how many numbers there
 // are, of which at most `capacity` are written.
-int32_t horovod_paceline_partial_counters(int32_t process_set, int64_t* out, int32_t capacity) {
+int32_t horovod_paceline_partial_counters(int32_t process_set, int64_t* out, int32_t capacity) try {
   constexpr int32_t kBefore = 6;
   int64_t totals[kBefore + RoundState::Counters::kLags] = {};
   for (const auto& one : Get<Partial>().Counters(process_set)) {
@@ -39,18 +40,20 @@ int32_t horovod_paceline_partial_counters(int32_t process_set, int64_t* out, int
   std::copy_n(totals, std::min(kCount, capacity), out);
   return kCount;
 }
+PACELINE_CATCH(-1)
 
 // Describes the tensors of this name; returns 0, or -1 if there were no calls or there are too many dimensions.
-int32_t horovod_paceline_partial_describe(int32_t process_set, const char* name, TensorDescription* out) {
+int32_t horovod_paceline_partial_describe(int32_t process_set, const char* name, TensorDescription* out) try {
   const auto channel = Get<Partial>().Find(process_set, name);
   return channel != nullptr && horovod::paceline::Describe(channel->dtype(), channel->shape(), *out) ? 0 : -1;
 }
+PACELINE_CATCH(-1)
 
 // What a run that goes on needs of this name: rounds performed, contributions in the send buffer,
 // rounds missed, and contributions in their results, to `numbers`; the send buffer and those results, of `bytes` each.
 // Returns 0; 1 while a call waits or a round is under way; -1 if there were no calls, -2 if the size is another.
 int32_t horovod_paceline_partial_save(int32_t process_set, const char* name, int64_t* numbers, void* send,
-                                      void* results, int64_t bytes) {
+                                      void* results, int64_t bytes) try {
   const auto channel = Get<Partial>().Find(process_set, name);
   PartialState state;
   if (channel == nullptr) {
@@ -68,11 +71,13 @@ int32_t horovod_paceline_partial_save(int32_t process_set, const char* name, int
   std::memcpy(results, state.results.data(), state.results.size());
   return 0;
 }
+PACELINE_CATCH(-1)
 
 // Makes the next call under this name go on from such a state. Returns 0, or -1 while a call waits
 // or a round is under way, or if calls of another shape or type were made.
 int32_t horovod_paceline_partial_restore(int32_t process_set, const char* name, const TensorDescription* description,
-                                         const int64_t* numbers, const void* send, const void* results, int64_t bytes) {
+                                         const int64_t* numbers, const void* send, const void* results,
+                                         int64_t bytes) try {
   PartialState state{static_cast<horovod::common::DataType>(description->dtype),
                      horovod::paceline::ShapeOf(*description),
                      numbers[0],
@@ -87,20 +92,22 @@ int32_t horovod_paceline_partial_restore(int32_t process_set, const char* name, 
   state.results.assign(from, from + bytes);
   return Get<Partial>().Restore(process_set, name, std::move(state)) ? 0 : -1;
 }
+PACELINE_CATCH(-1)
 
 // Begins to flush this name: no call is made of it until `flushed` has taken the answer. Returns 0, or -1 and in
 // `error` why not.
-int32_t horovod_paceline_partial_flush(int32_t process_set, const char* name, char* error, int64_t capacity) {
+int32_t horovod_paceline_partial_flush(int32_t process_set, const char* name, char* error, int64_t capacity) try {
   const auto channel = Get<Partial>().Find(process_set, name);
   const auto status = channel == nullptr ? horovod::common::Status::OK() : channel->Flush();
   horovod::paceline::CopyText(status.reason(), error, capacity);
   return status.ok() ? 0 : -1;
 }
+PACELINE_CATCH(-1, error, capacity)
 
 // Takes the answer, everything that this rank had not been answered with, to `out`; without `out` it stays. Returns 0,
 // or 1 while it is waited for, 2 if none was asked for, and -1 and in `error` why there will be none.
 int32_t horovod_paceline_partial_flushed(int32_t process_set, const char* name, void* out, int64_t bytes, char* error,
-                                         int64_t capacity) {
+                                         int64_t capacity) try {
   using State = horovod::paceline::PartialChannel::FlushState;
   const auto channel = Get<Partial>().Find(process_set, name);
   auto status = horovod::common::Status::OK();
@@ -111,13 +118,18 @@ int32_t horovod_paceline_partial_flushed(int32_t process_set, const char* name, 
   }
   return state == State::kDone ? 0 : (state == State::kWaits ? 1 : 2);
 }
+PACELINE_CATCH(-1, error, capacity)
 
 // Begins to flush all names of all process sets: this rank makes no more calls.
-void horovod_paceline_partial_flush_all() { Get<Partial>().FlushAll(); }
+void horovod_paceline_partial_flush_all() try {
+  Get<Partial>().FlushAll();
+}
+PACELINE_CATCH()
 
 // The next call of this name flushes: it contributes nothing, and is answered with everything that this rank has not
 // been answered with yet.
-void horovod_paceline_partial_flush_next(int32_t process_set, const char* name) {
+void horovod_paceline_partial_flush_next(int32_t process_set, const char* name) try {
   Get<Partial>().FlushNext(process_set, name);
 }
+PACELINE_CATCH()
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/description.h"
 #include "bridge/exchanges.h"
@@ -36,7 +37,7 @@ extern "C" {
 // Waits, at most `limit_s`, until nothing of this name travels; returns the number of results in flight, or -1 and in
 // `error` what went wrong. A name without calls has none.
 int32_t horovod_paceline_pipelined_settle(int32_t process_set, const char* name, double limit_s, char* error,
-                                          int64_t capacity) {
+                                          int64_t capacity) try {
   const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel == nullptr) {
     return 0;
@@ -48,13 +49,15 @@ int32_t horovod_paceline_pipelined_settle(int32_t process_set, const char* name,
   }
   return static_cast<int32_t>(channel->Results().size());
 }
+PACELINE_CATCH(-1, error, capacity)
 
 // Waits, at most `limit_s`, until nothing travels under any name; 1 if that is so.
-int32_t horovod_paceline_pipelined_settle_all(double limit_s) { return Get<Pipelined>().Settle(limit_s) ? 1 : 0; }
+int32_t horovod_paceline_pipelined_settle_all(double limit_s) try { return Get<Pipelined>().Settle(limit_s) ? 1 : 0; }
+PACELINE_CATCH(-1)
 
 // Copies result `index`, counted from the oldest, and returns its size in bytes; -1 if there is none, or not so large.
 int64_t horovod_paceline_pipelined_result(int32_t process_set, const char* name, int32_t index, void* out,
-                                          int64_t capacity) {
+                                          int64_t capacity) try {
   const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel == nullptr) {
     return -1;
@@ -68,10 +71,11 @@ int64_t horovod_paceline_pipelined_result(int32_t process_set, const char* name,
   std::memcpy(out, result.data(), static_cast<size_t>(result.size()));
   return result.size();
 }
+PACELINE_CATCH(-1)
 
 // Describes result `index`; returns 0, or -1 if there is none or it has too many dimensions.
 int32_t horovod_paceline_pipelined_describe(int32_t process_set, const char* name, int32_t index,
-                                            TensorDescription* out) {
+                                            TensorDescription* out) try {
   const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel == nullptr) {
     return -1;
@@ -83,24 +87,27 @@ int32_t horovod_paceline_pipelined_describe(int32_t process_set, const char* nam
   const auto& result = *results[static_cast<size_t>(index)];
   return horovod::paceline::Describe(result.dtype(), result.shape(), *out) ? 0 : -1;
 }
+PACELINE_CATCH(-1)
 
 // As if no call of this name had been made; it stays registered.
-void horovod_paceline_pipelined_drop(int32_t process_set, const char* name) {
+void horovod_paceline_pipelined_drop(int32_t process_set, const char* name) try {
   Get<Pipelined>().Drop(process_set, name);
 }
+PACELINE_CATCH()
 
 // Nothing of this name is in flight any more. Only after settling.
-void horovod_paceline_pipelined_clear(int32_t process_set, const char* name) {
+void horovod_paceline_pipelined_clear(int32_t process_set, const char* name) try {
   const auto channel = Get<Pipelined>().Find(process_set, name);
   if (channel != nullptr) {
     channel->Clear();
   }
 }
+PACELINE_CATCH()
 
 // Adds a result as if it had just been reduced. Returns 0, or -1 if K - 1 are in flight already or the name is not
 // registered as pipelined.
 int32_t horovod_paceline_pipelined_put(int32_t process_set, const char* name, const TensorDescription* description,
-                                       const void* data) {
+                                       const void* data) try {
   const auto channel = Registered(process_set, name);
   if (channel == nullptr) {
     return -1;
@@ -110,10 +117,11 @@ int32_t horovod_paceline_pipelined_put(int32_t process_set, const char* name, co
   std::memcpy(result->bytes(), data, static_cast<size_t>(result->size()));
   return channel->Put(std::move(result)) ? 0 : -1;
 }
+PACELINE_CATCH(-1)
 
 // The next `calls` calls of this name, and no others, are plain allreduces. Returns 0, or -1 if the name is not
 // registered as pipelined.
-int32_t horovod_paceline_pipelined_sync_next(int32_t process_set, const char* name, int64_t calls) {
+int32_t horovod_paceline_pipelined_sync_next(int32_t process_set, const char* name, int64_t calls) try {
   const auto channel = Registered(process_set, name);
   if (channel == nullptr) {
     return -1;
@@ -121,4 +129,5 @@ int32_t horovod_paceline_pipelined_sync_next(int32_t process_set, const char* na
   channel->SyncNext(calls);
   return 0;
 }
+PACELINE_CATCH(-1)
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "bridge/c_boundary.h"
 #include "bridge/participants.h"
 #include "bridge/record/recording.h"
 
@@ -19,29 +20,35 @@ paceline::core::Snapshot& Taken() {
 
 extern "C" {
 
-void horovod_paceline_record_start(int64_t keep_steps) {
+void horovod_paceline_record_start(int64_t keep_steps) try {
   TheRecorder().Start(keep_steps < 1 ? 1 : static_cast<size_t>(keep_steps),
                       horovod::paceline::Nanoseconds(horovod::paceline::Clock::now()));
 }
+PACELINE_CATCH()
 
-void horovod_paceline_record_stop() { TheRecorder().Stop(); }
+void horovod_paceline_record_stop() try { TheRecorder().Stop(); }
+PACELINE_CATCH()
 
 // Takes a snapshot and returns its number of 8-byte words and, in *names_bytes, the length of its names.
-int64_t horovod_paceline_record_take(int64_t* names_bytes) {
+int64_t horovod_paceline_record_take(int64_t* names_bytes) try {
   Taken() = TheRecorder().TakeSnapshot();
   *names_bytes = static_cast<int64_t>(Taken().names.size());
   return static_cast<int64_t>(Taken().words.size());
 }
+PACELINE_CATCH(-1)
 
-const int64_t* horovod_paceline_record_words() { return Taken().words.data(); }
-const char* horovod_paceline_record_names() { return Taken().names.data(); }
+const int64_t* horovod_paceline_record_words() try { return Taken().words.data(); }
+PACELINE_CATCH(nullptr)
+const char* horovod_paceline_record_names() try { return Taken().names.data(); }
+PACELINE_CATCH(nullptr)
 
 // out[0..3]: coordination rounds, messages, tensors, bytes since the library was loaded.
-void horovod_paceline_counters(int64_t* out) {
+void horovod_paceline_counters(int64_t* out) try {
   const auto counters = TheRecorder().counters();
   out[0] = counters.coordination_rounds;
   out[1] = counters.messages;
   out[2] = counters.tensors;
   out[3] = counters.bytes;
 }
+PACELINE_CATCH()
 }

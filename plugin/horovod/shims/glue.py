@@ -17,12 +17,17 @@ from typing import Any
 
 from horovod.common.exceptions import HorovodInternalError
 
+from paceline import common_settings
+from paceline.errors import UserError
+
 
 class ConnectError(HorovodInternalError, ValueError):
     """Ranks could not connect. Horovod's own type for this was ValueError; elastic training waits for the other."""
 
 
 _LIBRARY = "paceline.lifecycle"
+INTERFACE = 7  # bridge/c_api.cc: horovod_paceline_interface
+_TEXT_BYTES = 1 << 16
 
 
 def _attach() -> ModuleType | None:
@@ -33,9 +38,15 @@ def _attach() -> ModuleType | None:
 
 def before_init(library: ctypes.CDLL) -> None:
     """Hand this process's options to the library, before its background thread starts."""
+    found = library.horovod_paceline_interface()
+    if found != INTERFACE:
+        from paceline.horovod.check import REMEDY
+
+        raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
     attach = _attach()
-    if attach is not None:
-        attach.before_init(library)
+    own = attach.before_init(library) if attach is not None else []
+    shared = [common_settings.build(), *own, *common_settings.of_horovod()]
+    library.horovod_paceline_settings(common_settings.text(shared).encode())
 
 
 def after_init(library: ctypes.CDLL) -> None:
@@ -54,10 +65,11 @@ def before_shutdown(library: ctypes.CDLL) -> None:
 
 def init_failed(library: ctypes.CDLL) -> None:
     """Raise what ended the initialisation; a later init() starts afresh."""
-    library.horovod_paceline_connect_error.restype = ctypes.c_char_p
-    reason = (library.horovod_paceline_connect_error() or b"").decode(errors="replace")
-    why = _why_failed(library)
+    reason, why = _text(library.horovod_paceline_connect_error), _why_failed(library)
+    report = _text(library.horovod_paceline_settings_report)
     library.horovod_shutdown()
+    if report:
+        raise UserError(*report.rsplit("\n", 1))
     rank = os.environ.get("HOROVOD_RANK", "0")
     size = os.environ.get("HOROVOD_SIZE", "1")
     if reason:
@@ -72,8 +84,14 @@ def init_failed(library: ctypes.CDLL) -> None:
 
 
 def _why_failed(library: ctypes.CDLL) -> str:
-    library.horovod_paceline_why_failed.restype = ctypes.c_char_p
-    return (library.horovod_paceline_why_failed() or b"").decode(errors="replace")
+    return _text(library.horovod_paceline_why_failed)
+
+
+def _text(entry: Any) -> str:
+    """The text that an entry point writes."""
+    out = ctypes.create_string_buffer(_TEXT_BYTES)
+    entry(out, ctypes.c_int64(_TEXT_BYTES))
+    return out.value.decode(errors="replace")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,155 @@
+"""Events that random messages meet (fuzz.py, races.py): what one rank does, by a seed that all ranks share.
+
+Each checks every value against one process, and leaves the world usable. All return how many messages they made.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from integration_tests.support.merging import ByHand
+
+# Half a step of q8 for each partial sum and for its sum, of gradients below 1.
+_Q8 = 2.0 / 127
+
+
+def _optimizer(hvd: Any, name: str, elements: int, **options: Any) -> tuple[Any, Any]:
+    """One parameter of zeros and its optimizer."""
+    import torch
+
+    parameter = torch.nn.Parameter(torch.zeros(elements))
+    return parameter, hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [(name, parameter)], **options)
+
+
+def _step(parameter: Any, optimizer: Any, gradient: np.ndarray) -> None:
+    import torch
+
+    optimizer.zero_grad()
+    (parameter * torch.from_numpy(gradient)).sum().backward()
+    optimizer.step()
+
+
+def _gradient(rank: int, step: int, elements: int) -> np.ndarray:
+    return np.random.default_rng((rank, step)).integers(0, 8, elements).astype("float32") / 8
+
+
+def join(rank: int, size: int, seed: int) -> int:
+    """One rank joins after some steps, maybe none; the others go on with optimizers that meet for the first time."""
+    import paceline.torch as hvd
+
+    hvd.init()
+    same = random.Random(seed)
+    leaver, elements = same.randrange(size), same.choice([1, 300, 5001])
+    codec, feedback = same.choice([("q8", False), ("bf16", True), ("none", None)])
+    options: dict[str, Any] = {"codec": codec, "collective": same.choice(["linear", "ring", "direct"])}
+    if feedback is not None:
+        options["error_feedback"] = feedback
+    steps, of_leaver = 3, same.choice([0, 0, 1])
+    # The second one is new when the rank has left already.
+    for number in range(2):
+        parameter, optimizer = _optimizer(hvd, f"join.{seed}.{number}", elements, **options)
+        making = of_leaver if number == 0 else 0
+        for step in range(making if rank == leaver else steps):
+            _step(parameter, optimizer, _gradient(rank, step, elements))
+        if rank == leaver:
+            break
+        expected = -sum(
+            (_gradient(other, step, elements) / size)
+            for other in range(size)
+            for step in range(making if other == leaver else steps)
+        )
+        lost = {"q8": _Q8 * size * steps, "bf16": 0.02 * steps, "none": 1e-5}[codec]
+        np.testing.assert_allclose(
+            parameter.detach().numpy(), expected, rtol=0, atol=lost, err_msg=f"rank {rank}, seed {seed}, {number}"
+        )
+    hvd.join()
+    return 2 * steps
+
+
+def sets(rank: int, size: int, seed: int) -> int:
+    """A process set ends with an operation open; the next one, of the same number and names, begins with nothing."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    if size < 3:
+        return 0  # no two ranks are a set of their own
+    same = random.Random(seed)
+    members = sorted(same.sample(range(size), same.randint(2, size - 1)))
+    opener, elements = same.choice(members), same.choice([300, 5001])
+    # An operation that the others never hand in: a call of Horovod's, or a round that waits for all.
+    kind = same.choice(["allreduce", "partial", "none"])
+    for turn, scale in enumerate((1000.0, 0.0)):
+        of_set = hvd.add_process_set(members)
+        if rank in members:
+            label = f"sets.{seed}"
+            parameter, optimizer = _optimizer(hvd, label, elements, process_set=of_set, codec="q8", collective="direct")
+            for step in range(4):
+                _step(parameter, optimizer, scale / 3 * _gradient(rank, step, elements))
+            assert scale or not parameter.detach().numpy().any(), f"rank {rank}, seed {seed}: zeros moved a weight"
+            total = hvd.allreduce(torch.full((5,), rank), op=hvd.Sum, name=f"{label}.sum", process_set=of_set)
+            assert total.tolist() == [sum(members)] * 5
+        handle: Any = None
+        if rank == opener and turn == 0:
+            tensor, name = torch.ones(elements), f"sets.{seed}.open"
+            if kind == "allreduce":
+                handle = hvd.allreduce_async(tensor, name=name, process_set=of_set)
+            elif kind == "partial":
+                handle = hvd.partial_allreduce_async(tensor, name, quorum=len(members), process_set=of_set)
+        hvd.remove_process_set(of_set)
+        if handle is not None:
+            try:
+                result = handle.wait() if kind == "partial" else hvd.synchronize(handle)
+            except Exception:
+                continue
+            raise AssertionError(f"rank {rank}, seed {seed}: an operation of a removed set gave {result}")
+    return 10
+
+
+def plans(rank: int, size: int, seed: int) -> int:
+    """Plans that follow from messages which end in any order, while collectives of ours are in flight."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    same, own = random.Random(seed), random.Random(seed * size + rank)
+    hand = ByHand("torch").start()
+    lengths = {f"plans.{seed}.{n:02}": same.choice([1, 3, 1001, 20_011, 50_021, 100_003, 200_003]) for n in range(24)}
+
+    def step(number: int) -> None:
+        handles = {}
+        names = list(lengths)
+        if number:  # the first time in one order: it is what plans are for
+            own.shuffle(names)
+        for name in names:
+            value = 1000 * list(lengths).index(name) + rank + number
+            handles[name] = hvd.allreduce_async_(torch.full((lengths[name],), value), op=hvd.Sum, name=name)
+        for name, handle in handles.items():
+            expected = size * (size - 1) // 2 + size * (1000 * list(lengths).index(name) + number)
+            found = hvd.synchronize(handle)
+            assert (found == expected).all(), f"rank {rank}, seed {seed}, step {number}, {name}: {found[0]}, {expected}"
+
+    steps = 8
+    step(0)
+    hvd.barrier()
+    names = [f"allreduce.{name}" for name in lengths]
+    assert set(names) <= set(hand.names(f"plans.{seed}."))
+    width = same.choice([3, 4, 6])
+    hand.follow([names[n : n + width] for n in range(0, len(names), width)], 2.0)
+    for number in range(1, steps):
+        step(number)
+    everyones = hvd.allgather_object(hand.names(f"plans.{seed}."))
+    assert all(one == everyones[0] for one in everyones), f"seed {seed}: ranks number tensors differently"
+    hvd.barrier()
+    hand.end()
+    return steps * len(lengths)
+
+
+EVENTS = {"join": join, "sets": sets, "plans": plans}
+# Of all worlds with events.
+VARIABLES = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
