@@ -73,6 +73,7 @@ def before_init(library: ctypes.CDLL) -> None:
         settings.codec_least_bytes,
     )
     library.horovod_paceline_wake(int(settings.wake == config.EVENTS))
+    exchange_of_variables().check_environment()
     if not exchange_of_variables().synchronous:
         _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:

@@ -17,6 +17,7 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.native.in_flight import SETTLE_LIMIT_S, InFlight
+from paceline.native.library import ended
 from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 
 _NUMBERS = 4
@@ -74,8 +75,10 @@ class PartialBuffers:
             )
             if saved == 0:
                 return SavedRounds(send, results, *numbers)
-            if saved != _BUSY or time.monotonic() > deadline:
-                raise RuntimeError(f"The send buffer of {name} cannot be saved: a call or a round of it has not ended.")
+            if saved != _BUSY or time.monotonic() > deadline or ended(self._library):
+                raise self.meeting.failure(
+                    f"The send buffer of {name} cannot be saved: a call or a round of it has not ended."
+                )
             time.sleep(_LOOK_EVERY_S)
 
     def flush(self, names: Sequence[str], limit_s: float) -> list[np.ndarray[Any, Any]]:
@@ -126,7 +129,7 @@ class PartialBuffers:
 
     def _check(self, state: int, error: Any) -> None:
         if state < 0:
-            raise RuntimeError(error.value.decode(errors="replace"))
+            raise self.meeting.failure(error.value.decode(errors="replace"))
 
     def called(self, name: str) -> bool:
         """Whether there were calls of this name."""
