@@ -17,8 +17,9 @@ import horovod.torch as hvd
 import torch
 died = pathlib.Path(sys.argv[1])
 hvd.init()
-w = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD([w], lr=0.01, momentum=0.9), [("w", w)])
+model = torch.nn.Linear(3, 1, bias=False).double()
+w = model.weight
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD([w], lr=0.01, momentum=0.9), model.named_parameters())
 
 @hvd.elastic.run
 def train(state):
@@ -34,10 +35,10 @@ def train(state):
         if state.step % 5 == 0:
             state.commit()
 
-train(hvd.elastic.TorchState(optimizer=optimizer, weights=w, step=0))
+train(hvd.elastic.TorchState(model, optimizer, step=0))
 rank, size = hvd.rank(), hvd.size()
 hvd.shutdown()
-print("ended", rank, size, w[0].item(), flush=True)
+print("ended", rank, size, w[0, 0].item(), flush=True)
 """
 
 

@@ -360,8 +360,8 @@ GLUE: tuple[Edit, ...] = (
         "return NOT_INITIALIZED_ERROR;",
         "replace",
         "return Status::PreconditionError(\n"
-        '    "Horovod has not been initialized; use hvd.init(). After hvd.shutdown() an optimizer, a tape and fit() need '
-        '"\n'
+        '    "Horovod has not been initialized; use hvd.init(). After hvd.shutdown() an optimizer, a tape and fit() '
+        'need "\n'
         '    "another hvd.init(), or call hvd.shutdown() behind them.");',
         within="Status CheckInitialized() {",
     ),
