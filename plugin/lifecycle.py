@@ -25,6 +25,7 @@ from paceline.leaving.leave import leave
 from paceline.native.in_flight import InFlight
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
+from paceline.partial.state import drain_for_at_most
 from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
@@ -54,6 +55,7 @@ def before_init(library: ctypes.CDLL) -> None:
         raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
     declare(library)
     reasons.install()
+    drain_for_at_most(settings.drain_limit_s)
     library.horovod_paceline_fusion_want_armed(int(settings.armed))
     if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
