@@ -119,7 +119,8 @@ class PartialBuffers:
                 rounds, heard_s = now_rounds, time.monotonic()
             elif time.monotonic() - heard_s > _drain_limit_s:
                 raise UserError(
-                    f"Rank {self.meeting.rank} waited in drain() for {name}; no rank made a round for {_drain_limit_s:.0f} s.",
+                    f"Rank {self.meeting.rank} waited in drain() for {name}, of which no rank made a round for "
+                    f"{_drain_limit_s:.0f} s.",
                     "Call drain() on all ranks, or raise PACELINE_DRAIN_LIMIT_S.",
                 )
 

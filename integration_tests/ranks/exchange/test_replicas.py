@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from integration_tests.support.keras_worlds import Run, on_ranks
-from integration_tests.support.ranks import ranks
+from integration_tests.support.ranks import ranks, run_ranks
 from paceline.errors import UserError
 
 __all__ = ["on_ranks"]
@@ -55,3 +55,19 @@ def _keras(rank: int, size: int) -> None:
 
 def test_keras(on_ranks: Run) -> None:
     on_ranks(_keras, 2)
+
+
+def _tensorflow(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    weights = [tf.Variable([1.0, 2.0], name="first"), tf.Variable(3.0, name="second")]
+    hvd.check_replicas(weights)
+    weights[1].assign_add(float(rank))
+    _refused(hvd.check_replicas, weights, r"1 of 2 weights, the first 'second:0'.*on ranks 1\.")
+
+
+def test_tensorflow() -> None:
+    run_ranks(_tensorflow, 2, timeout_s=120)
