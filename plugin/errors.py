@@ -6,6 +6,8 @@ with 2. Everything else that escapes is a defect of ours and keeps its traceback
 
 from __future__ import annotations
 
+import functools
+
 
 class UserError(Exception):
     """Something the user can put right: `problem` names the thing and its value, `remedy` the next step."""
@@ -18,3 +20,15 @@ class UserError(Exception):
 
 class UsageError(UserError, ValueError):
     """An argument or an order of calls that cannot work; also a ValueError, as Horovod raises in such places."""
+
+
+@functools.cache
+def _lost() -> type[UserError]:
+    from horovod.common.exceptions import HorovodInternalError  # not before Horovod's build was checked
+
+    return type("RanksLost", (UserError, HorovodInternalError), {"__doc__": "The world ended while a rank waited."})
+
+
+def ranks_lost(problem: str, remedy: str) -> UserError:
+    """A UserError that is a HorovodInternalError, too, as elastic training waits for: the world has ended."""
+    return _lost()(problem, remedy)

@@ -23,6 +23,7 @@ from paceline.leaving import reasons
 from paceline.leaving.leave import leave
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
+from paceline.partial.state import drain_for_at_most
 from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
@@ -49,6 +50,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
     settings = config.read()
     declare(library)
     reasons.install()
+    drain_for_at_most(settings.drain_limit_s)
     library.horovod_paceline_fusion_want_armed(int(settings.armed))
     if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
@@ -68,6 +70,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
         settings.codec_least_bytes,
     )
     library.horovod_paceline_wake(int(settings.wake == config.EVENTS))
+    exchange_of_variables().check_environment()
     if not exchange_of_variables().synchronous:
         _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and library._handle not in _recordings:

@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.errors import UsageError as UsageError
 from paceline.exchange.averaging import averager
+from paceline.exchange.replicas import checker
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.keras import callbacks as callbacks
@@ -25,12 +26,14 @@ from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimize
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
 from paceline.keras.stages.pipeline import Pipeline as Pipeline
+from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
 
 globals().update(SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_module, wire, settings)
+check_replicas = checker(lambda: loaded(wire.LIBRARY), keras.ops.convert_to_numpy)
 fusion_report = reporter(keras.backend.backend())
 exchange_stats = reader(keras.backend.backend())
 
@@ -49,6 +52,7 @@ _OURS = [
     "broadcast_global_variables",
     "broadcast_variables",
     "callbacks",
+    "check_replicas",
     "elastic",
     "exchange_stats",
     "fusion_report",

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.exchange.averaging import averager
+from paceline.exchange.replicas import checker
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
+from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
@@ -29,6 +31,7 @@ from paceline.tensorflow.tape.tape import PartialDistributedGradientTape as Part
 
 globals().update(SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_tensorflow, wire, settings)
+check_replicas = checker(lambda: loaded("tensorflow"), lambda variable: variable.numpy())
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
 
@@ -41,6 +44,7 @@ _OURS = [
     "PartialDistributedGradientTape",
     "PartialResult",
     "average_variables",
+    "check_replicas",
     "drain_tape",
     "exchange_stats",
     "flush_partial",

@@ -32,6 +32,7 @@ from paceline.torch.partial.operations import partial_allreduce as partial_allre
 from paceline.torch.partial.operations import partial_allreduce_async as partial_allreduce_async
 from paceline.torch.stages.pipeline import Pipeline as Pipeline
 from paceline.torch.state.broadcasts import broadcast_parameters as broadcast_parameters
+from paceline.torch.state.replicas import check_replicas as check_replicas
 
 # hvd.Pipelined and so on; and Horovod's module of this name in front of the folder here.
 globals().update(SETTINGS, optimizer=horovod_torch.optimizer)
@@ -50,6 +51,7 @@ _OURS = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "broadcast_state",
+    "check_replicas",
     "flush_partial",
     "exchange_stats",
     "fusion_report",

@@ -39,6 +39,9 @@ class ExchangeSettings:
             if not right:
                 raise UserError(f"{type(self).__name__}({name}={getattr(self, name)!r}) cannot be used.", remedy)
 
+    def check_environment(self) -> None:
+        """Raise UserError where a variable of Horovod's asks for what this exchange cannot work with."""
+
     @property
     def synchronous(self) -> bool:
         """Whether gradients are used in the step they belong to, those of all ranks: as with plain Horovod."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import zlib
 from collections.abc import Sequence
 
@@ -30,9 +29,8 @@ def leave(library: ctypes.CDLL) -> None:
     Does nothing where this rank leaves by an exception, where ranks only begin anew (elastic training), and without an
     exchange that is not synchronous. Never raises: the end must not fail for it.
     """
-    elastic = os.environ.get("HOROVOD_ELASTIC") == "1" and not reasons.exiting()
     sets = process_sets(library)
-    if not sets or library.horovod_size() == 1 or elastic or reasons.failed():
+    if not sets or library.horovod_size() == 1 or reasons.resetting() or reasons.failed():
         return
     gc.collect()  # what lives is to be the same on all ranks
     left = {number: [one.exchange.left for one in endings(library, number)] for number in sets}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from paceline.errors import UserError
+from paceline.errors import UserError, ranks_lost
 from paceline.native.interruptible import interruptible
+from paceline.native.library import ended
 from paceline.native.prototypes import ERROR_BYTES
 
 MOST = (1 << 53) - 1  # they travel as float64
@@ -25,5 +26,6 @@ def everyone(library: ctypes.CDLL, name: str, own: Sequence[int], limit_s: float
     agree = library.horovod_paceline_agree_min_max
     place = (0, name.encode(), size * count)
     if interruptible(lambda: agree(*place, values, least, most, limit_s, error, ERROR_BYTES)) != 0:
-        raise UserError(f"Rank {rank} waited for all ranks at {name}: {error.value.decode(errors='replace')}.", remedy)
+        kind = ranks_lost if ended(library) else UserError
+        raise kind(f"Rank {rank} waited for all ranks at {name}: {error.value.decode(errors='replace')}.", remedy)
     return [tuple(most[one * count : (one + 1) * count]) for one in range(size)]

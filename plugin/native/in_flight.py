@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from paceline.errors import UserError
+from paceline.errors import UserError, ranks_lost
 from paceline.native import exchanges
 from paceline.native.interruptible import LOOK_S, interruptible
-from paceline.native.library import world
+from paceline.native.library import ended, world
 from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 
 # How long a rank waits for the others to do the same (drain, first exchange).
@@ -38,8 +38,14 @@ class InFlight:
         if count < 0 and limit_s > slice_s:
             count = interruptible(lambda: int(settle(*place, limit_s - slice_s, error, ERROR_BYTES)))
         if count < 0:
-            raise RuntimeError(error.value.decode(errors="replace"))
+            raise self.failure(error.value.decode(errors="replace"))
         return count
+
+    def failure(self, reason: str) -> Exception:
+        """A RuntimeError; where the world has ended, as elastic training waits for."""
+        if ended(self._library):
+            return ranks_lost(f"Rank {self.rank}: {reason}", "Start the job again, or train with hvd.elastic.")
+        return RuntimeError(reason)
 
     def result(self, name: str, index: int, address: int, capacity_bytes: int) -> None:
         """Copy a result, the oldest being 0, to `address`. Raises IndexError if there is none of that size."""
@@ -118,11 +124,13 @@ class InFlight:
     def meet(self, name: str, values: list[int], meaning: str, remedy: str = SAME_EXCHANGE) -> None:
         """Wait for all ranks to call this with the same `values`, which are `meaning`.
 
-        Raises UserError with the reason and `remedy`: some do not within MEET_LIMIT_S, or have other values.
+        Raises UserError with the reason and `remedy`: some do not within MEET_LIMIT_S, or have other values. Where the
+        world has ended it is a HorovodInternalError, too.
         """
         least, most, reason = self._agree(name, values)
         if reason:
-            raise UserError(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
+            kind = ranks_lost if ended(self._library) else UserError
+            raise kind(f"Rank {self.rank} waited for all ranks at {name} ({meaning}: {values}): {reason}", remedy)
         if least != most:
             raise UserError(
                 f"The ranks differ at {name}: {meaning} are from {least} to {most}; rank {self.rank} has {values}.",

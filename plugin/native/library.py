@@ -22,6 +22,11 @@ def begin_world(library: ctypes.CDLL) -> None:
     _worlds[library._handle] = object()
 
 
+def ended(library: ctypes.CDLL) -> bool:
+    """Whether the world of `library` has ended: a rank left or was lost, and nobody answers any more."""
+    return int(library.horovod_paceline_leaving_heard(None, 0)) < 0
+
+
 def library_name(library: ctypes.CDLL) -> str:
     """The framework of `library`: "torch" or "tensorflow"."""
     return "torch" if "torch" in Path(library._name).parts[-2] else "tensorflow"

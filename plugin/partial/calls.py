@@ -45,8 +45,10 @@ def check(horovod: Any, name: str, dtype: str, op: Any, layout: str = DENSE) -> 
 def begin(library: ctypes.CDLL, operation: str, partial: Partial, process_set: Any) -> None:
     """Make calls of `operation`, the full name, counted partial ones; before each call, or once before all.
 
-    Raises UserError for a quorum above the number of ranks, UsageError if it had other settings before.
+    Raises UserError for a quorum above the number of ranks and beside autotuning, UsageError if it had other settings
+    before.
     """
+    partial.check_environment()
     tell(library, process_set.process_set_id, [operation], AS_IT_IS)  # a codec would change the count
     register(library, process_set.process_set_id, operation, *partial.registration(process_set.size(), counted=True))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline import config
 from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
 from paceline.exchange.averaging import ModelAveraging
@@ -104,10 +103,8 @@ class PartialExchange(Exchange):
         buckets = self._called()
         names = [name for one in buckets for name in self.adapter.full_names(one)]
         keys = [key for one in buckets for key in one.members]
-        if self._untouched is None:
-            found = self._buffers.flush(names, config.read().drain_limit_s)
-        else:
-            found = self._flushed_by_calls(buckets, names)
+        touched = self._untouched is None
+        found = self._buffers.flush(names) if touched else self._flushed_by_calls(buckets, names)
         self._loaded, self._settled, self._calls_drained = None, True, self._buffers.calls()
         if self.adapter.compiled:  # steps go on with the same buckets, and Python does not see it
             self._drained = {name: self._buffers.save(name).rounds for name in names}

@@ -7,6 +7,7 @@ the rounds that it missed, and its contribution goes with the next round. Nothin
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -68,6 +69,15 @@ class Partial(ExchangeSettings):
                 for name in ("max_lag", "sync_every", "seed")
             ),
         )
+
+    def check_environment(self) -> None:
+        """See ExchangeSettings.check_environment: autotuning expects every operation to be called by all ranks."""
+        if os.environ.get("HOROVOD_AUTOTUNE", "0") not in ("", "0"):
+            raise UserError(
+                f"HOROVOD_AUTOTUNE=1 and a partial exchange (quorum={self.quorum}) exclude each other: autotuning "
+                "counts operations that all ranks call.",
+                "Leave one of them out: horovodrun without --autotune, or PACELINE_EXCHANGE=sync.",
+            )
 
     @property
     def needs_optimizer(self) -> tuple[str, str] | None:

@@ -17,11 +17,20 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.native.in_flight import SETTLE_LIMIT_S, InFlight
+from paceline.native.library import ended
 from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 
 _NUMBERS = 4
 _BUSY = 1
 _LOOK_EVERY_S = 0.001
+# As PACELINE_DRAIN_LIMIT_S says.
+_drain_limit_s = 600.0
+
+
+def drain_for_at_most(limit_s: float) -> None:
+    """How long a flush waits from now on without a round of any rank."""
+    global _drain_limit_s
+    _drain_limit_s = limit_s
 
 
 @dataclass(frozen=True)
@@ -74,24 +83,26 @@ class PartialBuffers:
             )
             if saved == 0:
                 return SavedRounds(send, results, *numbers)
-            if saved != _BUSY or time.monotonic() > deadline:
-                raise RuntimeError(f"The send buffer of {name} cannot be saved: a call or a round of it has not ended.")
+            if saved != _BUSY or time.monotonic() > deadline or ended(self._library):
+                raise self.meeting.failure(
+                    f"The send buffer of {name} cannot be saved: a call or a round of it has not ended."
+                )
             time.sleep(_LOOK_EVERY_S)
 
-    def flush(self, names: Sequence[str], limit_s: float) -> list[np.ndarray[Any, Any]]:
+    def flush(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
         """What this rank has not been answered with under `names`, in order; waits until all ranks flush them.
 
-        No calls may be made meanwhile. Raises RuntimeError with the reason if a rank is lost, UserError after `limit_s`
-        without a round.
+        No calls may be made meanwhile. Raises RuntimeError with the reason if a rank is lost, UserError where no round
+        is made for as long as `drain_for_at_most` said.
         """
         error = ctypes.create_string_buffer(ERROR_BYTES)
         for name in names:
             self._check(
                 self._library.horovod_paceline_partial_flush(self._set, name.encode(), error, ERROR_BYTES), error
             )
-        return [self._flushed(name, limit_s, error) for name in names]
+        return [self._flushed(name, error) for name in names]
 
-    def _flushed(self, name: str, limit_s: float, error: Any) -> np.ndarray[Any, Any]:
+    def _flushed(self, name: str, error: Any) -> np.ndarray[Any, Any]:
         described = self._described(name)
         assert described is not None
         out = np.zeros(described.shape, described.dtype)
@@ -106,9 +117,10 @@ class PartialBuffers:
             pause_s = min(2 * pause_s, 10 * _LOOK_EVERY_S)
             if (now_rounds := self._rounds()) != rounds:
                 rounds, heard_s = now_rounds, time.monotonic()
-            elif time.monotonic() - heard_s > limit_s:
+            elif time.monotonic() - heard_s > _drain_limit_s:
                 raise UserError(
-                    f"Rank {self.meeting.rank} waited in drain() for {name}; no rank made a round for {limit_s:.0f} s.",
+                    f"Rank {self.meeting.rank} waited in drain() for {name}, of which no rank made a round for "
+                    f"{_drain_limit_s:.0f} s.",
                     "Call drain() on all ranks, or raise PACELINE_DRAIN_LIMIT_S.",
                 )
 
@@ -126,7 +138,7 @@ class PartialBuffers:
 
     def _check(self, state: int, error: Any) -> None:
         if state < 0:
-            raise RuntimeError(error.value.decode(errors="replace"))
+            raise self.meeting.failure(error.value.decode(errors="replace"))
 
     def called(self, name: str) -> bool:
         """Whether there were calls of this name."""

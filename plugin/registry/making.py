@@ -22,8 +22,9 @@ def given() -> bool:
 
 
 def give(chosen: ExchangeSettings) -> ExchangeSettings:
-    """`chosen`, which an optimizer or tape is about to use."""
+    """`chosen`, which an optimizer or tape is about to use. Raises UserError beside variables that exclude it."""
     global _given
+    chosen.check_environment()
     _given = _given or not chosen.synchronous
     return chosen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -114,7 +115,21 @@ def _broadcast_in_flight(optimizer: torch.optim.Optimizer, root_rank: int) -> No
 
 
 class WrappedOptimizerHandler(OptimizerStateHandler):
-    """Saves, restores and synchronizes an optimizer, wrapped or plain, in a TorchState."""
+    """Saves, restores and synchronizes an optimizer, wrapped or plain, in a TorchState.
+
+    What differs from rank to rank belongs to a world and ends with it: it is not kept, and to load it all ranks would
+    have to meet, which they cannot once one is lost.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer)
+        self.save()
+
+    def save(self) -> None:
+        """Keep a copy."""
+        optimizer = self.value
+        own = type(optimizer) is WrappedOptimizer and optimizer.states_differ
+        self._saved_optimizer_state = copy.deepcopy((optimizer.held if own else optimizer).state_dict())
 
     def sync(self) -> None:
         """Broadcast the state of rank 0."""

@@ -251,6 +251,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return self._exchange.settings.tag
 
     @property
+    def states_differ(self) -> bool:
+        """Whether the saved states of this optimizer's exchange are a rank's own."""
+        return self._exchange.settings.states_differ
+
+    @property
     def state_is_this_ranks_own(self) -> bool:
         """Whether something is in flight that differs from rank to rank, which a broadcast would overwrite."""
         state = self.in_flight()

@@ -120,7 +120,8 @@ def test_exchange_is_used_however_the_name_was_taken_and_one_rank_says_so(tmp_pa
     done = horovodrun(tmp_path, text, PACELINE_EXCHANGE="pipelined")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(PIPELINED) == 2, done.stdout
-    (line,) = said(done)
+    line, end = said(done)
+    assert end.startswith("at the end of ") and " (pipelined) 1 more update was made" in end
     assert line.startswith("exchange=Pipelined(k=2, warmup_steps=0, anneal_steps=0, correction=0.0) begins for ")
     assert who in line
     assert line.endswith(": 1 gradients an update, 2 ranks.")

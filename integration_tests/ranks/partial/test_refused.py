@@ -7,6 +7,7 @@ import time
 import pytest
 
 from integration_tests.support.ranks import ranks, run_ranks
+from paceline.errors import UserError
 
 
 @ranks(3, more=(2,), timeout_s=40)
@@ -61,3 +62,27 @@ def _flush_outlasts_a_round(rank: int, size: int) -> None:
 def test_flush_that_waits_after_a_round_is_seen_by_the_stall_inspector() -> None:
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
     run_ranks(_flush_outlasts_a_round, 3, env=env, timeout_s=25, fresh=True)
+
+
+def _autotune(rank: int, size: int) -> None:
+    import os
+
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    os.environ["HOROVOD_AUTOTUNE"] = "1"
+    weights = [torch.nn.Parameter(torch.ones(1))]
+    with pytest.raises(UserError, match=r"HOROVOD_AUTOTUNE=1 and a partial exchange"):
+        hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.1), [("tuned", weights[0])], exchange="majority")
+    with pytest.raises(UserError, match=r"horovodrun without --autotune"):
+        hvd.partial_allreduce(torch.ones(1), "tuned")
+    hvd.shutdown()
+    os.environ["PACELINE_EXCHANGE"] = "solo"
+    with pytest.raises(UserError, match=r"HOROVOD_AUTOTUNE=1 and a partial exchange"):
+        hvd.init()
+
+
+def test_autotuning_is_refused() -> None:
+    run_ranks(_autotune, 2, fresh=True)

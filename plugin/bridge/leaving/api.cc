@@ -21,9 +21,9 @@ int64_t horovod_paceline_leaving_ask(int32_t through) {
   return leaving.Ask();
 }
 
-// The number of this rank's last question that was answered, or 0; -1 if the world has ended. How all ranks stood then, or when another rank asked
-// since: three numbers each, whether it is through, whether it waits for an operation of all ranks, and its updates
-// with a partial exchange. At most `ranks` ranks are written.
+// The number of this rank's last question that was answered, or 0; -1 if the world has ended. How all ranks stood then,
+// or when another rank asked since: three numbers each, whether it is through, whether it waits for an operation of all
+// ranks, and its updates with a partial exchange. At most `ranks` ranks are written.
 int64_t horovod_paceline_leaving_heard(int64_t* out, int32_t ranks) {
   std::vector<Standing> all;
   const auto& leaving = Get<Leaving>();

@@ -162,6 +162,11 @@ common::Status Channel::Settle(double limit_s) {
                                                  "has not been reduced in time. All ranks must make the same steps.");
 }
 
+bool Channel::quiet() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !failed_.ok() || pipeline_.quiet();
+}
+
 std::vector<std::shared_ptr<CpuTensor>> Channel::Results() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::shared_ptr<CpuTensor>> results;

@@ -37,6 +37,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   // Waits until nothing travels, for so long; OK, or what went wrong.
   common::Status Settle(double limit_s);
+  // Whether nothing travels, or will any more.
+  bool quiet() const;
   // While nothing travels: the results in flight from oldest to newest, their removal, and the addition of one.
   std::vector<std::shared_ptr<CpuTensor>> Results() const;
   void Clear();

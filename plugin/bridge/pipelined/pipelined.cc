@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace horovod::paceline {
@@ -28,6 +29,33 @@ bool Pipelined::Settle(double limit_s) const {
     const std::chrono::duration<double> left = end - std::chrono::steady_clock::now();
     return channel->Settle(std::max(left.count(), 0.0)).ok();
   });
+}
+
+void Pipelined::BeginWorld() {
+  channels_.Reset();
+  joins_.clear();
+}
+
+void Pipelined::Popped(common::ProcessSet& /*process_set*/, std::deque<common::Request>& messages) {
+  if (!channels_.used()) {
+    return;
+  }
+  for (auto message = messages.begin(); message != messages.end();) {
+    const bool join = message->request_type() == common::Request::JOIN;
+    if (join) {
+      joins_[current_] = std::move(*message);
+    }
+    message = join ? messages.erase(message) : std::next(message);
+  }
+  const auto held = joins_.find(current_);
+  if (held == joins_.end()) {
+    return;
+  }
+  const auto all = channels_.All(current_);
+  if (std::all_of(all.begin(), all.end(), [](const auto& channel) { return channel->quiet(); })) {
+    messages.push_back(std::move(held->second));
+    joins_.erase(held);
+  }
 }
 
 std::shared_ptr<const ExchangeSettings> Pipelined::Parse(const std::vector<double>& settings,

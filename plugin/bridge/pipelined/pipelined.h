@@ -4,6 +4,8 @@
 #define PACELINE_BRIDGE_PIPELINED_PIPELINED_H
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,11 +48,21 @@ class Pipelined : public Exchange {
   void Unregistered(int32_t process_set_id, const std::string& name) override { Drop(process_set_id, name); }
 
   // What was in flight is gone.
-  void BeginWorld() override { channels_.Reset(); }
+  void BeginWorld() override;
   void NewProcessSet(int32_t process_set_id) override { channels_.EraseSet(process_set_id); }
+  void Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
+             int32_t process_set_id) override {
+    current_ = process_set_id;
+  }
+  // Holds hvd.join() back until this rank's gradients in flight have arrived: of a joined rank Horovod takes zeros.
+  void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;
+  Clock::duration SleepLimit() override { return joins_.empty() ? Clock::duration::max() : Clock::duration::zero(); }
 
  private:
   ByName<Channel> channels_;
+  // Background thread only.
+  int32_t current_ = 0;
+  std::map<int32_t, common::Request> joins_;  // by process set
 };
 
 }  // namespace horovod::paceline

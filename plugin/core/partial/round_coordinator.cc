@@ -10,6 +10,7 @@ void RoundCoordinator::Begin(const std::string& name, QuorumRule rule) {
 
 RoundCoordinator::Count& RoundCoordinator::Open(const std::string& name) {
   auto& count = counts_.at(name);
+  count.silent = false;
   if (!count.open) {
     count.open = true;
     open_.push_back(&count);
@@ -42,8 +43,17 @@ bool RoundCoordinator::Complete(const Count& count) {
 bool RoundCoordinator::Holds(const MergeGroup& group) const {
   return std::any_of(group.names.begin(), group.names.end(), [&](const auto& other) {
     const auto found = counts_.find(other);
-    return found != counts_.end() && found->second.ready_ns == 0;
+    return found != counts_.end() && found->second.ready_ns == 0 && !found->second.silent;
   });
+}
+
+void RoundCoordinator::GiveUp(const MergeGroup& group) {
+  for (const auto& other : group.names) {
+    const auto found = counts_.find(other);
+    if (found != counts_.end()) {
+      found->second.silent = !found->second.open;
+    }
+  }
 }
 
 void RoundCoordinator::Settle(int64_t now_ns) {
@@ -74,7 +84,9 @@ std::vector<std::string> RoundCoordinator::Ready(const GroupOf& group_of, int64_
       continue;
     }
     const auto* together = group_of(count->name);
-    if (together != nullptr && now_ns - count->ready_ns < together->patience_ns) {
+    if (together != nullptr && now_ns - count->ready_ns >= together->patience_ns) {
+      GiveUp(*together);
+    } else if (together != nullptr) {
       const auto [known, is_new] = held.try_emplace(together, false);
       if (is_new) {
         known->second = Holds(*together);

@@ -40,7 +40,8 @@ class RoundCoordinator {
   void SetAbsent(int32_t rank, bool absent) { attendance_.absent[static_cast<std::size_t>(rank)] = absent; }
 
   // What became ready, each round once. Names that go together wait for each other for as long as their group's
-  // patience.
+  // patience. A name that nobody has called until then (its layer is frozen, say) is not waited for again before its
+  // next call.
   std::vector<std::string> Ready(const GroupOf& group_of, int64_t now_ns);
   // Whether Ready() is to be asked again though nothing comes: names wait for others of their group.
   bool waiting() const { return waiting_; }
@@ -61,10 +62,12 @@ class RoundCoordinator {
     int64_t ready_ns = 0;    // since when; 0: it is not
     int32_t requests = 0;    // of this round, in Horovod's table
     int32_t misfits = 0;
+    bool silent = false;  // its group has waited for it without a call
   };
 
   static bool Complete(const Count& count);
   bool Holds(const MergeGroup& group) const;
+  void GiveUp(const MergeGroup& group);
   Count& Open(const std::string& name);
   void Answered(const Count& count);
   void Settle(int64_t now_ns);

@@ -358,7 +358,19 @@ GLUE: tuple[Edit, ...] = (
         _BASICS,
         "self.MPI_LIB_CTYPES.horovod_shutdown()",
         "before",
+        "if _paceline_glue.is_forked(self.MPI_LIB_CTYPES):\n"
+        "    return\n"
         "_paceline_glue.before_shutdown(self.MPI_LIB_CTYPES)",
+    ),
+    Edit(
+        _OPERATIONS,
+        "return NOT_INITIALIZED_ERROR;",
+        "replace",
+        "return Status::PreconditionError(\n"
+        '    "Horovod has not been initialized; use hvd.init(). After hvd.shutdown() an optimizer, a tape and fit() '
+        'need "\n'
+        '    "another hvd.init(), or call hvd.shutdown() behind them.");',
+        within="Status CheckInitialized() {",
     ),
     Edit(_BASICS, "_init_process_sets(process_sets)", "after", "_paceline_glue.after_init(self.MPI_LIB_CTYPES)"),
     *(Edit(file, function, "before", _OURS_IF_ASKED) for file, function in _WRAPPERS),

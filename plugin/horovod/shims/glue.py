@@ -36,8 +36,18 @@ def _attach() -> ModuleType | None:
     return None
 
 
+# The process that called init(), by the library's handle.
+_processes: dict[int, int] = {}
+
+
+def is_forked(library: ctypes.CDLL) -> bool:
+    """Whether this is a child of the process that called init(): it has no background thread that it could end."""
+    return _processes.get(library._handle, os.getpid()) != os.getpid()
+
+
 def before_init(library: ctypes.CDLL) -> None:
     """Hand this process's options to the library, before its background thread starts."""
+    _processes[library._handle] = os.getpid()
     found = library.horovod_paceline_interface()
     if found != INTERFACE:
         from paceline.horovod.check import REMEDY

@@ -80,6 +80,31 @@ TEST_CASE("no round waits for a rank that something else holds up, until it is b
   CHECK(rounds.Ready(Alone, 4).empty());
 }
 
+TEST_CASE("a name that its group has waited for without a call is not waited for before its next call") {
+  const MergeGroup group{{"x", "y"}, 100};
+  const auto together = [&](const std::string&) { return &group; };
+  auto rounds = AfterFirstRound({"x", "y"}, QuorumRule::Solo());
+  rounds.Vote("x", 0);
+  CHECK(rounds.Ready(together, 1000).empty());
+  CHECK(rounds.waiting());
+  CHECK(rounds.Ready(together, 1100) == Names{"x"});
+  rounds.Sent("x");
+  for (int64_t now_ns = 2000; now_ns < 5000; now_ns += 1000) {
+    rounds.Vote("x", 1);
+    CHECK(rounds.Ready(together, now_ns) == Names{"x"});
+    rounds.Sent("x");
+  }
+  // Its layer is thawed.
+  rounds.Vote("y", 2);
+  CHECK(rounds.Ready(together, 6000).empty());
+  rounds.Vote("x", 2);
+  CHECK(rounds.Ready(together, 6010) == Names{"y", "x"});
+  rounds.Sent("x");
+  rounds.Sent("y");
+  rounds.Vote("x", 2);
+  CHECK(rounds.Ready(together, 7000).empty());
+}
+
 TEST_CASE("names of a group wait for each other, for no longer than its patience") {
   const MergeGroup group{{"x", "y"}, 100};
   const auto together = [&](const std::string& name) { return name == "z" ? nullptr : &group; };

@@ -1,0 +1,24 @@
+"""hvd.check_replicas of PyTorch."""
+
+from __future__ import annotations
+
+import torch
+
+from paceline.exchange.replicas import check
+from paceline.native.library import loaded
+
+
+def check_replicas(model: torch.nn.Module) -> None:
+    """Raise UserError on all ranks, naming the first, unless the parameters of `model` are equal, bit for bit.
+
+    All ranks call it after the same step; what travels is a checksum of each parameter. Buffers, such as the running
+    means of BatchNorm, are each rank's own.
+    """
+    parameters = dict(model.named_parameters())
+    check(
+        loaded("torch"),
+        (
+            (name, one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().reshape(*one.shape, -1))
+            for name, one in parameters.items()
+        ),
+    )

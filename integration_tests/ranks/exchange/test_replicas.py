@@ -1,0 +1,73 @@
+"""hvd.check_replicas: silent where weights are equal, else all ranks are told the first that is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration_tests.support.keras_worlds import Run, on_ranks
+from integration_tests.support.ranks import ranks, run_ranks
+from paceline.errors import UserError
+
+__all__ = ["on_ranks"]
+
+
+def _refused(check: Any, model: Any, match: str) -> None:
+    with pytest.raises(UserError, match=match):
+        check(model)
+
+
+@ranks(3, more=(2,))
+def test_pytorch(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1).bfloat16())
+    model.register_parameter("scale", torch.nn.Parameter(torch.tensor(2.0)))
+    model[1].running_mean += rank
+    hvd.check_replicas(model)
+    if rank == size - 1:
+        with torch.no_grad():
+            model[2].bias += 1.0
+    _refused(hvd.check_replicas, model, rf"1 of 7 weights, the first '2\.bias'.*on ranks {size - 1}\.")
+    if rank == 1:
+        model[0] = torch.nn.Linear(5, 3, bias=False)
+    _refused(hvd.check_replicas, model, r"7 weights, found others on ranks 1\.")
+
+
+def _keras(rank: int, size: int) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)])
+    hvd.check_replicas(model)
+    if rank == 1:
+        model.layers[1].kernel.assign(model.layers[1].kernel + 1e-6)
+    _refused(hvd.check_replicas, model, r"1 of 4 weights, the first '.*kernel'.*on ranks 1\.")
+
+
+def test_keras(on_ranks: Run) -> None:
+    on_ranks(_keras, 2)
+
+
+def _tensorflow(rank: int, size: int) -> None:
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    weights = [tf.Variable([1.0, 2.0], name="first"), tf.Variable(3.0, name="second")]
+    hvd.check_replicas(weights)
+    weights[1].assign_add(float(rank))
+    _refused(hvd.check_replicas, weights, r"1 of 2 weights, the first 'second:0'.*on ranks 1\.")
+
+
+def test_tensorflow() -> None:
+    run_ranks(_tensorflow, 2, timeout_s=120)
