@@ -83,6 +83,9 @@ class OuterUpdates(ModelAveraging):
         """See AroundUpdates.forget: the outer optimizer begins anew."""
         super().forget()
         self._begun.set(False)
+        if not self._adapter.compiled:  # weights may have other shapes from here on
+            self._anchors.clear()
+            self._velocities.clear()
 
     def _begin(self, weights: Mapping[int, Any]) -> None:
         for index, weight in weights.items():

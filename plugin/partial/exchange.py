@@ -39,6 +39,7 @@ class PartialExchange(Exchange):
         self._members: set[Key] = set()  # whose gradients travel
         self._loaded: dict[str, Any] | None = None  # a state to go on from, with which no call was made yet
         self._settled = False  # drained, and nothing was handed in since
+        self._flushed_now = False  # by a drain whose updates are being made
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
 
     # --- one update -----------------------------------------------------------------------------------------------
@@ -74,16 +75,25 @@ class PartialExchange(Exchange):
         return self._settled or not self._known
 
     def drain(self) -> list[Update]:
-        """One update: all that was contributed and that this rank has not been answered with. Waits for all ranks.
+        """One update: all that was contributed and that this rank has not been answered with; none if that is nothing.
+
+        Only of gradients that it has something of. Waits for all ranks.
 
         Raises UserError, within a minute, if models are averaged and ranks have made unequally many updates.
         """
         if not self._called() or (self._settled and not self.adapter.compiled):
             return []
         self.around.meet_before_drain()  # else they would wait for ever
-        return self._flushed()
+        self._flushed_now = True
+        results = {key: result for key, result in self._flushed().items() if result.any()}
+        return [(results, 1.0)] if results else []
 
-    def _flushed(self) -> list[Update]:
+    def drained(self, weights: Weights, updates: int) -> None:
+        """See Exchange.drained: all ranks average, also those that had nothing left."""
+        super().drained(weights, int(self._flushed_now))
+        self._flushed_now = False
+
+    def _flushed(self) -> dict[Key, np.ndarray[Any, Any]]:
         buckets = self._called()
         for one in buckets:
             for name in self.adapter.full_names(one):
@@ -104,7 +114,7 @@ class PartialExchange(Exchange):
             }
         else:
             self._let_go()
-        return [(dict(zip((key for one in buckets for key in one.members), found, strict=True)), 1.0)]
+        return dict(zip((key for one in buckets for key in one.members), found, strict=True))
 
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
         """See Exchange.discard. Late gradients of earlier updates go as well: they were added up with this one's.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -59,10 +60,10 @@ class TorchAdapter(TorchTensors):
         self._factors = 1.0 / factor, factor
         self._operations: dict[str, Operation] = {}  # by the name of a bucket
 
-    @property
+    @cached_property
     def label(self) -> str:
         """See Adapter.label: the optimizer's first parameter."""
-        return self._compared + self._names[self._optimizer.param_groups[0]["params"][0]]
+        return self._compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False) -> Work:
         """See Adapter.start."""

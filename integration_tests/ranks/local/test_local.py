@@ -207,6 +207,13 @@ def test_torch_what_is_refused(rank: int, size: int) -> None:
     for wrong in ({"every": 0}, {"every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0}):
         with pytest.raises(UserError, match=f"Local.{next(iter(wrong))}=.*cannot be used"):
             hvd.Local(**wrong)
+    for options in ({"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}):
+        with pytest.raises(ValueError, match=rf"(?s){next(iter(options))}.*local.*\n.*sync"):
+            hvd.DistributedOptimizer(torch.optim.SGD([torch.zeros(3)], lr=1.0), exchange="local", **options)
+    unused: list[dict[str, Any]] = [{"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}]
+    for options in unused:
+        with pytest.raises(ValueError, match=rf"(?s){next(iter(options))}.*local.*\n.*sync"):
+            hvd.DistributedOptimizer(torch.optim.SGD([torch.zeros(3)], lr=1.0), exchange="local", **options)
     weights, optimizer = _torch_optimizer("refused", "local")
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(weights[0].sum()).backward()
