@@ -32,7 +32,7 @@ class OuterUpdates(ModelAveraging):
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update."""
         if self._settings.outer:
-            known = self._meet_weights(weights())
+            known = self._meet_weights(self._adapter.shared(weights(), self._members()))
             self._adapter.cond(self._begun.read(), lambda: None, lambda: self._begin(known))
         return super().update(weights, step, late)
 

@@ -161,8 +161,9 @@ class PartialExchange(Exchange):
             for name, one in zip(self.adapter.full_names(bucket), many, strict=True):
                 saved[name] = SavedRounds.of(one)
             self._likes[bucket.name] = [(one["send"].shape, one["send"].dtype.name) for one in many]
-        whose = {"rank": state["rank"], "ranks": state["ranks"]}
-        self._buffers.restore(saved, foreign=whose != self._whose())
+        whose, mine = ({key: one[key] for key in ("rank", "ranks")} for one in (state, self._whose()))
+        foreign = f"rank {whose['rank']} of {whose['ranks']}, loaded by rank {mine['rank']} of {mine['ranks']}"
+        self._buffers.restore(saved, foreign if whose != mine else "")
         self._loaded, self._drained, self._settled = state, {}, False
 
     def forget(self) -> None:

@@ -172,10 +172,14 @@ class Reduction:
         if self._exchange is not None:
             self.watch_all()
             changed = change_in_flight(self._started, self._members.all) if self._travels else ""
+            # Without travel nobody else can have a gradient for a parameter that has none here.
+            absent = [] if self._travels else [one for one in self._members.all if one.parameter.grad is None]
             with torch.no_grad():
                 for company, results in self._exchange_all():
                     if not changed:
                         company.store(results, self._exchange.lag)
+            for member in absent:
+                member.parameter.grad = None
             self._exchange.complete()
             if changed:  # after the other ranks were given what they wait for
                 self._accumulation.restart()

@@ -128,6 +128,9 @@ def test_states_that_do_not_fit_are_refused_everywhere(rank: int, size: int) -> 
         optimizer.load_state_dict(mine if rank == 0 else optimizer.state_dict())
     with pytest.raises(UserError, match=r"(?s)ranks differ.*another rank's state are from \[.*0\] to \[.*1\]"):
         optimizer.load_state_dict(hvd.broadcast_object(mine, root_rank=0))
+    # A file that is foreign to all of them would be counted on each.
+    with pytest.raises(UserError, match=rf"(?s)rank 3 of 4, loaded by rank {rank} of 2.*\n.*each rank"):
+        optimizer.load_state_dict({**mine, "paceline_in_flight": {**mine["paceline_in_flight"], "rank": 3, "ranks": 4}})
     plain = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), exchange="sync")
     with pytest.raises(hvd.UsageError, match="found send buffers of a partial exchange"):
         plain.load_state_dict(mine)
