@@ -17,6 +17,7 @@ from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics import Metric
 
 import paceline.torch as hvd
 from paceline.config import EXCHANGES
@@ -39,6 +40,14 @@ class HorovodStrategy(ParallelStrategy):
         super().__init__(parallel_devices=[device])
         self.options = options
         rank_zero_only.rank = hvd.rank()  # who prints and writes
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        """Let metrics of torchmetrics combine what they have counted on all ranks."""
+        super().setup(trainer)
+        for metric in self.lightning_module.modules():
+            if isinstance(metric, Metric):
+                metric.distributed_available_fn = lambda: True
+                metric.dist_sync_fn = lambda state, group=None: hvd.allgather_object(state)
 
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
         """Start from the first rank's weights, and wrap what configure_optimizers returned."""
@@ -79,8 +88,9 @@ class HorovodStrategy(ParallelStrategy):
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """Of a logged value with sync_dist=True: the mean over the ranks, or the sum."""
-        average = reduce_op in (None, "mean", "avg")
-        return hvd.allreduce(torch.as_tensor(tensor), op=hvd.Average if average else hvd.Sum, name="lightning.reduce")
+        value, average = torch.as_tensor(tensor), reduce_op in (None, "mean", "avg")
+        name = f"lightning.reduce.{value.dtype}.{list(value.shape)}"  # logged values differ in type
+        return hvd.allreduce(value, op=hvd.Average if average else hvd.Sum, name=name)
 
     def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
         """Shape (...) of each rank -> (ranks, ...)."""

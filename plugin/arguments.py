@@ -91,11 +91,12 @@ def check_choice(choice: Choice, compression: Any, none: Any, exchange: Exchange
             f"codec={choice.codec} was given together with compression={other}: both make gradients smaller.",
             "Leave compression= out; codec='bf16' sends as many bytes as hvd.Compression.fp16.",
         )
-    if choice.own_codec and choice.lossy and not exchange.gradients_travel:
+    if choice.lossy and not exchange.gradients_travel:
+        how = "codec=" if choice.own_codec else f"{_variable('codec')}="
         raise UsageError(
-            f"codec={choice.codec} was given together with the exchange {declaration_of(exchange).word}, under which "
+            f"{how}{choice.codec} was given together with the exchange {declaration_of(exchange).word}, under which "
             "no gradients travel.",
-            'Leave codec= out, or use exchange="sync".',
+            f'Leave {how} out, or use exchange="sync".',
         )
 
 

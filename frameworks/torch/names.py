@@ -54,6 +54,14 @@ class ParameterNames:
         """Have `parameter` be the one of `name`, too: of operations in which gradients like its own travel."""
         self._parameters[name] = parameter
 
+    def succeed(self, old: Tensor, new: Tensor) -> str:
+        """Have `new`, which a script put in the place of `old`, take its name, which is returned."""
+        name = self._names.pop(old)
+        self._names[new] = name
+        self._parameters[name] = new
+        self._given[new] = self._given.pop(old, name)
+        return name
+
     def items(self) -> list[tuple[str, Tensor]]:
         """(name, parameter) in the order of the parameter groups."""
         return [(name, parameter) for parameter, name in self._names.items()]

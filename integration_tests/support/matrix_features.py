@@ -100,6 +100,52 @@ def _freezing(run: Run) -> None:
         run.update(run.one_pass(step))
 
 
+def _replace(run: Run, names: tuple[str, ...]) -> None:
+    """Put other parameters in the places of these, in the model and in the groups, as Gaussian splatting does.
+
+    Their state goes over to the new ones.
+    """
+    held = getattr(run.optimizer, "held", run.optimizer)
+    for name in names:
+        module, _, last = name.rpartition(".")
+        old = run.model.get_parameter(name)
+        new = torch.nn.Parameter(old.detach() * 0.5)
+        setattr(run.model.get_submodule(module), last, new)
+        for group in held.param_groups:
+            group["params"] = [new if one is old else one for one in group["params"]]
+        if old in held.state:
+            held.state[new] = held.state.pop(old)
+
+
+def _replacing(run: Run) -> None:
+    """One parameter after another update, and all of them after two."""
+    run.build()
+    _train_replacing(run, run.one_pass)
+
+
+def _replacing_in_accumulation(run: Run) -> None:
+    run.build(backward_passes_per_step=3)
+    _train_replacing(run, lambda step: in_one(_several(run, step)))
+
+
+def _train_replacing(run: Run, passes: Callable[[int], Backward]) -> None:
+    names = tuple(dict(run.model.named_parameters()))
+    for step in range(STEPS):
+        run.update(passes(step))
+        if step in (1, 2):
+            run.settle()
+            _replace(run, names if step == 2 else names[-1:])
+
+
+def _draining(run: Run) -> None:
+    """After every other update, as before a validation: what is in flight is applied, and nothing else."""
+    run.build()
+    for step in range(STEPS):
+        run.update(run.one_pass(step))
+        if step % 2:
+            run.settle()
+
+
 def _activation_checkpointing(run: Run) -> None:
     """The first layers are computed again in the backward pass; a reentrant checkpoint runs a backward pass in it."""
     run.build()
@@ -258,7 +304,8 @@ class Feature:
 
     `reference`: what trains in one process, where that is something else. `kind`: its model; None: the optimizer's.
     `dense`: whether its code reads gradients in ways that torch has for dense ones only. `averaging`: with a partial
-    exchange, the models are averaged, too. `all_at_once`: ranks must have made the same updates (no partial exchange).
+    exchange, the models are averaged, too. `stateless`: the optimizer must hold no parameters of its own.
+    `all_at_once`: ranks must have made the same updates (no partial exchange).
     """
 
     train: Callable[[Run], None]
@@ -267,6 +314,7 @@ class Feature:
     dtype: torch.dtype = torch.float32
     dense: bool = False
     averaging: bool = False
+    stateless: bool = False
     all_at_once: bool = False
 
 
@@ -279,6 +327,9 @@ FEATURES: dict[str, Feature] = {
     "schedulers": Feature(_schedulers),
     "scheduler_before_wrapping": Feature(_scheduler_before_wrapping),
     "freezing": Feature(_freezing),
+    "replacing": Feature(_replacing, stateless=True),
+    "replacing_in_accumulation": Feature(_replacing_in_accumulation, stateless=True),
+    "draining": Feature(_draining),
     "tied_weights": Feature(plain, kind="tied"),
     "activation_checkpointing": Feature(_activation_checkpointing, kind="layers"),
     "saving": Feature(_saving),

@@ -80,6 +80,10 @@ class Run(ABC):
     def share(self) -> None:
         """Every rank gets what the first has in model and optimizer."""
 
+    @abstractmethod
+    def settle(self) -> None:
+        """Nothing is in flight from here on."""
+
     def first(self) -> bool:
         """Whether this is the rank that reads checkpoints."""
         return True
@@ -159,6 +163,9 @@ class OneProcess(Run):
     def share(self) -> None:
         """See Run: there is nobody to share with."""
 
+    def settle(self) -> None:
+        """See Run: nothing is ever."""
+
 
 class OnRanks(Run):
     """This rank's part, with gradients that Paceline combines."""
@@ -197,6 +204,10 @@ class OnRanks(Run):
         self._hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         if hasattr(self, "optimizer"):
             self._hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
+
+    def settle(self) -> None:
+        """See Run."""
+        self.optimizer.drain()
 
     def first(self) -> bool:
         """See Run."""

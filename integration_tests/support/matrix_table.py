@@ -90,6 +90,7 @@ def possible(row: Row) -> bool:
         and not (row.feature == "add_param_group" and not chosen.groups)
         and not (row.feature == "resuming" and not chosen.broadcast)
         and not (row.feature == "accumulation_counted" and chosen.closure)
+        and not (feature.stateless and chosen.closure)  # torch's LBFGS keeps the parameters
         and not (row.feature == "bf16" and chosen.closure)
         and not (row.feature == "channels_last" and chosen.closure)  # torch's LBFGS takes no other layout
         and not several

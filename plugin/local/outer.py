@@ -32,7 +32,7 @@ class OuterUpdates(ModelAveraging):
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update."""
         if self._settings.outer:
-            known = self._meet_weights(weights())
+            known = self._meet_weights(self._adapter.shared(weights(), self._members()))
             self._adapter.cond(self._begun.read(), lambda: None, lambda: self._begin(known))
         return super().update(weights, step, late)
 
@@ -88,6 +88,9 @@ class OuterUpdates(ModelAveraging):
         """See AroundUpdates.forget: the outer optimizer begins anew."""
         super().forget()
         self._begun.set(False)
+        if not self._adapter.compiled:  # weights may have other shapes from here on
+            self._anchors.clear()
+            self._velocities.clear()
 
     def _begin(self, weights: Mapping[int, Any]) -> None:
         for index, weight in weights.items():

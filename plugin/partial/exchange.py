@@ -40,6 +40,7 @@ class PartialExchange(Exchange):
         self._loaded_likes: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # its shapes and types, by bucket name
         self._calls_loaded = 0  # of all names of this rank, when it was loaded
         self._settled = False  # drained, and nothing was handed in since
+        self._flushed_now = False  # by a drain whose updates are being made
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
         self._calls_drained = 0  # of all names of this rank, when it was drained
 
@@ -84,22 +85,25 @@ class PartialExchange(Exchange):
         return int(bool(self._called()) and not settled)
 
     def drain(self) -> list[Update]:
-        """One update: all that was contributed and that this rank has not been answered with. Waits for all ranks.
+        """One update: all that was contributed and that this rank has not been answered with; none if that is nothing.
+
+        Only of gradients that it has something of. Waits for all ranks.
 
         Raises UserError, within a minute, if models are averaged and ranks have made unequally many updates.
         """
         if not self.left:
             return []
         self.around.meet_before_drain()  # else they would wait for ever
-        found = self._flushed()
-        something = any(np.any(one) for one in found.values())
-        if not self.around.leaving:  # all ranks make equally many updates
-            both = self.in_flight.least_and_most(f"paceline.drained.{self.adapter.label}", [int(something)])
-            something = not both or both[0][1] > 0
-        # An update with gradients of zero would move weights, too: by their decay and by momentum.
-        return [(found, 1.0)] if something else []
+        self._flushed_now = True
+        results = {key: result for key, result in self._flushed().items() if result.any()}
+        return [(results, 1.0)] if results else []
 
-    def _flushed(self) -> dict[Key, Any]:
+    def drained(self, weights: Weights, updates: int) -> None:
+        """See Exchange.drained: all ranks average, also those that had nothing left."""
+        super().drained(weights, int(self._flushed_now))
+        self._flushed_now = False
+
+    def _flushed(self) -> dict[Key, np.ndarray[Any, Any]]:
         buckets = self._called()
         names = [name for one in buckets for name in self.adapter.full_names(one)]
         keys = [key for one in buckets for key in one.members]
@@ -177,8 +181,9 @@ class PartialExchange(Exchange):
             for name, one in zip(self.adapter.full_names(bucket), many, strict=True):
                 saved[name] = SavedRounds.of(one)
             self._loaded_likes[bucket.name] = [(one["send"].shape, one["send"].dtype.name) for one in many]
-        whose = {"rank": state["rank"], "ranks": state["ranks"]}
-        self._buffers.restore(saved, foreign=whose != self._whose())
+        whose, mine = ({key: one[key] for key in ("rank", "ranks")} for one in (state, self._whose()))
+        foreign = f"rank {whose['rank']} of {whose['ranks']}, loaded by rank {mine['rank']} of {mine['ranks']}"
+        self._buffers.restore(saved, foreign if whose != mine else "")
         self._loaded, self._calls_loaded, self._drained, self._settled = state, self._buffers.calls(), {}, False
 
     def forget(self) -> None:

@@ -149,11 +149,11 @@ class PartialBuffers:
         described = self._library.horovod_paceline_partial_describe(self._set, name.encode(), description)
         return description if described == 0 else None
 
-    def restore(self, states: Mapping[str, SavedRounds], foreign: bool) -> None:
+    def restore(self, states: Mapping[str, SavedRounds], foreign: str) -> None:
         """Go on from `states`, by full name. All ranks do so at once; this waits for them.
 
-        `foreign`: another rank saved them. Raises UserError if one rank's are, if the states do not fit together or if
-        ranks do not load within a minute, ValueError if calls of other shapes were made.
+        `foreign`: whose they are, if another rank saved them, else "". Raises UserError if a rank's are, if the states
+        do not fit together or if ranks do not load within a minute, ValueError if calls of other shapes were made.
         """
         rounds = sorted((name, one.rounds) for name, one in states.items())
         digest = zlib.crc32(repr(rounds).encode())
@@ -161,7 +161,15 @@ class PartialBuffers:
             "rounds before the states were saved, which is to be between two barriers on all ranks; their digest; and "
             "whether a rank loads another rank's state"
         )
-        self.meeting.meet("paceline.partial.load", [sum(count for _, count in rounds), digest, int(foreign)], meaning)
+        self.meeting.meet(
+            "paceline.partial.load", [sum(count for _, count in rounds), digest, int(bool(foreign))], meaning
+        )
+        if foreign:  # all of them are: what other ranks have not been given yet would be lost, or counted twice
+            raise UserError(
+                f"The saved state is that of {foreign}.",
+                "Load on each rank the state that this rank saved, in a job of as many ranks; for another number of "
+                "ranks drain() on all ranks before saving.",
+            )
         for name, saved in states.items():
             self._restore(name, saved)
         # No round begins before all ranks are here.

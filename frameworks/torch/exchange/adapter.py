@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,12 +14,13 @@ from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
 from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.native.library import loaded
+from paceline.torch.errors import UsageError
 from paceline.torch.exchange.operation import Operation
 from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.state.saved import array_of, from_plain, plain_of
-from paceline.torch.state.travelling import to_reduce
+from paceline.torch.state.travelling import AVERAGED, to_reduce
 
 
 class TorchAdapter(TorchTensors):
@@ -59,10 +61,10 @@ class TorchAdapter(TorchTensors):
         self._factors = 1.0 / factor, factor
         self._operations: dict[str, Operation] = {}  # by the name of a bucket
 
-    @property
+    @cached_property
     def label(self) -> str:
         """See Adapter.label: the optimizer's first parameter."""
-        return self._compared + self._names[self._optimizer.param_groups[0]["params"][0]]
+        return self._compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False) -> Work:
         """See Adapter.start."""
@@ -121,8 +123,19 @@ class TorchAdapter(TorchTensors):
         return travelling
 
     def shared(self, weights: Mapping[int, Tensor], members: set[Key]) -> Mapping[int, Tensor]:
-        """See Adapter.shared: all, frozen ones as well."""
-        return weights
+        """See Adapter.shared: all that may have changed, frozen ones as well.
+
+        Frozen ones of types without a mean (whole numbers, float8, complex) were never trained.
+        """
+        found = {index: weight for index, weight in weights.items() if weight.requires_grad or weight.dtype in AVERAGED}
+        for weight in found.values():
+            if weight.dtype not in AVERAGED:
+                raise UsageError(
+                    f"Rank {horovod.rank()}: the parameter {self._names[weight]!r} of {weight.dtype} cannot be "
+                    "averaged over the ranks.",
+                    "Use parameters of float16, bfloat16, float32 or float64, or freeze it: requires_grad_(False).",
+                )
+        return found
 
     def travelling(self, tensor: Tensor) -> Array:
         """See Adapter.travelling."""

@@ -11,6 +11,12 @@ from paceline.torch.optimizer.gradients import outgoing, store
 from paceline.torch.optimizer.member import Member
 
 
+def suffix(members: Sequence[Member]) -> str:
+    """What stands after the name of an operation of these: the library knows the shapes that a name had before."""
+    generation = sum(member.generation for member in members)
+    return f".{generation}" if generation else ""
+
+
 class Company:
     """Members whose gradients travel as one operation, and how exchanges see it: named after the first of them."""
 
@@ -21,7 +27,7 @@ class Company:
         self.complete = 0  # members whose gradient is, in this update,
         self.awaited = 0  # of so many
         names = tuple(member.name for member in members)
-        self.bucket = Bucket(names[0], names)
+        self.bucket = Bucket(names[0] + suffix(members), names)
         self._parts: dict[tuple[Member, ...], Company] = {}
 
     def active(self) -> Company:

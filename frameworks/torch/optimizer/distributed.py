@@ -103,6 +103,7 @@ def DistributedOptimizer(
     fuse("torch", fusion)
     asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
     check_choice(choice, compression, horovod.Compression.none, asked)
+    _check_travel(asked, op, compression, gradient_predivide_factor)
     if op == horovod.Adasum and horovod.size() > 1:
         if not asked.synchronous:
             raise UsageError(
@@ -138,7 +139,7 @@ def DistributedOptimizer(
     )
     made = make(asked, adapter)
     formed = form_groups(groups, [parameter for _, parameter in names.items()])
-    members = Members(optimizer, names, formed, sparse_as_dense, 0 if alone else most_bytes)
+    members = Members(optimizer, names, formed, sparse_as_dense, 0 if alone else most_bytes, not asked.synchronous)
     reduction = Reduction(members, None if alone else made, Layouts(process_set, scope), accumulation)
     wrapper = WrappedOptimizer(optimizer, reduction, accumulation, made, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
@@ -175,6 +176,22 @@ def _check(
         raise UsageError(
             f"gradient_predivide_factor={gradient_predivide_factor} needs op=hvd.Average, and Horovod without ROCm.",
             "Leave gradient_predivide_factor out or use op=hvd.Average.",
+        )
+
+
+def _check_travel(exchange: ExchangeSettings, op: int, compression: Any, factor: float) -> None:
+    """Raise UsageError for options of gradients that travel where none do."""
+    given = {
+        "op": op != horovod.Average and op != horovod.Adasum,
+        "compression": compression is not horovod.Compression.none,
+        "gradient_predivide_factor": factor != 1.0,
+    }
+    found = [name for name, differs in given.items() if differs]
+    if found and not exchange.gradients_travel:
+        raise UsageError(
+            f"{' and '.join(found)} given together with the exchange {declaration_of(exchange).word}: each rank makes "
+            "updates with its own gradients, and models are averaged.",
+            f'Leave {", ".join(f"{name}=" for name in found)} out, or use exchange="sync".',
         )
 
 

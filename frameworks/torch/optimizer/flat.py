@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._utils import _unflatten_dense_tensors
 
 from paceline.exchange.adapter import Bucket
-from paceline.torch.optimizer.company import Company
+from paceline.torch.optimizer.company import Company, suffix
 from paceline.torch.optimizer.gradients import store
 from paceline.torch.optimizer.member import Member
 
@@ -29,7 +29,7 @@ class Flat(Company):
 
     def __init__(self, members: Sequence[Member]) -> None:
         super().__init__(members, always_dense=True)
-        self.name = f"{members[0].name}+{len(members) - 1}"
+        self.name = f"{members[0].name}+{len(members) - 1}{suffix(members)}"
         self.bucket = Bucket(self.name, (self.name,))
         self._flat = torch.empty(0)
         self._slots: Sequence[Tensor] = [self._flat] * len(members)

@@ -13,7 +13,18 @@ class Member:
     Objects, not tensors, are what a gradient is counted and looked up by: a tensor's hash is a call of Python.
     """
 
-    __slots__ = ("count", "fresh", "name", "owned", "parameter", "small", "sparse_dims", "submitted", "version")
+    __slots__ = (
+        "count",
+        "fresh",
+        "generation",
+        "name",
+        "owned",
+        "parameter",
+        "small",
+        "sparse_dims",
+        "submitted",
+        "version",
+    )
 
     def __init__(self, parameter: Tensor, name: str) -> None:
         self.parameter = parameter
@@ -22,6 +33,7 @@ class Member:
         self.fresh = False  # whether parameter.grad was None before the first of them
         self.small = False  # whether it is to travel in a bucket (buckets.py), should it be dense
         self.sparse_dims: int | None = None  # what the ranks have agreed on (layouts.py); None: nothing yet
+        self.generation = 0  # how many parameters of other shapes had this name before, where the library keeps shapes
         self.owned = False  # whether no other optimizer combines its gradients (owners.py)
         self.submitted: Tensor | None = None  # parameter.grad when it was submitted,
         self.version = 0  # and how often it had been written to

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -31,8 +32,12 @@ class Members:
         groups: dict[Tensor, Group],
         sparse_as_dense: bool,
         bucket_bytes: int,
+        shapes_stay: bool,
     ) -> None:
-        """`bucket_bytes`: gradients of so many bytes and less, of no group, travel in buckets; 0: none."""
+        """`bucket_bytes`: gradients of so many bytes and less, of no group, travel in buckets; 0: none.
+
+        `shapes_stay`: the library keeps results by name, of one shape each.
+        """
         self.all: list[Member] = []
         self.company: dict[Member, Company] = {}
         self._optimizer = optimizer
@@ -40,20 +45,39 @@ class Members:
         self._groups = groups
         self._sparse_as_dense = sparse_as_dense
         self._bucket_bytes = bucket_bytes
+        self._shapes_stay = shapes_stay
+        self._generations: dict[str, int] = {}
         self._known: dict[Tensor, Member] = {}
+        self._places: list[list[Tensor]] = []  # the parameters by group, when they were looked at last
         self._flats: dict[str, Flat] = {}
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self._known
 
+    @property
+    def stale(self) -> bool:
+        """Whether the groups have other parameters than at the last `update`."""
+        groups = self._optimizer.param_groups
+        return len(groups) != len(self._places) or any(
+            len(group["params"]) != len(known) or not all(map(operator.is_, group["params"], known))
+            for group, known in zip(groups, self._places, strict=True)
+        )
+
+    def replaced(self) -> dict[Tensor, Tensor]:
+        """Parameters that are no longer in the groups, and those that are in their places."""
+        places = [group["params"] for group in self._optimizer.param_groups]
+        present = {parameter for group in places for parameter in group}
+        pairs = ((old, new) for many in zip(self._places, places) for old, new in zip(*many))  # as far as both reach
+        return {old: new for old, new in pairs if old not in present and new not in self._known}
+
     def update(self) -> None:
-        """Name those that came since."""
-        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-        if len(parameters) == len(self.all) and all(
-            parameter is member.parameter for parameter, member in zip(parameters, self.all, strict=True)
-        ):
+        """Name those that came since. One that stands in the place of one that went has its name, group and bucket."""
+        if not self.stale:
             return
+        self._replace(self.replaced())
         param_groups = self._optimizer.param_groups
+        parameters = [parameter for group in param_groups for parameter in group["params"]]
+        self._places = [list(group["params"]) for group in param_groups]
         for index, group in enumerate(param_groups):
             if any(parameter not in self._names for parameter in group["params"]):
                 self._names.add_group(param_groups, index)
@@ -61,17 +85,37 @@ class Members:
         self._known.update((parameter, Member(parameter, self._names[parameter])) for parameter in fresh)
         for parameter in fresh:
             member = self._known[parameter]
+            member.generation = self._generations.get(member.name, 0)
+        for parameter in fresh:
+            member = self._known[parameter]
             companions = self._groups.get(parameter)
             if companions is None:
                 self.company[member] = self._single(member)
                 member.small = fits(parameter, self._bucket_bytes)
-            elif parameter is companions[0]:
+            elif member not in self.company:
                 company = Company([self._known[other] for other in companions], always_dense=True)
                 self.company.update(dict.fromkeys(company.members, company))
-        small = [member for member in map(self._known.__getitem__, fresh) if member.small]
+        self.all = [self._known[parameter] for parameter in parameters]
+        small = [member for member in self.all if member.small and member.sparse_dims is None]
         if len(small) == 1:
             small[0].small = False  # it has no neighbour, so need not wait for the others' layouts
-        self.all = [self._known[parameter] for parameter in parameters]
+
+    def _replace(self, replaced: dict[Tensor, Tensor]) -> None:
+        gone = {self._known.pop(old) for old in replaced}
+        flats = [flat for flat in self._flats.values() if not gone.isdisjoint(flat.members)]
+        self._dissolve(flats)
+        for member in {member for flat in flats for member in flat.members}:
+            member.sparse_dims = None  # the ranks agree on them again, and form buckets
+        for member in gone:
+            del self.company[member]
+        for old, new in replaced.items():
+            name = self._names.succeed(old, new)
+            if self._shapes_stay and old.shape != new.shape:
+                self._generations[name] = self._generations.get(name, 0) + 1
+        self._groups = {
+            replaced.get(parameter, parameter): tuple(replaced.get(other, other) for other in group)
+            for parameter, group in self._groups.items()
+        }
 
     def _single(self, member: Member) -> Company:
         return Company([member], self._sparse_as_dense)
@@ -122,6 +166,14 @@ class Members:
                 found[member] = _with(found[member], owed.numpy())
             if take:
                 flat.forget()
+        return found
+
+    def owed(self) -> dict[Any, Any]:
+        """What members of buckets are owed, by name; they are owed nothing from here on."""
+        found: dict[Any, Any] = {}
+        for flat in self._flats.values():
+            found.update(flat.owed())
+            flat.forget()
         return found
 
 

@@ -18,12 +18,14 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.buckets import digest
 from paceline.torch.optimizer.company import Company
+from paceline.torch.optimizer.failures import named, names_of
 from paceline.torch.optimizer.gradients import part, store
 from paceline.torch.optimizer.hooks import GradientHooks
 from paceline.torch.optimizer.layouts import Layouts
 from paceline.torch.optimizer.member import Member
 from paceline.torch.optimizer.members import Members
 from paceline.torch.optimizer.owners import enter, own
+from paceline.torch.optimizer.replaced import refuse_in_flight, refuse_uncounted
 from paceline.torch.optimizer.storage import lent
 from paceline.torch.optimizer.submitted import change_in_flight, counts_writes
 
@@ -52,11 +54,13 @@ class Reduction:
         self._accumulation = accumulation
         self._seen: list[Member] = []  # those that had a gradient since the last update
         self._started: dict[Company, Answer] = {}
+        self._done: set[Member] = set()  # those whose exchange was completed before others were replaced
         self._travelled: dict[Member, Company] = {}  # what a member last travelled with
         self._library = loaded("torch")
         self._world = world(self._library)
         self._handles: object = None  # Horovod's table of what travels, when the last of it was started
         self._hooks: dict[Member, GradientHooks] = {}
+        self._watched: list[Member] | None = None  # Members.all when it was looked through last
         # One thread per device runs hooks.
         self._lock = threading.Lock()
         self._clip: Callable[[], object] | None = None  # what is still to be done to combined gradients
@@ -81,16 +85,42 @@ class Reduction:
         return [[member.name for member in company.members] for company in self._started]
 
     def watch_all(self) -> None:
-        """Watch every parameter of the optimizer that is not watched yet, and name those that came since."""
-        self._members.update()
+        """Watch every parameter of the optimizer that is not watched yet, and name those that came since.
+
+        Raises UsageError if parameters were replaced while something is in flight that is kept between updates.
+        """
+        if self._members.stale:
+            self._meet_replaced()
+            self._members.update()
         # With one rank and one pass per update there is nothing to see: the hooks would only cost.
-        if len(self._hooks) < len(self._members.all) and (
-            self._exchange is not None or self._accumulation.per_update > 1
-        ):
-            for member in self._members.all:
-                parameter = member.parameter
-                if member not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
-                    self._hooks[member] = GradientHooks(member, self)
+        if self._watched is self._members.all or (self._exchange is None and self._accumulation.per_update == 1):
+            return
+        self._watched = self._members.all
+        present = set(self._watched)
+        for gone in [member for member in self._hooks if member not in present]:
+            del self._hooks[gone]
+            self._travelled.pop(gone, None)
+            if gone in self._seen:
+                self._seen.remove(gone)
+        for member in self._watched:
+            parameter = member.parameter
+            if member not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
+                self._hooks[member] = GradientHooks(member, self)
+
+    def refuse_uncounted(self) -> None:
+        """Raise UsageError if parameters were replaced, and their gradients could not be counted since."""
+        refuse_uncounted(self._members)
+
+    def _meet_replaced(self) -> None:
+        if self._exchange is None or not refuse_in_flight(self._members, self._exchange, self.pending):
+            return
+        # The new ones travel under the names of the old ones.
+        with torch.no_grad():
+            for company, answer in self._started.items():
+                company.store(self._answered(company, answer), self._exchange.lag)
+                self._done.update(company.members)
+        self._started.clear()
+        self._exchange.around.forget()
 
     def has(self, parameter: Tensor) -> bool:
         """Whether it is a parameter of this optimizer."""
@@ -119,6 +149,7 @@ class Reduction:
             member.count, member.fresh = 0, False
             self._members.company[member].complete = 0
         self._seen.clear()
+        self._done.clear()
 
     def forget(self) -> None:
         """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
@@ -141,10 +172,14 @@ class Reduction:
         if self._exchange is not None:
             self.watch_all()
             changed = change_in_flight(self._started, self._members.all) if self._travels else ""
+            # Without travel nobody else can have a gradient for a parameter that has none here.
+            absent = [] if self._travels else [one for one in self._members.all if one.parameter.grad is None]
             with torch.no_grad():
                 for company, results in self._exchange_all():
                     if not changed:
                         company.store(results, self._exchange.lag)
+            for member in absent:
+                member.parameter.grad = None
             self._exchange.complete()
             if changed:  # after the other ranks were given what they wait for
                 self._accumulation.restart()
@@ -199,10 +234,12 @@ class Reduction:
             )
         if self._exchange is None:
             return
+        self.watch_all()
         drained = self._exchange.drain()
-        if not drained:
+        if not drained and self._exchange.lag is None:
+            drained = [(self._members.owed(), 1.0)]
+        if not any(results for results, _ in drained):
             return
-        self._members.update()
         named: dict[Any, Member] = {member.name: member for member in self._members.all}
         parameters = [member.parameter for member in self._members.all]
         before = [parameter.grad for parameter in parameters]
@@ -215,7 +252,8 @@ class Reduction:
                 with torch.no_grad():
                     for name, result in self._members.by_member(results, take=True).items():
                         tensor = torch.from_numpy(result) if isinstance(result, np.ndarray) else result
-                        store(named[name], tensor)
+                        if self._exchange.lag is not None or bool(tensor.any()):  # else there was nothing left of it
+                            store(named[name], tensor)
                 yield scale
         finally:
             for parameter, gradient in zip(parameters, before, strict=True):
@@ -238,7 +276,7 @@ class Reduction:
         if state is None:
             self._exchange.adapter.travel.load(None)
             return
-        self._members.update()
+        self.watch_all()
         loaded = {name for results, _ in state["in_flight"] for name in results}
         self._members.stay_single(loaded)
         companies = list(dict.fromkeys(self._company(member) for member in self._members.all))
@@ -253,7 +291,7 @@ class Reduction:
         if unknown:
             self._agree(unknown)
         self._exchange.announce(len(members))
-        started = {member for company in self._started for member in company.members}
+        started = self._done.union(*(company.members for company in self._started))
         companies = dict.fromkeys(self._company(member) for member in members if member not in started)
         missing = [company for company in companies if started.isdisjoint(company.members)]
         if missing:
@@ -261,12 +299,14 @@ class Reduction:
         for company in missing:
             self._start(company)
         for company, answer in self._started.items():
-            try:
-                results = answer()
-            except (horovod.HorovodInternalError, ValueError) as error:
-                self._give_up(company.members, error)
-            yield company, results
+            yield company, self._answered(company, answer)
         self._started.clear()
+
+    def _answered(self, company: Company, answer: Answer) -> list[Tensor] | None:
+        try:
+            return answer()
+        except (horovod.HorovodInternalError, ValueError) as error:
+            self._give_up(company.members, error)
 
     def _agree(self, members: list[Member]) -> None:
         """Learn what all ranks know of gradients that travel for the first time, and form buckets of small ones."""
@@ -371,7 +411,7 @@ class Reduction:
         if before is not None and self._exchange.filled:
             raise UsageError(
                 f"Rank {horovod.rank()}: {member.name!r} is in another group than in the update that is "
-                f"in flight; expected {_names_of(before.members)}, found {_names_of(company.members)}.",
+                f"in flight; expected {names_of(before.members)}, found {names_of(company.members)}.",
                 "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
             )
         self._travelled[member] = company
@@ -395,23 +435,8 @@ class Reduction:
 
     def _give_up(self, members: Sequence[Member], error: Exception) -> NoReturn:
         """Name the gradients in an error of Horovod, and leave nothing half done behind."""
-        names = _names_of(members)
         self.forget()
-        if isinstance(error, UsageError):
+        found = named(error, names_of(members))
+        if found is error:
             raise error
-        if "same name as another tensor" in str(error):
-            raise UsageError(
-                f"A gradient named {names} is already travelling.",
-                "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
-            ) from error
-        if isinstance(error, ValueError):
-            raise UsageError(
-                f"The gradient of {names} cannot be exchanged: {error}",
-                "Use parameters of a type that Horovod carries (float16, bfloat16, float32 or float64).",
-            ) from error
-        raise horovod.HorovodInternalError(f"Gradient of {names}: {error}") from error
-
-
-def _names_of(members: Sequence[Member]) -> str:
-    names = ", ".join(repr(member.name) for member in members[:3])
-    return names + (f" and {len(members) - 3} more" if len(members) > 3 else "")
+        raise found from error

@@ -91,6 +91,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
                     "Call synchronize() before skip_synchronize(), or leave skip_synchronize() out.",
                 )
         elif not due and not self._reduction.finished:
+            self._reduction.refuse_uncounted()
             return None
         else:
             self.synchronize()
@@ -146,7 +147,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
             self._exchange.around.update_of_drain(self._weights, self.held.step)
             updates += 1
         self._exchange.drained(self._weights, updates)
-        self._close()
+        self._accumulation.restart()  # not `updated`: how the script counts its passes was shown before
+        self._restart()
         return updates
 
     def real_weights(self) -> contextlib.AbstractContextManager[None]:
@@ -186,6 +188,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
         Raises UsageError while gradients travel: another rank may be about to apply them.
         """
+        self._reduction.watch_all()  # replaced parameters, before their first gradient
         if not self._reduction.finished and self._accumulation.accumulating():
             return
         if self._reduction.pending:

@@ -15,6 +15,8 @@ CARRIED = frozenset(
 # What Horovod cannot add up is handed in in a type that holds all its values; a codec makes it two bytes again where
 # our own collectives are in use (Choice.bfloat16).
 TRAVELS_AS = {torch.bfloat16: torch.float32}
+# Types of weights that have a mean.
+AVERAGED = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 _SAME_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -207,6 +207,13 @@ def test_torch_what_is_refused(rank: int, size: int) -> None:
     for wrong in ({"every": 0}, {"every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0}):
         with pytest.raises(UserError, match=f"Local.{next(iter(wrong))}=.*cannot be used"):
             hvd.Local(**wrong)
+    for options in ({"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}):
+        with pytest.raises(ValueError, match=rf"(?s){next(iter(options))}.*local.*\n.*sync"):
+            hvd.DistributedOptimizer(torch.optim.SGD([torch.zeros(3)], lr=1.0), exchange="local", **options)
+    unused: list[dict[str, Any]] = [{"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}]
+    for options in unused:
+        with pytest.raises(ValueError, match=rf"(?s){next(iter(options))}.*local.*\n.*sync"):
+            hvd.DistributedOptimizer(torch.optim.SGD([torch.zeros(3)], lr=1.0), exchange="local", **options)
     weights, optimizer = _torch_optimizer("refused", "local")
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(weights[0].sum()).backward()
@@ -311,3 +318,33 @@ def test_tapes_say_why_they_cannot(rank: int, size: int) -> None:
         pass
     with pytest.raises(UserError, match=r"does not know when the model is updated(.|\n)*hvd.average_variables"):
         hvd.DistributedGradientTape(tape, exchange="local")
+
+
+@ranks(2)
+def test_torch_frozen_types_and_unused_parameters(rank: int, size: int) -> None:
+    """Types without a mean stay as they are while frozen; a parameter without a gradient is not moved."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    kinds = ("int8", "uint8", "bool", "int64", "float8_e4m3fn", "complex64", "bfloat16", "float64")
+    outer = hvd.Local(every=2, outer_momentum=0.5)
+    exchanges: list[Any] = [hvd.Local(every=2), outer, hvd.Partial(quorum=size, sync_every=2)]
+    for exchange in exchanges:
+        frozen = [torch.nn.Parameter(torch.ones(3).to(getattr(torch, kind)), requires_grad=False) for kind in kinds]
+        used, unused = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+        held = torch.optim.AdamW([used, unused, *frozen], lr=0.1, weight_decay=0.1)
+        named = [(f"types.{exchange}.{number}", one) for number, one in enumerate((used, unused, *frozen))]
+        optimizer = hvd.DistributedOptimizer(held, named, exchange=exchange)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (used * (1.0 + rank)).sum().backward()
+            optimizer.step()
+        optimizer.drain()
+        assert all(bool((one.float() == 1.0).all()) for one in frozen if not one.is_complex())
+        if isinstance(exchange, hvd.Local):
+            assert unused.grad is None and unused.tolist() == [1.0] * 3
+    frozen[5].requires_grad_(True)
+    with pytest.raises(hvd.UsageError, match=rf"(?s)Rank {rank}.*types.*7.*complex64.*freeze"):
+        optimizer._exchange.around.average(optimizer._weights)

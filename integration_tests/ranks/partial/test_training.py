@@ -53,7 +53,7 @@ def _torch(rank: int, size: int, exchange: Any) -> Any:
         for place, one in enumerate(weights):
             (one * _slope(rank, step, place)).sum().backward()
         optimizer.step()
-    assert optimizer.drain() == 1
+    assert optimizer.drain() <= 1  # none where nothing was late
     for one, expected in zip(weights, _expected(size)):
         assert (-one).tolist() == np.full(one.shape, expected).tolist()
     return hvd.exchange_stats()
@@ -112,7 +112,7 @@ def _keras(rank: int, size: int, compiled: bool) -> None:
     for step in range(STEPS):
         _pause(rank, step, size)
         update(*(keras.ops.convert_to_tensor(np.float32(_slope(rank, step, place))) for place in range(2)))
-    assert optimizer.drain() == 1
+    assert optimizer.drain() <= 1  # none where nothing was late
     for one, expected in zip(weights, _expected(size)):
         assert numpy(one).tolist() == np.full(one.shape, -expected).tolist()
     assert hvd.exchange_stats().rounds > 0

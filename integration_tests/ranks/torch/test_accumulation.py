@@ -218,3 +218,24 @@ def test_a_closure_may_return_a_number_or_nothing(rank: int, size: int) -> None:
     loss.backward()
     optimizer.step(lambda: loss)
     assert_replicas_equal(model, "closure.numbers")
+
+
+@ranks(2)
+def test_the_rest_of_an_epoch_after_a_drain(rank: int, size: int) -> None:
+    """Two of four passes and one step() make an update, also where drain() came between."""
+    import paceline.torch as hvd
+
+    hvd.init()
+    for exchange in ("sync", "pipelined", hvd.Partial(quorum=size), "local"):
+        weight = torch.nn.Parameter(torch.zeros(3))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([weight], lr=1.0), [(f"rest.{exchange}", weight)],
+            backward_passes_per_step=4, exchange=exchange,
+        )  # fmt: skip
+        for passes in (4, 2, 4, 2):
+            optimizer.zero_grad()
+            for _ in range(passes):
+                (weight * 2.0).sum().backward()
+            optimizer.step()
+            optimizer.drain()
+        assert weight.tolist() == [-24.0] * 3, exchange

@@ -68,6 +68,39 @@ def test_synchronous_training_equals_one_process(rank: int, size: int) -> None:
         assert_replicas_equal(together, f"lightning.{name}")
 
 
+@ranks(2)
+def test_logged_values_are_those_of_all_ranks(rank: int, size: int) -> None:
+    """Metrics of torchmetrics count the samples of all ranks; values of several types are logged in each step."""
+    import lightning.pytorch as pl
+    import torch
+    from torchmetrics.classification import BinaryAccuracy
+
+    from paceline.examples import digits_lightning
+
+    class Logging(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+            self.accuracy = BinaryAccuracy()
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            self.log("single", torch.tensor(float(rank)), on_step=True, on_epoch=True, sync_dist=True)
+            self.log("double", torch.tensor(2.0 * rank).double(), on_step=True, on_epoch=True, sync_dist=True)
+            self.accuracy(torch.tensor([float(rank)] * 3), torch.ones(3, dtype=torch.int64))
+            self.log("accuracy", self.accuracy, on_step=False, on_epoch=True)
+            return self.weight.sum()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    quiet = dict.fromkeys(("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "logger"), False)
+    strategy = digits_lightning.HorovodStrategy()
+    trainer = pl.Trainer(strategy=strategy, accelerator="cpu", devices=1, max_epochs=2, **quiet)
+    trainer.fit(Logging(), DataLoader(TensorDataset(torch.zeros(12, 1)), 3))
+    found = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    assert found["accuracy"] == 0.5 and found["single_epoch"] == 0.5 and found["double_epoch"] == 1.0
+
+
 def test_the_page_shows_the_strategy_that_is_tested() -> None:
     source = (ROOT / "examples" / "digits_lightning.py").read_text()
     strategy = source[source.index("class HorovodStrategy") : source.index("class Digits")].rstrip()
