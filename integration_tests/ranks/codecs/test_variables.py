@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,30 @@ def _exact(rank: int, size: int) -> None:
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_what_travels_as_it_is(size: int) -> None:
     run_ranks(_exact, size, env=Q8)
+
+
+def _unnamed(rank: int, size: int) -> None:
+    """An operation without a name is never called again: what its encoding lost is not kept."""
+    import resource
+
+    import horovod.torch as hvd
+
+    def resident_bytes() -> int:
+        with Path("/proc/self/statm").open() as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    hvd.init()
+    ones, calls = torch.ones(1 << 18), 100
+    for _ in range(10):
+        hvd.allreduce(ones)
+    before = resident_bytes()
+    for _ in range(calls):
+        hvd.allreduce(ones)
+    assert resident_bytes() - before < calls * ones.nbytes / 4
+
+
+def test_unnamed_operations_leave_nothing() -> None:
+    run_ranks(_unnamed, 2, env={"PACELINE_CODEC": "q8"})
 
 
 def _bfloat16(rank: int, size: int) -> None:

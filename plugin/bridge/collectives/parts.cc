@@ -11,6 +11,7 @@
 #include "bridge/reserved_names.h"
 #include "bridge/types.h"
 #include "core/collectives/algorithms.h"
+#include "core/naming/automatic_names.h"
 
 namespace horovod::paceline {
 
@@ -41,7 +42,9 @@ Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Respons
   if (!(sweep || sum) || static_cast<int64_t>(entry.tensor->size()) < choice.codec_least_bytes) {
     return {};
   }
-  const auto encoding = choices.EncodingOf(entry.process_set_id, entry.tensor_name);
+  auto encoding = choices.EncodingOf(entry.process_set_id, entry.tensor_name);
+  // Nothing follows under such a name that its residual could be added to, and all would be kept.
+  encoding.error_feedback = encoding.error_feedback && !core::AutomaticNames::Made(entry.tensor_name);
   const auto* codec = CodecOf(encoding);
   return codec == nullptr || !codec->Refusal(dtype).empty() ? Encoding{} : encoding;
 }

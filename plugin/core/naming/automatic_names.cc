@@ -1,11 +1,25 @@
 #include "core/naming/automatic_names.h"
 
+#include <string_view>
+
 namespace paceline::core {
+
+namespace {
+
+constexpr std::string_view kMark = ".noname.";
+
+}  // namespace
 
 std::string AutomaticNames::Next(const std::string& kind, int32_t process_set_id) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto& counts = of_set_[process_set_id];
-  return kind + ".noname." + std::to_string(counts.epoch) + "." + std::to_string(counts.of_kind[kind]++);
+  return kind + std::string(kMark) + std::to_string(counts.epoch) + "." + std::to_string(counts.of_kind[kind]++);
+}
+
+bool AutomaticNames::Made(const std::string& name) {
+  // Kinds have no dots. A name that was given comes behind the kind, and may have the mark further behind.
+  const auto end = name.find('.');
+  return end != std::string::npos && name.compare(end, kMark.size(), kMark) == 0;
 }
 
 void AutomaticNames::AdvanceEpoch(int32_t process_set_id) {

@@ -20,6 +20,8 @@ class AutomaticNames {
  public:
   // "<kind>.noname.<epoch>.<n>" with n = 0, 1, ... within the epoch.
   std::string Next(const std::string& kind, int32_t process_set_id);
+  // Whether it is a name of Next(), which comes once in a world: nothing may be kept under it.
+  static bool Made(const std::string& name);
   // All ranks of the set have met and operations before this have been answered: start a new epoch.
   void AdvanceEpoch(int32_t process_set_id);
   // The id goes to a new set, of whose members some may have been in the last one: epoch 0.

@@ -53,3 +53,10 @@ TEST_CASE("a new world begins at the beginning, as new processes in it do") {
   survivor.Reset();
   CHECK(survivor.Next("allreduce", 0) == newcomer.Next("allreduce", 0));
 }
+
+TEST_CASE("names that were made are told from those that were given") {
+  AutomaticNames names;
+  CHECK(AutomaticNames::Made(names.Next("grouped_allreduce", 0)));
+  CHECK_FALSE(AutomaticNames::Made("allreduce.allreduce.noname.0.1"));  // of an optimizer's parameter without a name
+  CHECK_FALSE(AutomaticNames::Made("noname"));
+}
