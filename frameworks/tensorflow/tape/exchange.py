@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from paceline.codecs.choice import Choice
@@ -160,9 +161,13 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
     for updates in itertools.zip_longest(*drained):
         for update in updates:
             if update is not None:
-                results, _ = update
+                results, scale = update
                 chosen = [variables[int(index)] for index in results]
-                optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
+                grads = wire.tensors_like(list(results.values()), chosen)
+                if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                    # It divides by the factor of now.
+                    grads = [grad * tf.cast(optimizer.dynamic_scale / scale, grad.dtype) for grad in grads]
+                optimizer.apply(grads, chosen)
                 count += 1
     return count
 
