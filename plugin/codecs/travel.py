@@ -97,10 +97,11 @@ class Travel:
 
         Raises UserError within a minute if they do not. For gradients whose exchange does not ask.
         """
-        key = (world(self._library), label)
+        here = world(self._library)
+        key = (here, label)
         if not self.choice.word or key in self._met:
             return
-        self._met = {key}
+        self._met = {met for met in self._met if met[0] is here} | {key}
         InFlight(self._library, self._process_set.process_set_id).meet(
             f"paceline.travel.{label}", list(self.choice.numbers), f"{', '.join(AGREED)} ({self.choice} here)", REMEDY
         )

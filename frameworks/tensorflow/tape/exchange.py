@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from paceline.codecs.choice import Choice
@@ -63,8 +64,8 @@ class _Kept:
             )
             return 0
         variables = self._variables()
-        for results, _ in updates:
-            apply_results(optimizer, results, variables)
+        for update in updates:
+            apply_results(optimizer, update, variables)
         return len(updates)
 
     def weights(self) -> dict[int, Any]:
@@ -183,15 +184,20 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
     for updates in itertools.zip_longest(*drained):
         for update in updates:
             if update is not None:
-                apply_results(optimizer, update[0], variables)
+                apply_results(optimizer, update, variables)
                 count += 1
     return count
 
 
-def apply_results(optimizer: Any, results: Mapping[Any, Any], variables: Sequence[Any]) -> None:
-    """An update with what a drain took out, by the index of the source."""
+def apply_results(optimizer: Any, update: tuple[Mapping[Any, Any], float], variables: Sequence[Any]) -> None:
+    """An update with what a drain took out: results by the index of the source, and the scale they were computed at."""
+    results, scale = update
     chosen = [variables[int(index)] for index in results]
-    optimizer.apply(wire.tensors_like(list(results.values()), chosen), chosen)
+    grads = wire.tensors_like(list(results.values()), chosen)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        # It divides by the factor of now.
+        grads = [grad * tf.cast(optimizer.dynamic_scale / scale, grad.dtype) for grad in grads]
+    optimizer.apply(grads, chosen)
 
 
 def tape_in_flight(

@@ -19,6 +19,7 @@ from paceline.gradient_arguments import GradientArguments, asked, takes_gradient
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
 from paceline.tensorflow.horovod import keras3, settings, wire
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
+from paceline.tensorflow.tape.numbers import numbered_name
 from paceline.tensorflow.tape.updates import expect_update
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class _State:
     def reducer(self, sources: Sequence[Any]) -> Any:
         """What averages gradients of these tf.Variables and tensors."""
         if self.chosen.synchronous:
-            return wire.Reducer(self.settings)
+            name = numbered_name(self.settings.name, self.settings.process_set.process_set_id, sources)
+            return wire.Reducer(dataclasses.replace(self.settings, name=name))
         exchange = exchange_for(self.chosen, sources, self.exchanges)
         return wire.Reducer(dataclasses.replace(self.settings, exchange=exchange))
 
@@ -133,9 +135,10 @@ def DistributedGradientTape(
         gradients = tape.gradient(loss, model.trainable_variables)
 
     Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
-    index of the source in the list behind it. Synchronous tapes whose gradients travel at the same time, in different
-    tf.functions, need different names; others are told apart by their sources. `fusion`: how gradients are merged into
-    messages (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: what becomes of gradients before the update.
+    index of the source in the list behind it. Tapes of one name are told apart by their sources: the second list gets
+    "_2" behind the name. Tapes that different threads use for the first time need different names. `fusion`: how
+    gradients are merged into messages (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: what becomes of
+    gradients before the update.
 
     {exchanges}
 

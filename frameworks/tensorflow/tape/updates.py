@@ -61,7 +61,11 @@ def applier(exchange: Exchange) -> Any:
     return None if found is None else found()
 
 
-def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[Exchange]:
+# An exchange and the ids of the variables of an update that it answers for; None: of all.
+_Part = tuple[Exchange, set[int] | None]
+
+
+def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[_Part]:
     """The exchanges that this update belongs to: of this graph, or of one around it."""
     ids = {id(wire.native(variable)) for variable in variables}
     graph = wire.here()
@@ -73,7 +77,7 @@ def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[Exchange]:
     return _taken_from(_eagerly, grads, ids) if tf.executing_eagerly() else []
 
 
-def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) -> list[Exchange]:
+def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) -> list[_Part]:
     found = [one for one in waiting if one.made(grads)]
     if not found:
         # Changed on the way. Of several for one variable the oldest is meant.
@@ -83,12 +87,26 @@ def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) ->
                 found.append(one)
                 open_ids -= one.variables
     found = found or [one for one in waiting if one.of_tensors][:1]
+    parts = [(one.exchange, None if one.of_tensors else one.variables & ids) for one in found]
     for one in found:
         # Others of its gradients may be for another optimizer.
         one.variables -= ids
         if not one.variables:
             waiting.remove(one)
-    return [one.exchange for one in found if one.exchange is not None]
+    return [(exchange, mine) for exchange, mine in parts if exchange is not None]
+
+
+def _rescaled(scale: Any, parts: list[_Part], grads: list[Any], variables: Sequence[Any]) -> list[Any]:
+    """`grads` as if their losses had been scaled by `scale`, the factor of this update.
+
+    Raises UserError for an exchange that does not know under which factor its gradients were computed.
+    """
+    for exchange, mine in parts:
+        factor = exchange.rescaled(scale)
+        for place, (grad, variable) in enumerate(zip(grads, variables, strict=True)):
+            if grad is not None and (mine is None or id(wire.native(variable)) in mine):
+                grads[place] = grad * exchange.adapter.cast(factor, grad)
+    return grads
 
 
 @functools.cache
@@ -107,16 +125,18 @@ def _patch_apply(optimizer: Any) -> None:
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         variables = self._trainable_variables if trainable_variables is None else trainable_variables
-        exchanges = _take(grads, variables)
-        if not exchanges:
+        parts = _take(grads, variables)
+        if not parts:
             return original(self, grads, trainable_variables)
         if trainable_variables is not None and not self.built:
             # TensorFlow makes no variables within a branch of the graph.
             with keras.name_scope(self.name, caller=self):
                 self.build(trainable_variables)
             self.built = True
+        if isinstance(self, keras.optimizers.LossScaleOptimizer):
+            grads = _rescaled(self.dynamic_scale, parts, grads, variables)
         update: Callable[[], Any] = functools.partial(original, self, grads, trainable_variables)
-        for exchange in exchanges:
+        for exchange, _ in parts:
             _appliers[exchange] = weakref.ref(self)
             update = functools.partial(exchange.update, dict, update)
         return update()

@@ -150,3 +150,38 @@ def test_indexed_slices(rank: int, size: int) -> None:
                 expected[(number - 1 + other) % 6] -= 1
         np.testing.assert_array_equal(table.numpy(), expected)
     assert hvd.drain_tape(optimizer, [table], name="sparse") == 1
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_loss_scaling_whose_factor_changes(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+    from paceline.errors import UserError
+
+    hvd.init()
+
+    def run(scaled: bool, inside: bool, exchange: Any, name: str) -> Any:
+        weight = tf.Variable(np.linspace(1, 2, 7))
+        optimizer: Any = keras.optimizers.SGD(0.1)
+        if scaled:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=8.0, dynamic_growth_steps=3)
+
+        def step() -> None:
+            with tf.GradientTape() as tape:
+                loss = optimizer.scale_loss(tf.reduce_sum(weight**2) * (rank + 1))
+            tape = hvd.DistributedGradientTape(tape, name=name, exchange=exchange)
+            optimizer.apply_gradients(zip(tape.gradient(loss, [weight]), [weight], strict=True))
+
+        turn = tf.function(step) if inside else step
+        for _ in range(10):
+            turn()
+        assert hvd.drain_tape(optimizer, [weight], name=name) == 2
+        return weight.numpy()
+
+    for inside in (False, True):
+        plain, scaled = (run(one, inside, hvd.Pipelined(k=3), f"scaled{one}{inside}") for one in (False, True))
+        np.testing.assert_allclose(scaled, plain, rtol=1e-6)
+    with pytest.raises(UserError, match="scales its loss"):
+        run(True, False, "solo", "refused")

@@ -167,3 +167,48 @@ def test_sparse_gradients_of_an_optimizer_stay_sparse(rank: int, size: int) -> N
     passes = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name="rows2", backward_passes_per_step=2)
     with pytest.raises(UserError, match="sparse_as_dense=True"):
         passes.apply_gradients([(rows, table)])
+
+
+def _gan(rank: float, size: int, way: str) -> list[Any]:
+    """Weights of a generator and a critic, of equal shapes and optimizers, after steps with data of rank and turn."""
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    weights = [tf.Variable(tf.fill([37, 11], 1.0 + place)) for place in range(2)]
+    shared = {"backward_passes_per_step": 2, "average_aggregated_gradients": True} if way == "passes" else {}
+    own = {"gradient_accumulation_steps": 2} if way == "keras" else {}
+    optimizers: list[Any] = [tf.keras.optimizers.SGD(0.1, **own) for _ in weights]
+    if size > 1 and way != "tapes":
+        optimizers = [hvd.DistributedOptimizer(one, **shared) for one in optimizers]
+
+    def player(place: int, factor: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = (1.0 + 9 * place) * factor * tf.reduce_sum(weights[place] ** 2)
+        if size > 1 and way == "tapes":
+            tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, [weights[place]])
+        optimizers[place].apply_gradients([(gradients[0], weights[place])])
+
+    players = [tf.function(lambda factor, place=place: player(place, factor)) for place in range(2)]
+
+    @tf.function
+    def step(factor: Any) -> None:
+        for one in players:
+            one(factor)
+
+    for turn in range(4):
+        if way == "passes" and size == 1 and turn % 2:
+            continue
+        step(tf.constant(0.001 * (1 + (turn - turn % 2 if way in ("passes", "keras") else turn)) * (rank + 1)))
+    return [one.numpy() for one in weights]
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=60)
+def test_two_of_equal_class_in_one_step_do_not_meet(rank: int, size: int) -> None:
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    for way in ("optimizers", "passes", "keras", "tapes"):
+        for mine, alone in zip(_gan(rank, size, way), _gan(0.5, 1, way), strict=True):
+            np.testing.assert_allclose(mine, alone, rtol=1e-5, err_msg=way)

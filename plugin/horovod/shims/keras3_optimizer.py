@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,12 @@ from keras.src.saving import object_registration
 from paceline.errors import UsageError
 from paceline.exchange.ending import at_end
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.own_names import own_number
 from paceline.exchange.sync_settings import Sync
+from paceline.native.library import loaded
 
 from .keras3_settings import Settings, split
-from .keras3_update import State, accumulate, reduce, run_update, unconverted
+from .keras3_update import State, accumulate, communication, reduce, run_update, unconverted
 
 
 class Distributed:
@@ -39,7 +42,7 @@ class Distributed:
         try:
             state: State = object.__getattribute__(self, "_distributed_state")
         except AttributeError:
-            state = State(self._distributed_settings)
+            state = State(_numbered(self._distributed_settings))
             object.__setattr__(self, "_distributed_state", state)
             if state.exchange is not None:
                 at_end(state.exchange, self.drain, self._weights, "model.optimizer.drain()")
@@ -231,6 +234,17 @@ class Distributed:
         return reduced
 
 
+def _numbered(settings: Settings) -> Settings:
+    """`settings` with a name that no other optimizer of this world has, so that operations of two never meet."""
+    library = loaded(communication().LIBRARY)
+
+    def names(number: int) -> list[str]:
+        return [f"optimizer {settings.name} {number}"]
+
+    number = own_number(library, settings.process_set.process_set_id, names)
+    return replace(settings, name=f"{settings.name}_{number + 1}") if number else settings
+
+
 def _update_step_of_two(inherited: Callable[..., Any]) -> Callable[..., Any]:
     def update_step(self: Any, gradient: Any, variable: Any, learning_rate: Any = None) -> Any:
         return inherited(self, gradient, variable)
@@ -294,4 +308,7 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     made = _class_for(type(optimizer), settings)
     result = object.__new__(made)
     object.__setattr__(result, "__dict__", optimizer.__dict__)
+    # In the order of creation: threads may use them in any. Before init() there is no world to count in.
+    if communication().hvd.is_initialized():
+        _ = result._distributed
     return result

@@ -1,0 +1,42 @@
+"""Names of synchronous tapes: tapes with one name and different sources get a number each.
+
+A tape is made again in every step, so its sources identify it. A gradient is a collective, so all ranks come to the
+lists of sources in the same order.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from paceline.exchange.own_names import own_number
+from paceline.native.library import loaded, world
+
+# By name and process set, of the variables that live: the world, the sources (None for a tensor) and the name.
+_known: dict[tuple[str, int], list[tuple[object, list[Any], str]]] = {}
+
+
+def _dead(references: list[Any]) -> bool:
+    return any(one is not None and one() is None for one in references)
+
+
+def numbered_name(name: str, process_set_id: int, sources: Sequence[Any]) -> str:
+    """`name`, or for the second, third list of `sources` in this world `name` with "_2", "_3" behind it."""
+    library = loaded("tensorflow")
+    here = world(library)
+    mine = [one if isinstance(one, tf.Variable) else None for one in sources]
+    known = _known.setdefault((name, process_set_id), [])
+    known[:] = [one for one in known if one[0] is here and not _dead(one[1])]
+    for _, references, found in known:
+        if len(references) == len(mine) and all(
+            (None if reference is None else reference()) is one for reference, one in zip(references, mine, strict=True)
+        ):
+            return found
+    # Numbers of variables that are gone stay taken: ranks collect garbage at different times.
+    number = own_number(library, process_set_id, lambda number: [f"tape {name} {number}"])
+    found = f"{name}_{number + 1}" if number else name
+    known.append((here, [None if one is None else weakref.ref(one) for one in mine], found))
+    return found
