@@ -30,10 +30,13 @@ def own_number(library: ctypes.CDLL, process_set_id: int, names: Callable[[int],
     return number
 
 
-def own_name(library: ctypes.CDLL, process_set_id: int, name: str) -> str:
-    """`name`, or from its second use in this world on `name` with "_2", "_3" and so on behind it."""
+def own_name(library: ctypes.CDLL, process_set_id: int, name: str, kind: str = "") -> str:
+    """`name`, or from its second use in this world on `name` with "_2", "_3" and so on behind it.
+
+    Names of another `kind` are counted by themselves.
+    """
 
     def numbered(number: int) -> str:
         return f"{name}_{number + 1}" if number else name
 
-    return numbered(own_number(library, process_set_id, lambda number: [numbered(number)]))
+    return numbered(own_number(library, process_set_id, lambda number: [f"{kind}{numbered(number)}"]))

@@ -8,6 +8,7 @@ after that (unscaling, clipping, weight decay, the update, moving averages, coun
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,10 +21,12 @@ from keras.src.saving import object_registration
 
 from paceline.errors import UsageError
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.own_names import own_name
 from paceline.exchange.sync_settings import Sync
+from paceline.native.library import loaded
 
 from .keras3_settings import Settings, split
-from .keras3_update import State, accumulate, reduce, run_update, unconverted
+from .keras3_update import State, accumulate, communication, reduce, run_update, unconverted
 
 
 class Distributed:
@@ -288,7 +291,11 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     if inner is not None:
         optimizer.inner_optimizer = distribute(inner, settings)
         return optimizer
-    made = _class_for(type(optimizer), settings)
+    # Two optimizers of one class may have operations in flight at the same time: names tell them apart. Numbered in the
+    # order of creation, because threads and nested graphs use them in an order of each rank's own.
+    library = loaded(communication().LIBRARY)
+    own = own_name(library, settings.process_set.process_set_id, settings.name, "optimizer ")
+    made = _class_for(type(optimizer), dataclasses.replace(settings, name=own))
     result = object.__new__(made)
     object.__setattr__(result, "__dict__", optimizer.__dict__)
     return result
