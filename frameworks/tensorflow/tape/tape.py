@@ -38,11 +38,12 @@ class _State:
         self.local: set[Any] = set()
         # Those of the calls of gradient() so far.
         self.exchanges: list[Exchange] = []
+        self.inside = False  # of jacobian(), which calls gradient() for each row
 
-    def reducer(self, sources: Sequence[Any]) -> Any:
-        """What averages gradients of these tf.Variables and tensors."""
-        if self.chosen.synchronous:
-            name = numbered_name(self.settings.name, self.settings.process_set.process_set_id, sources)
+    def reducer(self, sources: Sequence[Any], word: str = "") -> Any:
+        """What averages gradients of these tf.Variables and tensors; with a word, what is no gradient of an update."""
+        if self.chosen.synchronous or word:
+            name = numbered_name(self.settings.name + word, self.settings.process_set.process_set_id, sources)
             return wire.Reducer(dataclasses.replace(self.settings, name=name))
         exchange = exchange_for(self.chosen, sources, self.exchanges)
         return wire.Reducer(dataclasses.replace(self.settings, exchange=exchange))
@@ -75,10 +76,33 @@ class _Distributed:
         inherited = super().gradient  # type: ignore[misc]
         structure = inherited(target, sources, output_gradients, unconnected_gradients)
         state = self._distributed_state
+        return structure if state.inside else self._averaged(sources, structure)
+
+    @tf.autograph.experimental.do_not_convert
+    def jacobian(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        """As tf.GradientTape.jacobian, averaged as a whole; under every exchange of all ranks, at once."""
+        return self._whole(super().jacobian, target, sources, args, kwargs)  # type: ignore[misc]
+
+    @tf.autograph.experimental.do_not_convert
+    def batch_jacobian(self, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """As tf.GradientTape.batch_jacobian, averaged as a whole: batches are as long on all ranks."""
+        return self._whole(super().batch_jacobian, target, source, args, kwargs)  # type: ignore[misc]
+
+    def _whole(self, inherited: Any, target: Any, sources: Any, args: Any, kwargs: Any) -> Any:
+        state = self._distributed_state
+        state.inside = True
+        try:
+            structure = inherited(target, sources, *args, **kwargs)
+        finally:
+            state.inside = False
+        return self._averaged(sources, structure, "_jacobian")
+
+    def _averaged(self, sources: Any, structure: Any, word: str = "") -> Any:
+        state = self._distributed_state
         natives = [wire.native(source) for source in tf.nest.flatten(sources)]
         keys = [native.ref() for native in natives]
         grads = tf.nest.flatten(structure)
-        reduce = state.reducer(natives)
+        reduce = state.reducer(natives, word)
         travelling = []
         for index, (grad, key) in enumerate(zip(grads, keys, strict=True)):
             if grad is not None and key not in state.local:
