@@ -99,7 +99,7 @@ def _check(hvd: Any, waiting: list[tuple[Any, np.ndarray, float]], rank: int, se
 def chosen_world(chosen: random.Random) -> tuple[int, dict[str, str]]:
     """A number of ranks, and their variables."""
     variables = {
-        "PACELINE_COLLECTIVE": chosen.choice(COLLECTIVES),
+        "PACELINE_COLLECTIVE": chosen.choice(races.COLLECTIVES),
         "PACELINE_COLLECTIVE_BLOCK_BYTES": str(chosen.choice([512, 4096, 1 << 18])),
         "PACELINE_CODEC": chosen.choice(CODECS),
         "PACELINE_CODEC_LEAST_BYTES": str(chosen.choice([1, 1024])),

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, in_parts, meet, state
 from integration_tests.support.merging import Messages
 from integration_tests.support.ranks import ranks, run_ranks

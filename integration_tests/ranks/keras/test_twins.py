@@ -15,8 +15,8 @@ TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 STEPS = 6
 WAYS = ("one function", "nested functions", "threads")
 ADDING_UP = "optimizers that add up"
-# The first call of one that adds up makes variables, which TensorFlow allows in no other thread. Tapes are numbered in the
-# order of first use.
+# The first call of one that adds up makes variables, which TensorFlow allows in no other thread. Tapes are numbered in
+# the order of first use.
 CASES = [
     (one, way) for one in ("optimizers", ADDING_UP, "tapes") for way in WAYS if one == "optimizers" or way != "threads"
 ]

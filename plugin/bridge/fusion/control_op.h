@@ -52,9 +52,7 @@ inline int32_t SweepOf(ControlKind kind) {
       return -1;
   }
 }
-inline bool IsControlOp(const std::string& name) {
-  return Begins(name, kControlNames) && !Begins(name, kLeavingNames);
-}
+inline bool IsControlOp(const std::string& name) { return Begins(name, kControlNames) && !Begins(name, kLeavingNames); }
 // One as what it was asked for, or an error about that.
 bool OfControlOp(const common::Response& response);
 std::string NameOf(const ControlOp& op);

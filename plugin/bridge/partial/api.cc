@@ -121,9 +121,7 @@ int32_t horovod_paceline_partial_flushed(int32_t process_set, const char* name, 
 PACELINE_CATCH(-1, error, capacity)
 
 // Begins to flush all names of all process sets: this rank makes no more calls.
-void horovod_paceline_partial_flush_all() try {
-  Get<Partial>().FlushAll();
-}
+void horovod_paceline_partial_flush_all() try { Get<Partial>().FlushAll(); }
 PACELINE_CATCH()
 
 // The next call of this name flushes: it contributes nothing, and is answered with everything that this rank has not
