@@ -149,7 +149,7 @@ def test_whoever_leaves_the_cluster_out_hears_nothing_of_it(machine: Machine) ->
 
 
 def test_further_tests_are_asked_for_by_their_mark(machine: Machine) -> None:
-    assert "--more -m more integration_tests/ranks" in pytest_line(machine.make("test-more", "TESTS=ranks"))
+    assert "--more -m more or needs integration_tests/ranks" in pytest_line(machine.make("test-more", "TESTS=ranks"))
     assert "more" not in pytest_line(machine.make("test", "TESTS=ranks"))
 
 

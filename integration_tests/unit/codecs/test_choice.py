@@ -114,9 +114,10 @@ def test_compression_and_exchanges_without_gradients_take_no_codec() -> None:
         check_choice(chosen, None, None, Local())
 
 
-def test_a_variable_for_the_whole_job_is_no_mistake_where_no_gradients_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_for_the_whole_job_is_refused_where_no_gradients_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_CODEC", "q8")
-    check_choice(choice_asked(), None, None, Local())
+    with pytest.raises(UsageError, match=r"PACELINE_CODEC=q8 .* the exchange local, under which"):
+        check_choice(choice_asked(), None, None, Local())
 
 
 def test_bfloat16_gradients_travel_as_two_bytes_where_our_own_collectives_are_in_use(
