@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import kill_in
+from integration_tests.support.encoded import announce
 from integration_tests.support.ranks import run_ranks
 
 SIZE = 3
@@ -24,6 +25,7 @@ def _reduce_large(rank: int, size: int, collective: str, codec: str, folder: str
 
     hvd.init()
     part = torch.ones(4_000_001)
+    announce("large")
     hvd.allreduce(part, name="large")
     (Path(folder) / str(rank)).touch()
     try:

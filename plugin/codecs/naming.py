@@ -6,12 +6,12 @@ import ctypes
 from collections.abc import Iterable
 
 from paceline.codecs.choice import Choice
-from paceline.native.codecs import BY_VARIABLE, choose_codec, choose_collective
+from paceline.native.codecs import NOT_ENCODED, choose_codec, choose_collective
 from paceline.native.library import world
 
 # The codec, whether with error feedback, and the collective or None.
 _Told = tuple[int, bool, int | None]
-_NOTHING: _Told = (BY_VARIABLE, False, None)
+_NOTHING: _Told = (NOT_ENCODED, False, None)
 
 # By library and process set: the world in which, and by name what the library knows.
 _told: dict[tuple[int, int], tuple[object, dict[str, _Told]]] = {}
@@ -25,8 +25,8 @@ def tell(library: ctypes.CDLL, process_set_id: int, names: Iterable[str], choice
         told = {}
     _told[place] = here, told
     wanted: _Told = _NOTHING
-    if choice.own:
-        codec = (choice.codec_number, choice.error_feedback) if choice.own_codec else _NOTHING[:2]
+    if choice.own or choice.lossy:
+        codec = (choice.codec_number, choice.error_feedback) if choice.lossy else _NOTHING[:2]
         wanted = (*codec, choice.collective_number if choice.own_collective else None)
     for name in names:
         before = told.get(name, _NOTHING)

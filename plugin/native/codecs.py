@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-BY_VARIABLE = -1  # the codec that the variable says
+NOT_ENCODED = -1
 
 Residual = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def choose_codec(library: ctypes.CDLL, process_set_id: int, name: str, codec: int, error_feedback: bool) -> None:
-    """Have messages of `name` travel through `codec`, a number in core or BY_VARIABLE; on all ranks of the set.
+    """Have messages of `name` travel through `codec`, a number in core or NOT_ENCODED; on all ranks of the set.
 
     While nothing of the name travels. Lasts for the global process set also over shutdown() and init().
     """

@@ -19,9 +19,17 @@ def _unmodified(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
     hvd.init()
-    found = hvd.allreduce(torch.from_numpy(gradient(rank)), name="unmodified").numpy()
-    wrong = np.abs(found - mean(size))
+    parameter = torch.nn.Parameter(torch.zeros(ELEMENTS))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("unmodified", parameter)])
+    (parameter * torch.from_numpy(gradient(rank))).sum().backward()
+    optimizer.step()
+    wrong = np.abs(-parameter.detach().numpy() - mean(size))
     assert wrong.max() > 1e-4 and (wrong <= bound("q8", size)).all()
+    # A script's own operations: nothing is lost, and nothing comes of what was lost of others.
+    for name in ("own", "own", "unmodified"):
+        found = hvd.allreduce(torch.from_numpy(gradient(rank)), name=f"script.{name}").numpy()
+        np.testing.assert_allclose(found, mean(size), rtol=1e-5, atol=1e-6)
+    assert (hvd.allreduce(torch.zeros(ELEMENTS), name="script.own") == 0).all()
     counts = torch.full((ELEMENTS,), 2**40 + rank)
     assert (hvd.allreduce(counts, op=hvd.Sum, name="counts") == size * 2**40 + size * (size - 1) // 2).all()
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from paceline.arguments import choice_asked
+from paceline.codecs.naming import tell
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, REDUCE
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives.buffers import ROOT, Buffers
@@ -65,9 +67,12 @@ class HorovodCaller:
             REDUCE: lambda tensor, name: hvd.reduce_async_(tensor, ROOT, op=hvd.Sum, name=name),
         }
         begin = start[case.operation]
+        names = [f"{case.name}.{index}" for index in range(len(tensors))]
+        if case.operation == ALLREDUCE:  # a script's own travel without a codec
+            tell(self._library, 0, [f"allreduce.{name}" for name in names], choice_asked())
 
         def call() -> None:
-            for handle in [begin(tensor, f"{case.name}.{index}") for index, tensor in enumerate(tensors)]:
+            for handle in [begin(tensor, name) for tensor, name in zip(tensors, names, strict=True)]:
                 hvd.synchronize(handle)
 
         return call

@@ -83,10 +83,10 @@ int32_t horovod_paceline_fastest(int32_t operation, int64_t bytes) try {
 }
 PACELINE_CATCH(-2)
 
-// Gradients of this name travel so, the same on all ranks, instead of as chosen in general; `codec` -1: as that again.
+// Gradients of this name are encoded so, the same on all ranks; `codec` -1: no more.
 void horovod_paceline_codec_of(const char* name, int32_t process_set, int32_t codec, int32_t error_feedback) try {
   if (codec < 0) {
-    TheChoices().EncodeAsChosen(process_set, name);
+    TheChoices().EncodeNoMore(process_set, name);
   } else {
     TheChoices().Encode(process_set, name, {codec, error_feedback != 0});
   }

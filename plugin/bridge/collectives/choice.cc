@@ -51,7 +51,7 @@ void Choices::Encode(int32_t process_set_id, const std::string& name, const Enco
   sets_[process_set_id].encodings[name] = encoding;
 }
 
-void Choices::EncodeAsChosen(int32_t process_set_id, const std::string& name) {
+void Choices::EncodeNoMore(int32_t process_set_id, const std::string& name) {
   ++changes_;
   const std::lock_guard<std::shared_mutex> lock(mutex_);
   sets_[process_set_id].encodings.erase(name);
@@ -61,10 +61,10 @@ Encoding Choices::EncodingOf(int32_t process_set_id, const std::string& name) co
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   const auto set = sets_.find(process_set_id);
   if (set == sets_.end()) {
-    return choice_.encoding;
+    return {};
   }
   const auto found = set->second.encodings.find(name);
-  return found == set->second.encodings.end() ? choice_.encoding : found->second;
+  return found == set->second.encodings.end() ? Encoding{} : found->second;
 }
 
 void Choices::BeginWorld() {

@@ -42,7 +42,7 @@ Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Respons
   if (!(sweep || sum) || static_cast<int64_t>(entry.tensor->size()) < choice.codec_least_bytes) {
     return {};
   }
-  auto encoding = choices.EncodingOf(entry.process_set_id, entry.tensor_name);
+  auto encoding = sweep ? choice.encoding : choices.EncodingOf(entry.process_set_id, entry.tensor_name);
   // Nothing follows under such a name that its residual could be added to, and all would be kept.
   encoding.error_feedback = encoding.error_feedback && !core::AutomaticNames::Made(entry.tensor_name);
   const auto* codec = CodecOf(encoding);

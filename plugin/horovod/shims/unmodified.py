@@ -1,4 +1,4 @@
-"""PACELINE_EXCHANGE and PACELINE_BUCKET_BYTES for scripts that use Horovod's modules: its wrappers are ours then.
+"""Variables for scripts that use Horovod's modules: its wrappers are ours under an exchange, a codec or buckets.
 
 The names stay Horovod's own functions, so it does not matter when and under which name a script took them.
 """
@@ -30,6 +30,11 @@ def _buckets_asked() -> bool:
     return buckets_of_variables() > 0
 
 
+def _codec_asked() -> bool:
+    """Whether the variables ask for a codec, which travels gradients that a wrapper of ours has announced."""
+    return os.environ.get("PACELINE_CODEC", "none") != "none"
+
+
 def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator of a function of Horovod: Paceline's of that name takes the call where it has what is asked for.
 
@@ -40,7 +45,7 @@ def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if asked() or (framework == "torch" and _buckets_asked()):
+        if asked() or _codec_asked() or (framework == "torch" and _buckets_asked()):
             return getattr(importlib.import_module(f"paceline.{framework}"), function.__name__)(*args, **kwargs)
         return function(*args, **kwargs)
 
