@@ -126,3 +126,12 @@ def test_synchronous_batch_normalisation(rank: int, size: int) -> None:
     np.testing.assert_allclose(mine.moving_variance, whole.moving_variance, rtol=1e-5)
     copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(mine))
     assert type(copy) is type(mine)
+    # Batches of different size, and two layers in one model: what one process finds in all rows.
+    layers = tf.keras.layers
+    rows = np.random.default_rng(1).normal(loc=3, size=(7, 3)).astype(np.float32)
+    part = slice(0, 2) if rank == 0 else slice(2, 7)
+    whole = tf.keras.Sequential([layers.BatchNormalization(fused=False) for _ in range(2)])
+    mine = tf.keras.Sequential([hvd.SyncBatchNormalization() for _ in range(2)])
+    np.testing.assert_allclose(mine(rows[part], training=True), whole(rows, training=True)[part], atol=1e-5)
+    for here, there in zip(mine.variables, whole.variables, strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-6)
