@@ -1,5 +1,6 @@
 #include "bridge/c_boundary.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -9,7 +10,7 @@ namespace horovod::paceline {
 namespace {
 
 // No string: memory may have run out, and threads may call while others end.
-thread_local char last_error[1024] = "";
+thread_local std::array<char, 1024> last_error{};
 
 void Copy(const char* text, char* to, int64_t capacity) noexcept {
   if (capacity > 0) {
@@ -29,10 +30,10 @@ void CaughtAtBoundary(char* error, int64_t capacity) noexcept {
   }
 }
 
-void CaughtAtBoundary() noexcept { CaughtAtBoundary(last_error, sizeof(last_error)); }
+void CaughtAtBoundary() noexcept { CaughtAtBoundary(last_error.data(), last_error.size()); }
 
 void TakeError(char* error, int64_t capacity) noexcept {
-  Copy(last_error, error, capacity);
+  Copy(last_error.data(), error, capacity);
   last_error[0] = '\0';
 }
 

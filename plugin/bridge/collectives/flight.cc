@@ -25,11 +25,11 @@ Room PackingSpace::Take(int64_t bytes) {
   }
   taken_bytes_ += bytes;
   ++rooms_;
-  return Room(memory_.get() + (taken_bytes_ - bytes), [this](uint8_t* /*room*/) {
-    if (--rooms_ == 0) {
-      taken_bytes_ = 0;
-    }
-  });
+  return {memory_.get() + (taken_bytes_ - bytes), [this](uint8_t* /*room*/) {
+            if (--rooms_ == 0) {
+              taken_bytes_ = 0;
+            }
+          }};
 }
 
 Room Flight::MakeRoom(int64_t bytes) {
