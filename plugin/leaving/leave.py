@@ -72,7 +72,10 @@ def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) ->
         made = one.drain() or left
         if not alike:
             return
-        (_, most), *_ = _meet(library, process_set_id, f"made.{one.exchange.adapter.label}", [made])
+        met = _meet(library, process_set_id, f"made.{one.exchange.adapter.label}", [made])
+        if not met:  # another rank is gone
+            return
+        most = met[0][1]
         if one.exchange.models_differ:
             around.average(one.weights)
     finally:

@@ -112,14 +112,17 @@ bool Leaving::OverrideReady(const common::Request& request, int count, bool read
 
 void Leaving::Fuse(common::Controller& controller, std::deque<common::Response>& responses,
                    common::ResponseList& list) {
-  const auto ours = std::stable_partition(responses.begin(), responses.end(),
-                                          [](const common::Response& one) { return !OfLeaving(one); });
-  for (auto one = ours; one != responses.end(); ++one) {
+  std::deque<common::Response> others;
+  for (auto& one : responses) {
+    if (!OfLeaving(one)) {
+      others.push_back(std::move(one));
+      continue;
+    }
     std::vector<common::Response> alone;
-    alone.push_back(std::move(*one));
+    alone.push_back(std::move(one));
     Pack(list, controller.TensorFusionThresholdBytes(), std::move(alone));
   }
-  responses.erase(ours, responses.end());
+  responses.swap(others);
 }
 
 bool Leaving::Cacheable(const common::Response& response) { return !OfLeaving(response); }
