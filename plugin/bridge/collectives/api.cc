@@ -64,7 +64,7 @@ PACELINE_CATCH(-1, error, capacity)
 
 // Collectives of this world go by that network from now on, if all ranks call this with one `digest`. Returns 0, or -1
 // and in `error` why not.
-int32_t horovod_paceline_network_follow(int64_t digest, double limit_s, char* error, int64_t capacity) {
+int32_t horovod_paceline_network_follow(int64_t digest, double limit_s, char* error, int64_t capacity) try {
   const auto agreed = horovod::paceline::AgreeMinMax(horovod::paceline::kNetworkAgreement, 0, {digest}, limit_s);
   if (!agreed.status.ok()) {
     CopyText(agreed.status.reason(), error, capacity);
@@ -72,6 +72,7 @@ int32_t horovod_paceline_network_follow(int64_t digest, double limit_s, char* er
   }
   return 0;
 }
+PACELINE_CATCH(-1, error, capacity)
 
 // The method by which a message of so many bytes should be the fastest on that network, -1: Horovod's own; -2: nothing
 // is known.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bridge/c_boundary.h"
 #include "bridge/leaving/leaving.h"
 #include "bridge/participants.h"
 
@@ -13,18 +14,19 @@ using horovod::paceline::Standing;
 extern "C" {
 
 // Asks how all ranks stand; the number of the question. `through`: from here on this rank is through.
-int64_t horovod_paceline_leaving_ask(int32_t through) {
+int64_t horovod_paceline_leaving_ask(int32_t through) try {
   auto& leaving = Get<Leaving>();
   if (through != 0) {
     leaving.Through();
   }
   return leaving.Ask();
 }
+PACELINE_CATCH(-1)
 
 // The number of this rank's last question that was answered, or 0; -1 if the world has ended. How all ranks stood then,
 // or when another rank asked since: three numbers each, whether it is through, whether it waits for an operation of all
 // ranks, and its updates with a partial exchange. At most `ranks` ranks are written.
-int64_t horovod_paceline_leaving_heard(int64_t* out, int32_t ranks) {
+int64_t horovod_paceline_leaving_heard(int64_t* out, int32_t ranks) try {
   std::vector<Standing> all;
   const auto& leaving = Get<Leaving>();
   const auto number = leaving.Heard(all);
@@ -35,4 +37,5 @@ int64_t horovod_paceline_leaving_heard(int64_t* out, int32_t ranks) {
   }
   return leaving.ended() ? -1 : number;
 }
+PACELINE_CATCH(-1)
 }
