@@ -11,7 +11,7 @@ using Kind = Wire::Operation::Kind;
 namespace {
 
 // What the results of collectives in flight may have together, one alone excepted.
-constexpr int64_t kWindow_bytes = 128 * 1024 * 1024;
+constexpr int64_t kWindow_bytes = int64_t{128} * 1024 * 1024;
 
 }  // namespace
 
