@@ -19,7 +19,7 @@ namespace {
 std::vector<std::array<int, 2>> FromAll(common::Controller& controller, uint64_t own) {
   std::vector<int> all;
   controller.Allgather2Ints(
-      {static_cast<int>(static_cast<uint32_t>(own >> 32)), static_cast<int>(static_cast<uint32_t>(own))}, all);
+      {static_cast<int>(static_cast<uint32_t>(own >> 32U)), static_cast<int>(static_cast<uint32_t>(own))}, all);
   std::vector<std::array<int, 2>> by_rank;
   for (size_t n = 0; n + 1 < all.size(); n += 2) {
     by_rank.push_back({all[n], all[n + 1]});
