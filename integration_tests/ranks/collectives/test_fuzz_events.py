@@ -10,7 +10,6 @@ from integration_tests.fuzz import chosen_world
 from integration_tests.support import fuzz_events
 from integration_tests.support.ranks import run_ranks
 
-
 # Faults that are known and not mended yet: zeros of a joined rank count as answers, and residuals of a process set stay
 # when it ends.
 OPEN = {"join", "sets"}

@@ -31,8 +31,8 @@ struct CollectiveChoice {
   static constexpr int32_t kAuto = 4;  // behind the numbers of core's AllreduceMethod
 
   int32_t method = kHorovods;
-  int64_t block_bytes = 0;  // what travels at a time; 0: core::UsualBlockBytes
-  Encoding encoding;               // of gradients, and of what measures how long messages take
+  int64_t block_bytes = 0;        // what travels at a time; 0: core::UsualBlockBytes
+  Encoding encoding;              // of gradients, and of what measures how long messages take
   int64_t codec_least_bytes = 0;  // smaller tensors are never encoded
 
   // What ranks compare, and what the numbers are.
@@ -60,8 +60,8 @@ class Choices {
   void GoFastest(int32_t process_set_id, const std::string& name);
   void GoAsChosen(int32_t process_set_id, const std::string& name);
 
-  // The values of this name are encoded from now on. Of names that were not given here, nothing is: an optimizer or tape
-  // gives those of its gradients, while a script's own sums and counts must arrive as they are.
+  // The values of this name are encoded from now on. Of names that were not given here, nothing is: an optimizer or
+  // tape gives those of its gradients, while a script's own sums and counts must arrive as they are.
   void Encode(int32_t process_set_id, const std::string& name, const Encoding& encoding);
   void EncodeNoMore(int32_t process_set_id, const std::string& name);
   Encoding EncodingOf(int32_t process_set_id, const std::string& name) const;
