@@ -26,7 +26,8 @@ def tell(library: ctypes.CDLL, process_set_id: int, names: Iterable[str], choice
     _told[place] = here, told
     wanted: _Told = _NOTHING
     if choice.own or choice.lossy:
-        codec = (choice.codec_number, choice.error_feedback) if choice.lossy else _NOTHING[:2]
+        exactly = choice.own_codec or choice.lossy  # what was told in a world before lasts
+        codec = (choice.codec_number, choice.error_feedback) if exactly else _NOTHING[:2]
         wanted = (*codec, choice.collective_number if choice.own_collective else None)
     for name in names:
         before = told.get(name, _NOTHING)

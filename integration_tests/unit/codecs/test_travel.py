@@ -17,7 +17,7 @@ from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.native.library import begin_world
 
 Q8 = Choice("q8", 3, True, "direct", 2, own_codec=True)
-NOT_ENCODED = Choice("q8", 3, True, "direct", 2)
+BY_VARIABLE = Choice("q8", 3, True, "direct", 2)
 BF16 = Choice("bf16", 1, False, "direct", 2, own_codec=True, own_collective=True)
 
 
@@ -47,20 +47,20 @@ def test_other_process_sets_are_told_in_every_call() -> None:
     assert library.take() == [("allreduce.w", 2, 3, 1)] * 2
 
 
-def test_what_the_variables_say_is_not_told() -> None:
+def test_a_codec_of_the_variables_is_told_for_gradients_too() -> None:
     library: Any = Library()
-    travel = Travel(library, ProcessSet(), NOT_ENCODED)
+    travel = Travel(library, ProcessSet(), BY_VARIABLE)
     _begin(travel, "w")
-    assert library.take() == []
+    assert library.take() == [("allreduce.w", 0, 3, 1)]
 
 
-@pytest.mark.parametrize(("choice", "afterwards"), [(Q8, 3), (NOT_ENCODED, -1)])
-def test_warm_up_travels_as_it_is(choice: Choice, afterwards: int) -> None:
+@pytest.mark.parametrize("choice", [Q8, BY_VARIABLE])
+def test_warm_up_travels_as_it_is(choice: Choice) -> None:
     library: Any = Library()
     travel = Travel(library, ProcessSet(), choice)
     for exact in (True, True, False, False):
         _begin(travel, "w", exact)
-    assert [codec for _, _, codec, _ in library.take()] == [0, afterwards]
+    assert [codec for _, _, codec, _ in library.take()] == [0, 3]
 
 
 def test_bfloat16_has_a_choice_of_its_own() -> None:
@@ -80,7 +80,7 @@ def test_whole_numbers_are_refused() -> None:
     travel = Travel(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
         _begin(travel, "steps", dtype="int32")
-    by_variable = Travel(Library(), ProcessSet(), NOT_ENCODED)  # type: ignore[arg-type]
+    by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
     _begin(by_variable, "steps", dtype="int32")  # the library lets them travel as they are
 
 
@@ -135,7 +135,7 @@ def test_residuals_are_a_part_of_what_is_in_flight() -> None:
 
 
 def test_one_line_says_what_is_not_as_the_variables_say(capsys: pytest.CaptureFixture[str]) -> None:
-    for travel in (Travel(Library(), ProcessSet(rank=rank), choice) for rank in (0, 1) for choice in (Q8, NOT_ENCODED)):  # type: ignore[arg-type]
+    for travel in (Travel(Library(), ProcessSet(rank=rank), choice) for rank in (0, 1) for choice in (Q8, BY_VARIABLE)):  # type: ignore[arg-type]
         travel.announce("w")
         travel.announce("w")
     assert capsys.readouterr().err == "Paceline: codec='q8', error_feedback=True, collective='direct' for w.\n"
