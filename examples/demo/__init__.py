@@ -1,1 +1,1 @@
-"""What ranks of `paceline demo` do: training on real data, with the times of steps."""
+"""Training scripts of `paceline demo`: real data, with the times of steps."""

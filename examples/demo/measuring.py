@@ -1,4 +1,4 @@
-"""What both training scripts of the demo share: their arguments, times of steps, and the result of rank 0."""
+"""Shared parts of the demo's training scripts: arguments, times of steps, and the result of rank 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Keras rank of the demo does: a convolutional net on handwritten digits."""
+"""Keras rank of the demo: a convolutional net on handwritten digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a PyTorch rank of the demo does: a character-level transformer, wrapped by Horovod's optimizer or by DDP."""
+"""PyTorch rank of the demo: a character-level transformer, wrapped by Horovod's optimizer or by DDP."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class _Kept:
         self._sources = [weakref.ref(one, lost) if isinstance(one, tf.Variable) else None for one in sources]
 
     def drain(self) -> int:
-        """What is left when the ranks end, applied by the optimizer that applied the updates before, if Keras' did."""
+        """Apply the updates that are left when the ranks end, by the optimizer of Keras that applied those before."""
         updates = self.exchange.drain()
         optimizer = applier(self.exchange)
         if updates and optimizer is None:

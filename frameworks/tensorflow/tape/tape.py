@@ -41,7 +41,7 @@ class _State:
         self.inside = False  # of jacobian(), which calls gradient() for each row
 
     def reducer(self, sources: Sequence[Any], word: str = "") -> Any:
-        """What averages gradients of these tf.Variables and tensors; with a word, what is no gradient of an update."""
+        """Return the reducer for gradients of these sources; with a word, for values that no update uses."""
         if self.chosen.synchronous or word:
             name = numbered_name(self.settings.name + word, self.settings.process_set.process_set_id, sources)
             return wire.Reducer(dataclasses.replace(self.settings, name=name))
