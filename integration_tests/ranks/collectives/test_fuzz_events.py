@@ -20,10 +20,10 @@ EVENTS = [
 
 
 @pytest.mark.more
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("event", EVENTS)
 def test_event(event: str, seed: int) -> None:
     size, variables = chosen_world(random.Random(seed))
     variables["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "10"
-    run_ranks(fuzz_events.EVENTS[event], max(size, 3), seed, env=variables, timeout_s=60, fresh=True)
+    run_ranks(fuzz_events.EVENTS[event], max(size, 3), seed, env=variables, timeout_s=180, fresh=True)

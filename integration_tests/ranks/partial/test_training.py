@@ -143,7 +143,7 @@ def _tape(rank: int, size: int) -> None:
     for step in range(STEPS):
         _pause(rank, step, size)
         update(*(tf.constant(_slope(rank, step, place)) for place in range(2)))
-    assert hvd.drain_tape(optimizer, weights, name="partial") == 1
+    assert hvd.drain_tape(optimizer, weights, name="partial") in (0, 1)  # a rank that was never late has none left
     for one, expected in zip(weights, _expected(size)):
         assert one.numpy().tolist() == np.full(one.shape, -expected).tolist()
 
