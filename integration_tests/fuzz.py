@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from integration_tests import addresses, races, sanitizers
-from integration_tests.support.encoded import announce
+from integration_tests.support.encoded import encoded
 from integration_tests.support.fuzz_events import EVENTS, VARIABLES
 from integration_tests.support.ranks import World
 
@@ -60,11 +60,10 @@ def turn(rank: int, size: int, seed: int, codec: str) -> int:
     hvd.init()
     same = random.Random(seed)
     waiting = []
-    announce(*(f"fuzz.{n}" for n in range(CALLS)))
     for n in range(CALLS):
         length, dtype = same.choice(SIZES), same.choice(TYPES)
         number, kind, op = seed * CALLS + n, same.randrange(8), same.choice(list(FOLDS))
-        root, name = same.randrange(size), f"fuzz.{n}"
+        root, name = same.randrange(size), encoded(f"fuzz.{n}")
         tensor = torch.from_numpy(given(rank, number, length, dtype))
         everybody = list(range(size))
         if kind == 0:

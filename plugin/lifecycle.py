@@ -9,6 +9,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from paceline import config, progress, uncaught
@@ -21,6 +22,7 @@ from paceline.exchange.worlds import new_world
 from paceline.launchers import alone_by_mistake
 from paceline.leaving import reasons
 from paceline.leaving.leave import leave
+from paceline.native.interruptible import LOOK_S
 from paceline.native.library import begin_world, library_name
 from paceline.native.prototypes import declare
 from paceline.partial.state import drain_for_at_most
@@ -143,11 +145,18 @@ def before_shutdown(library: ctypes.CDLL) -> None:
     """
     if library.horovod_is_initialized():
         leave(library)
-        library.horovod_paceline_pipelined_settle_all(SHUTDOWN_LIMIT_S)
+        _settle(library)
         _say_if_exchange_was_not_used(library)
         progress.last_look()
     if library._handle in _recordings:
         _write(*_recordings[library._handle])
+
+
+def _settle(library: ctypes.CDLL) -> None:
+    end = time.monotonic() + SHUTDOWN_LIMIT_S
+    # In slices, between which Ctrl-C is heard.
+    while not library.horovod_paceline_pipelined_settle_all(LOOK_S) and time.monotonic() < end:
+        pass
 
 
 def _write(library: ctypes.CDLL, record: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import kill_in
-from integration_tests.support.encoded import announce
+from integration_tests.support.encoded import encoded
 from integration_tests.support.ranks import run_ranks
 
 SIZE = 3
@@ -25,12 +25,12 @@ def _reduce_large(rank: int, size: int, collective: str, codec: str, folder: str
 
     hvd.init()
     part = torch.ones(4_000_001)
-    announce("large")
-    hvd.allreduce(part, name="large")
+    name = encoded("large")
+    hvd.allreduce(part, name=name)
     (Path(folder) / str(rank)).touch()
     try:
         while True:
-            hvd.allreduce(part, name="large")
+            hvd.allreduce(part, name=name)
             hvd.broadcast(part, 0, name="also")
     except hvd.HorovodInternalError as error:
         return time.monotonic(), str(error)
@@ -57,7 +57,8 @@ def _by_another_collective(rank: int, size: int) -> str:
     from paceline.native.library import loaded
 
     hvd.init()
-    loaded("torch").horovod_paceline_collective_of(b"allreduce.terms", 0, RING if rank == 0 else DIRECT)
+    hvd.allreduce(torch.ones(1), name="first")  # ranks compare what they have chosen
+    loaded("torch").horovod_paceline_collective(RING if rank == 0 else DIRECT, 0, 0, 0, 0)
     try:
         hvd.allreduce(torch.full((4096,), 1.0 + rank), op=hvd.Sum, name="terms")
     except hvd.HorovodInternalError as error:

@@ -58,18 +58,19 @@ common::Status Reduce(const std::string& name, int32_t process_set_id, const std
 MinMax AgreeMinMax(const std::string& name, int32_t process_set_id, const std::vector<int64_t>& values,
                    double limit_s) {
   const size_t count = values.size();
-  // The largest of the numbers, and of their opposites.
+  // The largest of the numbers, and of their opposites; both above 0, which is what a rank that has joined gives: it
+  // says nothing.
   auto tensor = std::make_shared<CpuTensor>(common::DataType::HOROVOD_FLOAT64, static_cast<int64_t>(2 * count));
   for (size_t n = 0; n < count; ++n) {
-    tensor->values()[n] = static_cast<double>(values[n]);
-    tensor->values()[count + n] = -static_cast<double>(values[n]);
+    tensor->values()[n] = static_cast<double>(kAgreedBelow + values[n]);
+    tensor->values()[count + n] = static_cast<double>(kAgreedBelow - values[n]);
   }
   MinMax agreed;
   agreed.status = Reduce(std::string(kAgreementNames) + name, process_set_id, tensor, limit_s);
   if (agreed.status.ok()) {
     for (size_t n = 0; n < count; ++n) {
-      agreed.most.push_back(static_cast<int64_t>(tensor->values()[n]));
-      agreed.least.push_back(-static_cast<int64_t>(tensor->values()[count + n]));
+      agreed.most.push_back(static_cast<int64_t>(tensor->values()[n]) - kAgreedBelow);
+      agreed.least.push_back(kAgreedBelow - static_cast<int64_t>(tensor->values()[count + n]));
     }
   }
   return agreed;

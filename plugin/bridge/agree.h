@@ -16,8 +16,14 @@ struct MinMax {
   std::vector<int64_t> least, most;  // over the ranks, number by number
 };
 
-// All ranks of the process set call this under one name, with equally many numbers (below 2^53 in amount).
+// In amount: with this added to them they are exact in float64, and above 0.
+constexpr int64_t kAgreedBelow = int64_t{1} << 52;
+
+// All ranks of the process set that have not joined call this under one name, with equally many numbers.
 MinMax AgreeMinMax(const std::string& name, int32_t process_set_id, const std::vector<int64_t>& values, double limit_s);
+
+// Whether all ranks gave the same, where the two that travel for one number have become these.
+inline bool AllSame(double most, double least) { return most - kAgreedBelow == kAgreedBelow - least; }
 
 // A message to and fro between two ranks of the process set, so many times.
 struct PingPair {

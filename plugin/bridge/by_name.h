@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -72,19 +71,6 @@ class ByName {
     Found taken = In(set->second, name);
     set->second.erase(name);
     return taken;
-  }
-
-  // Those of this set for which `gone(T&)` holds.
-  template <typename Gone>
-  void EraseIf(int32_t process_set_id, Gone&& gone) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto set = sets_.find(process_set_id);
-    if (set == sets_.end()) {
-      return;
-    }
-    for (auto one = set->second.begin(); one != set->second.end();) {
-      one = gone(*one->second) ? set->second.erase(one) : std::next(one);
-    }
   }
 
   void EraseSet(int32_t process_set_id) {

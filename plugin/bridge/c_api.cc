@@ -12,13 +12,14 @@
 extern "C" {
 
 // Raised whenever these entry points or the hooks change their meaning.
-int32_t horovod_paceline_interface() { return 7; }
+int32_t horovod_paceline_interface() { return 8; }
 
 // Why the last entry point that this thread called failed with an exception; empty if it did not. Asked once.
 void horovod_paceline_take_error(char* error, int64_t capacity) { horovod::paceline::TakeError(error, capacity); }
 
-// Waits, at most `limit_s`, for all ranks of the process set to call this under the same name; `least` and `most` are
-// then the smallest and the largest of their `values`. Returns 0, or -1 and in `error` why not.
+// Waits, at most `limit_s`, for all ranks of the process set that have not joined to call this under the same name;
+// `least` and `most` are then the smallest and the largest of their `values`, each below 2^52 in amount. Returns 0, or
+// -1 and in `error` why not.
 int32_t horovod_paceline_agree_min_max(int32_t process_set, const char* name, int32_t count, const int64_t* values,
                                        int64_t* least, int64_t* most, double limit_s, char* error,
                                        int64_t capacity) try {

@@ -38,9 +38,7 @@ class Carrier {
   // How long a rank waits there while nothing moves.
   virtual std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const = 0;
   // Whether this tensor is to travel as it is: codecs lose something, and remember it.
-  virtual bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const = 0;
-  // Counts what Exact depends on.
-  virtual int64_t Choices() const = 0;
+  virtual bool Exact(const std::string& name, int64_t bytes) const = 0;
 
   // Messages that would go by Horovod's own collectives go by the fastest of ours from now on, those of these names;
   // and as it was chosen again.

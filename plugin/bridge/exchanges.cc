@@ -91,12 +91,6 @@ std::shared_ptr<const ExchangeSettings> Exchanges::SettingsOf(int32_t process_se
   return registered == nullptr || registered->exchange != &exchange ? nullptr : registered->settings;
 }
 
-void Exchanges::NewProcessSet(int32_t process_set_id) {
-  if (process_set_id != 0) {
-    registrations_.EraseSet(process_set_id);
-  }
-}
-
 common::Status Exchanges::CallOne(AllreduceCall& call, size_t n, const Registration& registration) {
   const auto title = registration.exchange->Title(call.names[n]);
   if (!call.process_set.IsCurrentProcessIncluded()) {

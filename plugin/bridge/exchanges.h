@@ -18,8 +18,8 @@ namespace horovod::paceline {
 // An operation, a name in a process set, belongs to at most one exchange: from its registration on, before it is called
 // first, until it is unregistered. Registrations are those of a process, and each rank makes its own. They outlast
 // shutdown() and init() for the set of all ranks (0), since compiled graphs go on with no Python between; those of
-// other sets end when their id is given to a set, be it the same one. A first call that the exchange refuses ends a
-// registration, too. All else is a plain allreduce, whatever its name.
+// other sets end with them. A first call that the exchange refuses ends a registration, too. All else is a plain
+// allreduce, whatever its name.
 //
 // Operations that we hand in ourselves (their context is CpuContext()) belong to no exchange: what an exchange has
 // travel goes under the very name that was called.
@@ -36,7 +36,7 @@ class Exchanges : public Participant {
   std::shared_ptr<const ExchangeSettings> SettingsOf(int32_t process_set_id, const std::string& name,
                                                      const Exchange& exchange) const;
 
-  void NewProcessSet(int32_t process_set_id) override;
+  void EndProcessSet(int32_t process_set_id) override { registrations_.EraseSet(process_set_id); }
   bool Enqueue(AllreduceCall& call, common::Status& status) override;
 
  private:

@@ -79,8 +79,10 @@ class Participant {
   // init(), before the background thread of a new world starts: whatever was begun in the one before has ended.
   virtual void BeginWorld() {}
 
-  // A process set gets this id, which may have been another's. Horovod's lock of its table of process sets is held.
-  virtual void NewProcessSet(int32_t /*process_set_id*/) {}
+  // A process set, not that of all ranks, has ended on all ranks: in the background thread between two cycles, or when
+  // there is none any more. The next one with this id begins with nothing. Horovod's lock of its table of process sets
+  // is held.
+  virtual void EndProcessSet(int32_t /*process_set_id*/) {}
 
   // A call, before Horovod makes entries of it. True: it is taken over, and `status` is the answer to it; those behind
   // are not asked. Where all say false, Arrived follows and Horovod goes on.

@@ -73,7 +73,7 @@ std::vector<Participant*> Make() {
   const auto special = [partial](int32_t process_set_id, const std::string& name) {
     return (*partial)->Find(process_set_id, name) != nullptr;
   };
-  auto* collectives = new Collectives(TransportAmong, ExplainEnd);
+  auto* collectives = new Collectives(TransportAmong, EndOfWorld());
   auto* merging = new Merging(special, *collectives);
   *partial = new Partial(*merging);
   auto* pipelined = new Pipelined;

@@ -1,6 +1,7 @@
 #include "bridge/patches.h"
 
 #include "bridge/participants.h"
+#include "bridge/waking.h"
 
 namespace horovod::paceline {
 
@@ -10,9 +11,11 @@ void Initializing() {
   }
 }
 
-void NewProcessSet(int32_t process_set_id) {
+void NewProcessSet() { TellHandedIn(); }
+
+void EndProcessSet(int32_t process_set_id) {
   for (auto* participant : Participants()) {
-    participant->NewProcessSet(process_set_id);
+    participant->EndProcessSet(process_set_id);
   }
 }
 

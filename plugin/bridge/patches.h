@@ -18,8 +18,9 @@ bool Connect(const std::function<void()>& part);
 // The name of an operation of this process set that its caller did not name.
 std::string AutomaticName(const std::string& kind, int32_t process_set_id);
 
-// A process set is registered under this id, which may have been another's before.
-void NewProcessSet(int32_t process_set_id);
+// A process set is registered; one that had this id has ended.
+void NewProcessSet();
+void EndProcessSet(int32_t process_set_id);
 
 }  // namespace horovod::paceline
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXACT = "none"  # the codec that changes nothing
+PLAIN = "plain"  # without error feedback
 # What the numbers of `Choice.numbers` are.
 AGREED = ("codec's number", "error_feedback", "collective's number")
 
@@ -13,8 +14,8 @@ AGREED = ("codec's number", "error_feedback", "collective's number")
 class Choice:
     """Names as users write them, and their numbers in core (paceline.registry.codecs, .collectives).
 
-    `own_codec`, `own_collective`: whether it is not what the variables say, so that operations must be told.
-    `bfloat16`: the choice for gradients of that type; None: this one. `named`: whether a user chose it.
+    `own_codec`, `own_collective`: whether it is not what the variables say. `bfloat16`: the choice for gradients of
+    that type; None: this one.
     """
 
     codec: str = EXACT
@@ -25,7 +26,6 @@ class Choice:
     own_codec: bool = False
     own_collective: bool = False
     bfloat16: Choice | None = None
-    named: bool = True
 
     @property
     def lossy(self) -> bool:
@@ -34,19 +34,20 @@ class Choice:
 
     @property
     def own(self) -> bool:
-        """Whether operations must be told."""
+        """Whether it is not what the variables say."""
         return self.own_codec or self.own_collective
 
     @property
-    def word(self) -> str:
-        """What stands in the names of operations that a user chose it for, so that no others have the same; else "".
+    def mark(self) -> str:
+        """What stands in the names of operations: the library reads there how they travel (core/naming/travel_mark.h).
 
-        So a name never has two choices, and ranks that chose differently do not take each other's bytes for theirs.
+        So whoever hears of an operation knows it, a rank that has joined, too. "": as a script's own operations, by the
+        collective of the variables and without a codec.
         """
-        if not self.named:
+        if not self.lossy and not self.own_collective:
             return ""
-        codec = self.codec if self.error_feedback or not self.lossy else f"{self.codec}_plain"
-        return "_".join([codec] * self.own_codec + [self.collective] * self.own_collective)
+        words = [self.codec] + [PLAIN] * (self.lossy and not self.error_feedback)
+        return f">{'_'.join(words + [self.collective] * self.own_collective)}>"
 
     @property
     def numbers(self) -> tuple[int, int, int]:
@@ -56,7 +57,3 @@ class Choice:
     def __str__(self) -> str:
         feedback = f", error_feedback={self.error_feedback}" if self.lossy else ""
         return f"codec={self.codec!r}{feedback}, collective={self.collective!r}"
-
-
-# For what must arrive as it was, under names that nothing else has: counts, models.
-AS_IT_IS = Choice(own_codec=True, named=False)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from paceline.codecs.choice import AGREED, AS_IT_IS, Choice
-from paceline.codecs.naming import tell
+from paceline.codecs.choice import AGREED, Choice
+from paceline.codecs.naming import disown, own
 from paceline.errors import UsageError
 from paceline.native.codecs import Residual, put_residual, residual
 from paceline.native.in_flight import InFlight
 from paceline.native.library import world
-from paceline.telling import tell as say
+from paceline.telling import tell
 
 # Whose a gradient is (paceline.exchange.adapter.Key).
 Key = str | int
@@ -20,6 +22,7 @@ REMEDY = (
     "Give all ranks the same codec=, error_feedback= and collective=, or the same PACELINE_CODEC, "
     "PACELINE_CODEC_ERROR_FEEDBACK and PACELINE_COLLECTIVE."
 )
+_numbers = itertools.count(1)
 
 
 class Residuals(TypedDict):
@@ -30,22 +33,24 @@ class Residuals(TypedDict):
 
 
 class Travel:
-    """Tells Horovod's library of operations how they travel, before their first call.
+    """What is chosen for the gradients of one optimizer or tape, and their residuals.
 
-    Residuals stay in the library under the names of operations; a state has them by whose the gradients are. One that
-    was loaded waits here until the operations of its gradients are known.
+    Residuals stay in the library under the names of operations, as long as this object lives; a state has them by whose
+    the gradients are. One that was loaded waits here until the operations of its gradients are known.
     """
 
     def __init__(self, library: ctypes.CDLL, process_set: Any, choice: Choice) -> None:
         self.choice = choice
         self._library = library
         self._process_set = process_set
-        self._world: object = None
-        self._begun: dict[str, bool] = {}  # by the first name, whether it was told to travel as it is
+        self._number = next(_numbers)
+        self._begun: set[str] = set()  # first names
         self._members: dict[str, Key] = {}  # by full name
         self._loaded: dict[Key, Residual] = {}
         self._met: set[tuple[object, str]] = set()
         self._announced = False
+        if choice.error_feedback:
+            weakref.finalize(self, _end, library, process_set, self._members, self._number).atexit = False
 
     def choice_of(self, tensors: Sequence[Any]) -> Choice:
         """The choice for gradients like `tensors`, or for those of such variables, which travel as one operation."""
@@ -53,43 +58,32 @@ class Travel:
         return other if other is not None and {_dtype(one) for one in tensors} == {"bfloat16"} else self.choice
 
     def begin(
-        self,
-        first: str,
-        names: Callable[[], Sequence[str]],
-        members: Sequence[Key],
-        tensors: Sequence[Any],
-        exact: bool = False,
+        self, first: str, names: Callable[[], Sequence[str]], members: Sequence[Key], tensors: Sequence[Any]
     ) -> None:
         """Before gradients of `members` are handed in, all under the full `names()`, which belong to `first`.
 
-        `tensors` have the gradients' types. `exact`: this time they travel as they are. Raises UsageError for gradients
-        that no codec takes.
+        `tensors` have the gradients' types. Raises UsageError for gradients that no codec takes.
         """
-        here = world(self._library)
-        if self._world is not here:
-            self._world = here
-            self._begun.clear()
-        process_set_id = self._process_set.process_set_id
-        if process_set_id == 0 and self._begun.get(first) == exact and not self._loaded:
+        if first in self._begun and not self._loaded:
             return
         choice = self.choice_of(tensors)
         if choice.own_codec and choice.lossy:
             _check(first, choice, tensors)
-        told, self._begun[first] = list(names()), exact
-        tell(self._library, process_set_id, told, AS_IT_IS if exact and choice.lossy else choice)
-        for name, member in zip(told, members, strict=True):
+        self._begun.add(first)
+        if not choice.error_feedback:
+            return
+        process_set_id = self._process_set.process_set_id
+        for name, member in zip(names(), members, strict=True):
+            if name not in self._members:
+                own(self._library, process_set_id, name, self._number)
             self._members[name] = member
             if member in self._loaded:
                 put_residual(self._library, process_set_id, name, self._loaded.pop(member))
 
-    def as_they_are(self, names: Sequence[str]) -> None:
-        """Have operations with these full names travel without a codec, always."""
-        tell(self._library, self._process_set.process_set_id, names, AS_IT_IS)
-
     def announce(self, label: str) -> None:
         """One line on one rank, once, if it is not what the variables say."""
-        if self.choice.word and not self._announced and self._process_set.rank() == 0:
-            say(f"{self.choice} for {label}.")
+        if self.choice.own and not self._announced and self._process_set.rank() == 0:
+            tell(f"{self.choice} for {label}.")
         self._announced = True
 
     def meet(self, label: str) -> None:
@@ -99,7 +93,7 @@ class Travel:
         """
         here = world(self._library)
         key = (here, label)
-        if not self.choice.word or key in self._met:
+        if not self.choice.own or key in self._met:
             return
         self._met = {met for met in self._met if met[0] is here} | {key}
         InFlight(self._library, self._process_set.process_set_id).meet(
@@ -110,7 +104,7 @@ class Travel:
     def state(self) -> Residuals | None:
         """This rank's residuals, to be saved; None if there are none. Asks no other rank."""
         values: dict[Key, Residual] = dict(self._loaded)
-        for name, member in self._members.items() if self.choice.error_feedback else ():
+        for name, member in self._members.items():
             found = residual(self._library, self._process_set.process_set_id, name)
             if found is not None and found.size:
                 values[member] = found
@@ -128,8 +122,13 @@ class Travel:
         # Steps of a graph have begun once and for all: theirs go to the library at once.
         for name, member in self._members.items():
             put_residual(self._library, self._process_set.process_set_id, name, values.get(member))
-        begun = set(self._members.values()) if self._world is world(self._library) else set()
+        begun = set(self._members.values())
         self._loaded = {member: one for member, one in values.items() if member not in begun}
+
+
+def _end(library: ctypes.CDLL, process_set: Any, names: dict[str, Key], number: int) -> None:
+    if process_set.process_set_id is not None:  # else it was removed, and all of it with it
+        disown(library, process_set.process_set_id, names, number)
 
 
 def _dtype(tensor: Any) -> str:

@@ -74,11 +74,11 @@ class Adapter(Protocol):
         """Start to reduce `tensors` under the bucket's name, and return at once.
 
         Dense tensors of one type and device, which may be overwritten; or one that `waits_here`. All ranks start the
-        same names with the same shapes. `exact`: this time without the codec.
+        same names with the same shapes. `exact`: this time without the codec, under names that say so.
         """
         ...
 
-    def full_names(self, bucket: Bucket) -> list[str]:
+    def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
         """What Horovod calls the operations that `start` makes, one per member."""
         ...
 

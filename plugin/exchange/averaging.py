@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paceline.codecs.choice import AS_IT_IS
+from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
 from paceline.errors import UsageError
 from paceline.exchange.adapter import Adapter, Key, Weights
@@ -123,7 +123,7 @@ def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
                 average=horovod.Average,
                 process_set=process_set,
                 compression=horovod.Compression.none,
-                travel=Travel(loaded(wire.LIBRARY), process_set, AS_IT_IS),
+                travel=Travel(loaded(wire.LIBRARY), process_set, Choice()),
             )
             known[key] = VariableMeans(wire, choices)
         for index, mean in known[key](dict(enumerate(variables))).items():

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.codecs.choice import AS_IT_IS
+from paceline.codecs.choice import Choice
+from paceline.codecs.naming import unmarked
 from paceline.codecs.travel import Travel
 from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.exchange.averaging import VariableMeans
@@ -54,13 +55,16 @@ class WireAdapter:
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
         """See Adapter.start."""
-        self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, tensors, exact)
-        work: Work = self._wire.start(tensors, self._settings, bucket.name)
+        if not exact:
+            self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, tensors)
+        name = unmarked(bucket.name) if exact else bucket.name
+        work: Work = self._wire.start(tensors, self._settings, name)
         return work
 
-    def full_names(self, bucket: Bucket) -> list[str]:
+    def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
         """See Adapter.full_names."""
-        names: list[str] = self._wire.full_names(bucket.name, len(bucket.members))
+        name = unmarked(bucket.name) if exact else bucket.name
+        names: list[str] = self._wire.full_names(name, len(bucket.members))
         return names
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
@@ -75,7 +79,7 @@ class WireAdapter:
             op=self._settings.average,
             compression=self._wire.hvd.Compression.none,
             gradient_predivide_factor=1.0,
-            travel=Travel(self.library, self.process_set, AS_IT_IS),
+            travel=Travel(self.library, self.process_set, Choice()),
         )
         return VariableMeans(self._wire, settings)
 

@@ -21,7 +21,6 @@ PYTHON_FOLDER = "horovod/_paceline"
 CORE_IN_HOST = (
     "active_plan",
     "arguments",
-    "automatic_names",
     "events",
     "gate",
     "holdups",
@@ -36,7 +35,7 @@ CORE_IN_HOST = (
     "waiting",
 )
 # And these rooms of it, whole.
-ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "settings", "transport")
+ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "transport")
 
 # Rows of the table of hooks that call nothing by themselves: the bridge is compiled against them.
 _READ_ONLY = ("include", "handed", "told")

@@ -1,4 +1,4 @@
-"""How operations of one name travel in Horovod's library (bridge/collectives), and what encoding them has lost."""
+"""What encoding operations of one name has lost, in Horovod's library (bridge/collectives)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,7 @@ from typing import Any
 
 import numpy as np
 
-NOT_ENCODED = -1
-
 Residual = np.ndarray[Any, np.dtype[np.float32]]
-
-
-def choose_codec(library: ctypes.CDLL, process_set_id: int, name: str, codec: int, error_feedback: bool) -> None:
-    """Have messages of `name` travel through `codec`, a number in core or NOT_ENCODED; on all ranks of the set.
-
-    While nothing of the name travels. Lasts for the global process set also over shutdown() and init().
-    """
-    library.horovod_paceline_codec_of(name.encode(), process_set_id, codec, int(error_feedback))
-
-
-def choose_collective(library: ctypes.CDLL, process_set_id: int, name: str, method: int) -> None:
-    """Have messages of `name` go by `method` (paceline.registry.collectives); as `choose_codec`."""
-    library.horovod_paceline_collective_of(name.encode(), process_set_id, method)
 
 
 def residual(library: ctypes.CDLL, process_set_id: int, name: str) -> Residual | None:

@@ -10,7 +10,7 @@ from paceline.native.interruptible import interruptible
 from paceline.native.library import ended
 from paceline.native.prototypes import ERROR_BYTES
 
-MOST = (1 << 53) - 1  # they travel as float64
+MOST = (1 << 52) - 1  # with as much added to them they travel as float64
 
 
 def everyone(library: ctypes.CDLL, name: str, own: Sequence[int], limit_s: float, remedy: str) -> list[tuple[int, ...]]:

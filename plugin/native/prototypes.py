@@ -53,8 +53,6 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "unregister": (None, _OPERATION),
     "collective": (None, (c_int32, c_int64, c_int32, c_int32, c_int64)),
     "wake": (None, (c_int32,)),
-    "collective_of": (None, (c_char_p, c_int32, c_int32)),
-    "codec_of": (None, (c_char_p, c_int32, c_int32, c_int32)),
     "network": (
         c_int32,
         (c_int32, c_double, c_double, c_int64, c_int32, c_void_p, c_void_p, c_void_p, c_void_p, *_ERROR),

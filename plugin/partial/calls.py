@@ -6,8 +6,6 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from paceline.codecs.choice import AS_IT_IS
-from paceline.codecs.naming import tell
 from paceline.errors import UsageError
 from paceline.native.exchanges import register
 from paceline.partial.settings import MAJORITY, SUM, Partial
@@ -49,7 +47,6 @@ def begin(library: ctypes.CDLL, operation: str, partial: Partial, process_set: A
     before.
     """
     partial.check_environment()
-    tell(library, process_set.process_set_id, [operation], AS_IT_IS)  # a codec would change the count
     register(library, process_set.process_set_id, operation, *partial.registration(process_set.size(), counted=True))
 
 

@@ -24,7 +24,7 @@ class Channel(Protocol):
         """The next so many tensors handed in are answered with their own results, and no others."""
         ...
 
-    def start(self, tensors: Sequence[Any], exact: bool) -> Work:
+    def start(self, tensors: Sequence[Any]) -> Work:
         """Hand tensors in (Adapter.start); the work gives the oldest results, zeros where there are not K - 1 yet."""
         ...
 
@@ -65,9 +65,9 @@ class LibraryChannel:
         for name in self._names:
             self._in_flight.sync_next(name, calls)
 
-    def start(self, tensors: Sequence[Any], exact: bool) -> Work:
+    def start(self, tensors: Sequence[Any]) -> Work:
         """See Channel.start."""
-        return self._adapter.start(self.bucket, tensors, exact)
+        return self._adapter.start(self.bucket, tensors)
 
     def taken(self, held: int) -> list[list[Any]]:
         """See Channel.taken: arrays, as they travelled."""
@@ -112,7 +112,7 @@ class WaitingChannel:
     def sync_next(self, calls: int) -> None:
         """See Channel.sync_next: nothing is handed in while updates are synchronous."""
 
-    def start(self, tensors: Sequence[Any], exact: bool) -> Work:
+    def start(self, tensors: Sequence[Any]) -> Work:
         """See Channel.start: sparse gradients are gathered as they are."""
         # Two of one name may be on their way at once.
         turn = Bucket(f"{self.bucket.name}.{self._calls % self._k}", self.bucket.members)

@@ -54,12 +54,12 @@ class PipelinedExchange(Exchange):
         """See Exchange.start."""
         # Where Python sees every update: in a compiled step the library counts them, and codecs hold from the first on.
         exact = not self.adapter.compiled and self._warm.value() > 0
-        if bucket.name not in self._channels and self._warm.value() > 0:
+        if self._warm.value() > 0 and (bucket.name not in self._channels or self._apart(bucket)):
             return self.adapter.start(bucket, tensors, exact)
         channel = self._channel(bucket, self.adapter.waits_here(tensors))
         self._drained = False
         self._started.add(bucket.name)
-        work = channel.start(tensors, exact)
+        work = channel.start(tensors)
         if bucket.name not in self._behind:
             return work
 
@@ -208,7 +208,15 @@ class PipelinedExchange(Exchange):
     def _begin_warm_up(self, updates: int) -> None:
         self._warm.set(updates)
         for channel in self._channels.values() if self.settings.warmup_steps else ():
-            channel.sync_next(updates)
+            self._sync_next(channel)
+
+    def _sync_next(self, channel: Channel) -> None:
+        if not self._apart(channel.bucket):
+            channel.sync_next(int(self._warm.value()))
+
+    def _apart(self, bucket: Bucket) -> bool:
+        """Whether synchronous updates hand it in under names of their own, and not through its channel."""
+        return not self.adapter.compiled and self.adapter.full_names(bucket, True) != self.adapter.full_names(bucket)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -246,7 +254,7 @@ class PipelinedExchange(Exchange):
         else:
             made = LibraryChannel(bucket, self.adapter, self.in_flight, self._owner)
         if self._warm.value() > 0:  # where gradients are expected before they are handed in
-            made.sync_next(int(self._warm.value()))
+            self._sync_next(made)
         self._channels[bucket.name] = made
         self._fall_behind(bucket.name, self.filled)
         return made

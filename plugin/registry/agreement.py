@@ -20,6 +20,7 @@ FIELDS = (
     *travels.AGREED,
 )
 AGREED = ", ".join(FIELDS)
+_AS_IT_IS = Choice()
 
 
 def differing(least: Sequence[int], most: Sequence[int], own: Sequence[int]) -> str:
@@ -31,7 +32,7 @@ def differing(least: Sequence[int], most: Sequence[int], own: Sequence[int]) -> 
     )
 
 
-def agreement(exchange: ExchangeSettings, ranks: int, choice: Choice = travels.AS_IT_IS) -> tuple[int, ...]:
+def agreement(exchange: ExchangeSettings, ranks: int, choice: Choice = _AS_IT_IS) -> tuple[int, ...]:
     """What must be the same on all ranks, in whole numbers; `AGREED` says what they are."""
     chosen = declaration_of(exchange)
     numbers = []

@@ -59,7 +59,7 @@ class TorchAdapter(TorchTensors):
         # Horovod itself divides by the number of ranks after the sum when the operation is Average.
         factor = gradient_predivide_factor if op == horovod.Average else 1.0
         self._factors = 1.0 / factor, factor
-        self._operations: dict[str, Operation] = {}  # by the name of a bucket
+        self._operations: dict[tuple[str, bool], Operation] = {}  # by the name of a bucket, and whether exact
 
     @cached_property
     def label(self) -> str:
@@ -73,10 +73,11 @@ class TorchAdapter(TorchTensors):
                 tensors[0], name=self._name(bucket), op=self._op, process_set=self.process_set
             )
             return lambda: [gathered()]
-        operation = self._operations.get(bucket.name)
+        operation = self._operations.get((bucket.name, exact))
         if operation is None or not operation.is_of(bucket):
-            operation = self._operation(bucket)
-        self.travel.begin(bucket.name, operation.full_names, bucket.members, operation.parameters, exact)
+            operation = self._operation(bucket, exact)
+        if not exact:
+            self.travel.begin(bucket.name, operation.full_names, bucket.members, operation.parameters)
         if not self._compresses:
             return operation.start(tensors)
         compressed = [self._compression.compress(tensor) for tensor in tensors]
@@ -86,24 +87,25 @@ class TorchAdapter(TorchTensors):
             for result, (_, context) in zip(wait(), compressed, strict=True)
         ]
 
-    def _operation(self, bucket: Bucket) -> Operation:
+    def _operation(self, bucket: Bucket, exact: bool) -> Operation:
         parameters = [self._names.parameter(str(member)) for member in bucket.members]
-        names = self.full_names(bucket)
-        made = Operation(bucket, self._name(bucket), names, parameters, self._op, self._factors, self.process_set)
-        self._operations[bucket.name] = made
+        name, names = self._name(bucket, exact), self.full_names(bucket, exact)
+        made = Operation(bucket, name, names, parameters, self._op, self._factors, self.process_set)
+        self._operations[bucket.name, exact] = made
         return made
 
-    def full_names(self, bucket: Bucket) -> list[str]:
+    def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
         """See Adapter.full_names."""
-        name, count = self._name(bucket), len(bucket.members)
+        name, count = self._name(bucket, exact), len(bucket.members)
         if count == 1:
             return [f"allreduce.{name}"]
         return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
 
-    def _name(self, bucket: Bucket) -> str:
+    def _name(self, bucket: Bucket, exact: bool = False) -> str:
+        if exact:
+            return self.scope + bucket.name
         # All of a bucket are of one type.
-        word = self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).word
-        return f"{self.scope}{word}.{bucket.name}" if word else self.scope + bucket.name
+        return self.scope + self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).mark + bucket.name
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """See Adapter.waits_here."""
@@ -113,7 +115,6 @@ class TorchAdapter(TorchTensors):
         """See Adapter.means: of bfloat16 in float32. May write into the weights."""
         travelling = {index: to_reduce(weight.detach()) for index, weight in weights.items()}
         names = {index: f"{self.scope}{self._names[weights[index]]}.average" for index in travelling}
-        self.travel.as_they_are([f"allreduce.{name}" for name in names.values()])
         handles = [
             horovod.allreduce_async_(tensor, name=names[index], op=horovod.Average, process_set=self.process_set)
             for index, tensor in travelling.items()

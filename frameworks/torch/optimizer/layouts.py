@@ -20,6 +20,8 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.member import Member
 
 DENSE = 0
+# Added to numbers that are compared, and to their negatives: so the zeros of a rank that has joined say nothing.
+_SAID = 1 << 40
 
 
 class Layouts:
@@ -41,22 +43,23 @@ class Layouts:
         mine = agreement(exchange, self._process_set.size(), choice)
         gradients = [member.parameter.grad for member in members]
         # One row per parameter: sparse dimensions seen here, and whether a dense gradient was. Then the exchange: the
-        # maximum of its numbers, and of their negatives, which is minus the minimum.
+        # maximum of its numbers, and of their negatives, which is minus the minimum, both above 0.
         seen = torch.tensor(
             [
                 *(
                     (0, 0) if gradient is None else (gradient.sparse_dim(), 0) if gradient.is_sparse else (0, 1)
                     for gradient in gradients
                 ),
-                *((number, -number) for number in (*mine, buckets)),
+                *((_SAID + number, _SAID - number) for number in (*mine, buckets)),
             ],
-            dtype=torch.int32,
+            dtype=torch.int64,
         )
         operation = f"{self.scope}{members[0].name}.layouts"
         handle = horovod.allreduce_async_(seen, name=operation, op=horovod.Max, process_set=self._process_set)
-        *rows, (most_buckets, negative_buckets) = horovod.synchronize(handle).tolist()
-        found, numbers = rows[: -len(mine)], rows[-len(mine) :]
-        most, least = [high for high, _ in numbers], [-negative for _, negative in numbers]
+        rows = horovod.synchronize(handle).tolist()
+        found, numbers = rows[: len(members)], rows[len(members) :]
+        *most, most_buckets = [high - _SAID for high, _ in numbers]
+        *least, least_buckets = [_SAID - negative for _, negative in numbers]
         if most != least:
             raise UsageError(
                 f"The ranks use different exchanges, codecs or collectives; rank {horovod.rank()} sees "
@@ -66,4 +69,4 @@ class Layouts:
             )
         for member, (sparse_dims, dense) in zip(members, found, strict=True):
             member.sparse_dims = DENSE if dense else sparse_dims
-        return buckets > 0 and most_buckets == -negative_buckets
+        return buckets > 0 and most_buckets == least_buckets

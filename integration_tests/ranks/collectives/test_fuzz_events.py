@@ -10,19 +10,11 @@ from integration_tests.fuzz import chosen_world
 from integration_tests.support import fuzz_events
 from integration_tests.support.ranks import run_ranks
 
-# Faults that are known and not mended yet: zeros of a joined rank count as answers, and residuals of a process set stay
-# when it ends.
-OPEN = {"join", "sets"}
-EVENTS = [
-    pytest.param(event, marks=pytest.mark.xfail(reason="known fault", strict=False) if event in OPEN else ())
-    for event in fuzz_events.EVENTS
-]
-
 
 @pytest.mark.more
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", range(1, 5))
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", fuzz_events.EVENTS)
 def test_event(event: str, seed: int) -> None:
     size, variables = chosen_world(random.Random(seed))
     variables["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "10"

@@ -15,15 +15,7 @@ class Library:
 
     def __init__(self) -> None:
         self._handle = next(_handles)
-        self.told: list[tuple[str, int, int, int]] = []
-        self.collectives: list[tuple[str, int, int]] = []
         self.residuals: dict[tuple[str, int], np.ndarray] = {}
-
-    def horovod_paceline_codec_of(self, name: bytes, process_set: int, codec: int, error_feedback: int) -> None:
-        self.told.append((name.decode(), process_set, codec, error_feedback))
-
-    def horovod_paceline_collective_of(self, name: bytes, process_set: int, method: int) -> None:
-        self.collectives.append((name.decode(), process_set, method))
 
     def horovod_paceline_residual_get(self, name: bytes, process_set: int, values: int | None, count: int) -> int:
         found = self.residuals.get((name.decode(), process_set))
@@ -38,11 +30,8 @@ class Library:
         if values is not None:
             ctypes.memmove(array.ctypes.data, values, array.nbytes)
         self.residuals[name.decode(), process_set] = array
-
-    def take(self) -> list[tuple[str, int, int, int]]:
-        """What was told since the last call."""
-        told, self.told = self.told, []
-        return told
+        if not array.size:
+            del self.residuals[name.decode(), process_set]
 
 
 class ProcessSet:

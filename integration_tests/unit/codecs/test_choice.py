@@ -10,7 +10,7 @@ import pytest
 
 from paceline import config
 from paceline.arguments import check_choice, choice_asked
-from paceline.codecs.choice import AS_IT_IS, Choice
+from paceline.codecs.choice import Choice
 from paceline.errors import UsageError, UserError
 from paceline.exchange.sync_settings import Sync
 from paceline.local.settings import Local
@@ -27,27 +27,27 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _short(choice: Choice) -> tuple[str, bool, str, str]:
-    return choice.codec, choice.error_feedback, choice.collective, choice.word
+    return choice.codec, choice.error_feedback, choice.collective, choice.mark
 
 
 @pytest.mark.parametrize(
     ("variables", "arguments", "expected"),
     [
-        # As Horovod does it, and then as the variables say: nothing has to be told.
+        # As Horovod does it: names say nothing.
         ({}, {}, ("none", False, "gloo", "")),
         ({}, {"codec": "none", "collective": "gloo"}, ("none", False, "gloo", "")),
-        ({"CODEC": "q8"}, {}, ("q8", True, "direct", "")),
-        ({"CODEC": "q8", "COLLECTIVE": "ring"}, {"codec": "q8"}, ("q8", True, "ring", "")),
-        ({"CODEC": "q8", "CODEC_ERROR_FEEDBACK": "0"}, {}, ("q8", False, "direct", "")),
-        # Otherwise names say so.
-        ({}, {"codec": "q8"}, ("q8", True, "direct", "q8")),
-        ({}, {"codec": "bf16", "error_feedback": False}, ("bf16", False, "direct", "bf16_plain")),
-        ({}, {"codec": "q8", "collective": "linear"}, ("q8", True, "linear", "q8_linear")),
-        ({}, {"collective": "auto"}, ("none", False, "auto", "auto")),
-        ({"COLLECTIVE": "ring"}, {"codec": "trunc16"}, ("trunc16", True, "ring", "trunc16")),
-        ({"CODEC": "q8"}, {"codec": "none"}, ("none", False, "gloo", "none")),
-        ({"CODEC": "q8"}, {"error_feedback": False}, ("q8", False, "direct", "q8_plain")),
-        ({"CODEC": "q8"}, {"collective": "direct"}, ("q8", True, "direct", "")),
+        # Otherwise they say how values travel, and by what, where that is not what variables say.
+        ({"CODEC": "q8"}, {}, ("q8", True, "direct", ">q8>")),
+        ({"CODEC": "q8", "COLLECTIVE": "ring"}, {"codec": "q8"}, ("q8", True, "ring", ">q8>")),
+        ({"CODEC": "q8", "CODEC_ERROR_FEEDBACK": "0"}, {}, ("q8", False, "direct", ">q8_plain>")),
+        ({}, {"codec": "q8"}, ("q8", True, "direct", ">q8>")),
+        ({}, {"codec": "bf16", "error_feedback": False}, ("bf16", False, "direct", ">bf16_plain>")),
+        ({}, {"codec": "q8", "collective": "linear"}, ("q8", True, "linear", ">q8_linear>")),
+        ({}, {"collective": "auto"}, ("none", False, "auto", ">none_auto>")),
+        ({"COLLECTIVE": "ring"}, {"codec": "trunc16"}, ("trunc16", True, "ring", ">trunc16>")),
+        ({"CODEC": "q8"}, {"codec": "none"}, ("none", False, "gloo", "")),
+        ({"CODEC": "q8"}, {"error_feedback": False}, ("q8", False, "direct", ">q8_plain>")),
+        ({"CODEC": "q8"}, {"collective": "direct"}, ("q8", True, "direct", ">q8>")),
     ],
 )
 def test_arguments_win_over_variables(
@@ -125,14 +125,14 @@ def test_bfloat16_gradients_travel_as_two_bytes_where_our_own_collectives_are_in
 ) -> None:
     assert choice_asked().bfloat16 is None  # Horovod's own: as float32
     assert choice_asked("q8").bfloat16 is None  # as all others
-    for collective, word in (("ring", "bf16_plain_direct"), ("direct", "bf16_plain")):
+    for collective, mark in (("ring", ">bf16_plain_direct>"), ("direct", ">bf16_plain>")):
         monkeypatch.setenv("PACELINE_COLLECTIVE", collective)
         other = choice_asked().bfloat16
-        assert other is not None and _short(other) == ("bf16", False, "direct", word)
+        assert other is not None and _short(other) == ("bf16", False, "direct", mark)
     # Also where the collective is asked for here: the variable says another.
     monkeypatch.delenv("PACELINE_COLLECTIVE")
     other = choice_asked(collective="ring").bfloat16
-    assert other is not None and other.word == "bf16_plain_direct"
+    assert other is not None and other.mark == ">bf16_plain_direct>"
 
 
 def test_ranks_are_told_apart_by_what_they_chose() -> None:
@@ -147,7 +147,6 @@ def test_ranks_are_told_apart_by_what_they_chose() -> None:
             assert (mine == theirs) == (one == other), (one, other)
     mine, theirs = (agreement(Sync(), 2, one) for one in (choices[1], choices[2]))
     assert differing(theirs, mine, mine) == "error_feedback from 0 to 1 (1 here)"
-    assert AS_IT_IS.own and not AS_IT_IS.lossy
 
 
 def test_numbers_are_those_of_core() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.arguments import choice_asked
-from paceline.codecs.naming import tell
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, REDUCE
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives.buffers import ROOT, Buffers
@@ -67,9 +66,8 @@ class HorovodCaller:
             REDUCE: lambda tensor, name: hvd.reduce_async_(tensor, ROOT, op=hvd.Sum, name=name),
         }
         begin = start[case.operation]
-        names = [f"{case.name}.{index}" for index in range(len(tensors))]
-        if case.operation == ALLREDUCE:  # a script's own travel without a codec
-            tell(self._library, 0, [f"allreduce.{name}" for name in names], choice_asked())
+        mark = choice_asked().mark if case.operation == ALLREDUCE else ""  # a script's own travel without a codec
+        names = [f"{mark}{case.name}.{index}" for index in range(len(tensors))]
 
         def call() -> None:
             for handle in [begin(tensor, name) for tensor, name in zip(tensors, names, strict=True)]:

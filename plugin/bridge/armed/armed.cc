@@ -14,7 +14,7 @@ namespace {
 
 // A rank that has offered the first group waits longer for others to do so: it may be far ahead of them.
 constexpr int64_t kAhead = 10;
-// Plans whose steps are remembered, and different messages of all of them.
+// Plans whose steps are remembered, and messages of a step.
 constexpr size_t kMostPlans = 64;
 constexpr size_t kMostMessages = 4096;
 constexpr size_t kAlign_bytes = 64;
@@ -23,8 +23,9 @@ constexpr size_t kAlign_bytes = 64;
 
 void Armed::BeginWorld() {
   Disarm();
-  keys_.clear();
   responses_.clear();
+  responses_before_.clear();
+  last_group_ = -1;
   shapes_.clear();
   proved_.clear();
   all_ = nullptr;
@@ -148,7 +149,7 @@ bool Armed::Fits(const common::Response& response) const {
   const auto& names = response.tensor_names();
   for (size_t n = 0; n < names.size(); ++n) {
     const auto bytes = response.tensor_sizes()[n] * static_cast<int64_t>(common::DataType_Size(response.tensor_type()));
-    if (special_(0, names[n]) || !carrier_.Exact(0, names[n], bytes)) {
+    if (special_(0, names[n]) || !carrier_.Exact(names[n], bytes)) {
       return false;
     }
   }
@@ -157,13 +158,12 @@ bool Armed::Fits(const common::Response& response) const {
 
 // Negative where messages are never alike.
 int64_t Armed::KeyOf(const common::Response& response) {
-  const auto signature = GroupMessage::Signature(response);
-  const auto known = keys_.find(signature);
-  if (known != keys_.end() || responses_.size() == kMostMessages) {
-    return known == keys_.end() ? -1 : known->second;
+  if (responses_.size() == kMostMessages) {
+    return -1;
   }
-  responses_.push_back(response);
-  return keys_[signature] = static_cast<int64_t>(responses_.size()) - 1;
+  const auto key = static_cast<int64_t>(std::hash<std::string>()(GroupMessage::Signature(response)) >> 1U);
+  responses_.try_emplace(key, response);
+  return key;
 }
 
 void Armed::AfterExecute(const Executed& executed) {
@@ -183,6 +183,11 @@ void Armed::AfterExecute(const Executed& executed) {
   core::WatchedMessage message;
   message.group = group;
   if (message.group >= 0) {
+    if (group == 0 && last_group_ != 0) {  // a step begins
+      responses_before_.swap(responses_);
+      responses_.clear();
+    }
+    last_group_ = group;
     message.key = KeyOf(response);
     message.fits = message.key >= 0 && (watch_.state() == State::kArmed || Fits(response));
   }
@@ -198,7 +203,8 @@ void Armed::Arm() {
   std::vector<std::string> others;
   size_t bytes = 0;
   for (size_t n = 0; n < step.size(); ++n) {
-    const auto& response = responses_[static_cast<size_t>(step[n].key)];
+    const auto found = responses_.find(step[n].key);
+    const auto& response = found == responses_.end() ? responses_before_.at(step[n].key) : found->second;
     const auto& names = response.tensor_names();
     if (n < behind) {
       first_.insert(names.begin(), names.end());
@@ -221,7 +227,6 @@ void Armed::Arm() {
   // Beginning where processors like it.
   buffer_bytes_ = (bytes + kAlign_bytes - 1) / kAlign_bytes * kAlign_bytes;
   buffers_.resize(std::max(buffers_.size(), kTogether * buffer_bytes_));
-  choices_ = carrier_.Choices();
   looked_ns_ = Nanoseconds(Clock::now());
 }
 

@@ -117,15 +117,15 @@ class Armed : public Participant {
   ::paceline::core::StepWatch watch_;
   std::vector<::paceline::core::WatchedMessage> round_;  // what was performed in this round
   bool others_ = false;                                  // and whether it is more than messages of first groups
-  std::unordered_map<std::string, int64_t> keys_;        // by signature
-  std::vector<common::Response> responses_;              // by key
+  int32_t last_group_ = -1;                              // of the message before
+  // What was performed in the running step and in the one before it, by key.
+  std::unordered_map<int64_t, common::Response> responses_, responses_before_;
   std::unordered_map<std::string, std::vector<int64_t>> shapes_;  // of tensors of the plan, as this rank offered them
   std::unordered_set<std::string> offered_;  // tensors of the plan that are being negotiated, as far as is known here
   std::unordered_map<uint64_t, std::vector<::paceline::core::WatchedMessage>> proved_;  // by a plan's digest
   std::vector<GroupMessage> messages_;  // of an armed step, behind the first group's
   std::unordered_map<std::string, Member> members_;
   std::unordered_set<std::string> first_;  // tensors of the first group
-  int64_t choices_ = 0;                    // the carrier's, when all tensors were exact
   std::deque<common::Request> held_;
   bool released_ = false;  // this rank has let go what is held while steps are armed
   int64_t waited_ns_ = 0, looked_ns_ = 0;

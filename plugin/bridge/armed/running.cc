@@ -190,13 +190,6 @@ void Armed::Step(common::ProcessSet& process_set) {
   if (std::any_of(members_.begin(), members_.end(), [&](const auto& one) { return offered_.count(one.first) > 0; })) {
     run.step.Raise(Attention::kOffered);
   }
-  if (carrier_.Choices() != choices_) {
-    if (!std::all_of(messages_.begin(), messages_.end(), [&](const auto& one) { return Fits(one.response()); })) {
-      run.step.Raise(Attention::kChanged);
-    } else {
-      choices_ = carrier_.Choices();
-    }
-  }
   for (auto& request : held_) {
     Take(run, std::move(request));
   }

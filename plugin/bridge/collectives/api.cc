@@ -16,7 +16,6 @@
 namespace core = ::paceline::core;
 
 using horovod::paceline::CopyText;
-using horovod::paceline::Residuals;
 using horovod::paceline::TheChoices;
 using horovod::paceline::TheResiduals;
 
@@ -27,12 +26,6 @@ extern "C" {
 void horovod_paceline_collective(int32_t method, int64_t block_bytes, int32_t codec, int32_t error_feedback,
                                  int64_t codec_least_bytes) try {
   TheChoices().Choose({method, block_bytes, {codec, error_feedback != 0}, codec_least_bytes});
-}
-PACELINE_CATCH()
-
-// Messages of this name go by this method, the same on all ranks.
-void horovod_paceline_collective_of(const char* name, int32_t process_set, int32_t method) try {
-  TheChoices().GoBy(process_set, name, method);
 }
 PACELINE_CATCH()
 
@@ -84,19 +77,9 @@ int32_t horovod_paceline_fastest(int32_t operation, int64_t bytes) try {
 }
 PACELINE_CATCH(-2)
 
-// Gradients of this name are encoded so, the same on all ranks; `codec` -1: no more.
-void horovod_paceline_codec_of(const char* name, int32_t process_set, int32_t codec, int32_t error_feedback) try {
-  if (codec < 0) {
-    TheChoices().EncodeNoMore(process_set, name);
-  } else {
-    TheChoices().Encode(process_set, name, {codec, error_feedback != 0});
-  }
-}
-PACELINE_CATCH()
-
 // Returns the number of elements, -1 if there is none; copied are all if there is room for them.
 int64_t horovod_paceline_residual_get(const char* name, int32_t process_set, float* values, int64_t capacity) try {
-  const auto residual = TheResiduals().Get(Residuals::Name(process_set, name));
+  const auto residual = TheResiduals().Get(process_set, name);
   const auto elements = static_cast<int64_t>(residual.size());
   if (elements > 0 && elements <= capacity) {
     std::copy(residual.begin(), residual.end(), values);
@@ -107,7 +90,7 @@ PACELINE_CATCH(-1)
 
 // No values: what there was is dropped.
 void horovod_paceline_residual_put(const char* name, int32_t process_set, const float* values, int64_t count) try {
-  TheResiduals().Put(Residuals::Name(process_set, name), {values, values + count});
+  TheResiduals().Put(process_set, name, {values, values + count});
 }
 PACELINE_CATCH()
 

@@ -14,9 +14,8 @@ namespace horovod::paceline {
 
 namespace core = ::paceline::core;
 
-bool Collectives::Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const {
-  return bytes < TheChoices().chosen().codec_least_bytes ||
-         CodecOf(TheChoices().EncodingOf(process_set_id, name)) == nullptr;
+bool Collectives::Exact(const std::string& name, int64_t bytes) const {
+  return bytes < TheChoices().chosen().codec_least_bytes || CodecOf(Encoding::Of(name)) == nullptr;
 }
 
 std::chrono::nanoseconds Collectives::Limit(common::ProcessSet& process_set) const {
@@ -52,7 +51,7 @@ void Collectives::Carry(const std::function<void()>& part) {
   try {
     part();
   } catch (const std::exception& error) {
-    const auto why = explain_(error);
+    const auto why = end_.others(error);
     Fail(error);
     throw std::runtime_error(why);
   }
@@ -81,8 +80,8 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
     one.bytes = values.elements * element_bytes;
     one.sequence = NextSequence(process_set_id);
     one.terms = {static_cast<int32_t>(pick.way.method), 0, pick.way.block_bytes / element_bytes, values.tensors};
-    one.schedule = std::make_shared<core::CollectiveSchedule>(core::Allreduce(
-        pick.way.method, place, {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)}));
+    one.schedule = AllreduceSchedule(pick.way.method, place,
+                                     {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)});
     one.done = [this, process_set_id, pick, done = std::move(done), start = Clock::now()] {
       if (pick.trial) {
         Took(process_set_id, pick, std::chrono::duration<double>(Clock::now() - start).count());

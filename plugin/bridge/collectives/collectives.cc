@@ -6,8 +6,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bridge/agree.h"
 #include "bridge/collectives/meeting.h"
 #include "bridge/collectives/operations.h"
+#include "bridge/collectives/residuals.h"
 #include "bridge/reserved_names.h"
 #include "core/collectives/schedule.h"
 
@@ -38,10 +40,9 @@ void Collectives::BeginWorld() {
   sets_.clear();
 }
 
-void Collectives::NewProcessSet(int32_t process_set_id) {
-  if (process_set_id != 0) {  // the global one is the same in the next world
-    TheChoices().Forget(process_set_id);
-  }
+void Collectives::EndProcessSet(int32_t process_set_id) {
+  TheChoices().Forget(process_set_id);
+  TheResiduals().Forget(process_set_id);
   const std::lock_guard<std::mutex> lock(mutex_);
   sets_.erase(process_set_id);
 }
@@ -71,7 +72,7 @@ Flight& Collectives::In(common::ProcessSet& process_set, int32_t process_set_id)
       CheckSame(*transport, TheChoices().chosen());
       set.met = true;
     }
-    flight_ = std::make_unique<Flight>(std::move(transport), space_, explain_);
+    flight_ = std::make_unique<Flight>(std::move(transport), space_, end_);
     flying_set_ = process_set_id;
   }
   if (flight_->failed()) {
@@ -87,8 +88,8 @@ void Collectives::AfterExecute(const Executed& executed) {
   }
   for (const auto& entry : executed.entries) {
     if (entry.tensor_name == std::string(kAgreementNames) + kNetworkAgreement && entry.output != nullptr) {
-      const auto* values = static_cast<const double*>(entry.output->data());  // the largest, and minus the least
-      network_ = values[0] == -values[1] ? Probed() : nullptr;
+      const auto* values = static_cast<const double*>(entry.output->data());  // as agree.cc has them
+      network_ = AllSame(values[0], values[1]) ? Probed() : nullptr;
     }
   }
 }
@@ -105,6 +106,23 @@ void Collectives::RoundPerformed(common::ProcessSet& /*process_set*/) {
   if (flight->Finish()) {
     Set(flying_set_).choice.Decide(flight->transport());
   }
+}
+
+Collectives::Schedule Collectives::AllreduceSchedule(core::AllreduceMethod method, core::Place place,
+                                                     const core::BlockedMessage& message) {
+  constexpr size_t kMostOperations = size_t{1} << 17;  // some MiB
+  const std::array<int64_t, 5> key{static_cast<int64_t>(method), place.rank, place.ranks, message.elements,
+                                   message.block};
+  if (const auto known = schedules_.find(key); known != schedules_.end()) {
+    return known->second;
+  }
+  const auto made = std::make_shared<const core::CollectiveSchedule>(core::Allreduce(method, place, message));
+  scheduled_ += made->operations.size();
+  if (scheduled_ > kMostOperations) {
+    schedules_.clear();
+    scheduled_ = made->operations.size();
+  }
+  return schedules_[key] = made;
 }
 
 // What is in flight then was left there by an error that passed the end of the round.

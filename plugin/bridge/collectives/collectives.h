@@ -3,6 +3,7 @@
 #ifndef PACELINE_BRIDGE_COLLECTIVES_COLLECTIVES_H
 #define PACELINE_BRIDGE_COLLECTIVES_COLLECTIVES_H
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -29,10 +30,10 @@ class Collectives : public Participant, public Carrier {
   // A transport among the ranks of a process set, for one round; null where there is none. The same on all ranks.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
 
-  Collectives(MakeTransport make, Flight::Explain explain) : make_(std::move(make)), explain_(std::move(explain)) {}
+  Collectives(MakeTransport make, WorldEnd end) : make_(std::move(make)), end_(std::move(end)) {}
 
   void BeginWorld() override;
-  void NewProcessSet(int32_t process_set_id) override;
+  void EndProcessSet(int32_t process_set_id) override;
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,
                      std::vector<std::shared_ptr<common::BroadcastOp>>& broadcasts) override;
   // The agreement about a measured network: it holds from here on.
@@ -42,10 +43,9 @@ class Collectives : public Participant, public Carrier {
 
   bool Carries(common::ProcessSet& process_set) const override { return Reaches(process_set); }
   std::chrono::nanoseconds Limit(common::ProcessSet& process_set) const override;
-  bool Exact(int32_t process_set_id, const std::string& name, int64_t bytes) const override;
+  bool Exact(const std::string& name, int64_t bytes) const override;
   void GoFastest(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
   void GoAsChosen(int32_t process_set_id, const std::unordered_set<std::string>& names) override;
-  int64_t Choices() const override { return TheChoices().changes(); }
   void Begin(common::ProcessSet& process_set, int32_t process_set_id, const Values& values, bool followed,
              const std::string& name, std::function<void()> done) override;
   void Progress(std::chrono::steady_clock::time_point until) override;
@@ -68,6 +68,10 @@ class Collectives : public Participant, public Carrier {
   // What `auto` does with a message of the set whose messages are under way. Throws std::runtime_error as In.
   AutoChoice::Pick PickFor(int32_t process_set_id, int64_t bytes, bool encoded, bool followed = false);
   void Took(int32_t process_set_id, const AutoChoice::Pick& pick, double seconds);
+  // Of messages like one before, the same: steps are alike, and a schedule may have thousands of operations.
+  using Schedule = std::shared_ptr<const ::paceline::core::CollectiveSchedule>;
+  Schedule AllreduceSchedule(::paceline::core::AllreduceMethod method, ::paceline::core::Place place,
+                             const ::paceline::core::BlockedMessage& message);
 
  private:
   struct OfSet {
@@ -81,9 +85,11 @@ class Collectives : public Participant, public Carrier {
   void Carry(const std::function<void()>& part);
 
   const MakeTransport make_;
-  const Flight::Explain explain_;
+  const WorldEnd end_;
   PackingSpace space_;
   ProbedNetwork network_;  // of this world
+  std::map<std::array<int64_t, 5>, Schedule> schedules_;
+  size_t scheduled_ = 0;  // operations in all of them
   std::unique_ptr<Flight> flight_;
   int32_t flying_set_ = -1;
   bool trial_ = false;            // the last message that was picked for is one, and may be under way

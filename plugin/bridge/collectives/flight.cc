@@ -61,12 +61,26 @@ bool Flight::Finish() {
 }
 
 void Flight::Fail(const std::exception& error) {
+  End();
+  Tell(end_.others(error));
+}
+
+void Flight::FailHere(const std::exception& error) {
+  const auto why = end_.here(error);
+  End();
+  Tell(why);
+}
+
+void Flight::End() {
   if (transport_ != nullptr) {
     transport_->GiveUp();
     transport_.reset();  // nobody touches memory of messages from here on
   }
   engine_.reset();
-  const auto status = common::Status::UnknownError(explain_(error));
+}
+
+void Flight::Tell(const std::string& why) {
+  const auto status = common::Status::UnknownError(why);
   for (const auto& message : messages_) {
     message->Fail(status);
   }

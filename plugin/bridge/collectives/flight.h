@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "bridge/collectives/memory.h"
 #include "bridge/collectives/message.h"
 #include "bridge/transport.h"
+#include "bridge/world_end.h"
 
 namespace horovod::paceline {
 
@@ -35,14 +35,8 @@ class PackingSpace {
 // Background thread only.
 class Flight {
  public:
-  // What to tell of an error that ends a message.
-  using Explain = std::function<std::string(const std::exception&)>;
-
-  Flight(std::unique_ptr<Transport> transport, PackingSpace& space, Explain explain)
-      : space_(space),
-        explain_(std::move(explain)),
-        engine_(std::make_unique<Engine>(*transport)),
-        transport_(std::move(transport)) {}
+  Flight(std::unique_ptr<Transport> transport, PackingSpace& space, const WorldEnd& end)
+      : space_(space), end_(end), engine_(std::make_unique<Engine>(*transport)), transport_(std::move(transport)) {}
 
   bool failed() const { return transport_ == nullptr; }
   // No message may be under way for what is done with it directly: Finish() first.
@@ -60,12 +54,17 @@ class Flight {
 
   // Waits for all of them; false where they failed, with all that are left told why. Connections are closed then.
   bool Finish();
-  // This rank cannot go on, and the others must not wait for it. Messages under way are told of `error`.
+  // It cannot go on, maybe because of another rank, and no rank must wait for it. Messages under way are told why.
   void Fail(const std::exception& error);
+  // The same because of this rank, whose connections stay until all have heard the reason.
+  void FailHere(const std::exception& error);
 
  private:
+  void End();
+  void Tell(const std::string& why);
+
   PackingSpace& space_;
-  const Explain explain_;
+  const WorldEnd& end_;
   // Destroyed from the last to the first: the transport touches memory of the engine and of tensors until it has ended.
   std::vector<std::shared_ptr<Message>> messages_;
   std::unique_ptr<Engine> engine_;

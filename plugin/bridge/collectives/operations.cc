@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "bridge/collectives/parts.h"
+#include "bridge/collectives/residuals.h"
 #include "bridge/reserved_names.h"
 #include "bridge/types.h"
 #include "core/codecs/combine.h"
@@ -56,7 +57,7 @@ bool AllAutomatic(const Entries& entries) {
   return std::all_of(entries.begin(), entries.end(), [](const auto& one) {
     return one.tensor->dtype() == common::DataType::HOROVOD_FLOAT32 &&
            TheChoices().MethodOf(one.process_set_id, one.tensor_name) == CollectiveChoice::kAuto &&
-           CodecOf(TheChoices().EncodingOf(one.process_set_id, one.tensor_name)) == nullptr &&
+           CodecOf(Encoding::Of(one.tensor_name)) == nullptr &&
            Purpose::Of(one.tensor_name).kind == Purpose::Kind::kAllreduce;
   });
 }
@@ -99,14 +100,16 @@ void Unpack(const MessagePart& part, Entries& entries) {
   }
 }
 
-core::CollectiveSchedule ScheduleOf(const MessagePart& part, const Way& way, core::DataType dtype, core::Place place) {
+Collectives::Schedule ScheduleOf(Collectives& collectives, const MessagePart& part, const Way& way,
+                                 core::DataType dtype, core::Place place) {
   const auto& purpose = part.purpose;
   if (purpose.kind == Purpose::Kind::kPing) {
-    return core::PingPong(place, part.elements, {purpose.first, purpose.second, purpose.rounds});
+    return std::make_shared<core::CollectiveSchedule>(
+        core::PingPong(place, part.elements, {purpose.first, purpose.second, purpose.rounds}));
   }
   const core::BlockedMessage message{part.elements, BlockElements(way.block_bytes, dtype, CodecOf(part.encoding))};
-  return IsReduce(part) ? core::LinearReduce(place, message, purpose.first)
-                        : core::Allreduce(way.method, place, message);
+  return IsReduce(part) ? std::make_shared<core::CollectiveSchedule>(core::LinearReduce(place, message, purpose.first))
+                        : collectives.AllreduceSchedule(way.method, place, message);
 }
 
 // Numbers of a part's codec are agreed, as is the order of tensors in it.
@@ -135,7 +138,7 @@ core::MessageTerms TermsOf(const MessagePart& part, const Entries& entries, cons
   const std::runtime_error error(
       "Rank " + std::to_string(rank) + ": no memory to carry " + name + " of " + std::to_string(bytes) +
       " bytes. Use smaller messages (HOROVOD_FUSION_THRESHOLD) or fewer ranks on this host.");
-  flight.Fail(error);
+  flight.FailHere(error);
   throw error;
 }
 
@@ -151,7 +154,7 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
     return false;
   }
   const auto asked = std::any_of(entries.begin(), entries.end(), [](const auto& one) {
-    return CodecOf(TheChoices().EncodingOf(one.process_set_id, one.tensor_name)) != nullptr ||
+    return CodecOf(Encoding::Of(one.tensor_name)) != nullptr ||
            TheChoices().MethodOf(one.process_set_id, one.tensor_name) != CollectiveChoice::kHorovods ||
            Purpose::Of(one.tensor_name).kind != Purpose::Kind::kAllreduce;
   });
@@ -224,7 +227,7 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
       one.result = part.data;
       one.bytes = part.elements * element_bytes;
       one.codec = CodecOf(part.encoding);
-      one.schedule = std::make_shared<core::CollectiveSchedule>(ScheduleOf(part, picks[n].way, dtype, place));
+      one.schedule = ScheduleOf(collectives_, part, picks[n].way, dtype, place);
       one.terms = TermsOf(part, entries, picks[n].way, dtype);
       if (part.encoding.error_feedback && one.codec != nullptr) {
         one.encode = WithFeedback(part, entries, dtype);
@@ -251,6 +254,9 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
         if (part.purpose.kind == Purpose::Kind::kPing && dtype == core::DataType::kFloat64 && part.elements > 0) {
           const double seconds = took.count();
           std::memcpy(part.data, &seconds, sizeof(seconds));
+        }
+        if (part.encoding.error_feedback && !core::AllFinite(dtype, part.data, part.elements)) {
+          TheResiduals().Spoil(set);
         }
         // Nobody reads the output of a rank that keeps its own: not even its pages are to be made.
         if (!KeepsItsOwn(part, rank)) {

@@ -35,14 +35,14 @@ int32_t Take(std::string_view& text) {
 constexpr auto kBeside = static_cast<int32_t>(core::AllreduceMethod::kDirect);
 
 Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Response& response, core::DataType dtype,
-                    const Choices& choices, const CollectiveChoice& choice) {
+                    const CollectiveChoice& choice) {
   // What ranks tell each other must be exact; that is float64. Float32 is what measures how long messages take.
   const auto sweep = Begins(entry.tensor_name, kControlNames) && dtype == core::DataType::kFloat32;
   const auto sum = OpOf(response.reduce_op()) == core::ReduceOp::kSum && !Begins(entry.tensor_name, kReserved);
   if (!(sweep || sum) || static_cast<int64_t>(entry.tensor->size()) < choice.codec_least_bytes) {
     return {};
   }
-  auto encoding = sweep ? choice.encoding : choices.EncodingOf(entry.process_set_id, entry.tensor_name);
+  auto encoding = sweep ? choice.encoding : Encoding::Of(entry.tensor_name);
   // Nothing follows under such a name that its residual could be added to, and all would be kept.
   encoding.error_feedback = encoding.error_feedback && !core::AutomaticNames::Made(entry.tensor_name);
   const auto* codec = CodecOf(encoding);
@@ -80,9 +80,8 @@ std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& en
   std::map<std::tuple<Purpose, Encoding, int32_t>, MessagePart> parts;
   for (size_t n = 0; n < entries.size(); ++n) {
     const auto purpose = Purpose::Of(entries[n].tensor_name);
-    const auto encoding = purpose.kind == Purpose::Kind::kAllreduce
-                              ? EncodingOf(entries[n], response, dtype, choices, choice)
-                              : Encoding{};
+    const auto encoding =
+        purpose.kind == Purpose::Kind::kAllreduce ? EncodingOf(entries[n], response, dtype, choice) : Encoding{};
     auto method = choices.MethodOf(entries[n].process_set_id, entries[n].tensor_name);
     method = method == CollectiveChoice::kHorovods ? kBeside : method;
     auto& part = parts[{purpose, encoding, method}];
@@ -112,11 +111,12 @@ std::function<void(int64_t, int64_t, uint8_t*)> WithFeedback(const MessagePart& 
   int64_t begin = 0;
   for (const auto n : part.tensors) {
     const auto elements = entries[n].tensor->shape().num_elements();
-    tensors->push_back({Residuals::Name(entries[n].process_set_id, entries[n].tensor_name), begin, elements});
+    TheResiduals().Begin(part.process_set_id, entries[n].tensor_name);
+    tensors->push_back({entries[n].tensor_name, begin, elements});
     begin += elements;
   }
-  return [tensors, codec = CodecOf(part.encoding), data = part.data, dtype](int64_t offset, int64_t count,
-                                                                            uint8_t* bytes) {
+  return [set = part.process_set_id, tensors, codec = CodecOf(part.encoding), data = part.data, dtype](
+             int64_t offset, int64_t count, uint8_t* bytes) {
     std::vector<core::ErrorFeedback::Part> parts;
     auto tensor = std::upper_bound(tensors->begin(), tensors->end(), offset,
                                    [](int64_t at, const Tensor& one) { return at < one.begin; }) -
@@ -126,7 +126,7 @@ std::function<void(int64_t, int64_t, uint8_t*)> WithFeedback(const MessagePart& 
       parts.push_back({tensor->name, tensor->elements, at - tensor->begin, end - at});
       at = end;
     }
-    TheResiduals().Encode(*codec, parts, dtype, data + offset * core::BytesOf(dtype), bytes);
+    TheResiduals().Encode(set, *codec, parts, dtype, data + offset * core::BytesOf(dtype), bytes);
   };
 }
 

@@ -4,22 +4,40 @@
 
 namespace horovod::paceline {
 
-void Residuals::Encode(const ::paceline::core::Codec& codec,
+void Residuals::Begin(int32_t process_set_id, const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  feedback_[process_set_id].Begin(name);
+}
+
+void Residuals::Spoil(int32_t process_set_id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  feedback_[process_set_id].Spoil();
+}
+
+void Residuals::Encode(int32_t process_set_id, const ::paceline::core::Codec& codec,
                        const std::vector<::paceline::core::ErrorFeedback::Part>& parts, ::paceline::core::DataType type,
                        const void* block, uint8_t* bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  feedback_.Encode(codec, parts, type, block, bytes);
+  feedback_[process_set_id].Encode(codec, parts, type, block, bytes);
 }
 
-std::vector<float> Residuals::Get(const std::string& name) const {
+std::vector<float> Residuals::Get(int32_t process_set_id, const std::string& name) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = feedback_.residuals().find(name);
-  return found == feedback_.residuals().end() ? std::vector<float>() : found->second;
+  const auto set = feedback_.find(process_set_id);
+  if (set == feedback_.end()) {
+    return {};
+  }
+  return set->second.Of(name);
 }
 
-void Residuals::Put(const std::string& name, std::vector<float> residual) {
+void Residuals::Put(int32_t process_set_id, const std::string& name, std::vector<float> residual) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  feedback_.Put(name, std::move(residual));
+  feedback_[process_set_id].Put(name, std::move(residual));
+}
+
+void Residuals::Forget(int32_t process_set_id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  feedback_.erase(process_set_id);
 }
 
 Residuals& TheResiduals() {

@@ -4,6 +4,7 @@
 #define PACELINE_BRIDGE_COLLECTIVES_RESIDUALS_H
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,22 +13,25 @@
 
 namespace horovod::paceline {
 
-// Any thread. Names are those of process sets and tensors: Name().
+// By process set and tensor. Any thread.
 class Residuals {
  public:
-  static std::string Name(int32_t process_set_id, const std::string& tensor) {
-    return std::to_string(process_set_id) + " " + tensor;
-  }
-
-  void Encode(const ::paceline::core::Codec& codec, const std::vector<::paceline::core::ErrorFeedback::Part>& parts,
-              ::paceline::core::DataType type, const void* block, uint8_t* bytes);
+  // As of core::ErrorFeedback; steps are those of a process set.
+  void Begin(int32_t process_set_id, const std::string& name);
+  void Spoil(int32_t process_set_id);
+  void Encode(int32_t process_set_id, const ::paceline::core::Codec& codec,
+              const std::vector<::paceline::core::ErrorFeedback::Part>& parts, ::paceline::core::DataType type,
+              const void* block, uint8_t* bytes);
   // Empty: there is none.
-  std::vector<float> Get(const std::string& name) const;
-  void Put(const std::string& name, std::vector<float> residual);
+  std::vector<float> Get(int32_t process_set_id, const std::string& name) const;
+  // Empty: there is none from now on.
+  void Put(int32_t process_set_id, const std::string& name, std::vector<float> residual);
+  // A process set has ended.
+  void Forget(int32_t process_set_id);
 
  private:
   mutable std::mutex mutex_;  // protects feedback_
-  ::paceline::core::ErrorFeedback feedback_;
+  std::map<int32_t, ::paceline::core::ErrorFeedback> feedback_;
 };
 
 // The process's, over all worlds: elastic training goes on with them.

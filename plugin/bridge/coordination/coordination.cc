@@ -61,8 +61,6 @@ void Coordination::TakenUp() {
   }
 }
 
-void Coordination::NewProcessSet(int32_t /*process_set_id*/) { HandedIn(); }
-
 void Coordination::Begin(common::HorovodGlobalState& state) {
   begun_ = true;
   if (state.control_operation != common::LibType::GLOO) {

@@ -50,7 +50,6 @@ class Coordination : public Participant {
   void Want(bool events) { wanted_ = events; }
 
   void BeginWorld() override;
-  void NewProcessSet(int32_t process_set_id) override;
   void HandedIn() override;
   void Held() override;
   void WaitedFor() override;

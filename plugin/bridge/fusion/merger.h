@@ -70,18 +70,12 @@ class Merger {
   static constexpr double kIrregular = 1e9;
 
   // `serial` tells this merger from others that served the same id. `waits_elsewhere`: as in Merging.
-  Merger(int32_t process_set_id, std::weak_ptr<common::Controller> controller, int64_t serial,
-         std::function<bool(const std::string& name)> waits_elsewhere, Carrier& carrier)
+  Merger(int32_t process_set_id, int64_t serial, std::function<bool(const std::string& name)> waits_elsewhere,
+         Carrier& carrier)
       : process_set_id_(process_set_id),
-        controller_(std::move(controller)),
         serial_(serial),
         waits_elsewhere_(std::move(waits_elsewhere)),
         carrier_(carrier) {}
-
-  // Whether the process set is the one that this merger was made for.
-  bool Serves(const common::Controller& controller) const { return controller_.lock().get() == &controller; }
-  // Whether that process set is gone.
-  bool orphan() const { return controller_.expired(); }
 
   // Any thread: a tensor was handed in.
   void Arrived(const std::string& name, int64_t now_ns);
@@ -154,7 +148,6 @@ class Merger {
   void ChooseCollectives(const ::paceline::core::agreed::RoundEnded& at);
 
   const int32_t process_set_id_;
-  const std::weak_ptr<common::Controller> controller_;
   const int64_t serial_;
   const std::function<bool(const std::string& name)> waits_elsewhere_;
   Carrier& carrier_;

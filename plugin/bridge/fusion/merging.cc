@@ -47,27 +47,11 @@ void Merging::Arrived(const std::vector<std::shared_ptr<common::Tensor>>& /*tens
 }
 
 void Merging::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {
-  auto merger = Find(process_set_id);
-  if (merger != nullptr && !merger->Serves(*process_set.controller)) {
-    // The id of a removed process set is given again. All ranks of the new one begin alike, whatever they were in.
-    mergers_.EraseSet(process_set_id);
-    merger = nullptr;
-  }
-  if (merger == nullptr) {
-    merger = mergers_.FindOr(process_set_id, {}, [&] {
-      return std::make_shared<Merger>(
-          process_set_id, process_set.controller, ++made_,
-          [this, process_set_id](const std::string& name) { return waits_elsewhere_(process_set_id, name); }, carrier_);
-    });
-  }
-  if (process_set_id == 0) {
-    for (const auto& other : mergers_.All()) {
-      if (other->orphan()) {
-        mergers_.EraseSet(other->process_set_id());
-      }
-    }
-  }
-  current_ = std::move(merger);
+  current_ = mergers_.FindOr(process_set_id, {}, [&] {
+    return std::make_shared<Merger>(
+        process_set_id, ++made_,
+        [this, process_set_id](const std::string& name) { return waits_elsewhere_(process_set_id, name); }, carrier_);
+  });
   current_->Cycle(state, process_set, wanted_);
   if (current_->watching()) {
     watched_ = true;

@@ -39,6 +39,7 @@ class Merging : public Participant, public MessagePlan {
 
   // A new world: everything is as at the beginning, except for the policy asked for.
   void BeginWorld() override;
+  void EndProcessSet(int32_t process_set_id) override { mergers_.EraseSet(process_set_id); }
   void Arrived(const std::vector<std::shared_ptr<common::Tensor>>& tensors, const std::vector<std::string>& names,
                int32_t process_set_id) override;
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;

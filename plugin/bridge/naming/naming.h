@@ -15,7 +15,7 @@ class Naming : public Participant {
   ::paceline::core::AutomaticNames& names() { return names_; }
 
   void BeginWorld() override { names_.Reset(); }
-  void NewProcessSet(int32_t process_set_id) override { names_.Begin(process_set_id); }
+  void EndProcessSet(int32_t process_set_id) override { names_.Forget(process_set_id); }
   void Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
              int32_t process_set_id) override {
     process_set_id_ = process_set_id;

@@ -42,6 +42,15 @@ void Partial::BeginWorld() {
   set_ = nullptr;
 }
 
+void Partial::EndProcessSet(int32_t process_set_id) {
+  channels_.EraseSet(process_set_id);
+  flush_next_.EraseSet(process_set_id);
+  restored_.EraseSet(process_set_id);
+  sets_.erase(process_set_id);
+  set_ = nullptr;  // until the next cycle
+  holdups_.Forget(process_set_id);
+}
+
 std::shared_ptr<const ExchangeSettings> Partial::Parse(const std::vector<double>& settings,
                                                        std::string& expected) const {
   expected =
@@ -74,14 +83,10 @@ common::Status Partial::Call(ExchangeCall call) {
     call.reducing.op = common::ReduceOp::SUM;
     call.reducing.postscale /= controller->GetSize();
   }
-  auto channel = Find(id, name);
-  if (channel != nullptr && !channel->Serves(*controller)) {
-    channels_.Take(id, name);
-  }
   // Whoever looks the name up, waits: it is partial once Horovod has taken the first call, never before.
   bool first = false;
   auto status = common::Status::OK();
-  channel = channels_.FindOr(id, name, [&]() -> std::shared_ptr<PartialChannel> {
+  const auto channel = channels_.FindOr(id, name, [&]() -> std::shared_ptr<PartialChannel> {
     first = true;
     auto made = std::make_shared<PartialChannel>(name, settings, id, controller);
     const auto state = restored_.Find(id, name);
@@ -159,17 +164,9 @@ bool Partial::Restore(int32_t process_set_id, const std::string& name, PartialSt
 void Partial::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {
   current_ = process_set_id;
   auto found = sets_.find(process_set_id);
-  const auto& controller = process_set.controller;
-  if (found != sets_.end() && found->second.controller.lock() != controller) {
-    // The id has gone to another process set.
-    sets_.erase(found);
-    found = sets_.end();
-    holdups_.Forget(process_set_id);
-    channels_.EraseIf(process_set_id, [&](const PartialChannel& one) { return !one.Serves(*controller); });
-  }
   if (found == sets_.end()) {
     const auto find = [this, process_set_id](const std::string& name) { return Find(process_set_id, name); };
-    found = sets_.try_emplace(process_set_id, controller, find).first;
+    found = sets_.try_emplace(process_set_id, process_set.controller->GetSize(), find).first;
   }
   set_ = &found->second;
   timeline_ = &state.timeline;

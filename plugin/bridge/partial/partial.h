@@ -50,6 +50,7 @@ class Partial : public Exchange {
   bool Has(int32_t process_set_id, const std::string& name) const override;
 
   void BeginWorld() override;
+  void EndProcessSet(int32_t process_set_id) override;
   bool Enqueue(AllreduceCall& call, common::Status& status) override;
   void Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) override;
   // Drops what is stale, and tells the coordinator when something else holds this rank up.
@@ -71,10 +72,8 @@ class Partial : public Exchange {
  private:
   // What the background thread keeps about a process set.
   struct Set {
-    Set(const std::shared_ptr<common::Controller>& of, const PartialCoordinator::Find& find)
-        : controller(of), coordinator(of->GetSize(), find) {}
+    Set(int ranks, const PartialCoordinator::Find& find) : coordinator(ranks, find) {}
 
-    std::weak_ptr<common::Controller> controller;
     PartialCoordinator coordinator;
     bool followed = false;  // what this rank hands in, by `holdups_`: from the first partial call in any set on
     bool used = false;      // this rank has made calls in it

@@ -84,8 +84,6 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   ::paceline::core::QuorumRule rule() const { return settings_.RuleAmong(size_); }
   // What is wrong with a tensor that has another shape or type than those of the rounds before; `where` it was found.
   std::string Misfit(common::DataType dtype, const common::TensorShape& shape, const std::string& where = "") const;
-  // Whether this is a channel of the process set that `controller` is of: ids are used again.
-  bool Serves(const common::Controller& controller) const { return controller_.lock().get() == &controller; }
 
  private:
   // Elements behind the user's in what travels: whether the contribution is fresh, and whether the rank flushes.

@@ -49,7 +49,10 @@ class Pipelined : public Exchange {
 
   // What was in flight is gone.
   void BeginWorld() override;
-  void NewProcessSet(int32_t process_set_id) override { channels_.EraseSet(process_set_id); }
+  void EndProcessSet(int32_t process_set_id) override {
+    channels_.EraseSet(process_set_id);
+    joins_.erase(process_set_id);
+  }
   void Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
              int32_t process_set_id) override {
     current_ = process_set_id;

@@ -9,6 +9,7 @@
 #include "core/codecs/combine.h"
 #include "core/codecs/convert.h"
 #include "core/codecs/elements.h"
+#include "core/codecs/half_types.h"
 #include "core/codecs/vectorised.h"
 
 namespace paceline::core {
@@ -25,6 +26,15 @@ struct Lost {
   }
 };
 
+// The largest, as bits: infinities and NaN are above all others.
+struct Magnitude {
+  static void Run(const float* values, uint32_t* most) {
+    for (int64_t i = 0; i < kCodecSlice; ++i) {
+      *most = std::max(*most, BitsOf(values[i]) & half::kMagnitude);
+    }
+  }
+};
+
 }  // namespace
 
 std::vector<ErrorFeedback::Kept> ErrorFeedback::Find(const std::vector<Part>& parts) {
@@ -35,13 +45,43 @@ std::vector<ErrorFeedback::Kept> ErrorFeedback::Find(const std::vector<Part>& pa
                                   std::to_string(part.begin + part.count) + " of " + part.name + ", which has " +
                                   std::to_string(part.elements));
     }
-    std::vector<float>& residual = residuals_[part.name];
-    if (static_cast<int64_t>(residual.size()) != part.elements) {
-      residual.assign(static_cast<size_t>(part.elements), 0.F);
+    auto& [before, after, begun] = residuals_[part.name];
+    const auto elements = static_cast<size_t>(part.elements);
+    if (before.size() != elements) {
+      before.assign(elements, 0.F);
+      after = before;
     }
-    found.push_back({residual.data() + part.begin, part.count});
+    found.push_back({before.data() + part.begin, after.data() + part.begin, part.count});
   }
   return found;
+}
+
+void ErrorFeedback::EndStep() {
+  for (auto& [name, residual] : residuals_) {
+    if (residual.begun && !spoilt_) {
+      residual.before.swap(residual.after);
+    }
+    residual.begun = false;
+  }
+  spoilt_ = false;
+}
+
+void ErrorFeedback::Begin(const std::string& name) {
+  auto& residual = residuals_[name];
+  if (residual.begun) {
+    EndStep();
+  }
+  residual.begun = true;
+  residual.after = residual.before;
+}
+
+std::vector<float> ErrorFeedback::Of(const std::string& name) const {
+  const auto found = residuals_.find(name);
+  if (found == residuals_.end()) {
+    return {};
+  }
+  const auto& residual = found->second;
+  return residual.begun && !spoilt_ && !residual.after.empty() ? residual.after : residual.before;
 }
 
 void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, DataType type, const void* block,
@@ -61,7 +101,7 @@ void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, D
     const int64_t slice = std::min(left, kCodecSlice);
     std::array<float, kCodecSlice> wanted;
     std::array<float, kCodecSlice> sent;
-    std::array<float*, kCodecSlice> from;
+    std::array<float*, kCodecSlice> to;
     ToFloat(type, source, slice, wanted.data());
     // Where each run of elements of one part has its residual.
     std::array<int64_t, kCodecSlice> run;
@@ -70,10 +110,11 @@ void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, D
       for (; part->count == 0; ++part) {
       }
       const auto index = static_cast<size_t>(runs);
-      from[index] = part->at;
+      to[index] = part->after;
       run[index] = std::min(part->count, slice - done);
-      Combine(DataType::kFloat32, ReduceOp::kSum, wanted.data() + done, part->at, run[index]);
-      part->at += run[index];
+      Combine(DataType::kFloat32, ReduceOp::kSum, wanted.data() + done, part->before, run[index]);
+      part->before += run[index];
+      part->after += run[index];
       part->count -= run[index];
       done += run[index];
     }
@@ -82,7 +123,7 @@ void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, D
     RunOver<Lost>(reinterpret_cast<uint8_t*>(wanted.data()), reinterpret_cast<const uint8_t*>(sent.data()), slice);
     const float* lost = wanted.data();
     for (size_t index = 0; index < static_cast<size_t>(runs); lost += run[index++]) {
-      std::copy_n(lost, run[index], from[index]);
+      std::copy_n(lost, run[index], to[index]);
     }
     left -= slice;
     source += slice * BytesOf(type);
@@ -91,8 +132,27 @@ void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, D
 }
 
 void ErrorFeedback::Put(const std::string& name, std::vector<float> residual) {
+  if (residual.empty()) {
+    residuals_.erase(name);
+    return;
+  }
   std::replace_if(residual.begin(), residual.end(), [](float value) { return !std::isfinite(value); }, 0.F);
-  residuals_[name] = std::move(residual);
+  residuals_[name] = {std::move(residual), {}, false};
+}
+
+bool AllFinite(DataType type, const void* block, int64_t count) {
+  const auto* source = static_cast<const uint8_t*>(block);
+  for (int64_t done = 0; done < count; done += kCodecSlice) {
+    const auto slice = std::min(count - done, kCodecSlice);
+    std::array<float, kCodecSlice> values{};
+    ToFloat(type, source + done * BytesOf(type), slice, values.data());
+    uint32_t most = 0;
+    RunVectorised<Magnitude>(values.data(), &most);
+    if (most >= half::kInfinity) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace paceline::core

@@ -4,8 +4,8 @@
 #define PACELINE_CORE_CODECS_ERROR_FEEDBACK_H
 
 #include <cstdint>
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/codecs/codec.h"
@@ -20,6 +20,10 @@ namespace paceline::core {
 // through the ranks, as long as a rank encodes each position once for each gradient: so do the senders and the owner of
 // a shard, each hop of a ring's reduce-scatter and its owner, each hop of a linear pipeline.
 //
+// A step whose results are not all finite is one that whoever scales the loss will skip, on all ranks: what it lost is
+// no part of any update, and all its gradients keep the residuals that they had before. As its finite ones may have
+// been too large, too, one infinity holds for all of them. A step ends where a gradient comes again.
+//
 // Residuals are float32. One that is not finite (infinities and NaN travel, but there is no feeding them back) is
 // dropped: 0. One thread at a time.
 class ErrorFeedback {
@@ -30,26 +34,41 @@ class ErrorFeedback {
     int64_t elements = 0, begin = 0, count = 0;
   };
 
+  // This gradient is handed in; the first of them to come again begins a step.
+  void Begin(const std::string& name);
+  // A result of the step is not finite.
+  void Spoil() { spoilt_ = true; }
+
   // Encodes the parts, which lie in `block` one after the other, with what they lost before; otherwise as
-  // Codec::Encode. The residual of a gradient that had another number of elements is dropped.
+  // Codec::Encode. Begin comes first. The residual of a gradient that had another number of elements is dropped.
   void Encode(const Codec& codec, const std::vector<Part>& parts, DataType type, const void* block, uint8_t* bytes);
 
-  // By name: to be saved with the optimizer. Codecs that are exact leave none.
-  const std::map<std::string, std::vector<float>>& residuals() const { return residuals_; }
-  // What was saved; numbers in it that are not finite are dropped.
+  // To be saved with the optimizer, empty if there is none. Codecs that are exact leave none.
+  std::vector<float> Of(const std::string& name) const;
+  // What was saved; numbers in it that are not finite are dropped. Nothing: there is none.
   void Put(const std::string& name, std::vector<float> residual);
-  void Clear() { residuals_.clear(); }
 
  private:
-  // A part's residual.
+  // `after` what the running step lost, where the gradient is in it.
+  struct Residual {
+    std::vector<float> before, after;
+    bool begun = false;
+  };
+  // A part's, and where what it loses now goes.
   struct Kept {
-    float* at = nullptr;
+    const float* before = nullptr;
+    float* after = nullptr;
     int64_t count = 0;
   };
   std::vector<Kept> Find(const std::vector<Part>& parts);
+  void EndStep();
 
-  std::map<std::string, std::vector<float>> residuals_;
+  std::unordered_map<std::string, Residual> residuals_;
+  bool spoilt_ = false;  // the running step
 };
+
+// Whether none of these numbers is infinite or NaN.
+bool AllFinite(DataType type, const void* block, int64_t count);
 
 }  // namespace paceline::core
 

@@ -29,7 +29,7 @@ void AutomaticNames::AdvanceEpoch(int32_t process_set_id) {
   counts.of_kind.clear();
 }
 
-void AutomaticNames::Begin(int32_t process_set_id) {
+void AutomaticNames::Forget(int32_t process_set_id) {
   std::lock_guard<std::mutex> lock(mutex_);
   of_set_.erase(process_set_id);
 }

@@ -24,8 +24,8 @@ class AutomaticNames {
   static bool Made(const std::string& name);
   // All ranks of the set have met and operations before this have been answered: start a new epoch.
   void AdvanceEpoch(int32_t process_set_id);
-  // The id goes to a new set, of whose members some may have been in the last one: epoch 0.
-  void Begin(int32_t process_set_id);
+  // The set has ended: the next one with this id, of whose members some may have been in it, begins with epoch 0.
+  void Forget(int32_t process_set_id);
   // A new world begins: epoch 0 everywhere.
   void Reset();
 

@@ -40,9 +40,15 @@ TORCH_NAMES: tuple[Edit, ...] = (
         Edit(_TORCH_OPS, line, "replace", line.replace("name, handle)", "name, process_set_id)"), within=within)
         for line, within in _TORCH_CALLS
     ),
-    # The id may have belonged to another set, with other members.
+    # The next set with this id may have other members.
     Edit(_PROCESS_SET, '#include "process_set.h"', "after", '#include "bridge/patches.h"'),
-    Edit(_PROCESS_SET, "ids_.push_back(id);", "after", "::horovod::paceline::NewProcessSet(id);"),
+    Edit(_PROCESS_SET, "ids_.push_back(id);", "after", "::horovod::paceline::NewProcessSet();"),
+    Edit(
+        _PROCESS_SET,
+        "free_ids_.push(process_set_id);",
+        "before",
+        "::horovod::paceline::EndProcessSet(process_set_id);",
+    ),
 )
 
 # TensorFlow names an operation after the tensor it takes, and a second one of the same tensor differently: members of a

@@ -26,7 +26,7 @@ class ConnectError(HorovodInternalError, ValueError):
 
 
 _LIBRARY = "paceline.lifecycle"
-INTERFACE = 7  # bridge/c_api.cc: horovod_paceline_interface
+INTERFACE = 8  # bridge/c_api.cc: horovod_paceline_interface
 _TEXT_BYTES = 1 << 16
 
 

@@ -71,20 +71,19 @@ class Settings:
             self.device_sparse, self.prescale, self.postscale, self.travel and self.travel.choice,
         )  # fmt: skip
 
-    def operation(self, kind: str, index: int, word: str = "") -> str:
-        """The name of one operation, equal on all ranks, with `word` in it.
+    def operation(self, kind: str, index: int, mark: str = "") -> str:
+        """The name of one operation, equal on all ranks, with `mark` in it.
 
         It holds the optimizer's name and the variable's index in the optimizer's list. Keras' own automatic names
         would not do: they count what a process made, which ranks may do unevenly. `kind` comes first because
         Horovod's elastic mode recognises a failed operation by it.
         """
-        words = (kind, re.sub("[^A-Za-z0-9_]", "_", self.name), *([word] if word else []), str(index))
-        return "_".join(words)
+        return f"{kind}_{re.sub('[^A-Za-z0-9_]', '_', self.name)}_{mark}{index}"
 
     def bucket(self, indices: Sequence[int], like: Sequence[Any]) -> str:
         """The name under which gradients of these variables, of types as `like`, travel as one operation."""
-        word = "" if self.travel is None else self.travel.choice_of(like).word
-        return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0], word)
+        mark = "" if self.travel is None else self.travel.choice_of(like).mark
+        return self.operation("HorovodAllreduce" if len(indices) == 1 else "HorovodAllreduceGroup", indices[0], mark)
 
 
 class Reduction:

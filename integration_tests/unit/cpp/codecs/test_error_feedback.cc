@@ -24,6 +24,7 @@ std::vector<float> Send(ErrorFeedback& feedback, const Codec& codec, const std::
   std::vector<float> decoded(gradient.size());
   cuts.push_back(elements);
   int64_t begin = 0;
+  feedback.Begin(name);
   for (const int64_t end : cuts) {
     std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, end - begin)));
     feedback.Encode(codec, {{name, elements, begin, end - begin}}, DataType::kFloat32, gradient.data() + begin,
@@ -90,7 +91,7 @@ TEST_CASE("the approximation and the residual are the gradient and the residual 
     for (const auto& [family, gradient] : Families(1000)) {
       CAPTURE(family);
       const std::vector<float> sent = Send(feedback, CodecNamed(name), "g", gradient);
-      const std::vector<float>& after = feedback.residuals().at("g");
+      const std::vector<float> after = feedback.Of("g");
       for (size_t i = 0; i < sent.size(); ++i) {
         const float wanted = gradient[i] + before[i], lost = wanted - sent[i];
         REQUIRE(after[i] == (std::isfinite(lost) ? lost : 0));
@@ -106,12 +107,11 @@ TEST_CASE("residuals belong to a name and to positions, in whatever blocks the g
   ErrorFeedback whole, cut;
   Send(whole, codec, "a", first);
   Send(cut, codec, "a", first, {1, 300, 777});
-  CHECK(whole.residuals() == cut.residuals());
+  CHECK(whole.Of("a") == cut.Of("a"));
   CHECK(Send(whole, codec, "a", second) == Send(cut, codec, "a", second, {256, 999}));
 
   ErrorFeedback other;
   CHECK(Send(whole, codec, "b", first) == Send(other, codec, "a", first));
-  CHECK(whole.residuals().size() == 2);
 }
 
 TEST_CASE("gradients that share a message have the residuals that they have alone") {
@@ -122,6 +122,10 @@ TEST_CASE("gradients that share a message have the residuals that they have alon
   std::vector<uint8_t> together(2000), alone(2000);
   ErrorFeedback shared, own;
   for (int round = 0; round < 2; ++round) {
+    for (const auto& part : parts) {
+      shared.Begin(part.name);
+      own.Begin(part.name);
+    }
     shared.Encode(codec, parts, DataType::kFloat32, gradient.data(), together.data());
     int64_t begin = 0;
     for (const auto& part : parts) {
@@ -129,7 +133,9 @@ TEST_CASE("gradients that share a message have the residuals that they have alon
       begin += part.count;
     }
     CHECK(together == alone);
-    CHECK(shared.residuals() == own.residuals());
+    for (const auto& part : parts) {
+      CHECK(shared.Of(part.name) == own.Of(part.name));
+    }
   }
 }
 
@@ -138,14 +144,12 @@ TEST_CASE("a run that goes on with saved residuals sends what it would have sent
   const std::vector<float> first = Families(1000)[0].second, second = Families(1000)[1].second;
   ErrorFeedback feedback, continued, forgot;
   Send(feedback, codec, "g", first);
-  for (const auto& [name, residual] : feedback.residuals()) {
-    continued.Put(name, residual);
-  }
+  continued.Put("g", feedback.Of("g"));
   const std::vector<float> expected = Send(feedback, codec, "g", second);
   CHECK(Send(continued, codec, "g", second) == expected);
   CHECK(Send(forgot, codec, "g", second) != expected);
-  feedback.Clear();
-  CHECK(feedback.residuals().empty());
+  feedback.Put("g", {});
+  CHECK(feedback.Of("g").empty());
   CHECK(Send(feedback, codec, "g", first) == Send(forgot, codec, "h", first));
 }
 
@@ -159,14 +163,14 @@ TEST_CASE("NaN and infinities are sent as they are and leave no residual; neithe
     CHECK(std::isnan(sent[1]));
     CHECK(sent[2] == kInf);
     CHECK(sent[3] == -kInf);
-    for (const float residual : feedback.residuals().at("g")) {
+    for (const float residual : feedback.Of("g")) {
       CHECK(std::isfinite(residual));
     }
     const std::vector<float> next = Send(feedback, codec, "g", std::vector<float>(5, 0.5F));
     CHECK(std::all_of(next.begin(), next.end() - 1, [](float value) { return std::isfinite(value); }));
 
     feedback.Put("g", {kNan, kInf, 0.25F, -kInf, 0});
-    CHECK(feedback.residuals().at("g") == std::vector<float>{0, 0, 0.25F, 0, 0});
+    CHECK(feedback.Of("g") == std::vector<float>{0, 0, 0.25F, 0, 0});
   }
 }
 
@@ -176,7 +180,7 @@ TEST_CASE("a gradient of another size begins anew, and a part beyond the end is 
   Send(feedback, codec, "g", Families(1000)[0].second);
   const std::vector<float> smaller = Families(300)[1].second;
   CHECK(Send(feedback, codec, "g", smaller) == Send(fresh, codec, "g", smaller));
-  CHECK(feedback.residuals().at("g").size() == 300);
+  CHECK(feedback.Of("g").size() == 300);
   uint8_t bytes[16] = {};
   CHECK_THROWS_WITH_AS(feedback.Encode(codec, {{"g", 300, 299, 2}}, DataType::kFloat32, smaller.data(), bytes),
                        "elements 299 to 301 of g, which has 300", std::invalid_argument);
@@ -190,9 +194,10 @@ TEST_CASE("other types are corrected in float32, an exact codec has nothing to c
     const std::vector<float> values = block.Values(type);
     std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(type, 300)));
     for (int round = 0; round < 3; ++round) {
+      feedback.Begin("g");
       feedback.Encode(codec, {{"g", 300, 0, 300}}, type, block.data(), bytes.data());
       Send(wide, codec, "g", values);
-      CHECK(feedback.residuals() == wide.residuals());
+      CHECK(feedback.Of("g") == wide.Of("g"));
     }
   }
   ErrorFeedback exact, lossy;
@@ -201,7 +206,39 @@ TEST_CASE("other types are corrected in float32, an exact codec has nothing to c
   exact.Encode(CodecNamed("none"), {{"n", 1, 0, 1}}, DataType::kInt32, &number, bytes);
   CodecNamed("none").Decode(DataType::kInt32, bytes, 1, &back);
   CHECK(back == 7);
-  CHECK(exact.residuals().empty());
+  CHECK(exact.Of("n").empty());
   CHECK_THROWS_AS(lossy.Encode(codec, {{"n", 1, 0, 1}}, DataType::kInt32, &number, bytes), std::invalid_argument);
-  CHECK(lossy.residuals().empty());
+  CHECK(lossy.Of("n").empty());
+}
+
+TEST_CASE("a step with a result that is not finite leaves the residuals of all its gradients as they were") {
+  const Codec& codec = CodecNamed("q8");
+  const auto first = Families(1000)[0].second, second = Families(1000)[1].second;
+  const std::vector<float> large(1000, 1e30F);
+  ErrorFeedback skipped, never;
+  for (auto* one : {&skipped, &never}) {
+    Send(*one, codec, "a", first);
+    Send(*one, codec, "b", second);
+  }
+  Send(skipped, codec, "a", large);
+  Send(skipped, codec, "b", std::vector<float>(1000, kInf));
+  skipped.Spoil();
+  CHECK(skipped.Of("a") == never.Of("a"));
+  CHECK(Send(skipped, codec, "a", second) == Send(never, codec, "a", second));
+  Send(skipped, codec, "a", large);  // the step before was a good one, and this is another
+  CHECK(skipped.Of("a") != never.Of("a"));
+}
+
+TEST_CASE("infinities and NaN are found wherever they are") {
+  for (const DataType type : kFloatTypes) {
+    for (const int64_t at : {0, 63, 255, 256, 299}) {
+      for (const float value : {kInf, -kInf, kNan}) {
+        std::vector<float> values(300, 2);
+        CHECK(paceline::core::AllFinite(type, Block(type, values).data(), 300));
+        values[static_cast<size_t>(at)] = value;
+        CHECK_FALSE(paceline::core::AllFinite(type, Block(type, values).data(), 300));
+      }
+    }
+  }
+  CHECK(paceline::core::AllFinite(DataType::kFloat32, nullptr, 0));
 }

@@ -41,8 +41,7 @@ TEST_CASE("a new set begins at the beginning, though its id was another's") {
   veteran.Next("allreduce", 1);
   veteran.AdvanceEpoch(1);
   veteran.Next("allreduce", 1);
-  veteran.Begin(1);
-  newcomer.Begin(1);
+  veteran.Forget(1);
   CHECK(veteran.Next("allreduce", 1) == newcomer.Next("allreduce", 1));
 }
 
