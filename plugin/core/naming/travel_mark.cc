@@ -38,13 +38,13 @@ std::optional<int32_t> MethodNamed(std::string_view word) {
 
 // Of what is between brackets, which may be a user's.
 std::optional<TravelMark> Read(std::string_view text) {
-  static const auto codecs = CodecNames();
-  const auto codec = std::find(codecs.begin(), codecs.end(), Take(text));
-  if (codec == codecs.end()) {
+  static const auto* codecs = new auto(CodecNames());  // never destroyed: threads may outlive static destructors
+  const auto codec = std::find(codecs->begin(), codecs->end(), Take(text));
+  if (codec == codecs->end()) {
     return std::nullopt;
   }
   TravelMark mark;
-  mark.codec = static_cast<int32_t>(codec - codecs.begin());
+  mark.codec = static_cast<int32_t>(codec - codecs->begin());
   mark.error_feedback = mark.codec != 0;
   auto word = Take(text);
   if (word == kPlain) {
