@@ -17,7 +17,7 @@ struct MinMax {
 };
 
 // In amount: with this added to them they are exact in float64, and above 0.
-constexpr int64_t kAgreedBelow = int64_t{1} << 52;
+constexpr int64_t kAgreedBelow = 0x10000000000000;  // 2^52
 
 // All ranks of the process set that have not joined call this under one name, with equally many numbers.
 MinMax AgreeMinMax(const std::string& name, int32_t process_set_id, const std::vector<int64_t>& values, double limit_s);

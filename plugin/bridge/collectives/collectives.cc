@@ -110,7 +110,7 @@ void Collectives::RoundPerformed(common::ProcessSet& /*process_set*/) {
 
 Collectives::Schedule Collectives::AllreduceSchedule(core::AllreduceMethod method, core::Place place,
                                                      const core::BlockedMessage& message) {
-  constexpr size_t kMostOperations = size_t{1} << 17;  // some MiB
+  constexpr size_t kMostOperations = 131072;  // some MiB
   const std::array<int64_t, 5> key{static_cast<int64_t>(method), place.rank, place.ranks, message.elements,
                                    message.block};
   if (const auto known = schedules_.find(key); known != schedules_.end()) {
