@@ -201,7 +201,7 @@ def test_a_mail_that_is_dropped_with_messages_in_flight(rank: int, size: int) ->
     from paceline.native.mail import StageLost
 
     mail = _mail()
-    hvd.barrier()  # or rank 2 ends the world before another has its mail
+    hvd.barrier()  # otherwise rank 2 may end the world before another rank has opened its mail
     if rank == 2:
         mail.receive(1, 3, bytearray(20))
         del mail

@@ -1,4 +1,4 @@
-// How worlds end, for who must not know how that is done.
+// How a room ends the world when it cannot go on.
 
 #ifndef PACELINE_BRIDGE_WORLD_END_H
 #define PACELINE_BRIDGE_WORLD_END_H
@@ -9,14 +9,14 @@
 
 namespace horovod::paceline {
 
-// Functions that are given an error return what to tell of it, which another rank may have said first;
-// the world has failed then, and all ranks hear of it.
+// Functions that are given an error make the world fail, so that all ranks hear of it. They return the reason to tell,
+// which may be one that another rank gave first.
 struct WorldEnd {
   using Explain = std::function<std::string(const std::exception&)>;
 
   std::function<std::string()> why;  // the world has failed; empty if it has not
-  Explain others;                    // maybe because of another rank, whose news may be on its way
-  Explain here;                      // because of this rank
+  Explain others;                    // another rank may be the cause, and its own reason on the way
+  Explain here;                      // this rank is the cause
   std::function<bool()> over;        // Horovod shuts down, has shut down, or has failed
   std::function<void()> settle;      // over: waits until Horovod needs its connections no more
 };

@@ -34,15 +34,15 @@ class Choice:
 
     @property
     def own(self) -> bool:
-        """Whether it is not what the variables say."""
+        """Whether this choice differs from that of the variables."""
         return self.own_codec or self.own_collective
 
     @property
     def mark(self) -> str:
-        """What stands in the names of operations: the library reads there how they travel (core/naming/travel_mark.h).
+        """The part of an operation's name from which the library reads how it travels (core/naming/travel_mark.h).
 
-        So whoever hears of an operation knows it, a rank that has joined, too. "": as a script's own operations, by the
-        collective of the variables and without a codec.
+        Every rank that hears of the operation knows it from there, also a rank that has joined. Operations without a
+        mark (""), as a script's own, travel without a codec and by the collective of the variables.
         """
         if not self.lossy and not self.own_collective:
             return ""

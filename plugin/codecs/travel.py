@@ -33,7 +33,7 @@ class Residuals(TypedDict):
 
 
 class Travel:
-    """What is chosen for the gradients of one optimizer or tape, and their residuals.
+    """How the gradients of one optimizer or tape travel, with their residuals.
 
     Residuals stay in the library under the names of operations, as long as this object lives; a state has them by whose
     the gradients are. One that was loaded waits here until the operations of its gradients are known.

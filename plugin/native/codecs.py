@@ -1,4 +1,4 @@
-"""What encoding operations of one name has lost, in Horovod's library (bridge/collectives)."""
+"""Residuals of encoded operations, which Horovod's library keeps by name (bridge/collectives)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ErrorFeedback {
     int64_t elements = 0, begin = 0, count = 0;
   };
 
-  // This gradient is handed in; the first of them to come again begins a step.
+  // Called once for each gradient that is handed in. A gradient that was in the running step already begins the next.
   void Begin(const std::string& name);
   // A result of the step is not finite.
   void Spoil() { spoilt_ = true; }
