@@ -24,8 +24,6 @@ from integration_tests.support.ranks import RankFailed, World
 
 RANKS = 2
 LIMIT_S = 300.0
-# Python and the frameworks keep what they have until the end, share names and free by other means than they allocate.
-OPTIONS = "exitcode=99 detect_leaks=0 detect_odr_violation=0 alloc_dealloc_mismatch=0 new_delete_type_mismatch=0"
 
 _OVERFLOW = """
 #include <cstring>
@@ -69,8 +67,7 @@ def main() -> int:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="addresses-") as temporary:
         folder = Path(temporary)
-        # Found before Python's own: exceptions of libraries that are loaded later are the sanitizer's business, too.
-        env = sanitizers.ranks_env(sanitizers.ADDRESS, folder, console, OPTIONS, ["libstdc++.so"])
+        env = sanitizers.ranks_env(sanitizers.ADDRESS, folder, console)
         library = sanitizers.faulty_library(sanitizers.ADDRESS, folder, "overflow", _OVERFLOW)
         _run("provoke", "integration_tests.addresses", env, (str(library),))
         provoked = [log for log in sanitizers.logs(folder) if "heap-buffer-overflow" in log and "overflow.cc" in log]

@@ -2,6 +2,7 @@
 
     python -m integration_tests.kills --kills 10        (every exchange and collective: many minutes)
     python -m integration_tests.kills --kills 100 --only armed --ranks 4
+    python -m integration_tests.kills --sanitizer address --minutes 20
 
 Every kill (SIGKILL) has a world of its own. A survivor's time runs from the signal to the moment at which its training
 thread has the HorovodInternalError. Exits with 1 if a survivor raised anything else, nothing, or blamed another rank.
@@ -25,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from integration_tests import sanitizers
 from integration_tests.support.arming import ARMED, TorchSteps, arm
 from integration_tests.support.forks import frameworks_of
 from integration_tests.support.ranks import RankFailed, World
@@ -184,22 +186,32 @@ def main() -> int:
     """Kill, and print the table."""
     parser = argparse.ArgumentParser(description="How soon survivors learn which rank died.")
     parser.add_argument("--kills", type=int, default=10, help="of each case")
+    parser.add_argument("--minutes", type=float, help="of all cases together, instead of a number of kills")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="slow-close-") as folder:
-        return _run([case for case in cases(Path(folder)) if arguments.only in case.name], arguments)
+    sanitizers.add_argument(parser, sanitizers.NONE)
+    arguments, console = parser.parse_args(), Console()
+    with tempfile.TemporaryDirectory(prefix="kills-") as temporary:
+        folder = Path(temporary)
+        env = sanitizers.chosen_env(arguments.sanitizer, folder, console)
+        ok = _run([case for case in cases(folder) if arguments.only in case.name], env, arguments, console)
+        if env:
+            ok = sanitizers.verdict(sanitizers.logs(folder), console) and ok
+        return 0 if ok else 1
 
 
-def _run(chosen: list[Case], arguments: argparse.Namespace) -> int:
-    console, dice, ok = Console(), random.Random(arguments.seed), True
+def _run(chosen: list[Case], env: Mapping[str, str], arguments: argparse.Namespace, console: Console) -> bool:
+    dice, ok = random.Random(arguments.seed), True
     table = Table("case", "kills", "survivors", "median s", "longest s", "raised", "named the dead rank")
     for case in chosen:
         every: list[tuple[int, Heard]] = []
-        for number in range(arguments.kills):
+        number, begin_s = 0, time.monotonic()
+        while _goes_on(number, time.monotonic() - begin_s, len(chosen), arguments):
             victim = number % arguments.ranks  # every rank in turn: rank 0 coordinates
-            for heard in kill_in(case.body, case.args, victim, dice.random(), arguments.ranks, case.env):
+            number += 1
+            variables = sanitizers.joined(env, case.env)
+            for heard in kill_in(case.body, case.args, victim, dice.random(), arguments.ranks, variables):
                 every.append((victim, heard))
                 if not heard.named(victim):
                     console.print(f"{case.name}: rank {victim} died, rank {heard.rank}: {heard.text}", markup=False)
@@ -208,7 +220,7 @@ def _run(chosen: list[Case], arguments: argparse.Namespace) -> int:
         ok = ok and named == len(every)
         table.add_row(
             case.name,
-            str(arguments.kills),
+            str(number),
             str(len(every)),
             f"{statistics.median(times):.3f}" if times else "-",
             f"{max(times):.3f}" if times else "-",
@@ -216,7 +228,14 @@ def _run(chosen: list[Case], arguments: argparse.Namespace) -> int:
             f"{named} of {len(every)}",
         )
     console.print(table)
-    return 0 if ok else 1
+    return ok
+
+
+def _goes_on(kills: int, passed_s: float, cases: int, arguments: argparse.Namespace) -> bool:
+    """Whether a case that was killed so often, in so long, is to be killed again."""
+    if arguments.minutes is None:
+        return kills < int(arguments.kills)
+    return kills < arguments.ranks or passed_s < arguments.minutes * 60 / cases
 
 
 if __name__ == "__main__":

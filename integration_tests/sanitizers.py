@@ -1,11 +1,19 @@
-"""A second Horovod, built with a sanitizer of the compiler, for whole ranks: what races.py and addresses.py share."""
+"""A second Horovod, built with a sanitizer of the compiler, for whole ranks: fuzz, races, kills, addresses share it.
+
+Horovod's own sources are instrumented, too, so that its synchronisation is known. A report of ThreadSanitizer is ours
+if the innermost frame of either access that belongs to Horovod or Paceline is Paceline's; reports of Horovod's own are
+counted and shown, and do not fail a run. A report of AddressSanitizer ends its rank.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +31,15 @@ TORCH_ALONE = {"HOROVOD_WITHOUT_TENSORFLOW": "1", "HOROVOD_WITH_TENSORFLOW": "0"
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """`name`: as the compiler calls it; `library`: its run-time part; `mark`: a symbol in all code built with it."""
+    """`name`: as the compiler calls it; `mark`: a symbol in all code built with it.
+
+    `libraries`: its run-time part, and what is to be loaded after it; `options`: its own, of ranks.
+    """
 
     name: str
-    library: str
+    libraries: tuple[str, ...]
     mark: bytes
+    options: str
 
     @property
     def flag(self) -> str:
@@ -35,17 +47,75 @@ class Sanitizer:
         return f"-fsanitize={self.name}"
 
 
-THREAD = Sanitizer("thread", "libtsan.so", b"__tsan_write")
-ADDRESS = Sanitizer("address", "libasan.so", b"__asan_report")
+THREAD = Sanitizer(
+    "thread",
+    ("libtsan.so",),
+    b"__tsan_write",
+    # Python, the frameworks and Gloo's callers are not instrumented: what they touch by themselves is not looked at.
+    "exitcode=0 ignore_noninstrumented_modules=1 history_size=4 report_thread_leaks=0 report_signal_unsafe=0",
+)
+ADDRESS = Sanitizer(
+    "address",
+    # Found before Python's own: exceptions of libraries that are loaded later are the sanitizer's business, too.
+    ("libasan.so", "libstdc++.so"),
+    b"__asan_report",
+    # Python and the frameworks keep what they have until the end, share names and free by other means than they
+    # allocate.
+    "exitcode=99 detect_leaks=0 detect_odr_violation=0 alloc_dealloc_mismatch=0 new_delete_type_mismatch=0",
+)
+BY_NAME = {sanitizer.name: sanitizer for sanitizer in (THREAD, ADDRESS)}
+NONE = "none"
+
+_REPORT = re.compile(r"^WARNING: ThreadSanitizer: (.+?) \(pid=", re.MULTILINE)
+_FRAME = re.compile(r"^ +#\d+ (.+)$", re.MULTILINE)
+_OURS = ("horovod::paceline::", "paceline::core::", "horovod_paceline_")
+_HOST = ("horovod::common::", "horovod::torch::", "horovod_")
 
 
-def ranks_env(
-    sanitizer: Sanitizer, folder: Path, console: Console, options: str, beside: Sequence[str] = ()
-) -> dict[str, str]:
+@dataclass(frozen=True)
+class Report:
+    """One report of ThreadSanitizer: its kind, the functions its accesses are in, and its text."""
+
+    kind: str
+    places: tuple[str, ...]
+    text: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether an access is Paceline's own."""
+        return any(place.startswith(_OURS) for place in self.places)
+
+
+def reports(text: str) -> list[Report]:
+    """The reports in a log. A stack with no frame of Horovod or Paceline has no place."""
+    found = []
+    for block in text.split("=================="):
+        kind = _REPORT.search(block)
+        if kind is None:
+            continue
+        places = []
+        # The stacks of the accesses come first; where threads and memory were made, after.
+        for stack in block.split("\n\n")[:2]:
+            frames = [frame.split("(")[0].split("<")[0] for frame in _FRAME.findall(stack)]
+            places += [frame for frame in frames if frame.startswith(_OURS + _HOST)][:1]
+        found.append(Report(kind[1], tuple(places), block.strip()))
+    return found
+
+
+def add_argument(parser: argparse.ArgumentParser, default: str) -> None:
+    """`--sanitizer NAME`, for `chosen_env`."""
+    parser.add_argument("--sanitizer", choices=[*BY_NAME, NONE], default=default, help=f"{NONE}: the installed Horovod")
+
+
+def chosen_env(name: str, folder: Path, console: Console) -> dict[str, str]:
+    """What ranks need for the sanitizer of that name, or for none."""
+    return {} if name == NONE else ranks_env(BY_NAME[name], folder, console)
+
+
+def ranks_env(sanitizer: Sanitizer, folder: Path, console: Console) -> dict[str, str]:
     """Build Horovod for PyTorch with it (cached afterwards), install that into `folder`; what ranks need to use it.
 
-    `options`: the sanitizer's; what it finds goes to files `log.*` in `folder`. `beside`: libraries to load after its
-    own. Raises SystemExit if the compiler has no such sanitizer.
+    What it finds goes to files `log.*` in `folder`. Raises SystemExit if the compiler has no such sanitizer.
     """
     with variables(CXXFLAGS=f"{sanitizer.flag} -g", LDFLAGS=sanitizer.flag, **TORCH_ALONE):
         wheel = build.build(config.read(), report=lambda line, _done: console.print(line))
@@ -55,9 +125,31 @@ def ranks_env(
         assert sanitizer.mark in library.read_bytes(), f"{library} was built without {sanitizer.flag}"
     return {
         "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
-        "LD_PRELOAD": " ".join(_compilers(name) for name in (sanitizer.library, *beside)),
-        f"{sanitizer.name[0].upper()}SAN_OPTIONS": f"log_path={folder / 'log'} {options}",
+        "LD_PRELOAD": " ".join(map(_compilers, sanitizer.libraries)),
+        f"{sanitizer.name[0].upper()}SAN_OPTIONS": f"log_path={folder / 'log'} {sanitizer.options}",
     }
+
+
+def joined(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Both: libraries that `more` loads first come after those of `env`."""
+    preloads = " ".join(variables["LD_PRELOAD"] for variables in (env, more) if "LD_PRELOAD" in variables)
+    return {**env, **more} | ({"LD_PRELOAD": preloads} if preloads else {})
+
+
+def verdict(found: list[str], console: Console) -> bool:
+    """Show what the logs `found` report; whether nothing of it is core's or bridge's."""
+    races = [report for log in found for report in reports(log)]
+    addresses = [Report("access beyond memory", (), log) for log in found if "AddressSanitizer" in log]
+    ours = [report for report in races if report.ours] + addresses
+    others = [report for report in races if not report.ours]
+    for title, chosen in (("Reports about core and bridge", ours), ("Others (Horovod's own accesses)", others)):
+        console.print(f"{title}: {len(chosen)} in all")
+        for (kind, places), count in Counter((report.kind, report.places) for report in chosen).most_common():
+            place = " | ".join(places) or "neither in Horovod nor in Paceline"
+            console.print(f"  {count} x {kind}: {place}", markup=False)
+    for report in ours[:1]:
+        console.print(report.text[:10_000], markup=False)
+    return not ours
 
 
 def faulty_library(sanitizer: Sanitizer, folder: Path, name: str, source: str) -> Path:

@@ -5,7 +5,10 @@ Each checks every value against one process, and leaves the world usable. All re
 
 from __future__ import annotations
 
+import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -150,6 +153,67 @@ def plans(rank: int, size: int, seed: int) -> int:
     return steps * len(lengths)
 
 
-EVENTS = {"join": join, "sets": sets, "plans": plans}
+@contextmanager
+def world_of_one() -> Iterator[None]:
+    """A world of this process alone, until the end of the block, before the one that its variables name."""
+    import horovod.torch as hvd
+
+    of_many = {name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
+    for name in of_many:
+        del os.environ[name]
+    hvd.init()
+    try:
+        yield
+    finally:
+        hvd.shutdown()
+        os.environ.update(of_many)
+
+
+def worlds(rank: int, size: int, seed: int) -> int:
+    """A new world in which some ranks come from one of their own, whose plan was in force: as after elastic resets."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    same = random.Random(seed)
+    before = same.sample(range(size), same.randint(1, size - 1))
+    lengths = {f"worlds.{seed}.{n}": same.choice([1, 1001, 50_021, 200_003]) for n in range(6)}
+
+    def step(number: int, ranks: int) -> None:
+        handles = {}
+        for n, (name, length) in enumerate(lengths.items()):
+            tensor = torch.full((length,), 1000.0 * n + 10 * hvd.rank() + number)
+            handles[name] = hvd.allreduce_async(tensor, op=hvd.Sum, name=name)
+        for n, (name, handle) in enumerate(handles.items()):
+            expected = ranks * (1000 * n + number) + 5 * ranks * (ranks - 1)
+            found = hvd.synchronize(handle)
+            assert (found == expected).all(), f"rank {rank}, seed {seed}, step {number}, {name}: {found[0]}, {expected}"
+
+    def planned(ranks: int) -> None:
+        hand = ByHand("torch").start()
+        step(0, ranks)
+        hvd.barrier()
+        names = [f"allreduce.{name}" for name in lengths]
+        hand.follow([names[:2], names[2:]], 2.0)
+        for number in range(1, 8):
+            step(number, ranks)
+
+    hvd.shutdown()
+    if rank in before:
+        with world_of_one():
+            planned(1)
+    hvd.init()
+    assert hvd.size() == size
+    for number in range(4):
+        step(number, size)
+    planned(size)
+    hvd.shutdown()
+    hvd.init()
+    for number in range(4):
+        step(number, size)
+    return 16 * len(lengths)
+
+
+EVENTS = {"join": join, "sets": sets, "plans": plans, "worlds": worlds}
 # Of all worlds with events.
 VARIABLES = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, in_parts, meet, state
+from integration_tests.support.fuzz_events import world_of_one
 from integration_tests.support.merging import Messages
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -182,18 +183,11 @@ def test_one_rank_alone() -> None:
 
 
 def _one_was_in_a_world_before(rank: int, size: int) -> None:
-    import os
-
     import horovod.torch as hvd
 
-    if rank == 0:  # a world of its own, that ends while its plan is in force
-        of_many = dict(os.environ)
-        for name in [name for name in of_many if name.startswith("HOROVOD_")]:
-            del os.environ[name]
-        hvd.init()
-        arm(TorchSteps(0, 1, SIZES).step, "armed.", GROUPS)
-        hvd.shutdown()
-        os.environ |= of_many
+    if rank == 0:
+        with world_of_one():
+            arm(TorchSteps(0, 1, SIZES).step, "armed.", GROUPS)
     hvd.init()
     assert hvd.size() == size
     steps = TorchSteps(rank, size, SIZES)
