@@ -89,6 +89,8 @@ class Fit:
             if "1" in gathered(self._pipeline._post, str(int(bool(model.stop_training)))):
                 model.stop_training = True
                 break
+        if self._epochs:
+            self._pipeline._finalize()
         self._callbacks.on_train_end(logs)
         return model.history
 

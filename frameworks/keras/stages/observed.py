@@ -26,10 +26,14 @@ class StageModel(keras.Model):
 
 
 class Scores:
-    """Metrics of the last stage: means over the rows since `reset`. `watching`: whether outputs count."""
+    """Metrics of the last stage: means over the rows since `reset`. `watching`: whether outputs count.
 
-    def __init__(self, model: Any) -> None:
+    `metrics`: as they were given to `model`, which knows them only from its first output on.
+    """
+
+    def __init__(self, model: Any, metrics: Any) -> None:
         self._model = model
+        self._given = [one for one in keras.tree.flatten(metrics) if isinstance(one, keras.Metric)]
         self._watching = False
 
     @contextlib.contextmanager
@@ -47,7 +51,9 @@ class Scores:
             self._model.compute_metrics(None, target, output, None)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Begin anew, with metrics that have counted for another model, too."""
+        for metric in self._given:
+            metric.reset_state()
         self._model.reset_metrics()
 
     def result(self) -> dict[str, float]:

@@ -98,8 +98,9 @@ class Pipeline(StagedTraining):
         with self._guard():
             computed, made = chosen
             made.build(self._stage.trainable)
-            self.model = StageModel(self._stage, made, metrics if self.stage == self.stages - 1 else None)
-            self._scores = Scores(self.model)
+            measured = metrics if self.stage == self.stages - 1 else None
+            self.model = StageModel(self._stage, made, measured)
+            self._scores = Scores(self.model, measured)
             on: Any
             if keras.backend.backend() == "tensorflow":
                 from paceline.keras.stages import on_tensorflow as on
@@ -216,6 +217,12 @@ class Pipeline(StagedTraining):
             deltas = [saved["pipeline"]["deltas"].get(name) for name in self._stage.names]
             self._correction.load([None if one is None else keras.ops.convert_to_tensor(one) for one in deltas])
         self._begin()
+
+    def _finalize(self) -> None:
+        """As Keras at the end of fit(): the moving average of an optimizer that has one takes the weights' place."""
+        if self._stage.trainable:
+            self.optimizer.finalize_variable_values(self._stage.trainable)
+            self._begin()
 
     def _evaluated(self, batches: Batches) -> dict[str, float]:
         losses = Losses()

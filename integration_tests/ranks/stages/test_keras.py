@@ -251,6 +251,47 @@ def test_fit_is_that_of_keras(on_ranks: Run, size: int) -> None:
     on_ranks(_fit, size, _weights(), _batches(4, 10))
 
 
+def _averaged(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    keras.backend.set_floatx(nets.dtype())
+    try:
+        x, y = (np.concatenate(parts) for parts in zip(*given, strict=True))
+        arguments: dict[str, Any] = {"epochs": 2, "batch_size": 8, "verbose": 0, "shuffle": False}
+        within = 1e-9 if nets.dtype() == "float64" else 2e-6
+        for options in ({}, {"ema_overwrite_frequency": 3}):
+            average = {"use_ema": True, "ema_momentum": 0.9, **options}
+            metric = keras.metrics.RootMeanSquaredError()
+            plain = keras_net(weights)
+            plain.compile(keras.optimizers.SGD(RATE, **average), loss="mse", metrics=[metric])
+            expected = plain.fit(x, y, **arguments).history
+            # The metric object has counted for another model before.
+            pipeline = hvd.Pipeline(
+                keras_net(weights),
+                keras.optimizers.SGD(RATE, **average),
+                "mse",
+                N,
+                stages=CUTS[size][1:],
+                metrics=[metric],
+            )
+            found = pipeline.fit(x, y, **arguments).history
+            for name, values in expected.items():
+                np.testing.assert_allclose(found[name], values, rtol=within, atol=0, err_msg=f"{name} {options}")
+            own = pipeline.state_dict()["model"]
+            for name, value in own.items():
+                np.testing.assert_allclose(value, named(plain)[name], rtol=0, atol=within, err_msg=f"{name} {options}")
+            pipeline.close()
+    finally:
+        keras.backend.set_floatx("float32")
+
+
+def test_fit_ends_with_the_moving_average_of_the_weights_and_counts_from_nothing(on_ranks: Run) -> None:
+    on_ranks(_averaged, 2, _weights(), _batches(4, 10))
+
+
 def _saved(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
     import keras
 
