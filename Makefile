@@ -55,7 +55,7 @@ help:
 	@echo "make unit      only the tests that need no ranks"
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
-	@echo "make races     random partial rounds and armed steps under ThreadSanitizer, half an hour"
+	@echo "make races     random partial rounds and armed steps under ThreadSanitizer, half an hour; SANITIZE=address"
 	@echo "make fuzz      random messages over our own collectives under ThreadSanitizer; SANITIZE=address for the other"
 	@echo "make addresses messages and worlds of changing sizes under AddressSanitizer"
 	@echo "make patches   show that each patch of Horovod is needed: its test fails on a Horovod without it"
@@ -97,7 +97,7 @@ soak: $(STAMPS)/horovod
 	$(PYTEST) --soak -m soak integration_tests
 
 races: $(STAMPS)/horovod
-	$(PY) -m integration_tests.races
+	$(PY) -m integration_tests.races --sanitizer $(or $(SANITIZE),thread)
 
 fuzz: $(STAMPS)/horovod
 	$(PY) -m integration_tests.fuzz --sanitizer $(or $(SANITIZE),thread)

@@ -378,3 +378,34 @@ def _body_process_set(rank: int, size: int) -> None:
 
 def test_a_process_set_averages_among_its_ranks(on_ranks: Run) -> None:
     on_ranks(_body_process_set, 3)
+
+
+def _wrapped_after_a_fit(rank: int, size: int, scaled: bool) -> None:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    data = np.random.default_rng(1).normal(size=(12 * size, 3)).astype("float32")
+    x, y = data, data[:, :1] * 2
+
+    def model() -> Any:
+        keras.utils.set_random_seed(1)
+        made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        optimizer: Any = keras.optimizers.SGD(0.1, momentum=0.9)
+        made.compile(keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer, loss="mse")
+        made.fit(x, y, batch_size=len(x), epochs=2, verbose=0, shuffle=False)  # the same on all ranks
+        return made
+
+    plain, found = model(), model()
+    plain.fit(x, y, batch_size=len(x), epochs=3, verbose=0, shuffle=False)
+    found.optimizer = hvd.DistributedOptimizer(found.optimizer)
+    own = slice(12 * rank, 12 * (rank + 1))
+    found.fit(x[own], y[own], batch_size=12, epochs=3, verbose=0, shuffle=False)
+    for one, other in zip(found.weights, plain.weights, strict=True):
+        np.testing.assert_allclose(numpy(one), numpy(other), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_an_optimizer_that_is_wrapped_after_a_fit_averages_from_then_on(on_ranks: Run, scaled: bool) -> None:
+    on_ranks(_wrapped_after_a_fit, 2, scaled)

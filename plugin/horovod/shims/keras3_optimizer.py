@@ -8,6 +8,7 @@ after that (unscaling, clipping, weight decay, the update, moving averages, coun
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -301,6 +302,8 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     from .keras3_patches import install
 
     install(find)
+    if optimizer.built:
+        _compile_anew(optimizer)
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         optimizer.inner_optimizer = distribute(inner, settings)
@@ -312,3 +315,13 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     if communication().hvd.is_initialized():
         _ = result._distributed
     return result
+
+
+def _compile_anew(optimizer: Any) -> None:
+    """Let models that have trained with `optimizer` compile their step again: it would go on as it was, on TensorFlow.
+
+    Assigning model.optimizer tells a model nothing, and a compiled step does not look at it.
+    """
+    for one in gc.get_objects():
+        if issubclass(type(one), keras.Model) and getattr(one, "optimizer", None) is optimizer:
+            one.train_function = None
