@@ -136,9 +136,14 @@ def joined(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     return {**env, **more} | ({"LD_PRELOAD": preloads} if preloads else {})
 
 
-def verdict(found: list[str], console: Console) -> bool:
-    """Show what the logs `found` report; whether nothing of it is core's or bridge's."""
+def verdict(found: list[str], console: Console, made_on_purpose: str = "") -> bool:
+    """Show what the logs `found` report; whether nothing of it is core's or bridge's.
+
+    `made_on_purpose`: a library whose races are left out.
+    """
     races = [report for log in found for report in reports(log)]
+    if made_on_purpose:
+        races = [report for report in races if made_on_purpose not in report.text]
     addresses = [Report("access beyond memory", (), log) for log in found if "AddressSanitizer" in log]
     ours = [report for report in races if report.ours] + addresses
     others = [report for report in races if not report.ours]
