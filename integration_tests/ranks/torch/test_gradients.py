@@ -9,33 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from integration_tests.support.branches import Branches, wrapped
 from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters, train, train_alone
 
 
-def _wrapped(model: Any, lr: float = 1.0, **options: Any) -> Any:
-    import paceline.torch as hvd
-
-    hvd.init()
-    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr), model.named_parameters(), **options)
-
-
-class _Branches(torch.nn.Module):
-    """A net of which each rank may use other parts; gradients are whole numbers."""
-
-    def __init__(self, *names: str) -> None:
-        super().__init__()
-        for name in names:
-            self.register_parameter(name, torch.nn.Parameter(torch.zeros(3)))
-
-    def forward(self, **factors: float) -> Any:
-        return sum((getattr(self, name) * factor).sum() for name, factor in factors.items())
-
-
 @ranks(2)
 def test_unused_parameters_count_as_zeros(rank: int, size: int) -> None:
-    model = _Branches("a", "b", "c", "nobody")
-    optimizer = _wrapped(model)
+    model = Branches("a", "b", "c", "nobody")
+    optimizer = wrapped(model)
     model(**({"a": 2.0, "b": 4.0} if rank == 0 else {"b": 8.0, "c": 6.0})).backward()
     optimizer.step()
     assert [p[0].item() for p in model.parameters()] == [-1.0, -6.0, -3.0, 0.0]
@@ -48,8 +30,8 @@ def test_unused_parameters_count_as_zeros(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_unused_parameters_of_groups(rank: int, size: int) -> None:
-    model = _Branches("a", "b", "c", "d")
-    optimizer = _wrapped(model, groups=[[model.c, model.a], [model.b, model.d]])
+    model = Branches("a", "b", "c", "d")
+    optimizer = wrapped(model, groups=[[model.c, model.a], [model.b, model.d]])
     model(**({"a": 2.0, "b": 4.0} if rank == 0 else {"b": 8.0, "c": 6.0, "d": 2.0})).backward()
     optimizer.step()
     assert [p[0].item() for p in model.parameters()] == [-1.0, -6.0, -3.0, -1.0]
@@ -57,9 +39,9 @@ def test_unused_parameters_of_groups(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_parameters_that_stop_and_start_requiring_gradients(rank: int, size: int) -> None:
-    model = _Branches("a", "b")
+    model = Branches("a", "b")
     model.b.requires_grad_(False)
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
 
     def update(**factors: float) -> list[float]:
         optimizer.zero_grad()
@@ -81,7 +63,7 @@ def test_parameters_that_stop_and_start_requiring_gradients(rank: int, size: int
 
 @ranks(2)
 def test_parameters_added_later(rank: int, size: int) -> None:
-    model = _Branches("a", "b", "c")
+    model = Branches("a", "b", "c")
     import paceline.torch as hvd
 
     hvd.init()
@@ -98,129 +80,10 @@ def test_parameters_added_later(rank: int, size: int) -> None:
     assert len(optimizer.param_groups) == 3
 
 
-def _grown(model: Any, optimizer: Any, names: str) -> None:
-    """Other parameters of another length in the places of these."""
-    for name in names:
-        old = getattr(model, name)
-        new = torch.nn.Parameter(torch.cat([old.detach(), old.detach()[:2] + 1.0]))
-        setattr(model, name, new)
-        for group in optimizer.param_groups:
-            group["params"] = [new if one is old else one for one in group["params"]]
-
-
-def _options(size: int) -> list[dict[str, Any]]:
-    import paceline.torch as hvd
-
-    ways: list[dict[str, Any]] = [{"exchange": one} for one in ("sync", hvd.Partial(quorum=size), "local")]
-    ways.append({"exchange": hvd.Local(every=2, outer_momentum=0.5)})
-    ways += [{"exchange": hvd.Pipelined(k=2)}, {"groups": 1}, {"bucket_bytes": 0}, {"codec": "bf16"}]
-    return ways
-
-
-@ranks(2)
-def test_parameters_replaced_by_others_of_another_length(rank: int, size: int) -> None:
-    """Gaussian splatting, resized vocabularies: drain() and zero_grad(), and on as plain torch does."""
-    import paceline.torch as hvd
-
-    hvd.init()
-    for way, options in enumerate(_options(size)):
-        for passes in (1, 2):
-            model = _Branches("a", "b", "c")
-            named = [(f"grown.{way}.{passes}.{name}", one) for name, one in model.named_parameters()]
-            held = torch.optim.SGD(model.parameters(), lr=1.0)
-            optimizer = hvd.DistributedOptimizer(held, named, backward_passes_per_step=passes, **options)
-            for number, replaced in enumerate(("", "b", "", "abc", "c")):
-                optimizer.drain()
-                _grown(model, optimizer, replaced)
-                optimizer.zero_grad()
-                for _ in range(passes):
-                    model(a=2.0 * (number + 1), b=4.0, c=8.0).backward()
-                optimizer.step()
-            optimizer.drain()
-            found = {name: one.tolist() for name, one in model.named_parameters()}
-            alone = {"a": 30.0, "b": 20.0, "c": 40.0}
-            for name, values in found.items():
-                momentum = getattr(options.get("exchange"), "outer_momentum", 0.0)
-                assert momentum or values[0] == -alone[name] * passes, (options, passes, name, values)
-            assert [len(values) for values in found.values()] == [5, 7, 7]
-
-
-@ranks(2)
-def test_replacements_in_flight_and_uncounted_ones_are_refused(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-    model = _Branches("a", "b")
-    optimizer = _wrapped(model, exchange="pipelined")
-    model(a=2.0, b=4.0).backward()
-    optimizer.step()
-    _grown(model, optimizer, "a")
-    with pytest.raises(hvd.UsageError, match=f"(?s)Rank {rank}.*'a'.*drain"):
-        optimizer.zero_grad()
-    model = _Branches("a", "b")
-    optimizer = _wrapped(model, backward_passes_per_step=2)
-    _grown(model, optimizer, "ab")
-    model(a=2.0, b=4.0).backward()
-    with pytest.raises(hvd.UsageError, match=r"(?s)not counted.*zero_grad"):
-        optimizer.step()
-    # After the backward pass, as the reference code of Gaussian splatting does: new ones without a gradient stay.
-    model = _Branches("a", "b")
-    optimizer = _wrapped(model)
-    for number in range(3):
-        optimizer.zero_grad()
-        model(a=2.0, b=4.0).backward()
-        if number < 2:
-            _grown(model, optimizer, "a")
-        optimizer.step()
-    assert model.a[0].item() == -2.0 and model.b[0].item() == -12.0
-
-
-@ranks(2)
-def test_a_parameter_of_two_live_optimizers_is_refused(rank: int, size: int) -> None:
-    """The remedy is right: one wrapped optimizer of all parameters combines, the two that update them are plain."""
-    import paceline.torch as hvd
-
-    hvd.init()
-    for exchange in ("sync", "pipelined", hvd.Partial(quorum=size)):
-        model = _Branches("encoder", "first", "second")
-        both = [(model.encoder, model.first), (model.encoder, model.second)]
-        wrapped = [hvd.DistributedOptimizer(torch.optim.SGD(some, lr=1.0), exchange=exchange) for some in both]
-        with pytest.raises(hvd.UsageError, match=f"(?s)Rank {rank}.*two live.*reducer"):
-            model(encoder=2.0, first=4.0, second=8.0).backward()
-        hvd.barrier()
-        del wrapped
-        # One that is dropped, with its scheduler, is no other owner.
-        alone = _Branches("a")
-        for _ in range(2):
-            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(alone.parameters(), lr=1.0), exchange=exchange)
-            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
-            alone(a=2.0).backward()
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
-            optimizer.drain()
-        assert alone.a[0].item() == -4.0
-    model = _Branches("encoder", "first", "second")
-    plain = [torch.optim.Adam(some, lr=1.0) for some in ((model.encoder, model.first), (model.encoder, model.second))]
-    reducer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters()), op=hvd.Sum)
-    one = _Branches("encoder", "first", "second")
-    ones = [torch.optim.Adam(some, lr=1.0) for some in ((one.encoder, one.first), (one.encoder, one.second))]
-    for step in range(3):
-        slopes = {"encoder": 1.0 + step, "first": 2.0, "second": 3.0}
-        reducer.zero_grad()
-        model(**{name: slope * (rank + 1) for name, slope in slopes.items()}).backward()
-        reducer.synchronize()
-        one.zero_grad()
-        one(**{name: slope * 3 for name, slope in slopes.items()}).backward()
-        for optimizer in (*plain, *ones):
-            optimizer.step()
-    assert torch.equal(parameters(model), parameters(one))
-
-
 @ranks(2, more=(3, 5))
 def test_training_equals_one_process(rank: int, size: int) -> None:
     model, alone = net(), net()
-    train(model, _wrapped(model, lr=0.1), rank, 10)
+    train(model, wrapped(model, lr=0.1), rank, 10)
     train_alone(alone, torch.optim.SGD(alone.parameters(), lr=0.1), size, 10)
     torch.testing.assert_close(parameters(model), parameters(alone))
 
@@ -233,7 +96,7 @@ def test_a_sparse_gradient_that_some_ranks_lack(rank: int, size: int) -> None:
     )
     for table in model.values():
         torch.nn.init.zeros_(table.weight)
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
     for users in ((0,), (), (1,), (0, 1)):
         optimizer.zero_grad()
         if rank in users:
@@ -253,7 +116,7 @@ def test_a_sparse_gradient_that_some_ranks_lack(rank: int, size: int) -> None:
 def test_a_gradient_that_is_sparse_on_one_rank_and_dense_on_the_other(rank: int, size: int) -> None:
     model = torch.nn.Embedding(3, 2)
     torch.nn.init.zeros_(model.weight)
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
     for _ in range(2):
         optimizer.zero_grad()
         model.sparse = rank == 0
@@ -291,7 +154,7 @@ def test_gradients_that_are_not_contiguous(rank: int, size: int) -> None:
     model = torch.nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last)
     with torch.no_grad():
         model.weight.copy_(torch.arange(54.0).reshape(3, 2, 3, 3))
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
     (model.weight * torch.arange(54.0).reshape(3, 2, 3, 3) * 2 * rank).sum().backward()
     assert not model.weight.grad.is_contiguous()
     optimizer.step()
@@ -300,9 +163,9 @@ def test_gradients_that_are_not_contiguous(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_two_element_types_in_one_group(rank: int, size: int) -> None:
-    model = _Branches("a", "b", "c", "d")
+    model = Branches("a", "b", "c", "d")
     model.b.data, model.d.data = model.b.data.double(), model.d.data.half()
-    optimizer = _wrapped(model, groups=1)
+    optimizer = wrapped(model, groups=1)
     model(a=2.0 * rank, b=4.0 * rank, c=6.0 * rank, d=8.0 * rank).backward()
     optimizer.step()
     assert [p[0].item() for p in model.parameters()] == [-1.0, -2.0, -3.0, -4.0]
@@ -313,8 +176,8 @@ def test_no_operation_has_an_automatic_name_and_all_ranks_draw_alike(rank: int, 
     """After steps in which the ranks had gradients of different parameters, an unnamed operation still works."""
     import paceline.torch as hvd
 
-    model = _Branches("a", "b", "c")
-    optimizer = _wrapped(model, backward_passes_per_step=2)
+    model = Branches("a", "b", "c")
+    optimizer = wrapped(model, backward_passes_per_step=2)
     for step in range(6):
         optimizer.zero_grad()
         if rank == 0 or step % 3:
@@ -329,8 +192,8 @@ def test_only_the_ranks_of_a_process_set_combine(rank: int, size: int) -> None:
 
     hvd.init()
     pair = hvd.add_process_set([0, 2])
-    model = _Branches("a", "b")
-    optimizer = _wrapped(model, process_set=pair, backward_passes_per_step=2)
+    model = Branches("a", "b")
+    optimizer = wrapped(model, process_set=pair, backward_passes_per_step=2)
     for step in range(4):
         optimizer.zero_grad()
         model(**({"a": 2.0 * rank, "b": 4.0 * rank} if rank or step % 2 else {"a": 2.0})).backward()
@@ -347,7 +210,7 @@ def test_shapes_that_differ_are_an_error_that_names_the_gradient(rank: int, size
 
     hvd.init()
     model = torch.nn.ParameterDict({"good": torch.zeros(2), "bad": torch.zeros(3 + rank)})
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
     sum(parameter.sum() for parameter in model.values()).backward()
     with pytest.raises(hvd.HorovodInternalError, match=r"Gradient of 'bad': .*(\[3\](.|\n)*\[4\]|\[4\](.|\n)*\[3\])"):
         optimizer.step()
@@ -359,8 +222,8 @@ def test_a_name_in_use_by_another_optimizer_is_an_error_that_says_so(rank: int, 
     import paceline.torch as hvd
 
     hvd.init()
-    models = [_Branches("same_name"), _Branches("same_name")]
-    first, second = (_wrapped(model) for model in models)
+    models = [Branches("same_name"), Branches("same_name")]
+    first, second = (wrapped(model) for model in models)
     if rank == 0:  # rank 1 has not started, so the first gradient is still travelling
         models[0](same_name=1.0).backward()
         with pytest.raises(hvd.UsageError, match=r"named 'same_name' is already travelling(.|\n)*prefixes"):
@@ -379,7 +242,7 @@ def test_types_that_cannot_travel_are_an_error_that_names_the_gradient(rank: int
 
     hvd.init()
     model = torch.nn.ParameterDict({"real": torch.zeros(2), "phase": torch.zeros(2, dtype=torch.complex64)})
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
     (model["real"].sum() + model["phase"].abs().sum()).backward()
     with pytest.raises(hvd.UsageError, match=r"gradient of 'phase' cannot be exchanged(.|\n)*float32"):
         optimizer.step()
@@ -390,8 +253,8 @@ def test_types_that_cannot_travel_are_an_error_that_names_the_gradient(rank: int
 def test_gradients_with_a_graph_of_their_own_are_refused(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
-    model = _Branches("a")
-    optimizer = _wrapped(model)
+    model = Branches("a")
+    optimizer = wrapped(model)
     with pytest.raises(hvd.UsageError, match=r"'a' carries a graph of its own(.|\n)*torch\.autograd\.grad"):
         model.a.pow(2).sum().backward(create_graph=True)
     optimizer.forget()
@@ -415,7 +278,7 @@ def test_gradients_changed_in_flight_are_refused(rank: int, size: int) -> None:
     for exchange in ("sync", "pipelined", hvd.Partial(quorum=size), "local"):
         for kind, options in kinds.items():
             for how in ("in place", "another", "dropped"):
-                model = _Branches("a", "b")
+                model = Branches("a", "b")
                 named = [(f"edited.{exchange}.{kind}.{how}.{name}", one) for name, one in model.named_parameters()]
                 held = torch.optim.SGD(model.parameters(), lr=1.0)
                 optimizer = hvd.DistributedOptimizer(held, named, exchange=exchange, **options)
@@ -433,8 +296,8 @@ def test_gradients_changed_in_flight_are_refused(rank: int, size: int) -> None:
                 expected = f"(?s)Rank {rank}: .*{re.escape(named[0][0][:-1])}.* changed .*optimizer.synchronize"
                 with pytest.raises(hvd.UsageError, match=expected):
                     optimizer.step()
-    model = _Branches("a", "b")
-    optimizer = _wrapped(model)
+    model = Branches("a", "b")
+    optimizer = wrapped(model)
     for _ in range(2):
         optimizer.zero_grad()
         model(a=2.0 * rank, b=4.0 * rank).backward()
@@ -447,8 +310,8 @@ def test_gradients_changed_in_flight_are_refused(rank: int, size: int) -> None:
 
 @ranks(3)
 def test_a_rank_without_a_gradient_clips_as_the_others(rank: int, size: int) -> None:
-    model = _Branches("a", "b")
-    optimizer = _wrapped(model)
+    model = Branches("a", "b")
+    optimizer = wrapped(model)
     for step in range(6):
         optimizer.zero_grad()
         if rank != step % 3:
@@ -464,8 +327,8 @@ def test_a_rank_without_a_gradient_clips_as_the_others(rank: int, size: int) -> 
 def test_join_with_uneven_data(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
-    model = _Branches("a", "b")
-    optimizer = _wrapped(model)
+    model = Branches("a", "b")
+    optimizer = wrapped(model)
     for _ in range(2 + 2 * rank):
         optimizer.zero_grad()
         model(a=2.0, b=4.0).backward()
@@ -480,12 +343,12 @@ def test_join_with_uneven_data(rank: int, size: int) -> None:
 @ranks(2)
 def test_a_dropped_optimizer_no_longer_watches(rank: int, size: int) -> None:
     model = net()
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
     train(model, optimizer, rank, 1)
     del optimizer
     gc.collect()
     assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
-    again = _wrapped(model)
+    again = wrapped(model)
     train(model, again, rank, 2)
     assert_replicas_equal(model, "gradients.again")
 
@@ -494,8 +357,8 @@ def test_a_dropped_optimizer_no_longer_watches(rank: int, size: int) -> None:
 def test_a_compiled_model_in_one_graph(rank: int, size: int) -> None:
     model, plain = net(), net()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    train(compiled, _wrapped(model, lr=0.1), rank, 5)
-    train(plain, _wrapped(plain, lr=0.1), rank, 5)
+    train(compiled, wrapped(model, lr=0.1), rank, 5)
+    train(plain, wrapped(plain, lr=0.1), rank, 5)
     torch.testing.assert_close(parameters(model), parameters(plain))
     assert torch._dynamo.utils.counters["graph_break"] == {}
     assert_replicas_equal(model, "gradients.compiled")
@@ -504,10 +367,10 @@ def test_a_compiled_model_in_one_graph(rank: int, size: int) -> None:
 @ranks(2, timeout_s=110)
 def test_a_compiled_step_of_the_held_optimizer(rank: int, size: int) -> None:
     model, plain = net(), net()
-    optimizer = _wrapped(model, lr=0.1)
+    optimizer = wrapped(model, lr=0.1)
     optimizer.held.step = torch.compile(optimizer.held.step, backend="eager")
     train(model, optimizer, rank, 3)
-    train(plain, _wrapped(plain, lr=0.1), rank, 3)
+    train(plain, wrapped(plain, lr=0.1), rank, 3)
     torch.testing.assert_close(parameters(model), parameters(plain))
     assert_replicas_equal(model, "gradients.compiled_step")
 
@@ -517,7 +380,7 @@ def test_a_compiled_step_of_the_held_optimizer(rank: int, size: int) -> None:
 def test_a_compiled_training_step(rank: int, size: int) -> None:
     """The user compiles a function that holds all of a step; what cannot be compiled runs as it is."""
     model, plain = net(), net()
-    optimizer = _wrapped(model, lr=0.1)
+    optimizer = wrapped(model, lr=0.1)
 
     @torch.compile(backend="eager")
     def training_step(step: int) -> None:
@@ -527,14 +390,14 @@ def test_a_compiled_training_step(rank: int, size: int) -> None:
 
     for step in range(3):
         training_step(step)
-    train(plain, _wrapped(plain, lr=0.1), rank, 3)
+    train(plain, wrapped(plain, lr=0.1), rank, 3)
     torch.testing.assert_close(parameters(model), parameters(plain))
 
 
 @ranks(2)
 def test_gradients_travel_during_the_backward_pass(rank: int, size: int) -> None:
     model = net()
-    optimizer = _wrapped(model)
+    optimizer = wrapped(model)
     loss_of(model, rank, 0).backward()
     assert len(optimizer._reduction.travelling) == 4
     optimizer.step()
