@@ -232,7 +232,7 @@ def _run(chosen: list[Case], env: Mapping[str, str], arguments: argparse.Namespa
 
 
 def _goes_on(kills: int, passed_s: float, cases: int, arguments: argparse.Namespace) -> bool:
-    """Whether a case that was killed so often, in so long, is to be killed again."""
+    """Return whether a case needs more kills, after `kills` of them in `passed_s` seconds."""
     if arguments.minutes is None:
         return kills < int(arguments.kills)
     return kills < arguments.ranks or passed_s < arguments.minutes * 60 / cases

@@ -82,7 +82,7 @@ class Report:
 
     @property
     def ours(self) -> bool:
-        """Whether an access is Paceline's own."""
+        """True if core or bridge made one of the accesses."""
         return any(place.startswith(_OURS) for place in self.places)
 
 
@@ -108,7 +108,7 @@ def add_argument(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def chosen_env(name: str, folder: Path, console: Console) -> dict[str, str]:
-    """What ranks need for the sanitizer of that name, or for none."""
+    """Variables of ranks for this `--sanitizer`; empty for NONE."""
     return {} if name == NONE else ranks_env(BY_NAME[name], folder, console)
 
 
@@ -131,15 +131,15 @@ def ranks_env(sanitizer: Sanitizer, folder: Path, console: Console) -> dict[str,
 
 
 def joined(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Both: libraries that `more` loads first come after those of `env`."""
+    """Merge two environments; LD_PRELOAD has the libraries of `env`, then those of `more`."""
     preloads = " ".join(variables["LD_PRELOAD"] for variables in (env, more) if "LD_PRELOAD" in variables)
     return {**env, **more} | ({"LD_PRELOAD": preloads} if preloads else {})
 
 
 def verdict(found: list[str], console: Console, made_on_purpose: str = "") -> bool:
-    """Show what the logs `found` report; whether nothing of it is core's or bridge's.
+    """Print a summary of the reports in the logs `found`; return True if none is about core or bridge.
 
-    `made_on_purpose`: a library whose races are left out.
+    `made_on_purpose`: name of a library whose races are ignored.
     """
     races = [report for log in found for report in reports(log)]
     if made_on_purpose:

@@ -8,7 +8,7 @@ import torch
 
 
 def wrapped(model: Any, lr: float = 1.0, **options: Any) -> Any:
-    """A plain optimizer, wrapped."""
+    """Return a distributed SGD for `model`; `options` are arguments of DistributedOptimizer."""
     import paceline.torch as hvd
 
     hvd.init()

@@ -34,7 +34,7 @@ class Choice:
 
     @property
     def own(self) -> bool:
-        """Whether this choice differs from that of the variables."""
+        """True if this choice differs from the environment variables."""
         return self.own_codec or self.own_collective
 
     @property

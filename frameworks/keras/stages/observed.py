@@ -28,7 +28,7 @@ class StageModel(keras.Model):
 class Scores:
     """Metrics of the last stage: means over the rows since `reset`. `watching`: whether outputs count.
 
-    `metrics`: as they were given to `model`, which knows them only from its first output on.
+    `metrics`: as given to `model`. Keras builds its own list at the first output; until then reset_metrics() skips them.
     """
 
     def __init__(self, model: Any, metrics: Any) -> None:
@@ -51,7 +51,7 @@ class Scores:
             self._model.compute_metrics(None, target, output, None)
 
     def reset(self) -> None:
-        """Begin anew, with metrics that have counted for another model, too."""
+        """Reset all metrics, including metric objects with state from another model."""
         for metric in self._given:
             metric.reset_state()
         self._model.reset_metrics()

@@ -219,7 +219,7 @@ class Pipeline(StagedTraining):
         self._begin()
 
     def _finalize(self) -> None:
-        """As Keras at the end of fit(): the moving average of an optimizer that has one takes the weights' place."""
+        """Overwrite the weights with the optimizer's moving average (use_ema), as Keras does at the end of fit()."""
         if self._stage.trainable:
             self.optimizer.finalize_variable_values(self._stage.trainable)
             self._begin()
