@@ -28,7 +28,7 @@ class StageModel(keras.Model):
 class Scores:
     """Metrics of the last stage: means over the rows since `reset`. `watching`: whether outputs count.
 
-    `metrics`: as given to `model`. Keras builds its own list at the first output; until then reset_metrics() skips them.
+    `metrics`: as given to `model`. Keras knows them from the first output on; until then reset_metrics() skips them.
     """
 
     def __init__(self, model: Any, metrics: Any) -> None:
