@@ -48,8 +48,13 @@ class ByHand:
         self.wait(lambda: (status := self.bridge.status(self.process_set)) is None or not status.plans)
 
     def agreed(self) -> None:
-        """Wait until all ranks have asked."""
-        self.wait(lambda: (status := self.bridge.status(self.process_set)) is not None and status.plans)
+        """Wait until all ranks have asked for this: plans of a policy before may still be in force."""
+
+        def asked() -> bool:
+            status = self.bridge.status(self.process_set)
+            return status is not None and status.plans and set(self.bridge.agreement(self.process_set)) == {BY_HAND}
+
+        self.wait(asked)
 
     def state(self) -> PlanState:
         """The plan that this rank follows."""
