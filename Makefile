@@ -42,7 +42,7 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patches/*.py plugin/horovod/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo bench test test-more unit test-cpp soak races fuzz addresses patches idle upstream lint lint-style lint-readme lint-types \
+.PHONY: help demo bench test test-more unit test-cpp soak races fuzz addresses gpu patches idle upstream lint lint-style lint-readme lint-types \
     lint-layers lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
@@ -104,6 +104,9 @@ fuzz: $(STAMPS)/horovod
 
 addresses: $(STAMPS)/horovod
 	$(PY) -m integration_tests.addresses
+
+gpu: $(STAMPS)/horovod
+	$(PY) -m integration_tests.gpu
 
 patches: $(STAMPS)/horovod
 	$(PY) -m integration_tests.patches

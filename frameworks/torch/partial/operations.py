@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.horovod.shims import host_staging
 from paceline.native.exchanges import flush_next, unregister
 from paceline.native.library import loaded
 from paceline.partial.calls import DENSE, begin, calls, check
@@ -48,6 +49,7 @@ def _hand_in(
         if flush:
             flush_next(library, number, operation)
         handle = horovod.allreduce_async_(flat, name=name, op=op, process_set=process_set)
+        host_staging.settle()
     finally:
         # A plain allreduce of this name is a mistake and refused, not a round whose last element is a count.
         unregister(library, number, operation)

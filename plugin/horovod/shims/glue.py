@@ -19,6 +19,7 @@ from horovod.common.exceptions import HorovodInternalError
 
 from paceline import common_settings
 from paceline.errors import UserError
+from paceline.horovod.shims import host_staging
 
 
 class ConnectError(HorovodInternalError, ValueError):
@@ -48,6 +49,9 @@ def is_forked(library: ctypes.CDLL) -> bool:
 def before_init(library: ctypes.CDLL) -> None:
     """Hand this process's options to the library, before its background thread starts."""
     _processes[library._handle] = os.getpid()
+    operations = sys.modules.get("horovod.torch.mpi_ops")
+    if operations is not None and hasattr(operations, "mpi_lib"):
+        host_staging.install(operations)
     found = library.horovod_paceline_interface()
     if found != INTERFACE:
         from paceline.horovod.check import REMEDY
@@ -68,6 +72,7 @@ def after_init(library: ctypes.CDLL) -> None:
 
 def before_shutdown(library: ctypes.CDLL) -> None:
     """Collect what the library recorded, while this rank still knows its number."""
+    host_staging.settle()
     attach = sys.modules.get(_LIBRARY)
     if attach is not None:
         attach.before_shutdown(library)
