@@ -1,4 +1,4 @@
-"""Tensors of a device through CPU memory, for a Horovod without CUDA: every exchange, on a device whose copies take time.
+"""Tensors of a device through CPU memory, for a Horovod without CUDA, in every exchange; copies take time.
 
 The device is made of CPU memory: a copy to the host is done a while later, and reads what is there then.
 """
@@ -152,7 +152,11 @@ def test_a_device_that_fails_is_told(rank: int, size: int) -> None:
     with pytest.raises(hvd.HorovodInternalError, match="illegal memory access"):
         hvd.synchronize(handle)
     never = threading.Event()
-    device.down = lambda tensors: (list(tensors), lambda: None if never.wait(5) else None)  # type: ignore[method-assign]
+
+    def waits() -> None:
+        never.wait(5)
+
+    device.down = lambda tensors: (list(tensors), waits)  # type: ignore[method-assign]
     limit_s, host_staging.LIMIT_S = host_staging.LIMIT_S, 0.1
     handle = hvd.allreduce_async(torch.ones(3), name="staged.stuck")
     with pytest.raises(

@@ -1,9 +1,9 @@
 """Operations on tensors of a GPU through CPU memory, for a Horovod that was built without CUDA.
 
-Horovod's library has one function for each operation and type, `horovod_torch_allreduce_async_torch_FloatTensor`, and
-without CUDA those of GPUs, `..._torch_cuda_FloatTensor`, end in an error. Here they copy to pinned CPU memory on a stream of their own, call the
-function for CPU memory when the copy is there, and `horovod_torch_wait_and_clear` copies the result back. So all of
-horovod.torch and of paceline.torch takes tensors of GPUs, and what travels is in CPU memory.
+Horovod's library has one function for each operation and type: `horovod_torch_allreduce_async_torch_FloatTensor`.
+Without CUDA those of GPUs, `..._torch_cuda_FloatTensor`, end in an error. Here they copy to pinned CPU memory on a
+stream of their own and call the function for CPU memory when the copy is there; `horovod_torch_wait_and_clear` copies
+the result back. So all of horovod.torch and of paceline.torch takes tensors of GPUs, and CPU memory travels.
 
 A handle's trip:
 
