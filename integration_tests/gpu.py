@@ -1,9 +1,9 @@
-"""Every exchange with tensors on a GPU that two ranks share, and what its steps take beside DDP.
+"""Every exchange with tensors on a GPU that two ranks share: values.
 
-    python -m integration_tests.gpu                 (minutes; --device cpu runs the same without a GPU)
+    python -m integration_tests.gpu                 (half a minute; --device cpu runs the same without a GPU)
 
-Horovod may be built with or without CUDA: paceline.horovod.shims.host_staging says what happens without. Prints a table
-of what was right, one of step times, and writes a profiler trace of one step. Exits with 1 if a value was wrong.
+Horovod may be built with or without CUDA: paceline.horovod.shims.host_staging says what happens without. Exits with 1
+if a value was wrong.
 """
 
 from __future__ import annotations
@@ -11,33 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-SYSTEMS: dict[str, dict[str, str]] = {
-    "ddp": {},
-    "sync": {},
-    "armed": {"PACELINE_FUSION": "optimal", "PACELINE_ARMED": "1", "PACELINE_WAKE": "events"},
-    "pipelined": {"PACELINE_EXCHANGE": "pipelined"},
-    "majority": {"PACELINE_EXCHANGE": "majority"},
-    "local": {"PACELINE_EXCHANGE": "local"},
-}
-MODELS = ("resnet50", "transformer")
-WARM_UP, MOST_STEPS = 8, 60
-
-
-# --- values -------------------------------------------------------------------------------------------------------
 
 
 def values(device: str) -> dict[str, str]:
@@ -55,7 +38,7 @@ def values(device: str) -> dict[str, str]:
         for codec in ([None, "q8"] if exchange in exact.WITH_CODEC else [None])
     }
     cases |= {
-        "operations": lambda: operations(rank, size, device),
+        "operations": lambda: exact.operations(rank, size, device),
         "sync, fp16 compression": lambda: compressed(rank, size, device),
         "GradScaler, an overflow": lambda: overflow(rank, device),
         "fused AdamW, clipped": lambda: adamw(rank, size, device),
@@ -71,38 +54,6 @@ def values(device: str) -> dict[str, str]:
             print(f"rank {rank}, {name}:", traceback.format_exc(), file=sys.stderr, flush=True)
     hvd.barrier()
     return found
-
-
-def operations(rank: int, size: int, device: str) -> None:
-    """Horovod's operations, on tensors of the device."""
-    import torch
-
-    import paceline.torch as hvd
-    from integration_tests.support.exact_training import part
-
-    everyone = [part(other, 0, 12).to(device) for other in range(size)]
-    own = everyone[rank].clone()
-    assert torch.equal(hvd.allreduce(own, op=hvd.Sum, name="gpu.sum"), sum(everyone))
-    assert torch.equal(hvd.broadcast(own, 1, name="gpu.broadcast"), everyone[1])
-    assert torch.equal(hvd.allgather(own[: rank + 1].clone(), name="gpu.gathered"), torch.cat([
-        one[: n + 1] for n, one in enumerate(everyone)
-    ]))  # fmt: skip
-    grouped = hvd.grouped_allreduce([own, own[:5].clone()], op=hvd.Sum, name="gpu.grouped")
-    assert torch.equal(grouped[1], sum(everyone)[:5])
-    each = 12 // size
-    assert torch.equal(
-        hvd.reducescatter(own, op=hvd.Sum, name="gpu.scattered"), sum(everyone)[each * rank : each * rank + each]
-    )
-    found, _ = hvd.alltoall(own, torch.full((size,), each, dtype=torch.int32), name="gpu.alltoall")
-    assert torch.equal(found, torch.cat([one[each * rank : each * rank + each] for one in everyone]))
-    total, fresh = hvd.partial_allreduce(own, name="gpu.partial", quorum=size)
-    assert torch.equal(total * size, sum(everyone)) and fresh == size, (total, fresh)
-    whole = torch.nn.Linear(3, 2).to(device)
-    hvd.broadcast_parameters(whole.state_dict(), root_rank=0)
-    assert all(torch.equal(one, other) for one, other in zip(
-        hvd.broadcast_object([p.detach().cpu() for p in whole.parameters()]),
-        [p.detach().cpu() for p in whole.parameters()], strict=True,
-    ))  # fmt: skip
 
 
 def _model(device: str, seed: int = 3) -> Any:
@@ -235,218 +186,36 @@ def unsynchronised(rank: int, device: str) -> None:
         optimizer.step()
 
 
-# --- times --------------------------------------------------------------------------------------------------------
-
-
-def _resnet50() -> tuple[Any, Callable[[str], Any]]:
-    import torch
-    import torchvision
-
-    return torchvision.models.resnet50(), lambda device: torch.randn(32, 3, 224, 224, device=device)
-
-
-def _transformer() -> tuple[Any, Callable[[str], Any]]:
-    import torch
-
-    layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
-    return model, lambda device: torch.randn(32, 128, 512, device=device)
-
-
-def step_times(system: str, name: str, device: str, limit_s: float, trace: str) -> dict[str, float]:
-    """Milliseconds of a step and of one without an exchange, over up to `limit_s` seconds."""
-    import torch
-
-    torch.manual_seed(1)
-    model, inputs_of = {"resnet50": _resnet50, "transformer": _transformer}[name]()
-    model, inputs = model.to(device), inputs_of(device)
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    called = model
-    if system == "ddp":
-        called = torch.nn.parallel.DistributedDataParallel(model)
-    else:
-        import paceline.torch as hvd
-
-        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(f"{system}.{name}"))
-
-    def wait() -> None:
-        if device != "cpu":
-            torch.cuda.synchronize()
-
-    def step() -> None:
-        optimizer.zero_grad()
-        called(inputs).square().mean().backward()
-        optimizer.step()
-
-    warm_up = WARM_UP * (12 if system == "armed" else 1)  # plans come into force
-    for _ in range(warm_up):
-        step()
-    wait()
-    # Ranks must make as many steps: the first decides.
-    begin, steps = time.perf_counter(), []
-    for _ in range(5):
-        step()
-    wait()
-    each_s = (time.perf_counter() - begin) / 5
-    number = int(_first_ranks(system, max(5, min(MOST_STEPS, limit_s / each_s))))
-    for _ in range(number):
-        begin = time.perf_counter()
-        step()
-        wait()
-        steps.append(1e3 * (time.perf_counter() - begin))
-    begin = time.perf_counter()
-    for _ in range(number):
-        step()
-    wait()
-    unwaited = 1e3 * (time.perf_counter() - begin) / number
-    if trace:
-        from torch.profiler import ProfilerActivity, profile
-
-        kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device != "cpu" else [])
-        with profile(activities=kinds) as taken:
-            step()
-            step()
-            wait()
-        taken.export_chrome_trace(trace)
-    return {"step_ms": statistics.median(steps), "free_running_ms": unwaited, "steps": number}
-
-
-def _first_ranks(system: str, value: float) -> float:
-    import torch
-
-    if system == "ddp":
-        there = torch.tensor([value], dtype=torch.float64)
-        torch.distributed.broadcast(there, 0)
-        return float(there)
-    import horovod.torch as horovod
-
-    return float(horovod.broadcast_object(value, 0, name="gpu.first_ranks"))
-
-
-def alone_ms(name: str, device: str) -> float:
-    """Milliseconds of a step of one process with the device for itself."""
-    import torch
-
-    torch.manual_seed(1)
-    model, inputs_of = {"resnet50": _resnet50, "transformer": _transformer}[name]()
-    model, inputs = model.to(device), inputs_of(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    steps = []
-    for number in range(WARM_UP + 20):
-        begin = time.perf_counter()
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        optimizer.step()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        if number >= WARM_UP:
-            steps.append(1e3 * (time.perf_counter() - begin))
-    return statistics.median(steps)
-
-
-# --- ranks and launcher -------------------------------------------------------------------------------------------
-
-
-def as_rank(arguments: argparse.Namespace) -> None:
-    """What one rank does; the first one writes what it found."""
-    import torch
-
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2 - 1))
-    rank, system = int(os.environ["HOROVOD_RANK"]), arguments.system
-    found: Any
-    if system == "values":
-        found = values(arguments.device)
-    else:
-        if system == "ddp":
-            torch.distributed.init_process_group(
-                "gloo",
-                init_method=f"file://{arguments.out}.meeting",
-                rank=rank,
-                world_size=int(os.environ["HOROVOD_SIZE"]),
-            )
-        else:
-            import paceline.torch as hvd
-
-            hvd.init()
-        found = {}
-        for name in arguments.model or MODELS:
-            trace = f"{arguments.out}.{name}.trace.json" if rank == 0 else ""
-            found[name] = step_times(system, name, arguments.device, arguments.limit_s, trace)
-    Path(f"{arguments.out}.{rank}").write_text(json.dumps(found))
-    if system == "ddp":
-        torch.distributed.destroy_process_group()
-
-
-def launched(system: str, arguments: argparse.Namespace, folder: Path) -> list[Any]:
-    """What the ranks of one system found; [] if they failed."""
-    out = folder / system
-    command = ["horovodrun", "-np", str(arguments.ranks), "--gloo", sys.executable, "-m", "integration_tests.gpu"]
-    command += [
-        "--system",
-        system,
-        "--device",
-        arguments.device,
-        "--limit-s",
-        str(arguments.limit_s),
-        "--out",
-        str(out),
-    ]
-    command += [part for name in arguments.model or [] for part in ("--model", name)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **SYSTEMS.get(system, {})}
-    try:
-        done = subprocess.run(command, env=env, timeout=arguments.timeout, capture_output=True, text=True)
-        said = done.stdout + done.stderr
-    except subprocess.TimeoutExpired as error:
-        said = f"no end within {error.timeout} s\n{error.stdout!r}"
-    Path(f"{out}.log").write_text(said)
-    found = [Path(f"{out}.{rank}") for rank in range(arguments.ranks)]
-    return [json.loads(one.read_text()) for one in found if one.exists()]
-
-
 def main() -> int:
-    """Launch all, print tables."""
+    """Launch the ranks, and print what each found."""
     parser = argparse.ArgumentParser(description="Paceline with tensors on a GPU.")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--limit-s", type=float, default=5.0, help="seconds of steps for each system and model")
-    parser.add_argument("--timeout", type=float, default=150.0, help="of each system, in seconds")
-    parser.add_argument("--model", action="append", choices=MODELS)
-    parser.add_argument("--only", action="append", choices=["values", *SYSTEMS])
-    parser.add_argument("--out", type=Path, help="a folder for logs and traces (default: a temporary one)")
-    parser.add_argument("--system", help=argparse.SUPPRESS)
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds")
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)  # in a rank: where it writes what it found
     arguments = parser.parse_args()
-    if arguments.system:
-        as_rank(arguments)
+    if arguments.out:
+        Path(f"{arguments.out}.{os.environ['HOROVOD_RANK']}").write_text(json.dumps(values(arguments.device)))
         return 0
     import torch
 
-    console, ok = Console(width=120), True
-    folder = arguments.out or Path(tempfile.mkdtemp(prefix="paceline-gpu-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    console = Console()
     card = torch.cuda.get_device_name() if arguments.device != "cpu" else "the CPU"
-    console.print(f"{card}, torch {torch.__version__}, {arguments.ranks} ranks; logs in {folder}", markup=False)
-    wanted = arguments.only or ["values", *SYSTEMS]
-    if "values" in wanted:
-        found = launched("values", arguments, folder)
-        ok = len(found) == arguments.ranks
-        table = Table("with tensors on the device", *(f"rank {rank}" for rank in range(len(found))))
-        for name in found[0] if found else []:
-            table.add_row(name, *(one[name] for one in found))
-            ok = ok and all(one[name] == "right" for one in found)
-        console.print(table)
-    systems = [one for one in SYSTEMS if one in wanted]
-    if systems:
-        table = Table("model", "alone", *systems, title="median ms of a step (and of free-running steps)")
-        by_system = {system: launched(system, arguments, folder) for system in systems}
-        for name in arguments.model or MODELS:
-            cells = []
-            for system in systems:
-                one = by_system[system][0].get(name) if by_system[system] else None
-                cells.append(f"{one['step_ms']:.1f} ({one['free_running_ms']:.1f})" if one else "failed")
-            table.add_row(name, f"{alone_ms(name, arguments.device):.1f}", *cells)
-        console.print(table)
-    return 0 if ok else 1
+    console.print(f"{card}, torch {torch.__version__}, {arguments.ranks} ranks", markup=False)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rank"
+        command = ["horovodrun", "-np", str(arguments.ranks), "--gloo", sys.executable, "-m", "integration_tests.gpu"]
+        command += ["--device", arguments.device, "--out", str(out)]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(command, env={**os.environ, "PATH": path}, timeout=arguments.timeout)
+        files = [Path(f"{out}.{rank}") for rank in range(arguments.ranks)]
+        found = [json.loads(one.read_text()) for one in files if one.exists()]
+    table = Table("with tensors on the device", *(f"rank {rank}" for rank in range(len(found))))
+    for name in found[0] if found else []:
+        table.add_row(name, *(one[name] for one in found))
+    console.print(table)
+    every = len(found) == arguments.ranks and all(said == "right" for one in found for said in one.values())
+    return 0 if every and done.returncode == 0 else 1
 
 
 if __name__ == "__main__":

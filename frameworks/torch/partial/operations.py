@@ -49,7 +49,7 @@ def _hand_in(
         if flush:
             flush_next(library, number, operation)
         handle = horovod.allreduce_async_(flat, name=name, op=op, process_set=process_set)
-        host_staging.settle()
+        host_staging.settle()  # a tensor of a GPU is handed in later, and this name is unregistered below
     finally:
         # A plain allreduce of this name is a mistake and refused, not a round whose last element is a count.
         unregister(library, number, operation)

@@ -50,7 +50,7 @@ def before_init(library: ctypes.CDLL) -> None:
     """Hand this process's options to the library, before its background thread starts."""
     _processes[library._handle] = os.getpid()
     operations = sys.modules.get("horovod.torch.mpi_ops")
-    if operations is not None and hasattr(operations, "mpi_lib"):
+    if operations is not None:
         host_staging.install(operations)
     found = library.horovod_paceline_interface()
     if found != INTERFACE:

@@ -43,7 +43,7 @@ class Device(Protocol):
         ...
 
     def down(self, tensors: Sequence[Any]) -> tuple[list[Any], Copied]:
-        """Begin to copy tensors of one device to CPU memory."""
+        """Begin to copy tensors to CPU memory."""
         ...
 
     def up(self, host: Any, tensor: Any) -> None:
@@ -68,19 +68,27 @@ class Cuda:
         """See Device.down; the copies come behind what the current stream has to do."""
         import torch
 
-        device = tensors[0].device
-        stream = self._streams.get(device)
-        if stream is None:
-            stream = self._streams[device] = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
+        events = []
+        for device in {one.device for one in tensors}:
+            stream = self._streams.get(device)
+            if stream is None:
+                stream = self._streams[device] = torch.cuda.Stream(device)
+            stream.wait_stream(torch.cuda.current_stream(device))
         host = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in tensors]
-        with torch.cuda.stream(stream):
-            for one, copy in zip(tensors, host, strict=True):
+        for one, copy in zip(tensors, host, strict=True):
+            with torch.cuda.stream(self._streams[one.device]):
                 copy.copy_(one, non_blocking=True)
-                one.record_stream(stream)
+            one.record_stream(self._streams[one.device])
+        for device in {one.device for one in tensors}:
             event = torch.cuda.Event(blocking=True)
-            event.record(stream)
-        return host, event.synchronize
+            event.record(self._streams[device])
+            events.append(event)
+
+        def copied() -> None:
+            for event in events:
+                event.synchronize()
+
+        return host, copied
 
     def up(self, host: Any, tensor: Any) -> None:
         """See Device.up."""
@@ -112,13 +120,17 @@ class Trip:
 
     def handed_in(self) -> int:
         """The library's handle, waiting for it. Raises what handing it in raised."""
-        if not self._done.wait(LIMIT_S):
+        if not self.wait():
             raise RuntimeError(
                 f"{self.name}: its copy to CPU memory was not done within {LIMIT_S:g} s. Is the GPU busy?"
             )
         if self._error is not None:
             raise self._error
         return self._handle
+
+    def wait(self) -> bool:
+        """Whether it was handed in or refused within the limit."""
+        return self._done.wait(LIMIT_S)
 
     @property
     def is_handed_in(self) -> bool:
@@ -127,10 +139,13 @@ class Trip:
 
     def up(self, device: Device) -> None:
         """Bring the results to the device; the library knows the shape of some of them only now."""
-        for host, tensor in self._outputs:
-            if tensor.shape != host.shape:
-                tensor.resize_(host.shape)
-            device.up(host, tensor)
+        import torch
+
+        with torch.no_grad():  # a parameter may be written, as Horovod writes it
+            for host, tensor in self._outputs:
+                if tensor.shape != host.shape:
+                    tensor.resize_(host.shape)
+                device.up(host, tensor)
 
 
 class Staging:
@@ -160,8 +175,11 @@ class Staging:
 
         Tensors among the first `given` arguments are read, others are where results go: they may be the same ones.
         """
+        import torch
+
         inputs = [one for one in _flat(args[:given]) if self.device.has(one)]
-        host, copied = self.device.down(inputs)
+        with torch.no_grad():
+            host, copied = self.device.down(inputs)
         there = {id(one): copy for one, copy in zip(inputs, host, strict=True)}
         outputs: list[tuple[Any, Any]] = []
 
@@ -195,7 +213,7 @@ class Staging:
     def settle(self) -> None:
         """Wait until everything that was started has been handed in."""
         if self._last is not None:
-            self._last._done.wait(LIMIT_S)
+            self._last.wait()
 
     def poll(self, handle: int) -> int:
         """As the library's: whether `wait_and_clear` returns at once."""
