@@ -14,6 +14,7 @@ from integration_tests.support.ranks import run_ranks
 
 SIZE = 3
 SOON_S = 10.0  # Gloo's own limit is 30 s
+HOROVODS, RING, DIRECT = -1, 1, 2  # core's numbers
 
 
 def _reduce_large(rank: int, size: int, collective: str, codec: str, folder: str) -> tuple[float, str]:
@@ -49,6 +50,31 @@ def test_survivors_in_the_middle_of_a_message_name_the_dead_rank(collective: str
         assert one.seconds is not None and one.seconds < SOON_S
 
 
+def _meet(rank: int, size: int, folder: str) -> tuple[float, str]:
+    """The survivors wait for rank 1, which has left out that ranks compare what they have chosen."""
+    import torch
+
+    import paceline.torch as hvd
+    from paceline.native.library import loaded
+
+    hvd.init()
+    if rank == 1:
+        loaded("torch").horovod_paceline_collective(HOROVODS, 0, 0, 0, 0)
+    (Path(folder) / str(rank)).touch()
+    try:
+        hvd.allreduce(torch.ones(3), name="first")
+    except hvd.HorovodInternalError as error:
+        return time.monotonic(), str(error)
+    raise AssertionError(f"rank {rank} heard of no death")
+
+
+def test_a_rank_that_dies_while_ranks_compare_settings_is_named() -> None:
+    heard = kill_in(_meet, (), 1, moment_s=0.3, size=SIZE, env={"PACELINE_COLLECTIVE": "ring"})
+    assert len(heard) == SIZE - 1
+    for one in heard:
+        assert one.named(1), one.text
+
+
 def _by_another_collective(rank: int, size: int) -> str:
     """Messages of one size that ranks send by different collectives, or for different tensors."""
     import torch
@@ -64,9 +90,6 @@ def _by_another_collective(rank: int, size: int) -> str:
     except hvd.HorovodInternalError as error:
         return str(error)
     return "passed for a sum"
-
-
-RING, DIRECT = 1, 2  # core's numbers
 
 
 def test_ranks_that_carry_a_message_differently_are_told_both_sides() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,7 +41,12 @@ def _gradient(rank: int, step: int, elements: int) -> np.ndarray:
 
 
 def join(rank: int, size: int, seed: int) -> int:
-    """One rank joins after some steps, maybe none; the others go on with optimizers that meet for the first time."""
+    """One rank joins after some steps, maybe none; the others go on with optimizers that meet for the first time.
+
+    What it handed in last is still open when it joins, and others begin it later.
+    """
+    import torch
+
     import paceline.torch as hvd
 
     hvd.init()
@@ -51,13 +57,28 @@ def join(rank: int, size: int, seed: int) -> int:
     if feedback is not None:
         options["error_feedback"] = feedback
     steps, of_leaver = 3, same.choice([0, 0, 1])
+    own = random.Random(seed * size + rank)
+
+    def start_last() -> Any:
+        if rank != leaver:
+            time.sleep(0.02 * own.random())
+        return hvd.allreduce_async(torch.full((elements,), 4.0**rank), op=hvd.Sum, name=f"join.{seed}.last")
+
+    def finish_last(handle: Any) -> None:
+        found = hvd.synchronize(handle)
+        assert (found == sum(4.0**other for other in range(size))).all(), f"rank {rank}, seed {seed}: {found[0]}"
+
+    last: Any = None
     # The second one is new when the rank has left already.
     for number in range(2):
         parameter, optimizer = _optimizer(hvd, f"join.{seed}.{number}", elements, **options)
         making = of_leaver if number == 0 else 0
         for step in range(making if rank == leaver else steps):
+            if rank != leaver and step == making and number == 0:
+                finish_last(start_last())
             _step(parameter, optimizer, _gradient(rank, step, elements))
         if rank == leaver:
+            last = start_last()
             break
         expected = -sum(
             (_gradient(other, step, elements) / size)
@@ -69,6 +90,8 @@ def join(rank: int, size: int, seed: int) -> int:
             parameter.detach().numpy(), expected, rtol=0, atol=lost, err_msg=f"rank {rank}, seed {seed}, {number}"
         )
     hvd.join()
+    if last is not None:
+        finish_last(last)
     return 2 * steps
 
 

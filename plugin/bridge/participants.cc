@@ -9,6 +9,7 @@
 #include "bridge/failure/failure.h"
 #include "bridge/fusion/fusion_buffers.h"
 #include "bridge/fusion/merging.h"
+#include "bridge/joins.h"
 #include "bridge/leaving/leaving.h"
 #include "bridge/naming/naming.h"
 #include "bridge/partial/partial.h"
@@ -91,6 +92,7 @@ std::vector<Participant*> Make() {
       new Armed(*merging, *collectives, special, WhyFailed,
                 TellTakenUp),  // before tensors are held back for their group
       merging,
+      new Joins(special),  // behind those that let go what they hold back for others when a rank joins
       new FusionBuffers,
       new Recording,
       collectives,

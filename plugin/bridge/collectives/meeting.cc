@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "bridge/lost_rank.h"
 #include "core/codecs/combine.h"
 
 namespace horovod::paceline {
@@ -50,8 +51,8 @@ class Together {
     for (Completion completion; !waited_.empty() && transport_.WaitOn(limit + transport_.limit(), completion);) {
       waited_.erase(completion.operation);
     }
-    throw std::runtime_error("Rank " + std::to_string(transport_.rank()) + " of " + std::to_string(transport_.size()) +
-                             ", comparing settings with the others: " + error);
+    throw LostRank("Rank " + std::to_string(transport_.rank()) + " of " + std::to_string(transport_.size()) +
+                   ", comparing settings with the others: " + error);
   }
 
  private:

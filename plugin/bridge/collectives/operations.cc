@@ -256,7 +256,9 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
           std::memcpy(part.data, &seconds, sizeof(seconds));
         }
         if (part.encoding.error_feedback && !core::AllFinite(dtype, part.data, part.elements)) {
-          TheResiduals().Spoil(set);
+          for (const auto n : part.tensors) {
+            TheResiduals().Spoil(set, message->entries()[n].tensor_name);
+          }
         }
         // Nobody reads the output of a rank that keeps its own: not even its pages are to be made.
         if (!KeepsItsOwn(part, rank)) {

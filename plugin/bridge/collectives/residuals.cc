@@ -9,9 +9,9 @@ void Residuals::Begin(int32_t process_set_id, const std::string& name) {
   feedback_[process_set_id].Begin(name);
 }
 
-void Residuals::Spoil(int32_t process_set_id) {
+void Residuals::Spoil(int32_t process_set_id, const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  feedback_[process_set_id].Spoil();
+  feedback_[process_set_id].Spoil(name);
 }
 
 void Residuals::Encode(int32_t process_set_id, const ::paceline::core::Codec& codec,

@@ -18,7 +18,7 @@ class Residuals {
  public:
   // As of core::ErrorFeedback; steps are those of a process set.
   void Begin(int32_t process_set_id, const std::string& name);
-  void Spoil(int32_t process_set_id);
+  void Spoil(int32_t process_set_id, const std::string& name);
   void Encode(int32_t process_set_id, const ::paceline::core::Codec& codec,
               const std::vector<::paceline::core::ErrorFeedback::Part>& parts, ::paceline::core::DataType type,
               const void* block, uint8_t* bytes);

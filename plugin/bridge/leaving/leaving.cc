@@ -61,18 +61,6 @@ int64_t Leaving::Heard(std::vector<Standing>& ranks) const {
   return answered_;
 }
 
-std::string Leaving::WhoLeft() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::string who;
-  int count = 0;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank].through) {
-      who += (count++ > 0 ? ", " : "") + std::to_string(rank);
-    }
-  }
-  return count == 0 || through_ ? "" : (count > 1 ? "ranks " : "rank ") + who;
-}
-
 void Leaving::BeginWorld() {
   through_ = ended_ = false;
   joined_ = {};

@@ -40,8 +40,6 @@ class Leaving : public Participant {
   int64_t Heard(std::vector<Standing>& ranks) const;
   // Any thread: nobody answers any more.
   bool ended() const { return ended_; }
-  // Any thread: those that had left in order when somebody asked last, as a sentence; empty if there are none.
-  std::string WhoLeft() const;
 
   void BeginWorld() override;
   void End() override { ended_ = true; }

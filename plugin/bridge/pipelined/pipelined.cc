@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 namespace horovod::paceline {
@@ -33,29 +32,17 @@ bool Pipelined::Settle(double limit_s) const {
 
 void Pipelined::BeginWorld() {
   channels_.Reset();
-  joins_.clear();
+  held_.Forget();
 }
 
 void Pipelined::Popped(common::ProcessSet& /*process_set*/, std::deque<common::Request>& messages) {
   if (!channels_.used()) {
     return;
   }
-  for (auto message = messages.begin(); message != messages.end();) {
-    const bool join = message->request_type() == common::Request::JOIN;
-    if (join) {
-      joins_[current_] = std::move(*message);
-    }
-    message = join ? messages.erase(message) : std::next(message);
-  }
-  const auto held = joins_.find(current_);
-  if (held == joins_.end()) {
-    return;
-  }
-  const auto all = channels_.All(current_);
-  if (std::all_of(all.begin(), all.end(), [](const auto& channel) { return channel->quiet(); })) {
-    messages.push_back(std::move(held->second));
-    joins_.erase(held);
-  }
+  held_.Filter(current_, messages, [&] {
+    const auto all = channels_.All(current_);
+    return std::all_of(all.begin(), all.end(), [](const auto& channel) { return channel->quiet(); });
+  });
 }
 
 std::shared_ptr<const ExchangeSettings> Pipelined::Parse(const std::vector<double>& settings,

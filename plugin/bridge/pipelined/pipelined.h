@@ -5,13 +5,13 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bridge/by_name.h"
 #include "bridge/exchange.h"
+#include "bridge/joins.h"
 #include "bridge/pipelined/channel.h"
 
 namespace horovod::paceline {
@@ -51,7 +51,7 @@ class Pipelined : public Exchange {
   void BeginWorld() override;
   void EndProcessSet(int32_t process_set_id) override {
     channels_.EraseSet(process_set_id);
-    joins_.erase(process_set_id);
+    held_.Forget(process_set_id);
   }
   void Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
              int32_t process_set_id) override {
@@ -59,13 +59,13 @@ class Pipelined : public Exchange {
   }
   // Holds hvd.join() back until this rank's gradients in flight have arrived: of a joined rank Horovod takes zeros.
   void Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) override;
-  Clock::duration SleepLimit() override { return joins_.empty() ? Clock::duration::max() : Clock::duration::zero(); }
+  Clock::duration SleepLimit() override { return held_.SleepLimit(); }
 
  private:
   ByName<Channel> channels_;
   // Background thread only.
   int32_t current_ = 0;
-  std::map<int32_t, common::Request> joins_;  // by process set
+  HeldJoins held_;
 };
 
 }  // namespace horovod::paceline

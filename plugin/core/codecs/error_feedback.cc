@@ -45,7 +45,7 @@ std::vector<ErrorFeedback::Kept> ErrorFeedback::Find(const std::vector<Part>& pa
                                   std::to_string(part.begin + part.count) + " of " + part.name + ", which has " +
                                   std::to_string(part.elements));
     }
-    auto& [before, after, begun] = residuals_[part.name];
+    auto& [before, after, step] = residuals_[part.name];
     const auto elements = static_cast<size_t>(part.elements);
     if (before.size() != elements) {
       before.assign(elements, 0.F);
@@ -56,32 +56,32 @@ std::vector<ErrorFeedback::Kept> ErrorFeedback::Find(const std::vector<Part>& pa
   return found;
 }
 
-void ErrorFeedback::EndStep() {
-  for (auto& [name, residual] : residuals_) {
-    if (residual.begun && !spoilt_) {
-      residual.before.swap(residual.after);
-    }
-    residual.begun = false;
-  }
-  spoilt_ = false;
+const std::vector<float>& ErrorFeedback::Residual::last() const {
+  return step != nullptr && !step->spoilt && !after.empty() ? after : before;
 }
 
 void ErrorFeedback::Begin(const std::string& name) {
   auto& residual = residuals_[name];
-  if (residual.begun) {
-    EndStep();
+  if (residual.step == running_) {
+    running_ = std::make_shared<Step>();
   }
-  residual.begun = true;
+  if (&residual.last() == &residual.after) {
+    residual.before.swap(residual.after);
+  }
+  residual.step = running_;
   residual.after = residual.before;
+}
+
+void ErrorFeedback::Spoil(const std::string& name) {
+  const auto& step = residuals_[name].step;
+  if (step != nullptr) {
+    step->spoilt = true;
+  }
 }
 
 std::vector<float> ErrorFeedback::Of(const std::string& name) const {
   const auto found = residuals_.find(name);
-  if (found == residuals_.end()) {
-    return {};
-  }
-  const auto& residual = found->second;
-  return residual.begun && !spoilt_ && !residual.after.empty() ? residual.after : residual.before;
+  return found == residuals_.end() ? std::vector<float>{} : found->second.last();
 }
 
 void ErrorFeedback::Encode(const Codec& codec, const std::vector<Part>& parts, DataType type, const void* block,
@@ -137,7 +137,7 @@ void ErrorFeedback::Put(const std::string& name, std::vector<float> residual) {
     return;
   }
   std::replace_if(residual.begin(), residual.end(), [](float value) { return !std::isfinite(value); }, 0.F);
-  residuals_[name] = {std::move(residual), {}, false};
+  residuals_[name] = {std::move(residual), {}, nullptr};
 }
 
 bool AllFinite(DataType type, const void* block, int64_t count) {

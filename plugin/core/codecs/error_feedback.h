@@ -4,6 +4,7 @@
 #define PACELINE_CORE_CODECS_ERROR_FEEDBACK_H
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,7 +23,8 @@ namespace paceline::core {
 //
 // A step whose results are not all finite is one that whoever scales the loss will skip, on all ranks: what it lost is
 // no part of any update, and all its gradients keep the residuals that they had before. As its finite ones may have
-// been too large, too, one infinity holds for all of them. A step ends where a gradient comes again.
+// been too large, too, one infinity holds for all of them. A gradient that comes again begins the next step; others of
+// the step before may still be on their way (the pipelined exchange), and what they lose is kept all the same.
 //
 // Residuals are float32. One that is not finite (infinities and NaN travel, but there is no feeding them back) is
 // dropped: 0. One thread at a time.
@@ -34,10 +36,12 @@ class ErrorFeedback {
     int64_t elements = 0, begin = 0, count = 0;
   };
 
-  // Called once for each gradient that is handed in. A gradient that was in the running step already begins the next.
+  // Called once for each gradient that is handed in, when the one before under its name has its result. A gradient that
+  // was in the running step already begins the next.
   void Begin(const std::string& name);
-  // A result of the step is not finite.
-  void Spoil() { spoilt_ = true; }
+  // The result of this gradient is not finite. Of its step's others, those that have come again since keep what they
+  // have.
+  void Spoil(const std::string& name);
 
   // Encodes the parts, which lie in `block` one after the other, with what they lost before; otherwise as
   // Codec::Encode. Begin comes first. The residual of a gradient that had another number of elements is dropped.
@@ -49,10 +53,14 @@ class ErrorFeedback {
   void Put(const std::string& name, std::vector<float> residual);
 
  private:
-  // `after` what the running step lost, where the gradient is in it.
+  struct Step {
+    bool spoilt = false;
+  };
+  // `after`: what the gradient's last step lost, to be put in place of `before` when it comes again.
   struct Residual {
     std::vector<float> before, after;
-    bool begun = false;
+    std::shared_ptr<Step> step;  // null: none since it was put
+    const std::vector<float>& last() const;
   };
   // A part's, and where what it loses now goes.
   struct Kept {
@@ -61,10 +69,9 @@ class ErrorFeedback {
     int64_t count = 0;
   };
   std::vector<Kept> Find(const std::vector<Part>& parts);
-  void EndStep();
 
   std::unordered_map<std::string, Residual> residuals_;
-  bool spoilt_ = false;  // the running step
+  std::shared_ptr<Step> running_ = std::make_shared<Step>();
 };
 
 // Whether none of these numbers is infinite or NaN.

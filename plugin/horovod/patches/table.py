@@ -353,6 +353,9 @@ GLUE: tuple[Edit, ...] = (
         "after",
         "from horovod._paceline import glue as _paceline_glue",
     ),
+    # g++ 13 and newer do not compile it without: what other headers bring along is less from there on.
+    Edit("horovod/common/group_table.h", "#include <mutex>", "before", "#include <cstdint>"),
+    Edit("horovod/common/group_table.h", "#include <queue>", "after", "#include <string>"),
     Edit(_BASICS, "initialization_ok = True", "before", "_paceline_glue.before_init(self.MPI_LIB_CTYPES)"),
     Edit(
         _BASICS,

@@ -222,11 +222,41 @@ TEST_CASE("a step with a result that is not finite leaves the residuals of all i
   }
   Send(skipped, codec, "a", large);
   Send(skipped, codec, "b", std::vector<float>(1000, kInf));
-  skipped.Spoil();
+  skipped.Spoil("b");
   CHECK(skipped.Of("a") == never.Of("a"));
   CHECK(Send(skipped, codec, "a", second) == Send(never, codec, "a", second));
   Send(skipped, codec, "a", large);  // the step before was a good one, and this is another
   CHECK(skipped.Of("a") != never.Of("a"));
+}
+
+TEST_CASE("a gradient may come again while others of its step are still being encoded") {
+  const Codec& codec = CodecNamed("q8");
+  const auto first = Families(1000)[0].second, second = Families(1000)[1].second;
+  const auto encode = [&](ErrorFeedback& feedback, int64_t begin) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, 500)));
+    feedback.Encode(codec, {{"late", 1000, begin, 500}}, DataType::kFloat32, first.data() + begin, bytes.data());
+  };
+  for (const bool spoilt : {false, true}) {
+    CAPTURE(spoilt);
+    ErrorFeedback both, alone;
+    for (auto* one : {&both, &alone}) {
+      Send(*one, codec, "late", second);
+      one->Begin("late");
+      encode(*one, 0);
+      if (one == &both) {
+        Send(both, codec, "early", second);
+        Send(both, codec, "early", first);
+      }
+      encode(*one, 500);
+      if (spoilt) {
+        one->Spoil("late");
+      }
+    }
+    CHECK(both.Of("late") == alone.Of("late"));
+    const auto of_early = both.Of("early");
+    CHECK(Send(both, codec, "late", second) == Send(alone, codec, "late", second));
+    CHECK(both.Of("early") == of_early);
+  }
 }
 
 TEST_CASE("infinities and NaN are found wherever they are") {
