@@ -1,0 +1,43 @@
+"""The model of TensorFlow's multi-worker tutorial (examples/multiworker_keras.py) equals one process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from integration_tests.support.keras_worlds import TIMEOUT_S, numpy
+from integration_tests.support.ranks import run_ranks
+
+
+def _body(rank: int, size: int) -> float:
+    import keras
+
+    import paceline.keras as hvd
+    from paceline.examples import multiworker_keras as example
+
+    hvd.init()
+    keras.config.set_floatx("float64")
+    try:
+        keras.utils.set_random_seed(rank)  # ranks begin differently: rank 0's weights are broadcast
+        wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+        of_ranks = example.train(rank, size, wrapped, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        keras.utils.set_random_seed(0)
+        alone = example.cnn(keras.optimizers.SGD(0.01))
+        parts = [example.batches(other, size) for other in range(size)]
+        split = (example.STEPS_PER_EPOCH, example.PER_RANK)
+        x = np.concatenate([x.reshape(*split, 28, 28) for x, _ in parts], axis=1).reshape(-1, 28, 28)
+        y = np.concatenate([y.reshape(split) for _, y in parts], axis=1).reshape(-1)
+        alone.fit(x, y, batch_size=size * example.PER_RANK, epochs=example.EPOCHS, shuffle=False, verbose=0)
+        assert alone.evaluate(x, y, verbose=0)[1] > 0.5, "it does not learn"
+        return max(
+            float(np.abs(numpy(here) - numpy(there)).max())
+            for here, there in zip(of_ranks.weights, alone.weights, strict=True)
+        )
+    finally:
+        keras.config.set_floatx("float32")
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
+def test_equals_one_process(size: int) -> None:
+    apart = run_ranks(_body, size, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=TIMEOUT_S)
+    assert max(apart) < 1e-13, apart
