@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ class WireAdapter:
         self.process_set = settings.process_set
         # What was compiled with this exchange in it, for eager execution; the wire fills and reads it.
         self.functions: dict[Any, Any] = {}
+        self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have its operations
         self._wire = wire
         self._label = own_name(self.library, self.process_set.process_set_id, settings.name)
         # No operation without an exchange has such names. The label has no word in it: ranks compare what they have

@@ -2,7 +2,8 @@
 
 A tape is made anew in every step, so its exchange is kept here. Which one it is, the tape's name and sources tell: the
 tapes of twin models have one name each without being asked, and whoever differentiates the same sources twice, with
-one tape or in one graph, has a second one.
+one tape or in one graph, has a second one. Steps that are unrolled in one graph, an update of Keras behind each, have
+one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from paceline.registry.making import make_watched
 from paceline.telling import tell
 from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
 from paceline.tensorflow.horovod import horovod_tensorflow, wire
-from paceline.tensorflow.tape.updates import applier
+from paceline.tensorflow.tape.updates import applied_in, applier
 
 TAPE_NAME = "DistributedGradientTape"
 
@@ -137,7 +138,12 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
         here = wire.here()
         taken = used if here is None else _in_graphs.setdefault(here, [])
         key = _key(settings.name, settings.process_set)
-        known = [kept for kept in _kept if kept.key == key and kept.exchange not in taken]
+
+        def free(exchange: Exchange) -> bool:
+            # What comes behind an update is the next step, unrolled.
+            return exchange not in taken or (here is not None and applied_in(here, exchange))
+
+        known = [kept for kept in _kept if kept.key == key and free(kept.exchange)]
         found = next((kept for kept in known if kept.has(sources)), None)
         if found is None:
             found = next((kept for kept in known if kept.shares(sources)), None)

@@ -55,6 +55,11 @@ def expect_update(exchange: Exchange, sources: Sequence[Any], grads: Sequence[An
     waiting.append(_Waiting(exchange, sources, grads))
 
 
+def applied_in(graph: Any, exchange: Exchange) -> bool:
+    """Whether an optimizer of Keras has been traced that applies the last answers of `exchange` in this graph."""
+    return exchange in _appliers and all(one.exchange is not exchange for one in _in_graphs.get(graph, []))
+
+
 def applier(exchange: Exchange) -> Any:
     """The optimizer of Keras that applies the answers of `exchange`; None if there is none, or none any more."""
     found = _appliers.get(exchange)

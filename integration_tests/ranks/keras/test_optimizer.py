@@ -6,7 +6,9 @@ formulas of rank, step and place.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -404,6 +406,30 @@ def _wrapped_after_a_fit(rank: int, size: int, scaled: bool) -> None:
     found.fit(x[own], y[own], batch_size=12, epochs=3, verbose=0, shuffle=False)
     for one, other in zip(found.weights, plain.weights, strict=True):
         np.testing.assert_allclose(numpy(one), numpy(other), rtol=0, atol=1e-5)
+
+
+def _unwrapped(rank: int, size: int, scaled: bool) -> str:
+    import keras
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    optimizer: Any = keras.optimizers.SGD(0.1)
+    optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        for compiled in (optimizer, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))):
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile(compiled, loss="mse")
+            callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+            model.fit(np.ones((4, 3)), np.ones((4, 1)), callbacks=callbacks, verbose=0)
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_an_optimizer_that_was_not_wrapped_is_reported(on_ranks: Run, scaled: bool) -> None:
+    for rank, said in enumerate(on_ranks(_unwrapped, 2, scaled)):
+        assert said.count(f"rank {rank}: expected a wrapped optimizer") == 1, said
 
 
 @pytest.mark.parametrize("scaled", [False, True])

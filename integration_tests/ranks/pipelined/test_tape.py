@@ -56,6 +56,38 @@ def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
         assert values == pytest.approx([1, 0.9, 0.81, 0.81, 0.729, 0.648], rel=1e-6) and updates == 5
 
 
+@ranks(2, more=(3,), env=TENSORFLOW, timeout_s=150)
+def test_steps_that_are_unrolled_in_one_graph_are_one_pipeline(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+
+    def run(name: str, unrolled: int, calls: int) -> Any:
+        weight = tf.Variable([1.0, 2.0], dtype=tf.float64)
+        optimizer = keras.optimizers.Adam(0.1)
+
+        @tf.function
+        def steps(batch: Any) -> None:
+            for number in range(unrolled):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_sum(tf.sin(weight * (batch + number)) * (rank + 1))
+                tape = hvd.DistributedGradientTape(tape, name=name, exchange="pipelined")
+                optimizer.apply_gradients(zip(tape.gradient(loss, [weight]), [weight], strict=True))
+
+        for call in range(calls):
+            steps(tf.constant(float(call * unrolled), tf.float64))
+        assert hvd.drain_tape(optimizer, [weight], name=name) == 1
+        assert int(optimizer.iterations) == unrolled * calls
+        return weight.numpy()
+
+    alone = run("alone", 1, 12)
+    for unrolled in (2, 3):
+        np.testing.assert_allclose(run(f"unrolled{unrolled}", unrolled, 12 // unrolled), alone, rtol=1e-12)
+
+
 SHAPES = [(17, 33), (33,), (33, 29), (29,), (29, 5), (5,)]
 
 

@@ -9,7 +9,9 @@ import keras
 import numpy as np
 
 from paceline.errors import UsageError
+from paceline.telling import tell
 
+from .keras3_optimizer import find
 from .keras3_state import broadcast_state, build_optimizer, shared_variables
 from .keras3_update import communication
 
@@ -41,8 +43,21 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         broadcast_state(variables, self.root_rank, "BroadcastGlobalVariablesCallback")
         self.broadcast_done = True
 
+    def _report_unwrapped(self) -> None:
+        # A model with a step of its own may reduce gradients itself.
+        optimizer, wire = getattr(self.model, "optimizer", None), communication()
+        own_step = type(self.model).train_step is not keras.Model.train_step
+        unwrapped = isinstance(optimizer, keras.optimizers.Optimizer) and find(optimizer) is None
+        if unwrapped and not own_step and wire.hvd.size() > 1:
+            tell(
+                f"rank {wire.hvd.rank()}: expected a wrapped optimizer in a model that all ranks train, found "
+                f"{getattr(optimizer, 'name', '')!r}, whose gradients stay on their rank. Models of ranks will differ: "
+                "give compile() the result of hvd.DistributedOptimizer(optimizer)."
+            )
+
     def on_train_begin(self, logs: Any = None) -> None:
         """Keras' hook."""
+        self._report_unwrapped()
         if not self.broadcast_done and self.model.built:
             build_optimizer(self.model, getattr(self.model, "optimizer", None))
             self._broadcast()

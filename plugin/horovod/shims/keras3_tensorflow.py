@@ -177,8 +177,7 @@ class Reducer(Reduction):
             def reduce(tensors: Sequence[Any]) -> list[Any]:
                 return _reduce(tensors, alone, indices, groups)
 
-        if not tf.executing_eagerly():
-            self._enter_graph()
+        if not tf.executing_eagerly() and self._enter_graph():
             return reduce(grads)
         return list(self._compiled(reduce, indices, groups)(grads))
 
@@ -194,8 +193,11 @@ class Reducer(Reduction):
             if dense:
                 travel.begin(name, functools.partial(full_names, name, len(dense)), members, many)
 
-    def _enter_graph(self) -> None:
-        """Raise UsageError if gradients are reduced twice in this graph, where an exchange knows one name of each."""
+    def _enter_graph(self) -> bool:
+        """Return whether operations of this graph can have the exchange's names: each is there once.
+
+        Raises UsageError if an optimizer's gradients are reduced twice.
+        """
         graph = tf.compat.v1.get_default_graph()
         if self.exchange is not None and graph in self._graphs:
             raise UsageError(
@@ -204,6 +206,12 @@ class Reducer(Reduction):
                 "Apply all gradients at once, make an optimizer for each, or leave tf.function out.",
             )
         self._graphs.add(graph)
+        if self.exchange is None:
+            return True
+        graphs: weakref.WeakSet[Any] = self.exchange.adapter.graphs
+        first = graph not in graphs
+        graphs.add(graph)
+        return first
 
     def _compiled(
         self, reduce: Callable[..., list[Any]], indices: Sequence[int], groups: Sequence[Sequence[int]]
