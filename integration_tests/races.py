@@ -100,7 +100,12 @@ def armed(rank: int, size: int, seed: int) -> int:
     return torch_steps(rank, size, ARMED_STEPS, seed, PATIENCE_S)
 
 
-_RING = {"PACELINE_COLLECTIVE": "ring", "PACELINE_COLLECTIVE_BLOCK_BYTES": "16384"}
+# Several messages of a round in flight, which end in an order of each rank's own.
+_RING = {
+    "PACELINE_COLLECTIVE": "ring",
+    "PACELINE_COLLECTIVE_BLOCK_BYTES": "16384",
+    "HOROVOD_FUSION_THRESHOLD": "65536",
+}
 # What ranks do in a turn, and with which variables.
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "partial": ("partial", {}),

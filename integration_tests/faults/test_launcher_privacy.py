@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,14 @@ def test_no_command_line_of_ssh_has_the_environment_or_the_key_in_it(
     assert "horovod.runner.task_fn" in log.read_text()
     assert keys(log.read_text()) == []
     assert "token-5150" not in log.read_text()
+
+
+@pytest.mark.patch("private-environment")
+def test_spark_gets_the_text_of_a_command_line() -> None:
+    from paceline.horovod.shims.private_environment import Command
+
+    found = pickle.loads(pickle.dumps(Command("env A=1 run", {"A": "1"}, "run")))
+    assert type(found) is str and found == "env A=1 run"
 
 
 # --- loopback-only: the rendezvous of a job on one host listened on all interfaces. Who reached it could store what an

@@ -72,12 +72,16 @@ class Exchanging:
 
     def around(self, make: MakeOptimizer, stage: Stage, mean: bool) -> MakeOptimizer:
         """`make`, whose optimizer uses the mean, or the sum, of the gradients of all replicas of `stage`."""
-        if self._set is None:
-            return make
 
         def made(parameters: Any) -> torch.optim.Optimizer:
             optimizer = make(parameters)
-            if not isinstance(optimizer, torch.optim.Optimizer):
+            if type(optimizer) is WrappedOptimizer or type(optimizer).__module__ == horovod.optimizer.__name__:
+                raise UsageError(
+                    "optimizer returned one of hvd.DistributedOptimizer, which averages gradients of all ranks: those "
+                    "of a pipeline have different weights.",
+                    "Return the optimizer within. Replicas of a stage average by hvd.Pipeline(replicas=...).",
+                )
+            if self._set is None or not isinstance(optimizer, torch.optim.Optimizer):
                 return optimizer
             op = horovod.Average if mean else horovod.Sum
             named = zip(stage.names, stage.parameters, strict=True)

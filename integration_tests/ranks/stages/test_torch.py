@@ -251,6 +251,18 @@ def test_a_stage_that_raises_ends_all_stages_with_its_traceback(failing: int, sc
             assert "ZeroDivisionError: a layer that fails" in text
 
 
+@ranks(2, fresh=True)
+def test_an_optimizer_that_averages_over_all_ranks_is_refused(rank: int, size: int) -> None:
+    import horovod.torch as stock
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    wrap = (hvd if rank == 0 else stock).DistributedOptimizer
+    with pytest.raises(Exception, match="averages gradients of all ranks"):
+        hvd.Pipeline(net(), lambda parameters: wrap(sgd(parameters)), torch.nn.functional.mse_loss, N)
+
+
 @ranks(2, 3, fresh=True)
 def test_who_closes_first_does_not_end_the_others(rank: int, size: int) -> None:
     """The last stage is busy with its last update when the others shut Horovod down."""

@@ -35,6 +35,10 @@ class Command(str):
         made.run = run
         return made
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        # To Spark's tasks, which take Horovod's text.
+        return str, (str(self),)
+
 
 @dataclass(frozen=True)
 class Start:
