@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import ctypes
 import os
 import select
 import shlex
@@ -24,7 +23,6 @@ LINE_LIMIT_S = 0.1  # for the end of a line that has begun, before it is shown w
 GRACE_S = 5.0  # for a command to end after another rank has failed, before it is made to
 # Schedulers announce the end of a job's time with these, and scripts write checkpoints then.
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
@@ -70,12 +68,6 @@ class Command:
         # What our caller ignores, as nohup does, stays ignored.
         heard = [number for number in PASSED_ON if signal.getsignal(number) not in (signal.SIG_IGN, None)]
         self._before: dict[signal.Signals, Any] = {number: signal.signal(number, self._note) for number in heard}
-        libc = ctypes.CDLL(None)
-
-        def die_with_parent() -> None:
-            # The scheduler may kill us so that we cannot end it; a rank must not stay behind on its node.
-            libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-
         try:
             self.process = subprocess.Popen(
                 words,
@@ -83,7 +75,7 @@ class Command:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=processes.dying_with_parent(signal.SIGKILL),  # no rank stays behind on its node
             )
         except OSError as error:
             self._restore()

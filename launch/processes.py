@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +23,23 @@ GRACE_S = 10.0
 # How long a wait lasts before we look at what has happened in between.
 SLICE_S = 0.2
 CHUNK_BYTES = 1 << 16
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _ENDS = re.compile(rb"(\r\n|\n|\r(?=.))", re.DOTALL)  # a carriage return at the end may be half of a line's end
+
+
+def dying_with_parent(number: int) -> Callable[[], None] | None:
+    """For Popen's preexec_fn: who starts it may be killed so that it cannot end it, and has `number` sent to it then.
+
+    None where the system has no such thing.
+    """
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+
+    def ask() -> None:
+        libc.prctl(_DIE_WITH_PARENT, number)
+
+    return ask
 
 
 def call(
@@ -42,7 +60,14 @@ def call(
     err = subprocess.STDOUT if on_line is not None else out
     with interrupts.held():
         # A session of its own: Ctrl-C reaches us alone, and everyone in it can be ended.
-        process = subprocess.Popen(words, env=dict(environ), stdout=out, stderr=err, start_new_session=True)
+        process = subprocess.Popen(
+            words,
+            env=dict(environ),
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            preexec_fn=dying_with_parent(signal.SIGTERM),  # horovodrun ends its ranks then
+        )
         readers = []
         if on_line is not None:
             readers = [threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)]

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,41 @@ def test_start_is_not_told_where_that_is_not_wanted(
     assert said.count("is done") >= 2
     for words_of_start in ("Up after", "First step", "came to hvd.init()"):
         assert words_of_start not in said
+
+
+_TRAINS = """
+import os, pathlib, time
+import horovod.torch as hvd
+hvd.init()
+pathlib.Path(f"{hvd.rank()}.pid").write_text(str(os.getpid()))
+time.sleep(100)
+"""
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_nothing_trains_on_when_the_command_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_TRAINS)
+    process = subprocess.Popen([*RUN, "-np", "2", sys.executable, "train.py"], cwd=tmp_path)
+    try:
+        until_s = time.monotonic() + 60
+        while len([path for path in tmp_path.glob("*.pid") if path.read_text()]) < 2:
+            assert time.monotonic() < until_s and process.poll() is None
+            time.sleep(0.05)
+        pids = [int(path.read_text()) for path in tmp_path.glob("*.pid")]
+        assert all(map(_lives, pids))
+    finally:
+        process.kill()
+        process.wait()
+    until_s = time.monotonic() + 10
+    while left := [pid for pid in pids if _lives(pid)]:
+        assert time.monotonic() < until_s, left
+        time.sleep(0.05)
 
 
 def test_a_trace_and_the_first_step_do_not_disturb_each_other(tmp_path: Path) -> None:
