@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,31 +34,21 @@ def parsed(
     return parser.parse_args([*horovodrun_arguments, *command])
 
 
-def check(asked: argparse.Namespace, command: Sequence[str]) -> None:
-    """Raise UserError for what horovodrun, or the system on this host, would refuse with a traceback."""
+def check(asked: argparse.Namespace, hosts: Mapping[str, int], command: Sequence[str]) -> None:
+    """Raise UserError for what horovodrun, or the system on this host, would refuse with a traceback.
+
+    `hosts`: the slots of those that are asked for.
+    """
     if asked.num_proc is not None and asked.num_proc < 1:
         raise UserError(f"-np {asked.num_proc} starts no rank.", "Give the number of ranks: -np 2.")
-    if asked.hostfile and not Path(asked.hostfile).is_file():
+    slots = sum(hosts.values())
+    if hosts and asked.num_proc is not None and asked.num_proc > slots:
+        where = f"--hostfile {asked.hostfile}" if asked.hostfile else f"-H {asked.hosts}"
         raise UserError(
-            f"The host file {asked.hostfile} does not exist.", "Name a file with lines such as `node1 slots=2`."
+            f"-np {asked.num_proc} asks for more ranks than {where} has slots, {slots}.", "Lower -np or add slots."
         )
-    if asked.hosts:
-        _check_hosts(asked.hosts, asked.num_proc)
-    if not (asked.hosts or asked.hostfile or asked.host_discovery_script):
+    if not (hosts or asked.host_discovery_script):
         _check_command(command)  # other hosts may have other files
-
-
-def _check_hosts(hosts: str, ranks: int | None) -> None:
-    slots = 0
-    for host in hosts.split(","):
-        name, _, count = host.strip().rpartition(":")
-        if not name or not count.isdecimal():
-            raise UserError(f"-H {hosts}: {host!r} is no host with its slots.", "Write -H node1:2,node2:2.")
-        slots += int(count)
-    if ranks is not None and ranks > slots:
-        raise UserError(
-            f"-np {ranks} asks for more ranks than -H {hosts} has slots, {slots}.", "Lower -np or add slots."
-        )
 
 
 def _check_command(command: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import click
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, failures, flags, mistakes, processes, start, status
+from paceline.launch import console, failures, flags, hosts, mistakes, processes, start, status
 from paceline.launch.environment import announce, environment
 from paceline.launch.ranks import horovodrun
 
@@ -107,20 +107,22 @@ def job(
     """Raises UserError if there is nothing to run, horovodrun would print its whole environment instead; and for what
     would end in a traceback.
     """
-    words = [*horovodrun(), *mistakes.cache_arguments(horovodrun_arguments), *horovodrun_arguments, *command]
+    begin = [*horovodrun(), *mistakes.cache_arguments(horovodrun_arguments)]
     if ANSWERS.intersection(horovodrun_arguments):
-        return Job(words, dict(environ))
+        return Job([*begin, *horovodrun_arguments, *command], dict(environ))
     if not command:
         raise UserError(
             "There is no command for the ranks to run.", "Put it last: `paceline run -np 2 python train.py`."
         )
     asked = mistakes.parsed(horovodrun_parser(), horovodrun_arguments, command)
-    mistakes.check(asked, command)
+    named = hosts.asked_for(asked)
+    mistakes.check(asked, named, command)
     # With --output-filename horovodrun writes files of what ranks say, and those are the user's.
     progress = settings.progress and not asked.output_filename
     told = flags.environment({"progress": config.as_text(progress)})
-    hosts = asked.host_discovery_script or "found out by horovodrun"
-    return Job(words, {**environ, **told}, start.ranks_of_hosts(asked), hosts, progress)
+    words = [*begin, *hosts.plain(horovodrun_arguments, asked, named), *command]
+    unknown = asked.host_discovery_script or "found out by horovodrun"
+    return Job(words, {**environ, **told}, start.ranks_of_hosts(asked, named), unknown, progress)
 
 
 def call(job: Job) -> int:
@@ -151,10 +153,10 @@ def call(job: Job) -> int:
 def shown(job: Job) -> list[str]:
     """What would be started, as a shell would take it; comments say where."""
     told = sorted(name for name in job.environ if name.startswith((config.PREFIX, "HOROVOD_")))
-    hosts = start.by_host(job.ranks)
+    by_host = start.by_host(job.ranks)
     return [
-        *(f"# {host}: rank {', '.join(map(str, ranks))}" for host, ranks in hosts.items()),
-        *([f"# hosts: {job.hosts}"] if job.hosts and not hosts else []),
+        *(f"# {host}: rank {', '.join(map(str, ranks))}" for host, ranks in by_host.items()),
+        *([f"# hosts: {job.hosts}"] if job.hosts and not by_host else []),
         *(f"{name}={shlex.quote(job.environ[name])}" for name in told),
         shlex.join(job.words),
     ]

@@ -23,20 +23,20 @@ _MOST_NAMED = 4
 _MARK = re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<stderr>:")
 
 
-def ranks_of_hosts(asked: argparse.Namespace) -> dict[int, str]:
-    """The host of each rank as horovodrun deals them out, `asked` being its arguments; {} where only it will know, or
-    cannot.
+def ranks_of_hosts(asked: argparse.Namespace, named: Mapping[str, int]) -> dict[int, str]:
+    """The host of each rank as horovodrun deals them out; {} where only it will know, or cannot.
+
+    `asked`: its arguments; `named`: the slots of the hosts in them.
     """
     from horovod.runner.common.util import hosts
     from horovod.runner.launch import _is_elastic, lsf
 
     if _is_elastic(asked) or not asked.num_proc:
         return {}
-    given = asked.hosts or (hosts.parse_host_files(asked.hostfile) if asked.hostfile else "")
-    if not given and lsf.LSFUtils.using_lsf():
+    if not named and lsf.LSFUtils.using_lsf():
         return {}
     try:
-        those = hosts.parse_hosts(given or f"localhost:{asked.num_proc}")
+        those = [hosts.HostInfo(*one) for one in (named or {"localhost": asked.num_proc}).items()]
         slots = hosts.get_host_assignments(those, asked.num_proc, asked.num_proc)
     except ValueError:  # which horovodrun will say
         return {}

@@ -11,7 +11,7 @@ import msgspec
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags, mistakes, outputs, run
+from paceline.launch import console, flags, hosts, mistakes, outputs, run
 from paceline.launch.environment import environment
 from paceline.launch.quantities import size_bytes, sizes_bytes
 from paceline.launch.ranks import run_python_on
@@ -60,7 +60,8 @@ def probe_command(
         raise UserError(f"--pair-size {pair_size} cannot be used.", f"Give {LEAST_PAIR_BYTES} bytes or more.")
     program = ["python", *_PROGRAM]
     asked = mistakes.parsed(run.horovodrun_parser(), horovodrun_arguments, program)
-    mistakes.check(asked, program)
+    named = hosts.asked_for(asked)
+    mistakes.check(asked, named, program)
     if asked.num_proc == 1:
         raise UserError("A network cannot be measured on one rank: nothing is sent.", "Give -np 2 or more.")
     outputs.check(output, "the network file")
@@ -70,7 +71,7 @@ def probe_command(
     environ = environment(config.read(flags=given), given)
     environ.pop(f"{config.PREFIX}NETWORK_FILE", None)  # what is measured here; there may be none yet
     with console.err().status("starting the ranks") as status:
-        found = _measured(horovodrun_arguments, order, environ, status.update)
+        found = _measured(hosts.plain(horovodrun_arguments, asked, named), order, environ, status.update)
     from paceline.collectives import network_file
 
     network_file.write(found, output)

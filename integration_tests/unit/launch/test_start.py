@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from paceline.launch import hosts as named
 from paceline.launch import mistakes, run, start, status
 
 CAME = "[{0}]<stderr>:Paceline: came to hvd.init() on {1}\n"
@@ -109,7 +110,7 @@ def test_hosts_are_dealt_out_as_horovodrun_does(
     file = tmp_path_factory.mktemp("hosts") / "hosts"
     file.write_text("c slots=1\nd slots=4\n")
     asked = mistakes.parsed(run.horovodrun_parser(), words.format(file=file).split(), ["true"])
-    assert start.by_host(start.ranks_of_hosts(asked)) == hosts
+    assert start.by_host(start.ranks_of_hosts(asked, named.asked_for(asked))) == hosts
 
 
 class _Terminal:
