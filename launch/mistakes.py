@@ -12,10 +12,12 @@ from typing import NoReturn
 
 from paceline.config import nearest
 from paceline.errors import UserError
+from paceline.horovod.shims import built_with
 
 _PYTHON = re.compile(r"python[\d.]*")
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})  # of Python's options
 _NO_CACHE = "--disable-cache"
+_HERE = {"localhost", "127.0.0.1"}
 
 
 class _Refusing(argparse.ArgumentParser):
@@ -47,6 +49,15 @@ def check(asked: argparse.Namespace, hosts: Mapping[str, int], command: Sequence
         raise UserError(
             f"-np {asked.num_proc} asks for more ranks than {where} has slots, {slots}.", "Lower -np or add slots."
         )
+    if asked.use_mpi and built_with.known("mpi") is False:
+        raise UserError(
+            "--mpi: Horovod was built without MPI.",
+            "Leave it out: Gloo needs nothing. Or install MPI and run `HOROVOD_WITH_MPI=1 paceline horovod install`.",
+        )
+    if asked.nics and set(hosts) <= _HERE and not asked.host_discovery_script:
+        from paceline.horovod.shims import elastic_hosts
+
+        elastic_hosts.local_interfaces(asked, lambda _: set())
     if not (hosts or asked.host_discovery_script):
         _check_command(command)  # other hosts may have other files
 

@@ -34,6 +34,8 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("run -np 2 -H localhost:two true", {}, "'localhost:two' is no host", "node1:2"),
     ("run -np 2 -H localhost:1,,b:1 true", {}, "'' is no host", "node1:2"),
     ("run -np 2 --hostfile absent true", {}, "host file absent cannot be read", "slots="),
+    ("run -np 2 --network-interfaces eth9 true", {}, "--network-interfaces eth9: no such interface", "It has "),
+    ("run -np 2 --mpi true", {}, "built without MPI", "HOROVOD_WITH_MPI=1 paceline horovod install"),
     ("run -np 2 -p x true", {}, "invalid int value: 'x'", "horovodrun --help"),
     ("run -np 2 --cycle-time-ms fast true", {}, "invalid float value: 'fast'", "horovodrun --help"),
     ("run -np 2 --gloo --mpi true", {}, "not allowed with argument", "horovodrun --help"),
