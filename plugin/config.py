@@ -235,8 +235,8 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
     """All options: from `flags` (text by option name) first, then from the environment (os.environ unless given),
     then the defaults.
 
-    Raises UserError for a PACELINE_ name that no option declares and for a value that does not parse, in a variable
-    also where a flag would override it.
+    An empty variable is one that is not set. Raises UserError for a PACELINE_ name that no option declares and for a
+    value that does not parse, in a variable also where a flag would override it.
     """
     environ = os.environ if environ is None else environ
     variables = {option.variable: option for option in OPTIONS}
@@ -251,6 +251,8 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
                 nearest(name, list(variables)) + " `paceline options` lists all of them.",
             )
         option = variables[name]
+        if not environ[name]:  # as shells and job files leave it where nothing was given
+            continue
         values[option.name], origins[option.name] = parse(option, environ[name], name), name
     for name, text in (flags or {}).items():
         option = _BY_NAME[name]

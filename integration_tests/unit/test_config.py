@@ -49,7 +49,6 @@ def test_unknown_variable_is_refused_with_the_nearest(name: str, nearest: str) -
         ("PACELINE_RECORD_STEPS", "0"),
         ("PACELINE_RECORD_STEPS", "-3"),
         ("PACELINE_RECORD_STEPS", "1.5"),
-        ("PACELINE_RECORD_STEPS", ""),
         ("PACELINE_CHECK_HOROVOD", "maybe"),
         ("PACELINE_RECORD", "  "),
         ("PACELINE_BUILD_JOBS", "2x"),
@@ -60,6 +59,11 @@ def test_value_that_does_not_parse_is_named_with_its_variable(name: str, text: s
         config.read({name: text})
     assert name in caught.value.problem
     assert repr(text) in caught.value.problem
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    found = config.read({option.variable: "" for option in config.OPTIONS})
+    assert not found.given()
 
 
 def test_wrong_variable_is_refused_even_where_a_flag_overrides_it() -> None:
