@@ -69,6 +69,16 @@ class HorovodStrategy(ParallelStrategy):
 
         return super().optimizer_step(optimizer, combined, *args, **kwargs)
 
+    def on_train_start(self) -> None:
+        """Refuse shares of different lengths: others would wait for the rank whose data has ended."""
+        counts = hvd.allgather_object(self.lightning_module.trainer.num_training_batches)
+        if len(set(counts)) > 1:
+            said = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(counts))
+            raise hvd.UsageError(
+                f"Expected equally many batches of an epoch on all ranks, found others: {said}.",
+                f"Train on {min(counts)} batches: limit_train_batches={min(counts)} of the Trainer.",
+            )
+
     def on_train_end(self) -> None:
         """Make the updates whose gradients are still on their way; none if the exchange is synchronous."""
         for optimizer in self.optimizers:

@@ -101,6 +101,28 @@ def test_logged_values_are_those_of_all_ranks(rank: int, size: int) -> None:
     assert found["accuracy"] == 0.5 and found["single_epoch"] == 0.5 and found["double_epoch"] == 1.0
 
 
+def _uneven(rank: int, size: int) -> str:
+    import lightning.pytorch as pl
+
+    from paceline.examples import digits_lightning, digits_torch
+
+    images, labels, *_ = digits_torch.data(rank, size)
+    share = TensorDataset(images[: 320 - 96 * rank], labels[: 320 - 96 * rank])
+    quiet = dict.fromkeys(("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "logger"), False)
+    strategy = digits_lightning.HorovodStrategy()
+    trainer = pl.Trainer(
+        strategy=strategy, accelerator="cpu", devices=1, max_epochs=2, use_distributed_sampler=False, **quiet
+    )
+    with pytest.raises(ValueError, match="equally many batches") as raised:
+        trainer.fit(digits_lightning.Digits(), DataLoader(share, BATCH))
+    return str(raised.value)
+
+
+def test_shares_of_different_lengths_are_refused() -> None:
+    for said in run_ranks(_uneven, 2):
+        assert "rank 0 has 10, rank 1 has 7" in said and "limit_train_batches=7" in said
+
+
 def test_the_page_shows_the_strategy_that_is_tested() -> None:
     source = (ROOT / "examples" / "digits_lightning.py").read_text()
     strategy = source[source.index("class HorovodStrategy") : source.index("class Digits")].rstrip()
