@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -24,6 +24,21 @@ from paceline.torch.stages.models import Cut, layers_of_model
 from paceline.torch.stages.parts import assembled
 from paceline.torch.stages.replicas import Exchanging, MakeOptimizer, drain, real_weights
 from paceline.torch.stages.tensors import StageTensors
+
+
+def _check_functions(optimizer: Any, loss: Any) -> None:
+    if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
+        kind = type(optimizer).__name__
+        raise UsageError(
+            f"optimizer is a {kind}: expected a function of a stage's parameters that returns their optimizer.",
+            f"Give optimizer=lambda parameters: torch.optim.{kind if kind in dir(torch.optim) else 'SGD'}(parameters, "
+            "lr=...).",
+        )
+    if not callable(loss):
+        raise UsageError(
+            f"loss={loss!r}: expected a function of the model's output and the target.",
+            "Give torch.nn.functional.mse_loss, for example.",
+        )
 
 
 class Pipeline(StagedTraining):
@@ -84,7 +99,7 @@ class Pipeline(StagedTraining):
         model: Any,
         optimizer: MakeOptimizer,
         loss: Loss,
-        n_microbatches: int,
+        n_microbatches: int = 0,
         schedule: str = "1f1b",
         stages: str | Sequence[int | str] = AUTO,
         *,
@@ -109,6 +124,8 @@ class Pipeline(StagedTraining):
         cuts: list[Cut] = []
 
         def asked() -> dict[str, Any]:
+            _check_functions(optimizer, loss)
+            self._exchanging = Exchanging(exchanging, replicas, mail is None)
             self._settings = Settings(
                 schedule,
                 n_microbatches,
@@ -125,7 +142,6 @@ class Pipeline(StagedTraining):
                 replicas,
             )
             self._take_place(replicas)
-            self._exchanging = Exchanging(exchanging, replicas, mail is None)
             found, cut = layers_of_model(model, stages, sample, self.stage, self.stages)
             layers.extend(found)
             cuts.append(cut)
@@ -151,6 +167,13 @@ class Pipeline(StagedTraining):
                     self._post, losses, self._settings, self._stage, make, loss, tensors, [len(one) for one in names]
                 ),
             )
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise UsageError: each rank has a stage of the model."""
+        raise UsageError(
+            "A pipeline was called like a model, of which each rank has a stage only.",
+            "Call step(batch, target) to train, or evaluate(batch, target).",
+        )
 
     def _build(self, layers: Sequence[AnyLayer], cut: Cut, costs: Sequence[float] | None) -> list[list[str]]:
         """This rank's stage, once all ranks have theirs; the names of all stages' parameters."""

@@ -14,6 +14,7 @@ from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.errors import UsageError
 from paceline.option import nearest
 from paceline.stages.execution.grid import Grid
+from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.updates import Updates
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.distributed import DistributedOptimizer
@@ -26,6 +27,7 @@ MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 _PLAIN = horovod.Compression.none
 # Of DistributedOptimizer's arguments those that a pipeline gives itself.
 _OURS = ("optimizer", "named_parameters", "backward_passes_per_step", "op", "num_groups", "process_set")
+_SETTINGS = tuple(inspect.signature(Settings).parameters)
 OPTIONS = tuple(name for name in inspect.signature(DistributedOptimizer).parameters if name not in _OURS)
 
 
@@ -41,7 +43,7 @@ class Exchanging:
         for name in options:
             if name not in OPTIONS:
                 raise UsageError(
-                    f"hvd.Pipeline has no argument {name}. {nearest(name, list(OPTIONS))}",
+                    f"hvd.Pipeline has no argument {name}. {nearest(name, [*OPTIONS, *_SETTINGS])}",
                     f"Of hvd.DistributedOptimizer's it takes {', '.join(OPTIONS)}.",
                 )
         if replicas > 1 and not connected:

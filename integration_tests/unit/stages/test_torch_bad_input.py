@@ -35,6 +35,45 @@ def all_hear(size: int, model: Callable[[], Any], optimizer: Any = sgd, batch: A
         assert said in text, text
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"optimizer": torch.optim.Adam(net().parameters())}, "optimizer is a Adam: expected a function"),
+        ({"optimizer": None}, "optimizer is a NoneType: expected a function"),
+        ({"loss": "mse"}, "loss='mse': expected a function"),
+        ({"n_microbatches": 0}, "cannot have 0 micro-batches"),
+        ({"micro_batches": 2}, "no argument micro_batches. Did you mean n_microbatches?"),
+        ({"optimiser": sgd}, "no argument optimiser."),
+    ],
+)
+def test_first_mistakes_get_two_lines(arguments: dict[str, Any], said: str) -> None:
+    def body(mail: Any) -> str:
+        import paceline.torch as hvd
+
+        given: dict[str, Any] = {"optimizer": sgd, "loss": mse, "n_microbatches": 2, **arguments}
+        with pytest.raises(UsageError) as caught:
+            hvd.Pipeline(net(), mail=mail, **given)
+        return str(caught.value)
+
+    for text in in_threads(2, body):
+        first, _ = text.splitlines()
+        assert said in first
+
+
+def test_a_pipeline_is_not_called() -> None:
+    def body(mail: Any) -> str:
+        import paceline.torch as hvd
+
+        pipeline = hvd.Pipeline(net(), sgd, mse, 2, mail=mail)
+        with pytest.raises(UsageError, match="called like a model"):
+            pipeline(data(0, 4)[0])
+        loss = pipeline.step(*data(0, 4)).item()
+        pipeline.close()
+        return str(loss)
+
+    assert len(in_threads(2, body)) == 2
+
+
 class Locked(nn.Module):
     """Cannot be pickled."""
 
