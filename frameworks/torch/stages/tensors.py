@@ -82,6 +82,11 @@ def _dense(tensor: Tensor) -> bool:
     return True
 
 
+def _wide(tensor: Tensor) -> torch.dtype:
+    """The type of its norm: float32 at least."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
 class ParameterGradients:
     """See paceline.stages.execution.clipping.Gradients; numbers are those of torch.nn.utils.clip_grad_norm_.
 
@@ -95,7 +100,7 @@ class ParameterGradients:
         """See Gradients.norms."""
         self._combine()
         gradients = [one.grad for one in self._parameters]
-        return [None if one is None else float(torch.linalg.vector_norm(one)) for one in gradients]
+        return [None if one is None else float(torch.linalg.vector_norm(one, dtype=_wide(one))) for one in gradients]
 
     def divide(self, by: int) -> None:
         """See Gradients.divide."""
@@ -106,6 +111,7 @@ class ParameterGradients:
     def clip(self, norms: Sequence[float], max_norm: float) -> float:
         """See Gradients.clip."""
         present = [one.grad for one in self._parameters if one.grad is not None]
-        total = torch.linalg.vector_norm(torch.tensor(norms, dtype=present[0].dtype, device=present[0].device))
+        # As wide on every stage, or stages of a model in mixed types would have different factors.
+        total = torch.linalg.vector_norm(torch.tensor(norms, dtype=_wide(present[0]), device=present[0].device))
         torch._foreach_mul_(present, torch.clamp(max_norm / (total + 1e-6), max=1.0))
         return float(total)

@@ -28,6 +28,7 @@ from paceline.stages import corrections, schedules
 from paceline.stages.delays import delays
 from paceline.stages.flow import program
 from paceline.stages.versions import activations, copies, versions
+from paceline.torch.stages.tensors import ParameterGradients
 
 CUTS = {1: [0], 2: [0, 4], 3: [0, 3, 6], 4: [0, 2, 4, 7]}
 
@@ -64,6 +65,18 @@ def test_one_stage_is_plain_training(schedule: str) -> None:
     model = net()
     losses = accumulate(model, adam, batches(20), N)
     assert_equal(trained(1, adam, 20, schedule=schedule), model.state_dict(), losses)
+
+
+def test_stages_of_a_model_in_mixed_types_clip_by_one_factor() -> None:
+    values = torch.linspace(-1, 1, 4001)
+    stages = []
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        parameter = torch.nn.Parameter(torch.zeros(4001, dtype=dtype))
+        parameter.grad = values.to(dtype)
+        stages.append(ParameterGradients([parameter]))
+    norms = [norm for stage in stages for norm in stage.norms() if norm is not None]
+    assert norms == pytest.approx([float(values.norm())] * 3, rel=1e-5)
+    assert len({stage.clip(norms, 0.5) for stage in stages}) == 1
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
