@@ -20,6 +20,7 @@ _MARKED = re.compile(r"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:(.*)")
 _USER_ERROR = re.compile(r"Paceline: Error in (.*)")
 _REMEDY = re.compile(r"Paceline: (.*)")
 _TRACEBACK = "Traceback (most recent call last):"
+_LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d .*\] ")  # by Horovod
 _FRAME = re.compile(r'\s+File "(.+)", line (\d+), in ')
 _ENDED = re.compile(r"Process (\d+) exit with status code (-?\d+)\.")
 _OTHERS_ENDED = re.compile(r"Terminating remaining workers after failure of Process \d+\.")
@@ -28,7 +29,7 @@ _NO_SSH = "RuntimeError: could not connect to some hosts via ssh"
 _HOROVODRUNS_TAIL = re.compile(r"Process name: \S+|Exit code: -?\d+|")
 _ASKED_TO_END = (128 + signal.SIGTERM, -signal.SIGTERM)
 # What ranks raise because another one failed.
-_CONSEQUENCES = ("HorovodInternalError", "Horovod has been shut down")
+CONSEQUENCES = ("HorovodInternalError", "has been shut down", "StageFailed", "StageLost", "HorovodEnded")
 
 
 @dataclass
@@ -40,6 +41,8 @@ class _Traceback:
     error: str = ""
 
     def add(self, line: str) -> None:
+        if _LOGGED.match(line):  # by another thread, in between
+            return
         self.lines.append(line)
         found = _FRAME.match(line)
         if found and "site-packages" not in found[1] and not found[1].startswith("<"):
@@ -154,7 +157,7 @@ class Ranks:
 
 
 def _is_consequence(one: _Traceback) -> bool:
-    return any(words in one.error for words in _CONSEQUENCES)
+    return any(words in one.error for words in CONSEQUENCES)
 
 
 def _named(ranks: list[str]) -> str:

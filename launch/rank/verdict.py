@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.launch.failures import CONSEQUENCES
 from paceline.launch.rank.messages import Verdict
-
-# What a rank says that failed because another one did.
-_CONSEQUENCES = ("HorovodInternalError", "has been shut down")
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Failure:
     @property
     def is_consequence(self) -> bool:
         """Whether it says itself that it failed because of another rank."""
-        return any(mark in line for line in self.lines for mark in _CONSEQUENCES)
+        return any(mark in line for line in self.lines for mark in CONSEQUENCES)
 
 
 def judge(failures: Sequence[Failure]) -> Verdict:
