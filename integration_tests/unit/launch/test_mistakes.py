@@ -35,7 +35,6 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("run -np 2 -H localhost:1,,b:1 true", {}, "'' is no host", "node1:2"),
     ("run -np 2 --hostfile absent true", {}, "host file absent cannot be read", "slots="),
     ("run -np 2 --network-interfaces eth9 true", {}, "--network-interfaces eth9: no such interface", "It has "),
-    ("run -np 2 --mpi true", {}, "built without MPI", "HOROVOD_WITH_MPI=1 paceline horovod install"),
     ("run -np 2 -p x true", {}, "invalid int value: 'x'", "horovodrun --help"),
     ("run -np 2 --cycle-time-ms fast true", {}, "invalid float value: 'fast'", "horovodrun --help"),
     ("run -np 2 --gloo --mpi true", {}, "not allowed with argument", "horovodrun --help"),
@@ -152,3 +151,11 @@ def test_backend_of_matplotlib_is_of_no_importance() -> None:
         [sys.executable, "-c", code], env={**os.environ, "MPLBACKEND": "nonsense"}, capture_output=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_mpi_that_was_not_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mistakes.built_with, "known", lambda part: part != "mpi")
+    result = CliRunner().invoke(cli.main, "run -np 2 --mpi true".split(" "))
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert "built without MPI" in first and "HOROVOD_WITH_MPI=1 paceline horovod install" in second
