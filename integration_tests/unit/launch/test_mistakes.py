@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from paceline import config
+from paceline.horovod.shims import built_with
 from paceline.launch import cli, mistakes
 
 # Command line, variables, words of the problem and of the remedy. {tmp}: the test's folder, with train.py, text.txt and
@@ -154,8 +155,8 @@ def test_backend_of_matplotlib_is_of_no_importance() -> None:
 
 
 def test_mpi_that_was_not_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mistakes.built_with, "known", lambda part: part != "mpi")
-    result = CliRunner().invoke(cli.main, "run -np 2 --mpi true".split(" "))
+    monkeypatch.setattr(built_with, "known", lambda part: part != "mpi")
+    result = CliRunner().invoke(cli.main, ["run", "-np", "2", "--mpi", "true"])
     assert result.exit_code == 2
     first, second = result.stderr.splitlines()
     assert "built without MPI" in first and "HOROVOD_WITH_MPI=1 paceline horovod install" in second
