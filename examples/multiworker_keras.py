@@ -40,7 +40,7 @@ def cnn(optimizer: Any) -> Any:
 
 
 def batches(rank: int, size: int) -> tuple[Any, Any]:
-    """What a rank trains on in an epoch: its part of each batch of `PER_RANK * size` images."""
+    """Return a rank's images and labels for an epoch: its part of each batch of `PER_RANK * size`."""
     x, y = images()
     order = np.random.default_rng(0).integers(0, len(x), (STEPS_PER_EPOCH, size, PER_RANK))
     mine = order[:, rank].reshape(-1)

@@ -28,7 +28,7 @@ _ENDS = re.compile(rb"(\r\n|\n|\r(?=.))", re.DOTALL)  # a carriage return at the
 
 
 def dying_with_parent(number: int) -> Callable[[], None] | None:
-    """For Popen's preexec_fn: who starts it may be killed so that it cannot end it, and has `number` sent to it then.
+    """Return a preexec_fn for Popen: the process gets signal `number` when its parent dies, however that is.
 
     None where the system has no such thing.
     """

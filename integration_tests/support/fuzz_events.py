@@ -43,7 +43,7 @@ def _gradient(rank: int, step: int, elements: int) -> np.ndarray:
 def join(rank: int, size: int, seed: int) -> int:
     """One rank joins after some steps, maybe none; the others go on with optimizers that meet for the first time.
 
-    What it handed in last is still open when it joins, and others begin it later.
+    Its last operation is still open when it joins; others begin that operation later.
     """
     import torch
 

@@ -56,7 +56,7 @@ def expect_update(exchange: Exchange, sources: Sequence[Any], grads: Sequence[An
 
 
 def applied_in(graph: Any, exchange: Exchange) -> bool:
-    """Whether an optimizer of Keras has been traced that applies the last answers of `exchange` in this graph."""
+    """Return whether an update of Keras with the last answers of `exchange` has been traced in this graph."""
     return exchange in _appliers and all(one.exchange is not exchange for one in _in_graphs.get(graph, []))
 
 

@@ -61,7 +61,7 @@ class Pipeline(StagedTraining):
     - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
       schedulers.
     - `loss`: called on the last stage with the model's output and the target of a micro-batch.
-    - `n_microbatches`: how many a batch is cut into, by its first dimension, as evenly as it goes.
+    - `n_microbatches`: how many a batch is cut into, by its first dimension, as evenly as it goes. Must be given.
     - `schedule`: "gpipe", "1f1b", "pipedream", "2bw", "pipemare" or "pipemare_eager".
     - `stages`: "auto", balanced by `costs` (numbers, one per layer) or by parameters; "time", balanced by what layers
       take for `sample` on rank 0, forward and backward; or the first layers of stages 1 .. P-1, as numbers or names.

@@ -1,4 +1,4 @@
-"""What a codec rounds away is made up for when gradients come at uneven times, on each rank and for each tensor."""
+"""Error feedback loses nothing when gradients come at uneven times, on each rank and for each tensor."""
 
 from __future__ import annotations
 
