@@ -222,6 +222,34 @@ PATCHES: tuple[Patch, ...] = (
         ),
     ),
     Patch(
+        "forked-child",
+        "Who completes operations drops tensors, and PyTorch enters and leaves Python for each: a process that is "
+        "forked at that moment, such as one that loads data, waits for ever for Python's list of threads.",
+        (
+            Edit(_TORCH_HANDLES + ".cc", '#include "handle_manager.h"', "after", "#include <Python.h>"),
+            Edit(
+                _TORCH_HANDLES + ".cc",
+                "void HandleManager::MarkDone(int handle, const Status& status) {",
+                "before",
+                "namespace {\n"
+                "// A thread that Python knows once and for all changes nothing in the list of threads later.\n"
+                "void StayInPython() {\n"
+                "  if (Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() == nullptr) {\n"
+                "    PyGILState_Ensure();\n"
+                "    PyEval_SaveThread();\n"
+                "  }\n"
+                "}\n"
+                "} // namespace\n",
+            ),
+            Edit(
+                _TORCH_HANDLES + ".cc",
+                "void HandleManager::MarkDone(int handle, const Status& status) {",
+                "after",
+                "  StayInPython();",
+            ),
+        ),
+    ),
+    Patch(
         "gloo-ticks",
         "Each of Gloo's threads looks around 100 times a second, whether there is anything to do or not, and who takes "
         "a connection out, as at shutdown(), waits for that, once for each.",
