@@ -7,7 +7,7 @@ World after world, with other numbers of ranks, collectives, blocks and codecs, 
 broadcasts of random sizes, types, operations and roots, many at once, in process sets, with Horovod's own operations in
 between, reducescatters among them. A turn may end with an event: a rank joins before others meet for the first time, a
 process set ends with an operation open, plans change while collectives of ours are in flight, a new world in which some
-ranks come from another. Every value is compared with what one process computes. What reports count: sanitizers.py.
+ranks come from another, trainings to which things happen (training_events.py). Every value is compared with what one process computes. What reports count: sanitizers.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def wanted(ranks: list[int], seed: int, length: int, dtype: str, op: str) -> np.
     return result
 
 
-def turn(rank: int, size: int, seed: int, codec: str) -> int:
-    """Random messages; how many."""
+def turn(rank: int, size: int, seed: int, codec: str, events: Sequence[str | None]) -> int:
+    """Random messages, then one of `events` or None; how many."""
     import torch
 
     import paceline.torch as hvd
@@ -91,7 +92,7 @@ def turn(rank: int, size: int, seed: int, codec: str) -> int:
         if same.random() < 0.1:
             _check(hvd, waiting, rank, seed)
     _check(hvd, waiting, rank, seed)
-    event = same.choice([None, *EVENTS])
+    event = same.choice(events)
     return CALLS + (0 if event is None else EVENTS[event](rank, size, seed))
 
 
@@ -124,12 +125,14 @@ def main() -> int:
     sanitizers.add_argument(parser, "thread")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--event", choices=EVENTS, help="this one in every turn, in place of any or none")
     arguments = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
         folder = Path(temporary)
         env = sanitizers.chosen_env(arguments.sanitizer, folder, console)
         chosen = random.Random(arguments.seed)
+        events = [arguments.event] if arguments.event else [None, *EVENTS]
         worlds, calls, started, seed = 0, 0, time.monotonic(), arguments.seed * 100_000
         while time.monotonic() - started < arguments.minutes * 60:
             size, own = chosen_world(chosen)
@@ -138,7 +141,7 @@ def main() -> int:
             try:
                 for _ in range(TURNS):
                     seed += 1
-                    calls += sum(world.run("integration_tests.fuzz", "turn", (seed, codec), TURN_TIMEOUT_S))
+                    calls += sum(world.run("integration_tests.fuzz", "turn", (seed, codec, events), TURN_TIMEOUT_S))
             except BaseException:
                 console.print(f"seed {seed}, {size} ranks, {own}")
                 raise

@@ -23,7 +23,8 @@ class ParameterNames:
 
     The name comes from `named_parameters`, else from the group's own "param_names" (torch keeps them when the
     optimizer was built from named parameters), else it is "parameter.<group>.<index>". `named_parameters` may name more
-    parameters than the optimizer has; a group added later finds its names there.
+    parameters than the optimizer has; a group added later finds its names there. Where others have names, one that is
+    added without is "<name of the first>.added.<group>.<index>": another optimizer may get such a group, too.
 
     Raises UsageError for entries that are not (name, parameter), for a name given twice, and for a parameter of the
     optimizer that `named_parameters` leaves out.
@@ -77,6 +78,8 @@ class ParameterNames:
             name = self._given.get(parameter)
             if name is None and position < len(own):
                 name = own[position]
+            if name is None and self._names and not self.made:
+                name = f"{next(iter(self._names.values()))}.added.{index}.{position}"
             if name is None:
                 name, self.made = f"parameter.{index}.{position}", True
             if name in taken:

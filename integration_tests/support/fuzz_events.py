@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from integration_tests.support.merging import ByHand
+from integration_tests.support.training_events import train
 
 # Half a step of q8 for each partial sum and for its sum, of gradients below 1.
 _Q8 = 2.0 / 127
@@ -242,6 +243,6 @@ def worlds(rank: int, size: int, seed: int) -> int:
     return 16 * len(lengths)
 
 
-EVENTS = {"join": join, "sets": sets, "plans": plans, "worlds": worlds}
+EVENTS = {"join": join, "sets": sets, "plans": plans, "worlds": worlds, "training": train}
 # Of all worlds with events.
 VARIABLES = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}

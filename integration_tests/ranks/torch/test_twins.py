@@ -164,3 +164,29 @@ def test_names_of_a_live_optimizer_are_refused(rank: int, size: int) -> None:
             other.step()
         optimizer.drain()
         hvd.barrier()
+
+
+@ranks(2, more=(3,))
+def test_groups_without_names_that_are_added_to_two_optimizers(rank: int, size: int) -> None:
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    for word, exchange in {"sync": "sync", "late": "pipelined", "rounds": hvd.Partial(quorum=size)}.items():
+        twins = [_optimizer(exchange, [f"added.{word}.{model}"], [(3,)]) for model in "ab"]
+        for number, (weights, optimizer) in enumerate(twins):
+            weights.append(torch.nn.Parameter(torch.zeros(2 + number, dtype=torch.float64)))
+            optimizer.add_param_group({"params": weights[1:]})
+        for step in range(STEPS):
+            for number, (weights, _) in enumerate(twins):
+                slope = 10.0**number * (step + 1) * (rank + 1)
+                sum((weight * slope).sum() for weight in weights).backward()
+            for _, optimizer in twins:
+                optimizer.step()
+                optimizer.zero_grad()
+        for number, (weights, optimizer) in enumerate(twins):
+            optimizer.drain()
+            total = -(10.0**number) * sum(range(1, STEPS + 1)) * sum(range(1, size + 1))
+            for weight in weights:
+                torch.testing.assert_close(weight.detach(), torch.full_like(weight, total), msg=f"{word}, {number}")

@@ -50,7 +50,7 @@ def test_a_group_added_later_is_named() -> None:
     names = ParameterNames(optimizer.param_groups, [("a", a), ("b", b)])
     optimizer.add_param_group({"params": [b, c]})
     names.add_group(optimizer.param_groups, 1)
-    assert [name for name, _ in names.items()] == ["a", "b", "parameter.1.1"]
+    assert [name for name, _ in names.items()] == ["a", "b", "a.added.1.1"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,20 @@
+"""Trainings to which things happen in random order: every exchange, plans, codecs, two optimizers in turn."""
+
+from __future__ import annotations
+
+from integration_tests.support.ranks import ranks
+from integration_tests.support.training_events import train
+
+PLANNED = {"PACELINE_FUSION": "mgwfbp", "PACELINE_FUSION_WARMUP_STEPS": "2", "PACELINE_ARMED": "yes"}
+
+
+@ranks(2, more=(3, 4), timeout_s=120)
+def test_weights_are_those_of_one_process(rank: int, size: int) -> None:
+    for seed in range(3):
+        train(rank, size, seed)
+
+
+@ranks(3, more=(2, 4), timeout_s=120, env=PLANNED)
+def test_under_plans(rank: int, size: int) -> None:
+    for seed in range(3, 6):
+        train(rank, size, seed)
