@@ -175,7 +175,7 @@ def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...],
     given = flags.texts(values)
     settings = config.read(flags=given)
     started = job(horovodrun_arguments, command, environment(settings, given), settings)
-    announce(settings)
+    announce(settings, starts=not dry_run)
     if dry_run:
         click.echo("\n".join(shown(started)))
         return 0

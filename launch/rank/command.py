@@ -15,7 +15,7 @@ import click
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags
-from paceline.launch.environment import announce, environment
+from paceline.launch.environment import announce, environment, remark
 from paceline.launch.passing import GRACE_S, Command
 from paceline.launch.rank import hub, identity, interfaces, member, rendezvous, schedulers, variables
 from paceline.launch.rank.channel import Channel, Closed
@@ -77,6 +77,7 @@ def rank_command(
     who = identity.find(os.environ, identity.Given(rank, size, rendezvous, scheduler or ""))
     options = flags.environment(given)
     if dry_run:
+        remark(settings, starts=False)
         _show(who, options)
         return
     if not command:
@@ -97,7 +98,8 @@ def _show(who: identity.Identity, options: dict[str, str]) -> None:
     click.echo(f"# rank {who.rank} of {who.size} on {socket.gethostname()}, as {who.source} says")
     for note in who.notes:
         click.echo(f"# {note}")
-    click.echo(f"# rank 0: {' or '.join(who.hosts)}, port {who.port}; job: {who.job}")
+    source = f" ({who.hosts_from})" if who.hosts_from else ""
+    click.echo(f"# rank 0: {' or '.join(who.hosts)}{source}, port {who.port}; job: {who.job}")
     for name, value in {**known, **options}.items():
         click.echo(f"{name}={shlex.quote(value)}")
     click.echo(f"# agreed with the other tasks at the start: {', '.join(agreed)}")
