@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.launch.failures import CONSEQUENCES
+from paceline.launch.failures.tracebacks import CONSEQUENCES
 from paceline.launch.rank.messages import Verdict
 
 
