@@ -13,16 +13,14 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from paceline.launch.failures import reason, tracebacks
-from paceline.launch.failures.tracebacks import HEADER, Traceback
+from paceline.launch.failures import reason
+from paceline.launch.failures.tracebacks import HEADER, Traceback, Tracker
 from paceline.launch.failures.transcript import Transcript
-from paceline.launch.failures.withheld import ALIVE_HOLD_S, HOLD_S, Withheld
+from paceline.launch.failures.withheld import ALIVE_S, HOLD_S, Withheld
 
 _MARKED = re.compile(r"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:(.*)")
 _USER_ERROR = re.compile(r"Paceline: Error in (.*)")
 _REMEDY = re.compile(r"Paceline: (.*)")
-_HOROVODS_ERROR = re.compile(r"\[?\d{4}-\d\d-\d\d \d[^\]]*: [EF] ")  # in its log, of levels error and fatal
-_QUOTES = re.compile(r"could not go on: its stage failed:$")  # and the text of that rank's error follows
 _ENDED = re.compile(r"Process (\d+) exit with status code (-?\d+)\.")
 _OTHERS_ENDED = re.compile(r"Terminating remaining workers after failure of Process \d+\.")
 _HOROVODRUNS = "RuntimeError: Horovod detected that one or more processes exited with non-zero status"
@@ -42,18 +40,18 @@ class Ranks:
         err: Callable[[str], None],
         hosts: Mapping[int, str] | None = None,
         hold_s: float = HOLD_S,
-        alive_hold_s: float = ALIVE_HOLD_S,
+        alive_s: float = ALIVE_S,
     ) -> None:
         self._show = {"out": out, "err": err}
         self._lock = threading.RLock()
         self._found = reason.Found({str(rank): host for rank, host in (hosts or {}).items()})
         self._begun: dict[str, str] = {}  # rank: the first line of an error whose second is awaited
-        self._quoting: set[str] = set()
+        self._trackers: dict[str, Tracker] = {}
         self._own: Traceback | None = None  # horovodrun's
         self._tail = False
         self._unreached = False
         self._transcript = Transcript()
-        self._withheld = Withheld(self._went_on, self._lock, hold_s, alive_hold_s)
+        self._withheld = Withheld(self._went_on, self._lock, hold_s, alive_s)
 
     def out(self, piece: str) -> None:
         """Take a piece of standard output, up to the end of a line or a carriage return, with it."""
@@ -66,7 +64,7 @@ class Ranks:
             elif not _OTHERS_ENDED.fullmatch(line):
                 self._show["out"](piece)
                 if marked := _MARKED.match(piece):
-                    self._withheld.alive(marked[1])
+                    self._withheld.wrote(marked[1])
 
     def err(self, piece: str) -> None:
         """Take a piece of standard error."""
@@ -89,23 +87,17 @@ class Ranks:
         return True
 
     def _of_rank(self, rank: str, line: str, piece: str) -> None:
-        mine = self._found.tracebacks.get(rank, [])
-        inside = bool(mine) and not mine[-1].error
-        if not inside and tracebacks.begins(line):
+        tracker = self._trackers.setdefault(rank, Tracker())
+        before = len(tracker.many)
+        fails = tracker.add(line)
+        if len(tracker.many) > before:
             self._found.tracebacks.pop(rank, None)  # the order is that of the ranks' last ones
-            self._found.tracebacks[rank] = [*mine, tracebacks.first(line, rank in self._quoting)]
-            self._quoting.discard(rank)
+            self._found.tracebacks[rank] = tracker
             self._found.lived_on.discard(rank)
-            inside = True
-        elif mine:
-            inside = mine[-1].add(line)
-        fails = inside or _HOROVODS_ERROR.match(line)
-        if _QUOTES.search(line):
-            self._quoting.add(rank)
         if fails or self._found.ended or self._withheld.has(rank):
+            if not fails:
+                self._withheld.wrote(rank)
             self._withheld.add(rank, piece)
-            if not fails and line.strip():
-                self._withheld.alive(rank)
         else:
             self._show["err"](piece)
 

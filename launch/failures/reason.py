@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.launch.failures.tracebacks import Traceback
+from paceline.launch.failures.tracebacks import Tracker
 
 UNREACHED = UserError(
     "horovodrun does not reach the hosts named above by ssh.",
@@ -47,7 +47,7 @@ class Found:
 
     hosts: dict[str, str]
     user_errors: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # problem and remedy: ranks
-    tracebacks: dict[str, list[Traceback]] = field(default_factory=dict)  # in the order of the ranks' last ones
+    tracebacks: dict[str, Tracker] = field(default_factory=dict)  # in the order of the ranks' last ones
     lived_on: set[str] = field(default_factory=set)  # after their tracebacks
     ended: dict[str, int] = field(default_factory=dict)  # exit codes other than 0, in the order of ends
     left: dict[str, int] = field(default_factory=dict)  # steps of ranks that left in order
@@ -62,7 +62,7 @@ class Found:
 
         Where the run was `interrupted`, ends of ranks that have no error of their own follow from that.
         """
-        causes = [rank for rank, many in self.tracebacks.items() if not any(one.is_consequence for one in many)]
+        causes = [rank for rank, tracker in self.tracebacks.items() if not tracker.is_consequence]
         fresh = [rank for rank in causes if rank not in self.lived_on]
         if self.user_errors and not fresh:
             return Report([], self.users())
@@ -85,33 +85,24 @@ class Found:
 
     def _early(self) -> list[str]:
         """Return the ranks that ended well while others went on, the ones with the fewest steps first."""
-        last = [many[-1] for many in self.tracebacks.values()]
-        if not any(words in one.error for one in last for words in _ENDED_EARLY):
+        if not any(map(follows_from_an_end, self._errors())):
             return []
         known = [rank for rank in self.hosts if self.ended and rank not in self.ended and rank not in self.tracebacks]
         return sorted(self.left, key=lambda rank: self.left[rank]) or known
 
+    def _errors(self) -> list[str]:
+        return [one.error for tracker in self.tracebacks.values() for one in tracker.own[-1:]]
+
     def _uneven(self, early: list[str]) -> UserError:
         rank = early[0]
         steps = f" after {self.left[rank]} steps" if self.left.get(rank) else ""
-        gradient = next(
-            (found[1] for many in self.tracebacks.values() if (found := _GRADIENT.search(many[-1].error))), None
-        )
         waiting = [one for one in self.tracebacks if one not in early]
-        s = "" if len(waiting) > 1 else "s"
-        wait = f"wait{s} for the gradient of {gradient!r}" if gradient else f"go{'e' * len(s)}{s} on"
-        join = ", or call hvd.join() after the last batch" if gradient else ""
-        return UserError(
-            f"Rank {rank} ended its script{steps} while {_named(waiting).lower()} {wait}: uneven data.",
-            f"Give all ranks the same number of batches{join} (docs/launching.md, Uneven data).",
-        )
+        return uneven_data(f"Rank {rank} ended its script{steps}", waiting, self._errors())
 
     def _with_traceback(self, rank: str, code: int) -> Report:
-        last = self.tracebacks[rank][-1]  # what nobody caught
-        place = f" ({last.place})" if last.place else ""
-        error = UserError(
-            f"Rank {rank} failed first: {last.error or 'its last words are cut short'}{place}", f"Exit code {code}."
-        )
+        tracker = self.tracebacks[rank]
+        last = (tracker.own or tracker.many)[-1]  # what nobody caught
+        error = UserError(f"Rank {rank} failed first: {last.reason()}", f"Exit code {code}.")
         return Report([f"Traceback of rank {rank}:", *last.excerpt()], [error])
 
     def _without(self, rank: str, withheld: Sequence[str]) -> Report:
@@ -123,6 +114,23 @@ class Found:
             f"Rank {rank}{on_host} failed first, with exit code {status}{_by_signal(status)}.", _hint(status, host)
         )
         return Report(last, [error])
+
+
+def follows_from_an_end(error: str) -> bool:
+    """Return True for an error that ranks raise where another one has ended."""
+    return any(words in error for words in _ENDED_EARLY)
+
+
+def uneven_data(ended: str, waiting: list[str], errors: Iterable[str]) -> UserError:
+    """Return the error of ranks that wait for one that `ended`, a clause, and what these ranks raised."""
+    gradient = next((found[1] for error in errors if (found := _GRADIENT.search(error))), None)
+    s = "" if len(waiting) > 1 else "s"
+    wait = f"wait{s} for the gradient of {gradient!r}" if gradient else f"go{'e' * len(s)}{s} on"
+    join = ", or call hvd.join() after the last batch" if gradient else ""
+    return UserError(
+        f"{ended} while {_named(waiting).lower()} {wait}: uneven data.",
+        f"Give all ranks the same number of batches{join} (docs/launching.md, Uneven data).",
+    )
 
 
 def _named(ranks: list[str]) -> str:

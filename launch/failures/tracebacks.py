@@ -19,6 +19,8 @@ _BETWEEN = (  # two tracebacks of one error
 CONSEQUENCES = ("HorovodInternalError", "has been shut down", "StageFailed", "StageLost", "HorovodEnded")
 # By Horovod, in whose log another thread's output may come after the first bracket.
 LOGGED = re.compile(r"\[?\d{4}-\d\d-\d\d \d.*\] ")
+_HOROVODS_ERROR = re.compile(r"\[?\d{4}-\d\d-\d\d \d[^\]]*: [EF] ")  # of levels error and fatal
+_QUOTES = re.compile(r"could not go on: its stage failed:$")  # and the text of that rank's error follows
 _FRAME = re.compile(r'\s+File "(.+)", line (\d+)(, in )?')
 _SYNTAX_ERROR = re.compile(r'  File "(.+)", line (\d+)')  # Python writes no header where the script cannot be compiled
 _CARETS = re.compile(r"\s+[~^]+")
@@ -30,7 +32,7 @@ _EXCERPT_LINES = 14
 class Traceback:
     """A traceback. `error` is empty until its last line has come. `place`: the innermost line of the user's own.
 
-    `quoted`: it is another rank's, in a message about that rank.
+    `quoted`: it stands in a message about a rank that failed.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -43,7 +45,7 @@ class Traceback:
     @property
     def is_consequence(self) -> bool:
         """True where the error follows from another rank's failure or end."""
-        return self.quoted or any(words in self.error for words in CONSEQUENCES)
+        return any(words in self.error for words in CONSEQUENCES)
 
     def add(self, line: str) -> bool:
         """Add the next line of the rank; lines that Horovod's log has in between are left out.
@@ -64,6 +66,10 @@ class Traceback:
         if line[:1].strip() and line != HEADER:
             self.error = line
         return True
+
+    def reason(self) -> str:
+        """Return the error and the innermost line of the user's own."""
+        return (self.error or "its last words are cut short") + (f" ({self.place})" if self.place else "")
 
     def excerpt(self) -> list[str]:
         """Return the frames of the user's own files and the error, at most 20 lines."""
@@ -90,17 +96,34 @@ class Traceback:
         return [*found, self.error, *self.message]
 
 
-def begins(line: str) -> bool:
-    """Return True for the first line of a traceback."""
-    return line.endswith(HEADER) or _SYNTAX_ERROR.fullmatch(line) is not None
+class Tracker:
+    """The tracebacks in the lines of one rank, in their order."""
 
+    def __init__(self) -> None:
+        self.many: list[Traceback] = []
+        self._quoting = False
 
-def first(line: str, quoted: bool) -> Traceback:
-    """Return the traceback that begins with `line`."""
-    made = Traceback(quoted=quoted)
-    if not line.endswith(HEADER):
-        made.add(line)
-    return made
+    def add(self, line: str) -> bool:
+        """Take the next line; return True where it belongs to a failure."""
+        inside = bool(self.many) and not self.many[-1].error
+        if not inside and (line.endswith(HEADER) or _SYNTAX_ERROR.fullmatch(line)):
+            self.many.append(Traceback(quoted=self._quoting))
+            self._quoting = False
+            inside = line.endswith(HEADER) or self.many[-1].add(line)
+        elif self.many:
+            inside = self.many[-1].add(line)
+        self._quoting = self._quoting or _QUOTES.search(line) is not None
+        return inside or _HOROVODS_ERROR.match(line) is not None
+
+    @property
+    def own(self) -> list[Traceback]:
+        """Those of this rank's errors, without quoted ones."""
+        return [one for one in self.many if not one.quoted]
+
+    @property
+    def is_consequence(self) -> bool:
+        """True where one of them follows from another rank's failure or end, or all are quoted."""
+        return not self.own or any(one.is_consequence for one in self.own)
 
 
 def _path(frame: list[str]) -> str:

@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 # A rank that has written a traceback may take a while to end, or hang.
 HOLD_S = 60.0
-# A rank that wrote other lines after its traceback has handled the error, unless the run ends soon.
-ALIVE_HOLD_S = 5.0
+# A rank that writes other lines so long after its traceback has handled the error, unless the run ends as soon again.
+ALIVE_S = 5.0
 
 
 class Withheld:
     """Pieces of output by rank. `show` is called with them after `hold_s`, unless they are dropped before.
 
-    `alive_hold_s`: the same once a rank is known to go on. `lock`: held by callers, and while `show` is called.
+    `alive_s`: a rank that writes so long after its last withheld piece goes on, and its pieces are shown after as long
+    again. `lock`: held by callers, and while `show` is called.
     """
 
-    def __init__(
-        self, show: Callable[[str, str], None], lock: threading.RLock, hold_s: float, alive_hold_s: float
-    ) -> None:
-        self._show, self._lock, self._hold_s, self._alive_hold_s = show, lock, hold_s, alive_hold_s
+    def __init__(self, show: Callable[[str, str], None], lock: threading.RLock, hold_s: float, alive_s: float) -> None:
+        self._show, self._lock, self._hold_s, self._alive_s = show, lock, hold_s, alive_s
+        self._last_s: dict[str, float] = {}
         self._pieces: list[tuple[str, str]] = []
         self._timer: threading.Timer | None = None
         self._due_s = 0.0
@@ -29,6 +29,7 @@ class Withheld:
     def add(self, rank: str, piece: str) -> None:
         """Withhold a piece of this rank."""
         self._pieces.append((rank, piece))
+        self._last_s[rank] = time.monotonic()
         if self._timer is None:
             self._show_in(self._hold_s)
 
@@ -36,10 +37,12 @@ class Withheld:
         """Return True while pieces of this rank are withheld."""
         return any(one == rank for one, _ in self._pieces)
 
-    def alive(self, rank: str) -> None:
-        """Take notice that this rank goes on."""
-        if self.has(rank) and self._due_s > time.monotonic() + self._alive_hold_s:
-            self._show_in(self._alive_hold_s)
+    def wrote(self, rank: str) -> None:
+        """Take notice that this rank wrote a line that belongs to no failure."""
+        now_s = time.monotonic()
+        alive = self.has(rank) and now_s > self._last_s[rank] + self._alive_s
+        if alive and self._due_s > now_s + self._alive_s:
+            self._show_in(self._alive_s)
 
     def release(self) -> None:
         """Show everything that is withheld."""

@@ -24,7 +24,7 @@ from paceline.launch.rank.messages import Ended, Verdict
 WAIT_S = 300.0
 STAY_S = 3600.0
 # After our command failed, for rank 0 to say which rank was first.
-VERDICT_LIMIT_S = hub.SETTLE_S + 5.0
+VERDICT_LIMIT_S = hub.SETTLE_S + hub.CAUSE_S + 5.0
 # After a verdict, for the other tasks to end before rank 0 leaves.
 LEAVE_LIMIT_S = GRACE_S + 5.0
 TELL_EVERY_S = 60.0
@@ -156,7 +156,7 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
     listener = _Listener(channel, who)
     try:
         end = Command(command, environ).wait(listener.over.is_set)
-        ended = Ended(end.code, end.how, end.asked, end.lines)
+        ended = Ended(end.code, end.how, end.asked, end.lines, end.error, end.consequence)
     except UserError as error:
         console.show_error(error)
         ended = Ended(console.USER_ERROR, "could not start its command", False, [error.problem])
@@ -219,5 +219,5 @@ def _tell(who: identity.Identity, verdict: Verdict) -> None:
 
 def _tell_why(verdict: Verdict) -> None:
     """Rank 0's account of the rank that failed: most schedulers show its output first, some nothing else."""
-    lines = [f"The last lines of rank {verdict.rank}:", *verdict.lines] if verdict.lines else []
+    lines = [f"Output of rank {verdict.rank}:", *verdict.lines] if verdict.lines else []
     console.note("\n".join([verdict.problem, *lines]))

@@ -143,9 +143,11 @@ def test_rank_that_ends_its_script_before_the_others_is_named() -> None:
 
 def test_traceback_of_a_rank_that_goes_on_is_shown_and_no_reason() -> None:
     shown: list[str] = []
-    ranks = Ranks(shown.append, shown.append, alive_hold_s=0.1)
-    for piece in [*CAUSE.splitlines(keepends=True), "[1]<stdout>:goes on\n"]:
-        (ranks.out if "stdout" in piece else ranks.err)(piece)
+    ranks = Ranks(shown.append, shown.append, alive_s=0.1)
+    for piece in CAUSE.splitlines(keepends=True):
+        ranks.err(piece)
+    time.sleep(0.2)
+    ranks.out("[1]<stdout>:goes on\n")
     until_s = time.monotonic() + 30
     while "".join(shown) != "[1]<stdout>:goes on\n" + CAUSE:
         assert time.monotonic() < until_s, shown
@@ -156,7 +158,9 @@ def test_traceback_of_a_rank_that_goes_on_is_shown_and_no_reason() -> None:
 
 def test_another_ranks_traceback_in_a_message_is_no_cause() -> None:
     log = "[0]<stderr>:[2026-11-26 22:18:19.9: E ../failure.cc:126] Rank 1 could not go on: its stage failed:\n"
-    report = said(log + CAUSE.replace("[1]", "[0]") + CAUSE + HOROVODRUN)[2]
+    quoted = "[{0}]<stderr>:Stage 1 failed.\n" + CAUSE.replace("[1]", "[{0}]") + "[{0}]<stderr>:\n"
+    own = log.replace("[0]", "[1]") + quoted.format(1) + CAUSE
+    report = said(log + quoted.format(0) + own + HOROVODRUN)[2]
     assert problems(report) == ["Rank 1 failed first: ZeroDivisionError: division by zero (train.py, line 7)"]
     file_of(report)
 
