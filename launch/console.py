@@ -44,6 +44,11 @@ def note(text: str) -> None:
     err().print(text, style="cyan", markup=False, soft_wrap=True)
 
 
+def plain(text: str) -> None:
+    """One line as it is, on standard error."""
+    err().print(text, markup=False, soft_wrap=True)
+
+
 def show_error(error: UserError) -> None:
     """The problem on one line and the remedy on the next, on standard error."""
     console = err()

@@ -10,10 +10,34 @@ from paceline import config
 from paceline.launch import console, flags
 
 
-def announce(settings: config.Settings) -> None:
-    """One line on standard error: every option that a flag or a variable set, its value and who set it."""
+def announce(settings: config.Settings, starts: bool = True) -> None:
+    """One line on standard error: every option that a flag or a variable set, its value and who set it.
+
+    `starts`: as for `remark`.
+    """
     given = [f"{name}={config.as_text(getattr(settings, name))} ({settings.origin(name)})" for name in settings.given()]
     console.note(f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}")
+    remark(settings, starts)
+
+
+def remark(settings: config.Settings, starts: bool) -> None:
+    """Note a fusion policy that is not known on this host, and options without effect.
+
+    `starts`: the command starts ranks, of which the first one reports the latter.
+    """
+    from paceline.fusion import policies
+
+    if not starts:
+        for sentence in settings.without_effect():
+            console.note(sentence)
+    if "fusion" not in settings.given() or ":" in settings.fusion:
+        return
+    known = policies.known_names()
+    if settings.fusion not in known:
+        console.note(
+            f"No fusion policy {settings.fusion} is known here. {config.nearest(settings.fusion, known)} "
+            "It will do if the script registers it before hvd.init()."
+        )
 
 
 def environment(settings: config.Settings, given: Mapping[str, str]) -> dict[str, str]:
@@ -23,13 +47,7 @@ def environment(settings: config.Settings, given: Mapping[str, str]) -> dict[str
     """
     environ = {**os.environ, **flags.environment(given)}
     if "fusion" in settings.given():
-        from paceline.fusion import policies, resolve
+        from paceline.fusion import resolve
 
         environ |= flags.environment({"fusion": resolve.for_ranks(settings.fusion)})
-        known = policies.known_names()
-        if ":" not in settings.fusion and settings.fusion not in known:
-            console.note(
-                f"No fusion policy {settings.fusion} is known here. {config.nearest(settings.fusion, known)} "
-                "It will do if the script registers it before hvd.init()."
-            )
     return environ

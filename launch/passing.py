@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from paceline.errors import UserError
 from paceline.launch import processes
+from paceline.launch.failures.tracebacks import Tracker
 
 KEPT_LINES = 30
 LINE_LIMIT_S = 0.1  # for the end of a line that has begun, before it is shown without
@@ -27,12 +28,18 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signa
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `asked`: because it was asked to. `lines`: its last ones, where it did not end well."""
+    """How a command ended. `asked`: because it was asked to. `lines`: what it said of an end that was not well.
+
+    These are the last ones, or the user's frames of a traceback among them, whose `error` is known then.
+    `consequence`: it says that another rank failed or ended.
+    """
 
     code: int
     how: str
     asked: bool
     lines: list[str]
+    error: str = ""
+    consequence: bool = False
 
 
 class _Tail:
@@ -42,17 +49,27 @@ class _Tail:
         self._on_line = on_line
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._lock = threading.Lock()
+        self._tracker = Tracker()
 
-    def add(self, line: bytes) -> None:
+    def add(self, line: bytes, is_error: bool) -> None:
+        """Take a line, of standard error or not."""
         # What a progress bar wrote over is of no interest.
         text = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
         with self._lock:
             self._lines.append(text[:500])
+            if is_error:
+                self._tracker.add(text)
         self._on_line(text)
 
-    def lines(self) -> list[str]:
+    def ended(self, code: int, how: str, asked: bool) -> Ended:
+        """Return how the command ended, whose lines these are."""
+        if not code:
+            return Ended(code, how, asked, [])
         with self._lock:
-            return list(self._lines)
+            lines, found = list(self._lines), self._tracker.own[-1:]
+            if not (found and found[0].error[:500] in lines):  # else it went on after its traceback
+                return Ended(code, how, asked, lines)
+            return Ended(code, how, asked, found[0].excerpt(), found[0].reason(), self._tracker.is_consequence)
 
 
 class Command:
@@ -96,6 +113,7 @@ class Command:
             signal.signal(number, handler)
 
     def _pump(self, source: BinaryIO, target: BinaryIO) -> None:
+        is_error = source is self.process.stderr
         begun, held = b"", b""
         while True:
             # Python writes a line and its end apart, and launchers put what they get one behind the other: a line waits
@@ -105,7 +123,7 @@ class Command:
                 chunk = os.read(source.fileno(), 65536)
                 *whole, begun = (begun + chunk).split(b"\n")
                 for line in whole:
-                    self._tail.add(line)
+                    self._tail.add(line, is_error)
                 held += chunk
             end = held.rfind(b"\n") + 1 if chunk else len(held)
             try:
@@ -118,7 +136,7 @@ class Command:
             if chunk == b"":
                 break
         if begun:
-            self._tail.add(begun)
+            self._tail.add(begun, is_error)
 
     def wait(self, ending: Callable[[], bool]) -> Ended:
         """How it ended. When `ending` turns true, it is asked to end, then made to."""
@@ -142,12 +160,8 @@ class Command:
                 pump.join(GRACE_S)
             self._restore()
         code = self.process.returncode
-        return Ended(
-            code if code >= 0 else 128 - code,
-            _how(code),
-            ended_by_us or self._asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
-            self._tail.lines() if code else [],
-        )
+        asked = ended_by_us or self._asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        return self._tail.ended(code if code >= 0 else 128 - code, _how(code), asked)
 
 
 def _how(code: int) -> str:

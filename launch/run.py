@@ -15,8 +15,9 @@ import click
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, failures, flags, hosts, mistakes, processes, start, status
+from paceline.launch import console, flags, hosts, interrupts, mistakes, processes, start, status
 from paceline.launch.environment import announce, environment
+from paceline.launch.failures.ranks import passed_on
 from paceline.launch.ranks import horovodrun
 
 # Flags of horovodrun that answer a question and start no rank.
@@ -131,7 +132,7 @@ def call(job: Job) -> int:
     Raises KeyboardInterrupt.
     """
     line = status.StatusLine(sys.stderr)
-    ranks = failures.passed_on(line.around)
+    ranks = passed_on(line.around, job.ranks)
     begun = start.Start(job.ranks, line, line.around(lambda text: console.note(text.rstrip())))
 
     def heard(piece: str) -> None:
@@ -139,13 +140,18 @@ def call(job: Job) -> int:
             ranks.err(rest)
 
     sys.stdout.flush()
-    code = 0
+    code = interrupts.INTERRUPTED
+    interrupted = True
     try:
         with begun.told() if job.progress else contextlib.nullcontext():
             code = processes.call(job.words, job.environ, on_pieces=(ranks.out, heard if job.progress else ranks.err))
+            interrupted = False
     finally:
-        begun.ended(code)
-        for error in ranks.ended(code):
+        begun.ended(0 if interrupted else code)
+        report = ranks.ended(code, begun.left, interrupted)
+        for text in report.lines:
+            console.plain(text)
+        for error in report.errors:
             console.show_error(error)
     return code
 
@@ -175,7 +181,7 @@ def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...],
     given = flags.texts(values)
     settings = config.read(flags=given)
     started = job(horovodrun_arguments, command, environment(settings, given), settings)
-    announce(settings)
+    announce(settings, starts=not dry_run)
     if dry_run:
         click.echo("\n".join(shown(started)))
         return 0

@@ -55,6 +55,7 @@ class Start:
     """What ranks said of the start of the job, from its making on.
 
     `hosts` by rank; {}: unknown, ranks say where they are. `note` is called with what stays, `line` has what passes.
+    `left`: the steps of each rank that left in order.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Start:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hosts, self._line, self._note, self._clock = dict(hosts), line, note, clock
+        self.left: dict[int, int] = {}
         self._known = bool(hosts)
         self._came: set[int] = set()
         self._begin_s = clock()
@@ -92,13 +94,15 @@ class Start:
 
     def heard(self, piece: str) -> str:
         """A piece of horovodrun's standard error, without what a rank said to us; "" if that was all."""
-        found = progress.CAME.search(piece) or progress.REDUCED.search(piece)
+        found = next(filter(None, (pattern.search(piece) for pattern in progress.PATTERNS)), None)
         mark = _MARK.search(piece)
         if found is None or mark is None:
             return piece
         with self._lock:
             if found.re is progress.CAME:
                 self._came_to_init(int(mark["rank"]), found[1])
+            elif found.re is progress.LEFT:
+                self.left.setdefault(int(mark["rank"]), int(found[1]))
             elif not self._stepped:
                 self._stepped = True
                 self._over.set()

@@ -53,6 +53,9 @@ def _listed(known: Mapping[str, tuple[int, str] | Codec]) -> str:
     return ", ".join(f"{name} ({declared[1]})" for name, declared in known.items())
 
 
+_POLICY = "the script names a policy (fusion=)"
+_CODEC = "the script names a codec (codec=)"
+
 # Scopes: "run" options act in the ranks and are flags of `paceline run`; "horovod" options act when Horovod is built.
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -86,24 +89,26 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "fusion_warmup_steps", of.positive, "whole number", "steps", 10,
-        "measure this many steps before the first plan is made", "run",
+        "measure this many steps before the first plan is made", "run", ("fusion", ()), unless=_POLICY,
     ),
     Option(
         "fusion_watch_steps", of.count, "whole number", "steps", 100,
         "measure again, and plan anew where that pays, after so many steps; 0: never", "run",
+        ("fusion", ()), unless=_POLICY,
     ),
     Option(
         "fusion_trial_steps", of.count, "whole number", "steps", 100,
         "steps in which a plan may show that it is ahead of Horovod's own merging, or goes; 0: plans are not tried",
-        "run",
+        "run", ("fusion", ()), unless=_POLICY,
     ),
     Option(
         "armed", of.boolean, "yes or no", "", False,
         "where steps are alike and merged by plan, negotiate only the first message of each (docs/armed.md)", "run",
+        ("fusion", ()), unless=_POLICY,
     ),
     Option(
         "fusion_time_limit_s", of.positive, "whole number", "s", 10,
-        "how long a policy of your own may take to make a plan", "run",
+        "how long a policy of your own may take to make a plan", "run", ("fusion", ()), unless=_POLICY,
     ),
     Option(
         "exchange", of.one_of(NAMES), "exchange", "", NAMES[0],
@@ -135,11 +140,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "codec_error_feedback", of.boolean, "yes or no", "", True,
-        "add what a codec loses of a gradient to the next one of its name", "run",
+        "add what a codec loses of a gradient to the next one of its name", "run", ("codec", ()), unless=_CODEC,
     ),
     Option(
         "codec_least_bytes", of.count, "whole number", "bytes", 1024,
-        "smaller tensors travel as they are", "run",
+        "smaller tensors travel as they are", "run", ("codec", ()), unless=_CODEC,
     ),
     Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
@@ -197,14 +202,20 @@ class Settings:
     def without_effect(self) -> list[str]:
         """A sentence for each option that was given in vain: it says more about what another one did not ask for."""
         return [
-            f"{option.variable}={as_text(getattr(self, name))} has no effect: {_belonging(option, self)}."
+            f"{option.variable}={as_text(getattr(self, name))} has no effect{_unless(option)}: "
+            f"{_belonging(option, self)}."
             for name in self.given()
             for option in [_BY_NAME[name]]
             if option.needs is not None and not self._asks_for(*option.needs)
+            if not (option.is_switch and getattr(self, name) == option.default)
         ]
 
     def _asks_for(self, name: str, values: tuple[str, ...]) -> bool:
         return getattr(self, name) in values if values else name in self.given()
+
+
+def _unless(option: Option) -> str:
+    return f" unless {option.unless}" if option.unless else ""
 
 
 def _belonging(option: Option, settings: Settings) -> str:

@@ -127,7 +127,7 @@ def _agree_on_network(library: ctypes.CDLL, settings: config.Settings) -> None:
 def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
     # A script that failed before it came so far has other news.
     failed = hasattr(sys, "last_type")
-    if failed or making.given() or library.horovod_size() == 1 or library.horovod_rank() != 0:
+    if failed or making.given() or making.explained() or library.horovod_size() == 1 or library.horovod_rank() != 0:
         return
     if not exchange_of_variables().synchronous:
         tell(
@@ -147,7 +147,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
         leave(library)
         _settle(library)
         _say_if_exchange_was_not_used(library)
-        progress.last_look()
+        progress.before_shutdown(in_order=not (reasons.failed() or reasons.resetting()))
     if library._handle in _recordings:
         _write(*_recordings[library._handle])
 

@@ -29,6 +29,7 @@ class Option:
 
     `parse` turns text into the value and raises ValueError with the rule that the text breaks. `needs`: the option, and
     those of its values, that this one says more about and has no effect without; no values: any, if it is given at all.
+    `unless`: how a script may do the same in place of that option.
     `shared`: the text of a value that must be equal on all ranks; None: each rank may have a value of its own.
     """
 
@@ -41,6 +42,7 @@ class Option:
     scope: str
     needs: tuple[str, tuple[str, ...]] | None = None
     shared: Callable[[Any], str] | None = as_text
+    unless: str = ""
 
     @property
     def variable(self) -> str:

@@ -17,9 +17,12 @@ import time
 
 from paceline import config
 from paceline.record.snapshot import steps
+from paceline.steps import most_steps
 
 CAME = re.compile(r"Paceline: came to hvd\.init\(\) on (\S+)\n?$")
 REDUCED = re.compile(r"Paceline: the first allreduce is done\n?$")
+LEFT = re.compile(r"Paceline: left in order after (\d+) steps\n?$")
+PATTERNS = (CAME, REDUCED, LEFT)
 _STANDARD_ERROR = 2
 # The first allreduce may be over, and steps after it, before anybody looks: so many steps are kept for the look.
 _KEPT_STEPS = 100
@@ -56,10 +59,12 @@ def watch(library: ctypes.CDLL, recorded: bool) -> None:
         _watched = _FirstAllreduce(library, recorded)
 
 
-def last_look() -> None:
-    """Before a shutdown: a short job may have ended between two looks."""
+def before_shutdown(in_order: bool) -> None:
+    """Look once more, for a short job may have ended between two looks; report a rank that leaves in order."""
     if _watched is not None:
         _watched.look()
+    if in_order and asked():
+        _say(f"left in order after {most_steps()} steps")
 
 
 class _FirstAllreduce:

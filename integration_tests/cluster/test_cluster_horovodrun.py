@@ -57,7 +57,7 @@ def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Clus
         "if os.environ['HOROVOD_RANK'] == sys.argv[1]:\n"
         "    import time\n"
         "    time.sleep(8)\n"  # the others have come
-        "    sys.exit(3)\n"
+        "    os.kill(os.getpid(), 9) if sys.argv[2:] else sys.exit(3)\n"
         "hvd.init()\n"
         "hvd.allreduce(torch.ones(1), name='x')\n"
     )
@@ -73,4 +73,8 @@ def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Clus
     assert bad.returncode != 0
     assert "\nNever came to hvd.init(): host1 (rank 2).\n" in bad.stderr, bad.stderr
     assert "Up after" not in bad.stderr
-    assert "Error: Rank 2 failed first, with exit code 3." in bad.stderr
+    assert "Error: Rank 2 on host1 failed first, with exit code 3." in bad.stderr
+    killed = cluster.run([*words, tmp_path / "train.py", "2", "kill"], env=env, timeout_s=60)
+    assert "Error: Rank 2 on host1 failed first, with exit code " in killed.stderr
+    assert "`dmesg`" in killed.stderr
+    print(killed.stderr)

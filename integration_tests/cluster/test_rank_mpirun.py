@@ -105,4 +105,4 @@ def test_a_failed_rank_is_named_before_the_launcher_ends_the_others(cluster: Clu
     assert done.returncode == 1
     said = " ".join((done.stdout + done.stderr).split())
     assert "Rank 1 on host0 ended with exit code 1." in said
-    assert "The last lines of rank 1:" in said
+    assert "Output of rank 1:" in said

@@ -1,7 +1,7 @@
 """What the ranks of launching tests run: really reduce with Horovod, then do what the argument says.
 
 Arguments: nothing; `raise R`: rank R raises; `kill R`: rank R kills itself; `wait R FILE`: all wait, the process id of
-rank R's parent is written to FILE; `exit R CODE`.
+rank R's parent is written to FILE; `exit R CODE`; `leave R`: rank R ends its script before the others.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if what == "exit":
             os._exit(int(arguments[1]))
+        if what == "leave":
+            return
         if what == "wait":
             Path(arguments[1]).write_text(str(os.getppid()))
     if what == "wait":

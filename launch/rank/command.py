@@ -15,7 +15,7 @@ import click
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags
-from paceline.launch.environment import announce, environment
+from paceline.launch.environment import announce, environment, remark
 from paceline.launch.passing import GRACE_S, Command
 from paceline.launch.rank import hub, identity, interfaces, member, rendezvous, schedulers, variables
 from paceline.launch.rank.channel import Channel, Closed
@@ -24,7 +24,7 @@ from paceline.launch.rank.messages import Ended, Verdict
 WAIT_S = 300.0
 STAY_S = 3600.0
 # After our command failed, for rank 0 to say which rank was first.
-VERDICT_LIMIT_S = hub.SETTLE_S + 5.0
+VERDICT_LIMIT_S = hub.SETTLE_S + hub.CAUSE_S + 5.0
 # After a verdict, for the other tasks to end before rank 0 leaves.
 LEAVE_LIMIT_S = GRACE_S + 5.0
 TELL_EVERY_S = 60.0
@@ -77,6 +77,7 @@ def rank_command(
     who = identity.find(os.environ, identity.Given(rank, size, rendezvous, scheduler or ""))
     options = flags.environment(given)
     if dry_run:
+        remark(settings, starts=False)
         _show(who, options)
         return
     if not command:
@@ -97,7 +98,8 @@ def _show(who: identity.Identity, options: dict[str, str]) -> None:
     click.echo(f"# rank {who.rank} of {who.size} on {socket.gethostname()}, as {who.source} says")
     for note in who.notes:
         click.echo(f"# {note}")
-    click.echo(f"# rank 0: {' or '.join(who.hosts)}, port {who.port}; job: {who.job}")
+    source = f" ({who.hosts_from})" if who.hosts_from else ""
+    click.echo(f"# rank 0: {' or '.join(who.hosts)}{source}, port {who.port}; job: {who.job}")
     for name, value in {**known, **options}.items():
         click.echo(f"{name}={shlex.quote(value)}")
     click.echo(f"# agreed with the other tasks at the start: {', '.join(agreed)}")
@@ -154,7 +156,7 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
     listener = _Listener(channel, who)
     try:
         end = Command(command, environ).wait(listener.over.is_set)
-        ended = Ended(end.code, end.how, end.asked, end.lines)
+        ended = Ended(end.code, end.how, end.asked, end.lines, end.error, end.consequence)
     except UserError as error:
         console.show_error(error)
         ended = Ended(console.USER_ERROR, "could not start its command", False, [error.problem])
@@ -217,5 +219,5 @@ def _tell(who: identity.Identity, verdict: Verdict) -> None:
 
 def _tell_why(verdict: Verdict) -> None:
     """Rank 0's account of the rank that failed: most schedulers show its output first, some nothing else."""
-    lines = [f"The last lines of rank {verdict.rank}:", *verdict.lines] if verdict.lines else []
+    lines = [f"Output of rank {verdict.rank}:", *verdict.lines] if verdict.lines else []
     console.note("\n".join([verdict.problem, *lines]))

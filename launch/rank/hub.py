@@ -19,11 +19,12 @@ from paceline.launch.rank import interfaces, messages, proof
 from paceline.launch.rank.channel import keep_alive
 from paceline.launch.rank.messages import Challenge, Ended, Hello, Message, Refused, Start, Verdict, Waiting, Welcome
 from paceline.launch.rank.placement import Slot, Task, place
-from paceline.launch.rank.verdict import Failure, judge
+from paceline.launch.rank.verdict import Failure, Left, judge
 
 BACKLOG = 1024  # all tasks of a large job knock in the same moment
 HELLO_LIMIT_S = 10.0  # for a connection to say who it is
 SETTLE_S = 2.0  # after a first failure is heard of, until it is judged which one was first
+CAUSE_S = 8.0  # the same again, where all failures heard of follow from another rank's failure or end
 # When the tasks that wait are told for whom; then every minute.
 TELL_S = (5.0, 15.0, 30.0, 60.0)
 PATIENCE_S = 10.0  # for a port that an earlier start of the same job may still hold
@@ -71,6 +72,7 @@ class Hub:
         self._limit_s, self._serve = limit_s, serve
         self._members: dict[int, _Member] = {}
         self._failures: list[Failure] = []
+        self._early: list[Left] = []  # ended well
         self.verdict: Verdict | None = None
         self._refused: Refused | None = None
         self._started = self._over = False
@@ -262,10 +264,11 @@ class Hub:
             message = messages.decode(line)
             if isinstance(message, Ended):
                 member.ended = True
+                hello = member.hello
                 if message.code:
-                    hello = member.hello
-                    how, lines = message.how, tuple(message.lines)
-                    self._failed(Failure(hello.rank, hello.host, message.code, how, message.asked, lines=lines))
+                    self._failed(Failure.of(message, hello.rank, hello.host))
+                else:
+                    self._early.append(Left(hello.rank, hello.host))
 
     async def _left(self, member: _Member) -> None:
         """A connection has ended."""
@@ -286,11 +289,14 @@ class Hub:
             self._background.add(asyncio.create_task(self._settle()))
 
     async def _settle(self) -> None:
-        end_s = time.monotonic() + SETTLE_S
-        while time.monotonic() < end_s and len(self._failures) < self._size:
+        begin_s = time.monotonic()
+        while len(self._failures) + len(self._early) < self._size:
+            known = self._early or not all(one.is_consequence for one in self._failures)
+            if time.monotonic() > begin_s + SETTLE_S + (0 if known else CAUSE_S):
+                break
             await asyncio.sleep(0.05)
         self._over = True
-        self.verdict = judge(self._failures)
+        self.verdict = judge(self._failures, self._early)
         await self._tell(self.verdict)
 
     async def _tell(self, message: Message) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
@@ -28,7 +28,10 @@ class Given:
 
 @dataclass(frozen=True)
 class Identity:
-    """A task: its number, of how many, and where rank 0 may be found. Local numbers only where they were told."""
+    """A task: its number, of how many, and where rank 0 may be found. Local numbers only where they were told.
+
+    `hosts_from`: the flag or the variables that name `hosts`, with their values; "" where `hosts` needs none.
+    """
 
     rank: int
     size: int
@@ -38,6 +41,31 @@ class Identity:
     port: int
     source: str
     notes: tuple[str, ...] = ()
+    hosts_from: str = ""
+
+
+class _Watched(Mapping[str, str]):
+    """Variables, and which of them were read."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._read: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        value = self._environ[name]
+        if value:
+            self._read[name] = value
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._environ)
+
+    def __len__(self) -> int:
+        return len(self._environ)
+
+    def read(self) -> str:
+        """Return what was read, as NAME=value."""
+        return ", ".join(f"{name}={value}" for name, value in self._read.items())
 
 
 @dataclass(frozen=True)
@@ -75,10 +103,10 @@ def find(environ: Mapping[str, str], given: Given) -> Identity:
             "Start as many tasks as there are ranks, numbered without holes. " + NAME_IT,
         )
     job = _job(environ, found, given)
-    hosts, port = _where(environ, found, given, size, job)
+    hosts, port, hosts_from = _where(environ, found, given, size, job)
     local_rank = next((one.local_rank for one in found if one.local_rank is not None), None)
     source = found[0].scheduler.title if found else "flags"
-    return Identity(rank, size, local_rank if given.rank is None else None, job, hosts, port, source, notes)
+    return Identity(rank, size, local_rank if given.rank is None else None, job, hosts, port, source, notes, hosts_from)
 
 
 def is_task(environ: Mapping[str, str]) -> bool:
@@ -175,7 +203,7 @@ def _job(environ: Mapping[str, str], found: list[_Found], given: Given) -> str:
 
 def _where(
     environ: Mapping[str, str], found: list[_Found], given: Given, size: int, job: str
-) -> tuple[tuple[str, ...], int]:
+) -> tuple[tuple[str, ...], int, str]:
     host, colon, text = given.rendezvous.rpartition(":") if ":" in given.rendezvous else (given.rendezvous, "", "")
     port = FIRST_PORT + zlib.crc32(job.encode()) % PORTS
     if colon:
@@ -183,15 +211,15 @@ def _where(
             raise UserError(f"--rendezvous {given.rendezvous} is not HOST:PORT.", "Write it like node1:29400.")
         port = int(text)
     if host:
-        return (host,), port
+        return (host,), port, f"--rendezvous {given.rendezvous}"
     local_size = next((one.local_size for one in found if one.local_size is not None), None)
     if size == 1 or local_size == size:
-        return ("127.0.0.1",), port
-    hosts = next((hosts for one in found if (hosts := one.scheduler.hosts(environ))), [])
-    if not hosts:
-        who = found[0].scheduler.title if found else "No flag or variable"
-        raise UserError(
-            f"{who} does not tell this task on which host rank 0 runs.",
-            "Say it: --rendezvous HOST:PORT, for all tasks.",
-        )
-    return tuple(hosts), port
+        return ("127.0.0.1",), port, ""
+    for one in found:
+        watched = _Watched(environ)
+        if hosts := one.scheduler.hosts(watched):
+            return tuple(hosts), port, watched.read()
+    problem = f"{found[0].scheduler.title} does not tell" if found else "Neither a flag nor a variable tells"
+    raise UserError(
+        f"{problem} this task on which host rank 0 runs.", "Name it: --rendezvous HOST:PORT, for all tasks."
+    )

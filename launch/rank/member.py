@@ -114,7 +114,9 @@ def _introduce(channel: Channel, identity: Identity) -> None:
     reply = channel.receive(CONNECT_LIMIT_S)
     if isinstance(reply, Refused):
         if reply.foreign:
-            raise _Foreign(f"job {challenge.job}, expected {proof.fingerprint(key)}. {reply.problem} {reply.remedy}")
+            other = challenge.job != proof.fingerprint(key)
+            jobs = f"job {challenge.job}, expected {proof.fingerprint(key)}. " if other else ""
+            raise _Foreign(f"{jobs}{reply.problem} {reply.remedy}")
         raise UserError(reply.problem, reply.remedy)
     if not isinstance(reply, Welcome) or not proof.holds(key, nonce, "hub", reply.proof):
         raise _Foreign("it does not know this job")
@@ -124,22 +126,23 @@ def _complain(hosts: tuple[str, ...], identity: Identity, search: _Search, limit
     """Say now and then for whom we wait; give up where waiting is in vain."""
     passed_s = search.passed_s()
     here = f"Rank {identity.rank} on {socket.gethostname()}"
+    source = f" Rank 0's host is known from {identity.hosts_from}." if identity.hosts_from else ""
     hopeless = [what for what in search.seen.values() if "is taken" in what or "resolves to loopback" in what]
     if passed_s > PATIENCE_S and len(hopeless) == len(hosts):
         raise UserError(
-            f"{here} cannot reach rank 0. {search.text()}.",
+            f"{here} cannot reach rank 0. {search.text()}.{source}",
             "Name rank 0's network address and a port that nobody else uses, for all tasks: --rendezvous ADDRESS:PORT.",
         )
     if passed_s > limit_s:
         raise UserError(
-            f"{here} has not found rank 0 within {limit_s:g} s. {search.text()}.",
+            f"{here} has not found rank 0 within {limit_s:g} s. {search.text()}.{source}",
             "See whether rank 0's task runs, and whether a firewall lets this port through; --rendezvous HOST:PORT "
             "names another place, --wait SECONDS gives a slow start more time.",
         )
     next_s = TELL_S[search.told] if search.told < len(TELL_S) else 60.0 * (search.told - len(TELL_S) + 2)
     if passed_s > next_s:
         search.told += 1
-        say(f"{here} waits for rank 0 since {passed_s:.0f} s (limit {limit_s:g} s). {search.text()}.")
+        say(f"{here} waits for rank 0 since {passed_s:.0f} s (limit {limit_s:g} s). {search.text()}.{source}")
 
 
 def _wait_for_all(channel: Channel, identity: Identity, limit_s: float, say: Say) -> Start:

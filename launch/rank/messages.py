@@ -62,12 +62,14 @@ class Refused(msgspec.Struct, tag="refused"):
 
 
 class Ended(msgspec.Struct, tag="ended"):
-    """A task's command ended. `asked`: because the task was asked to end it. `lines`: its last ones."""
+    """A task's command ended; see paceline.launch.passing.Ended."""
 
     code: int
     how: str
     asked: bool
     lines: list[str]
+    error: str = ""
+    consequence: bool = False
 
 
 class Verdict(msgspec.Struct, tag="verdict"):

@@ -53,8 +53,9 @@ def collect(path: Path) -> trace.Trace:
             console.note(f"The trace of an earlier run is {_set_aside(path)}.")
         raise UserError(
             f"No rank wrote a trace for {path}.",
-            "The script must call hvd.init() and end by itself, in a Horovod that was built by Paceline: "
-            "`paceline horovod check` tells; ranks on other hosts need a file system that all hosts share.",
+            "The script must call hvd.init(), average gradients and end by itself, in a Horovod that was built by "
+            "Paceline: `paceline horovod check` tells; ranks on other hosts need a file system that all hosts share. "
+            "hvd.Pipeline without replicas= averages no gradients: `paceline schedule` shows its steps.",
         )
     try:
         merged = trace.merge(usable.values())

@@ -11,6 +11,7 @@ import click
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags
+from paceline.launch.environment import remark
 from paceline.launch.templates import docker, kubernetes, lsf, pbs, slurm
 from paceline.launch.templates.job import Job, check, user_variables
 from paceline.launch.templates.output import write
@@ -85,13 +86,14 @@ def _command(scheduler: Scheduler) -> click.Command:
     def callback(
         ctx: click.Context, /, output: Path | None, force: bool, command: tuple[str, ...], **given: Any
     ) -> None:
-        config.read(flags=flags.texts(given))
+        settings = config.read(flags=flags.texts(given))
         kind = scheduler.kind(given[scheduler.chooser])
         refuse(scheduler, kind, {**given, "command": command})
         job = _job(given, command)
         check(job)
         made_by = shlex.join(["paceline", "template", scheduler.name, *ctx.meta["paceline.template.words"]])
         text = scheduler.render(job, given, kind, made_by)
+        remark(settings, starts=False)
         if output is None:
             click.echo(text, nl=False)
             return

@@ -14,11 +14,23 @@ from paceline.registry import agreement
 from paceline.registry.exchanges import declaration_of
 
 _given = False
+_explained = False
 
 
 def given() -> bool:
     """Whether any optimizer or tape of this process was given an exchange that is not synchronous."""
     return _given
+
+
+def explain() -> None:
+    """Take notice that the user was told why the exchange of the variables has no effect in this process."""
+    global _explained
+    _explained = True
+
+
+def explained() -> bool:
+    """Return True after `explain`."""
+    return _explained
 
 
 def give(chosen: ExchangeSettings) -> ExchangeSettings:

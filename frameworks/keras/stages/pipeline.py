@@ -19,6 +19,7 @@ from paceline.keras.stages.layers import Layer, free, layers_of, refuse_unfit
 from paceline.keras.stages.losses import loss_of
 from paceline.keras.stages.observed import Scores, StageModel
 from paceline.keras.stages.stage import Stage
+from paceline.pipeline_options import tell_without_effect
 from paceline.stages.delays import delays
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO, first_layers
@@ -110,6 +111,8 @@ class Pipeline(StagedTraining):
             taus = delays(self._settings.schedule_of(self.stages))[self.stage]
             by = Assembly(self._post, self._settings, self._stage, made, computed, tensors, counts, taus, self._scores)
             self._equip(tensors, on.assembled(by))
+        if self._mail.rank == 0:
+            tell_without_effect()
 
     @property
     def names(self) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UsageError
+from paceline.pipeline_options import tell_without_effect
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO
 from paceline.stages.execution.finish import Loss
@@ -148,6 +149,8 @@ class Pipeline(StagedTraining):
             return {**self._settings.terms(), **self._exchanging.terms, **described(layers)}
 
         self._meet(asked)
+        if self.replicas == 1 and self._mail.rank == 0:
+            tell_without_effect()
         if stages == TIME:
             first = self._mail.rank == 0
             costs = self._agree(lambda: ({}, measured(layers, sample, costs, device) if first else None))[0]

@@ -158,6 +158,29 @@ def test_options_of_another_exchange_are_named(tmp_path: Path) -> None:
     )
 
 
+PIPELINE = """
+import torch
+import paceline.torch as hvd
+hvd.init()
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+make = lambda parameters: torch.optim.SGD(parameters, lr=0.1)
+pipeline = hvd.Pipeline(model, make, torch.nn.functional.mse_loss, 2)
+pipeline.step(torch.ones(4, 2), torch.ones(4, 2))
+pipeline.drain()
+hvd.barrier()
+"""
+
+
+def test_options_that_a_pipeline_does_not_use_are_named(tmp_path: Path) -> None:
+    variables = {"CODEC": "q8", "EXCHANGE": "pipelined", "RECORD": str(tmp_path / "trace.json")}
+    done = horovodrun(tmp_path, PIPELINE, **{f"PACELINE_{name}": value for name, value in variables.items()})
+    assert done.returncode == 0, done.stderr
+    *_, record = lines = [line for line in said(done) if "has no effect on hvd.Pipeline" in line]
+    assert [line.partition("=")[0] for line in lines] == [f"PACELINE_{name}" for name in variables]
+    assert record.endswith("without replicas=: its stages send activations, and average no gradients.")
+    assert not any("Wrap the optimizer" in line for line in said(done))
+
+
 def test_adasum_is_refused_with_another_exchange(tmp_path: Path) -> None:
     done = horovodrun(tmp_path, ADASUM, PACELINE_EXCHANGE="pipelined")
     assert done.returncode != 0

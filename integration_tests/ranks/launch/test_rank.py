@@ -128,9 +128,9 @@ def test_options_reach_the_ranks_and_rank_0_may_be_late() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "how"),
     [
-        (["raise", "1"], 1, "ended with exit code 1"),
-        (["exit", "1", "37"], 37, "ended with exit code 37"),
-        (["kill", "1"], 137, "was ended by SIGKILL"),
+        (["raise", "1"], 1, "ended with exit code 1: ValueError: rank failed on purpose ({script}, line "),
+        (["exit", "1", "37"], 37, "ended with exit code 37."),
+        (["kill", "1"], 137, "was ended by SIGKILL."),
     ],
     ids=["raises", "exits", "is killed"],
 )
@@ -138,11 +138,19 @@ def test_when_one_rank_fails_all_end_and_it_is_named(arguments: list[str], code:
     ends = Job("torchrun", 3, arguments).ends()
     assert [one for one, _, _ in ends] == [code] * 3, ends
     for _, _, errors in ends:
-        assert f"Rank 1 on {socket.gethostname()} {how}." in " ".join(errors.split())
+        assert f"Rank 1 on {socket.gethostname()} {how.format(script=SCRIPT)}" in " ".join(errors.split())
     if arguments[0] == "raise":
-        assert "The last lines of rank 1:" in ends[0][2]
+        assert "Output of rank 1:" in ends[0][2]
         assert "ValueError: rank failed on purpose" in ends[0][2]
         assert "ValueError: rank failed on purpose" in ends[1][2]
+
+
+def test_a_rank_that_ends_its_script_before_the_others_is_named() -> None:
+    ends = Job("torchrun", 3, ["leave", "1"]).ends()
+    assert [code for code, _, _ in ends] == [1, 0, 1], ends
+    for rank in (0, 2):
+        said = " ".join(ends[rank][2].split())
+        assert f"Rank 1 on {socket.gethostname()} ended its script while ranks 0, 2 go on: uneven data." in said
 
 
 @pytest.mark.parametrize("killed", [0, 1])

@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.fusion import plan_file
 from paceline.fusion.resolve import resolve
 from paceline.launch import flags, processes, run
-from paceline.launch.environment import environment
+from paceline.launch.environment import environment, remark
 
 OURS = {"--record": 1, "--check-horovod": 0, "--no-check-horovod": 0}
 THEIRS = {"-np": 1, "--num-proc": 1, "-p": 1, "--gloo": 0, "--cycle-time-ms": 1, "--cache-capacity": 1, "--range": 2}
@@ -121,6 +121,7 @@ def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsy
     assert told(monkeypatch, variable="mgwfbp", fusion="single") == "single"
     assert capsys.readouterr().err == ""
     assert told(monkeypatch, fusion="optimul") == "optimul", "the script may register it"
+    remark(config.read(flags={"fusion": "optimul"}), starts=True)
     assert "optimul is known here. Did you mean optimal? It will do if the script" in capsys.readouterr().err
 
 

@@ -57,8 +57,17 @@ def test_what_is_about_the_starter_is_set_aside_and_said() -> None:
 def test_flags_win_and_the_rest_stays_the_schedulers() -> None:
     found = identity.find(tasks.slurm(1, 2), Given(rendezvous="node7:4000"))
     assert (found.rank, found.hosts, found.port) == (1, ("node7",), 4000)
+    assert found.hosts_from == "--rendezvous node7:4000"
     found = identity.find(tasks.slurm(1, 2), Given(rank=0, size=3, rendezvous="node7:4000"))
     assert (found.rank, found.size, found.source) == (0, 3, "flags")
+
+
+def test_variables_that_name_the_host_of_rank_0_are_known() -> None:
+    torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n3", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+    found = identity.find({**tasks.slurm(0, 1), **torchrun}, Given())
+    assert (found.hosts, found.hosts_from) == (("n3",), "MASTER_ADDR=n3")
+    found = identity.find({**tasks.slurm(1, 2), "SLURM_STEP_NODELIST": "a,b", "SLURM_JOB_NODELIST": "a,b,c"}, Given())
+    assert (found.hosts, found.hosts_from) == (("a", "b"), "SLURM_STEP_NODELIST=a,b")
 
 
 def test_the_pod_with_index_0_is_in_the_same_subdomain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +102,12 @@ REFUSED: dict[str, tuple[dict[str, str], Given, str, str]] = {
     "LSF numbers from 1": ({**tasks.blaunch(0, 2), "LSF_PM_TASKID": "0"}, Given(), "rank -1 of 2", "without holes"),
     "no size": (tasks.kubernetes(1, 2), Given(), "nothing tells how many ranks", "--size N"),
     "no size either": ({}, Given(rank=1), "--rank 1, but nothing tells how many", "--size N"),
-    "no host": ({}, Given(rank=1, size=2), "on which host rank 0 runs", "--rendezvous HOST:PORT"),
+    "no host": (
+        {},
+        Given(rank=1, size=2),
+        "Neither a flag nor a variable tells this task on which host rank 0 runs",
+        "--rendezvous HOST:PORT",
+    ),
     "no host of PBS": (tasks.pbsdsh(1, 2), Given(), "PBS (pbsdsh) does not tell", "--rendezvous HOST:PORT"),
     "port": ({}, Given(rank=1, size=2, rendezvous="node1:http"), "is not HOST:PORT", "node1:29400"),
     "port too large": ({}, Given(rank=1, size=2, rendezvous="node1:70000"), "is not HOST:PORT", "node1:29400"),

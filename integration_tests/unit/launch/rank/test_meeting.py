@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.rank import hub, member
+from paceline.launch.rank import hub, identity, member
 from paceline.launch.rank.channel import Channel
-from paceline.launch.rank.identity import Identity
+from paceline.launch.rank.identity import Given, Identity
 from paceline.launch.rank.messages import Ended, Start, Verdict
 from paceline.launch.rank.placement import Slot
 
@@ -188,6 +189,12 @@ def test_a_host_that_is_unknown(port: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert "n7: this name is unknown (Name or service not known)" in error.problem
 
 
+def test_where_the_host_of_rank_0_is_known_from(port: int) -> None:
+    environ = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    error, _ = meet(replace(identity.find(environ, Given()), port=port), limit_s=0.5)
+    assert "Rank 0's host is known from MASTER_ADDR=127.0.0.1." in error.problem
+
+
 def test_a_host_that_resolves_to_loopback(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more: real("127.0.1.1" if host == "n7" else host, *more))
@@ -240,6 +247,7 @@ def test_a_task_that_comes_again_does_not_end_the_job(port: int) -> None:
         error, _ = meet(task(1, 2, port))
         assert met[0][0].receive(0.5) is None
     assert "All 2 ranks of this job are there, and it has begun." in error.problem
+    assert "expected" not in error.problem, "it is the same job"
 
 
 def test_a_task_that_leaves_before_the_start(port: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.launch.rank.verdict import Failure, judge
+from paceline.launch.rank.verdict import Failure, Left, judge
 
 INTERNAL = ("horovod.common.exceptions.HorovodInternalError: rank 1 is gone",)
 OWN = Failure(1, "b", 1, "ended with exit code 1", lines=("ValueError: on purpose",))
@@ -34,3 +34,14 @@ def test_the_verdict_names_rank_host_end_and_who_came_after() -> None:
     assert verdict.problem == "Rank 1 on b ended with exit code 1. After it failed: rank 0."
     assert verdict.lines == ["ValueError: on purpose"]
     assert verdict.code == 1
+
+
+def test_a_rank_that_ended_before_the_others_is_named() -> None:
+    error = "HorovodInternalError: Gradient of 'fc.weight': Horovod has been shut down."
+    failed = [Failure(rank, "a", 1, "ended with exit code 1", error=error, consequence=True) for rank in (0, 2)]
+    verdict = judge(failed, [Left(1, "b")])
+    assert verdict.problem.startswith(
+        "Rank 1 on b ended its script while ranks 0, 2 wait for the gradient of 'fc.weight': uneven data."
+    )
+    assert (verdict.rank, verdict.code) == (1, 1)
+    assert judge([OWN, *failed], [Left(3, "b")]).rank == 1

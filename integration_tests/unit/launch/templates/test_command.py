@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from integration_tests.unit.launch.templates.cases import Case, invoke, printed, table
 from integration_tests.unit.launch.test_cli import refused
@@ -31,6 +32,33 @@ def test_comments_say_what_to_change_and_how_it_was_made(case: Case) -> None:
     assert sum(line.lstrip().startswith("# ") for line in lines) >= 5
     assert "@{" not in "".join(line for line in lines if "@{name}" not in line)
     assert not any(line.rstrip() != line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fusion", "optimall"], "No fusion policy optimall is known here. Did you mean optimal?"),
+        (["--armed"], "PACELINE_ARMED=yes has no effect unless the script names a policy"),
+        (["--codec-least-bytes", "4"], "PACELINE_CODEC_LEAST_BYTES=4 has no effect unless the script names a codec"),
+        (["--pipeline-k", "4"], "PACELINE_PIPELINE_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined"),
+        (["--armed", "--fusion", "optimal"], ""),
+        (["--no-armed"], ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "template slurm {} a",
+        "run --dry-run {} -np 1 sh",
+        "rank --dry-run --rank 0 --size 1 --rendezvous a:3000 {}",
+    ],
+)
+def test_options_without_effect_are_reported_alike(command: str, words: list[str], said: str) -> None:
+    result = CliRunner().invoke(cli.main, command.format(" ".join(words)).split())
+    assert result.exit_code == 0, result.output
+    remarks = [line for line in result.stderr.splitlines() if "has no effect" in line or "is known here" in line]
+    assert len(remarks) == bool(said), result.stderr
+    assert said in "".join(remarks)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from integration_tests.unit.launch.templates.cases import (
     RANKS_PER_NODE,
     VARIABLE,
     Case,
+    cases,
+    invoke,
     needed,
     printed,
     table,
@@ -55,7 +57,8 @@ def check_variables(env: list[dict[str, str]]) -> None:
 def check_mpirun(case: Case, words: list[str]) -> None:
     words = [expanded(word, {"HOME": "/wrong"}) for word in words]
     assert tuple(words[-len(COMMAND) :]) == COMMAND
-    before = words[: -len(COMMAND)]
+    wait, before = words[: words.index("mpirun")], words[words.index("mpirun") : -len(COMMAND)]
+    assert (wait[:2], wait[3:]) == (["/bin/sh", "-c"], ["sh"])
     assert before[:3] == ["mpirun", "-np", str(case.ranks)]
     handed_on = [after for word, after in itertools.pairwise(before) if word == "-x"]
     assert {VARIABLE[0], "PACELINE_FUSION", "PATH", "HOROVOD_CONTROLLER=mpi"} <= set(handed_on)
@@ -148,6 +151,43 @@ def test_shellcheck_finds_nothing_in_the_pods_script(case: Case, tmp_path: Path)
     script = tmp_path / "pod.sh"
     script.write_text("#!/bin/bash\n" + expanded(container(job["spec"]["template"])["args"][0], {}))
     shellcheck(script)
+
+
+@pytest.mark.parametrize("kind", ["mpijob", "trainjob"])
+def test_mpirun_waits_for_the_name_of_its_pod(kind: str, tmp_path: Path) -> None:
+    case = next(case for case in cases("kubernetes", kind=kind) if case.nodes == 2)
+    *_, job = objects(case.text())
+    if kind == "mpijob":
+        words = container(job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"])["command"]
+    else:
+        words = job["spec"]["trainer"]["command"]
+    known = tmp_path / "known"
+    programs = {
+        "getent": f'[ "$1 $2" = "hosts $(uname -n)" ] && [ -e {known} ]',
+        "sleep": f"touch {known}",
+        "mpirun": f'[ -e {known} ] && echo "mpirun $*"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [expanded(word, {}) for word in words],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == f"mpirun -np {case.ranks} --map-by slot --bind-to none\n", done.stderr
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_pods_on_the_network_of_their_nodes_find_names(version: str) -> None:
+    needed("kubernetes_validate")
+    import kubernetes_validate
+
+    _, job = objects(printed("kubernetes", "--image", "a", "--host-network", "x"))
+    pod = job["spec"]["template"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert kubernetes_validate.validate(job, version, strict=True) == version
+    refused = invoke("kubernetes", "--kind", "mpijob", "--image", "a", "--host-network", "x")
+    assert refused.exit_code == 2 and "port 2222" in refused.output
 
 
 @pytest.fixture(scope="module")

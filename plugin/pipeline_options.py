@@ -1,0 +1,22 @@
+"""Options of gradients that were given for hvd.Pipeline, whose stages exchange none without replicas."""
+
+from __future__ import annotations
+
+from paceline import config
+from paceline.registry import making
+from paceline.telling import tell
+
+_OF_GRADIENTS = ("codec", "collective", "exchange", "fusion", "bucket_bytes", "record")
+
+
+def tell_without_effect() -> None:
+    """Report each given option that acts on allreduces alone."""
+    making.explain()
+    settings, defaults = config.read(), config.read({})
+    for name in _OF_GRADIENTS:
+        if getattr(settings, name) != getattr(defaults, name):
+            given = f"{config.PREFIX}{name.upper()}={config.as_text(getattr(settings, name))}"
+            tell(
+                f"{given} has no effect on hvd.Pipeline without replicas=: its stages send activations, and average no "
+                "gradients."
+            )
