@@ -7,6 +7,7 @@ with 2. Everything else that escapes is a defect of ours and keeps its traceback
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 
 class UserError(Exception):
@@ -17,6 +18,10 @@ class UserError(Exception):
         self.problem = problem
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[Callable[..., UserError], tuple[str, ...]]:
+        # Ray and others send what a worker raises to the driver.
+        return type(self), (self.problem, self.remedy)
+
 
 class UsageError(UserError, ValueError):
     """An argument or an order of calls that cannot work; also a ValueError, as Horovod raises in such places."""
@@ -26,7 +31,11 @@ class UsageError(UserError, ValueError):
 def _lost() -> type[UserError]:
     from horovod.common.exceptions import HorovodInternalError  # not before Horovod's build was checked
 
-    return type("RanksLost", (UserError, HorovodInternalError), {"__doc__": "The world ended while a rank waited."})
+    def reduce(self: UserError) -> tuple[Callable[..., UserError], tuple[str, ...]]:
+        return ranks_lost, (self.problem, self.remedy)
+
+    own = {"__doc__": "The world ended while a rank waited.", "__reduce__": reduce}
+    return type("RanksLost", (UserError, HorovodInternalError), own)
 
 
 def ranks_lost(problem: str, remedy: str) -> UserError:

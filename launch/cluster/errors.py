@@ -16,3 +16,6 @@ class ClusterError(UserError):
         self.output = output
         if output:
             self.args = (f"{problem}\n{remedy}\nOutput until then:\n{output}",)
+
+    def __reduce__(self) -> tuple[type[ClusterError], tuple[str, str, str]]:
+        return type(self), (self.problem, self.remedy, self.output)

@@ -57,6 +57,9 @@ class StageFailed(MailError):
         self.rank = rank
         self.text = text
 
+    def __reduce__(self) -> tuple[type[StageFailed], tuple[str, int, str]]:
+        return type(self), (str(self), self.rank, self.text)
+
 
 def _memory(data: Any, size_bytes: int | None, written: bool) -> tuple[int | None, int, object]:
     """Address and size of what the caller gave, and what keeps it there."""

@@ -22,6 +22,10 @@ class ScheduleError(Exception):
         )
         self.stage = stage
         self.what = what
+        self._made_of = schedule, stage, what, reason
+
+    def __reduce__(self) -> tuple[type[ScheduleError], tuple[Schedule, int, Instruction | str, str]]:
+        return type(self), self._made_of
 
 
 def source(instruction: Instruction, stage: int, stages: int) -> int | None:
