@@ -10,7 +10,10 @@ from packaging.requirements import Requirement
 
 def how_to_install(extra: str) -> str:
     """The command that installs the packages of the extra `extra`, for this Python."""
-    listed = [Requirement(line) for line in metadata.requires("paceline") or ()]
+    try:
+        listed = [Requirement(line) for line in metadata.requires("paceline") or ()]
+    except metadata.PackageNotFoundError:  # imported from its sources, without being installed
+        return f"pip install '.[{extra}]' in a clone of Paceline"
     packages = [
         f"{one.name}{one.specifier}"
         for one in listed
