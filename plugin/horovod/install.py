@@ -45,8 +45,9 @@ def install_carried(wheel: Path) -> None:
     wrong = [row for row in check.import_findings() if not row.ok]
     if wrong:
         raise UserError(
-            f"{wheel.name} is installed, and cannot be used here: {wrong[0].what}: {wrong[0].found}.",
-            "Build it on a machine with this one's system (glibc), or here: `paceline horovod install --force`.",
+            f"{wheel.name} is installed, and does not work here: {wrong[0].what}: {wrong[0].found.rstrip('.')}.",
+            "If a library is missing or too old, build the wheel on a machine with this one's system (glibc). "
+            "`paceline doctor` checks the network and the rest.",
         )
 
 
