@@ -86,28 +86,49 @@ def horovod_command() -> None:
 
 @_build_options
 @horovod_command.command("build")
-def build_command(force: bool, mpi: bool | None, **values: Any) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also copy the wheel and a file with its sha256 to DIR, for machines that cannot build it.",
+)
+def build_command(force: bool, mpi: bool | None, output: Path | None, **values: Any) -> None:
     """Build Horovod's wheel, or find it in the cache.
 
     Hooks and patches are put into the verified source first. Prints the wheel's path.
     """
-    click.echo(_build(force, mpi, values))
+    from paceline.horovod import carried
+
+    wheel = _build(force, mpi, values)
+    click.echo(carried.write(wheel, output) if output else wheel)
 
 
 @_build_options
 @horovod_command.command("install")
-def install_command(force: bool, mpi: bool | None, **values: Any) -> None:
+@click.option(
+    "--wheel",
+    "given",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Install this wheel of `paceline horovod build -o DIR`; nothing is built.",
+)
+def install_command(force: bool, mpi: bool | None, given: Path | None, **values: Any) -> None:
     """Build Horovod if need be, and install it.
 
-    Builds as `paceline horovod build` does; does nothing if that very build is installed.
+    Builds as `paceline horovod build` does; does nothing if a Horovod is installed that fits and has what is asked for.
     """
-    from paceline.horovod import build, check, install
+    from paceline.horovod import install
 
-    if not force and check.built_from() == build.wanted(mpi):
-        console.note("Horovod with these hooks and patches, built from the same inputs, is installed already.")
+    if given is not None:
+        install.install_carried(given)
+        wheel = given
+    elif not force and install.is_installed(mpi):
+        console.note("The Horovod that is installed fits this Paceline and the frameworks; --force builds it again.")
         return
-    wheel = _build(force, mpi, values)
-    install.install(wheel)
+    else:
+        wheel = _build(force, mpi, values)
+        install.install(wheel)
     console.note(f"Installed {wheel.name}. Next: paceline demo, or paceline run -np 2 python train.py")
 
 
@@ -125,8 +146,10 @@ def check_command(imports: bool) -> int:
     from paceline.horovod import check
 
     rows = check.findings()
-    if imports and all(row.ok for row in rows):
-        rows += check.import_findings()
+    if all(row.ok for row in rows):
+        rows += check.gpu_findings()
+        if imports:
+            rows += check.import_findings()
     table = Table(title="The Horovod that Paceline runs in", title_justify="left")
     for column in ("what", "found", "expected", ""):
         table.add_column(column, overflow="fold")

@@ -9,6 +9,7 @@ from typing import Any
 
 import paceline.lifecycle  # noqa: F401  Horovod tells it of init() and shutdown() once it is loaded (shims/glue.py)
 from paceline.errors import UserError
+from paceline.extras import how_to_install
 from paceline.horovod.load import load
 
 BACKENDS = ("tensorflow", "torch")
@@ -36,7 +37,7 @@ def _keras() -> Any:
     except ImportError as error:
         raise NotUsable(
             f"Keras cannot be imported: {error}",
-            "Install Keras 3 and the framework it runs on (pip install 'paceline[tensorflow]', or keras and torch with "
+            f"Install Keras 3 and the framework it runs on ({how_to_install('tensorflow')}, or keras and torch with "
             "KERAS_BACKEND=torch).",
         ) from error
     if not str(module.__version__).startswith("3"):

@@ -42,6 +42,7 @@ EXPECTED = (
     r"^The emulated cluster needs root ",
     r"^This process is root, but cannot make network and mount namespaces",
     r"^this machine has no network interface but loopback",
+    r"^this process cannot make a mount namespace",
     # Not in every distribution (.ci/run).
     rf"^({'|'.join(map(re.escape, PACKAGES))})\b.* not installed: apt-get install ",
     r"^(mpirun|mpi4py) is not installed \(",

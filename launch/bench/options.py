@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paceline.errors import UserError
+from paceline.extras import how_to_install
 from paceline.launch import console
 from paceline.launch.bench.limits import check_limits, limits
 from paceline.launch.bench.showing import show
@@ -35,7 +36,6 @@ _BALANCED = (
         " (forward, backward, update). Above 200 Mbit/s one machine's processor may set the pace. [default: 1.0]",
     ),
 )
-NEEDS = {"torch": "pip install 'paceline[torch]'", "horovod": "paceline horovod install"}
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def check_latency(hosts: int, latency: str | None) -> None:
 
 def check_installed() -> None:
     """Raise UserError if a package is missing that every benchmark needs."""
-    for name, remedy in NEEDS.items():
+    for name, remedy in {"torch": how_to_install("torch"), "horovod": "paceline horovod install"}.items():
         if importlib.util.find_spec(name) is None:
             raise UserError(f"The benchmark needs {name}, which is not installed.", f"Install it: {remedy}")
 

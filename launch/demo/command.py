@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from paceline.errors import UserError
+from paceline.extras import how_to_install
 from paceline.horovod.load import require
 from paceline.launch import console
 from paceline.launch.demo.picture import picture
@@ -29,7 +30,7 @@ def present() -> list[Framework]:
     if importlib.util.find_spec("sklearn") is None:
         raise UserError(
             "The demo trains on scikit-learn's handwritten digits, and scikit-learn is not installed.",
-            "Run `pip install 'paceline[demo]'`.",
+            f"Run `{how_to_install('demo')}`.",
         )
     found = []
     for framework in FRAMEWORKS:
@@ -41,7 +42,7 @@ def present() -> list[Framework]:
     if not found:
         raise UserError(
             f"No framework is installed for {sys.executable}.",
-            "Run `pip install 'paceline[torch]'` or `'paceline[tensorflow]'`, then `paceline horovod install`.",
+            f"Run `{how_to_install('torch')}` or `{how_to_install('tensorflow')}`, then `paceline horovod install`.",
         )
     return found
 

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator
 
+from paceline.extras import how_to_install
 from paceline.horovod import check
 from paceline.horovod.key import installed_frameworks
 from paceline.launch.doctor.findings import Finding, error, ok
@@ -25,12 +26,12 @@ def frameworks() -> Iterator[Finding]:
     for name, version in sorted(found.items()):
         yield ok(name, version)
     if not found:
-        yield error("frameworks", "neither PyTorch nor TensorFlow is installed", "pip install 'paceline[torch]'")
+        yield error("frameworks", "neither PyTorch nor TensorFlow is installed", how_to_install("torch"))
 
 
 def horovod() -> Iterator[Finding]:
     """Whether Horovod is ours and built for what is installed, and with what."""
-    for row in check.findings():
+    for row in (*check.findings(), *check.gpu_findings()):
         if row.ok:
             yield ok(row.what, row.found)
         else:
@@ -38,6 +39,7 @@ def horovod() -> Iterator[Finding]:
     inputs = check.built_from()
     if inputs is not None:
         built_with = [f"MPI {inputs['mpi']}" if inputs["mpi"] else "Gloo, no MPI"]
+        built_with += [f"{name} {value}" for name, value in inputs.get("found", {}).items()]
         built_with += [f"{name}={value}" for name, value in sorted(inputs["environment"].items())]
         yield ok("Horovod built with", ", ".join([*built_with, *(str(inputs[name]) for name in _TOLD)]))
 

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from paceline.errors import UserError
+from paceline.horovod import pip
 from paceline.horovod.release import ARCHIVE_NAME, ARCHIVE_SHA256, HOROVOD_VERSION
 
 DOWNLOAD_TIMEOUT_S = 600
@@ -24,6 +25,21 @@ def _verify(archive: Path) -> None:
         )
 
 
+def _download(folder: Path) -> str:
+    """Let pip download the archive to `folder`; its output on standard error if that fails."""
+    command = pip.command("download", "--quiet", "--no-deps", "--no-binary", "horovod", "--require-hashes")
+    command += ["--no-build-isolation", "--dest", str(folder)]
+    wanted = folder / "requirements.txt"
+    wanted.write_text(f"horovod=={HOROVOD_VERSION} --hash=sha256:{ARCHIVE_SHA256}\n")
+    try:
+        result = subprocess.run(
+            [*command, "-r", str(wanted)], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {DOWNLOAD_TIMEOUT_S} s"
+    return result.stderr.strip() if result.returncode else ""
+
+
 def fetch(cache_dir: Path) -> Path:
     """The verified archive in `cache_dir`, downloaded by pip if it is not there.
 
@@ -33,24 +49,17 @@ def fetch(cache_dir: Path) -> Path:
     archive = cache_dir / ARCHIVE_NAME
     if not archive.exists():
         cache_dir.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "horovod"]
-        command += ["--require-hashes", "--no-build-isolation", "--dest", str(cache_dir)]
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
-            wanted.write(f"horovod=={HOROVOD_VERSION} --hash=sha256:{ARCHIVE_SHA256}\n")
-            wanted.flush()
-            try:
-                result = subprocess.run(
-                    [*command, "-r", wanted.name], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S
-                )
-                failure = result.stderr.strip() if result.returncode else ""
-            except subprocess.TimeoutExpired:
-                failure = f"no answer within {DOWNLOAD_TIMEOUT_S} s"
+        # Others may download at the same time: the archive appears as a whole.
+        with tempfile.TemporaryDirectory(prefix="download-", dir=cache_dir) as folder:
+            failure = _download(Path(folder))
+            if (Path(folder) / ARCHIVE_NAME).exists():
+                (Path(folder) / ARCHIVE_NAME).replace(archive)
         if not archive.exists():
             errors = [line for line in failure.splitlines() if "ERROR" in line] or failure.splitlines()[-1:]
             raise UserError(
                 f"Horovod {HOROVOD_VERSION} could not be downloaded by pip: {' '.join(errors) or 'no reason given'}",
                 f"Check the network and pip's settings, or put {ARCHIVE_NAME} (sha256 {ARCHIVE_SHA256}) "
-                f"into {cache_dir} by hand.",
+                f"into {cache_dir} by hand (docs/offline.md).",
             )
     _verify(archive)
     return archive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -11,11 +12,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from paceline.horovod import gpu
 from paceline.horovod.key import changes_digest, installed_frameworks
 from paceline.horovod.release import BUILT_VERSION
 
 REMEDY = "Run `paceline horovod install` (minutes when it must build, seconds when the wheel is in the cache)."
 IMPORT_TIMEOUT_S = 180
+
+# Where a Horovod that Paceline built says what it was built from.
+BUILD_INFO = "_paceline/build_info.py"
+_OF_MPI = ("HOROVOD_WITH_MPI", "HOROVOD_WITHOUT_MPI")
 
 # What is looked at for every framework.
 _ALWAYS = ("Horovod", "hooks and patches")
@@ -38,16 +44,17 @@ def _package_folder() -> Path | None:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+def inputs_in(build_info: str) -> dict[str, Any]:
+    """The inputs in the text of a built Horovod's build_info.py."""
+    inputs: dict[str, Any] = ast.literal_eval(build_info.partition("INPUTS = ")[2])
+    return inputs
+
+
 def built_from() -> Mapping[str, Any] | None:
     """The inputs of the installed Horovod; None if there is none or it is not ours."""
     folder = _package_folder()
-    info = folder / "_paceline" / "build_info.py" if folder else None
-    if info is None or not info.exists():
-        return None
-    namespace: dict[str, Any] = {}
-    exec(info.read_text(), namespace)  # our own file; importing it would import the rest of the package
-    inputs: Mapping[str, Any] = namespace["INPUTS"]
-    return inputs
+    info = folder / BUILD_INFO if folder else None
+    return inputs_in(info.read_text()) if info is not None and info.exists() else None
 
 
 def findings() -> list[Finding]:
@@ -56,8 +63,12 @@ def findings() -> list[Finding]:
         version = metadata.version("horovod")
     except metadata.PackageNotFoundError:
         version = "none"
+    return findings_of(version, built_from())
+
+
+def findings_of(version: str, inputs: Mapping[str, Any] | None) -> list[Finding]:
+    """As `findings`, of a Horovod of this version that was built from `inputs` (None: not by Paceline)."""
     rows = [Finding(_ALWAYS[0], version, BUILT_VERSION, version == BUILT_VERSION)]
-    inputs = built_from()
     if inputs is None:
         rows.append(Finding(_ALWAYS[1], "none", changes_digest(), False))
         return rows
@@ -69,6 +80,36 @@ def findings() -> list[Finding]:
         # A framework that left is no fault; one that came or changed is.
         rows.append(Finding(f"built for {name}", built, here, name not in installed or built == here))
     return rows
+
+
+def gpu_findings() -> list[Finding]:
+    """What becomes of tensors on GPUs, by framework; empty for a Horovod that is not ours."""
+    inputs = built_from()
+    if inputs is None:
+        return []
+    return [
+        Finding(f"GPU tensors in {name}", gpu.gradients(name, version, inputs), "any", True)
+        for name, version in sorted(installed_frameworks().items())
+        if name in inputs["frameworks"]
+    ]
+
+
+def lacks(inputs: Mapping[str, Any], asked: Mapping[str, str], mpi: bool | None) -> list[str]:
+    """What is asked for that a Horovod built from `inputs` was not built with.
+
+    Args:
+        inputs: see `paceline.horovod.key.build_inputs`.
+        asked: variables of Horovod's build that are set now, by name. One that is not set asks for nothing.
+        mpi: with MPI or without; None asks for neither.
+    """
+    differ = [
+        f"{name}={value}"
+        for name, value in asked.items()
+        if name not in _OF_MPI and inputs["environment"].get(name) != value
+    ]
+    if mpi is not None and bool(inputs["mpi"]) != mpi:
+        differ.append("with MPI" if mpi else "without MPI")
+    return differ
 
 
 def import_findings() -> list[Finding]:

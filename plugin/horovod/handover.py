@@ -18,6 +18,6 @@ def __getattr__(name: str) -> Any:
     if importlib.util.find_spec("paceline") is None:
         raise ImportError(
             f"This Horovod was built by Paceline, and the package paceline is not installed for {sys.executable}.\n"
-            "Install it on every host (pip install paceline), or install Horovod as it is published."
+            "Install Paceline on every host from its clone (pip install FOLDER), or install Horovod as it is published."
         )
     return importlib.import_module(f"paceline.horovod.shims.{name}")

@@ -1,27 +1,61 @@
-"""Install the built wheel into this Python, unless that very build is installed already."""
+"""Install the built wheel into this Python, unless a Horovod that fits is installed already."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.horovod import shelf
+from paceline.horovod import carried, check, pip, shelf
+from paceline.horovod.key import set_variables
 
 INSTALL_TIMEOUT_S = 600
 
 
+def is_installed(mpi: bool | None) -> bool:
+    """Whether the installed Horovod is the one this Paceline needs, and has what the variables and `mpi` ask for.
+
+    It may come from another machine: which compiler built it does not matter.
+    """
+    inputs = check.built_from()
+    return (
+        inputs is not None
+        and not inputs["left_out"]
+        and all(row.ok for row in check.findings())
+        and not check.lacks(inputs, set_variables(), mpi)
+    )
+
+
 def install(wheel: Path) -> None:
-    """pip-install `wheel`, replacing any other Horovod.
+    """pip-install `wheel`, which lies in the cache, replacing any other Horovod.
 
     Raises UserError with pip's words if that fails, and if the wheel is not as it was put into the cache.
     """
     shelf.check(wheel)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel)]
+    _install(wheel)
+
+
+def install_carried(wheel: Path) -> None:
+    """pip-install `wheel`, which was built on another machine (`paceline.horovod.carried`), and import it.
+
+    Raises UserError if it does not fit this machine or cannot be imported.
+    """
+    carried.read(wheel)
+    _install(wheel)
+    wrong = [row for row in check.import_findings() if not row.ok]
+    if wrong:
+        raise UserError(
+            f"{wheel.name} is installed, and does not work here: {wrong[0].what}: {wrong[0].found.rstrip('.')}.",
+            "If a library is missing or too old, build the wheel on a machine with this one's system (glibc). "
+            "`paceline doctor` checks the network and the rest.",
+        )
+
+
+def _install(wheel: Path) -> None:
+    command = pip.command("install", "--quiet", "--no-deps", "--no-index", "--force-reinstall", str(wheel))
     result = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
     if result.returncode:
         raise UserError(
             f"pip could not install {wheel}:\n  {result.stderr.strip()}",
-            f"Install it by hand: {sys.executable} -m pip install --no-deps --force-reinstall {wheel}",
+            f"Install it by hand: {' '.join(pip.command('install', '--no-deps', '--force-reinstall', str(wheel)))}",
         )

@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from paceline.horovod import gpu
+from paceline.horovod.found import found
 from paceline.horovod.release import ARCHIVE_SHA256, REVISION
 from paceline.horovod.tree import all_edits, our_sources
 
@@ -26,13 +28,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
 
 # Variables of Horovod's own build that change what is built.
 BUILD_VARIABLES = (
-    "HOROVOD_GPU",
-    "HOROVOD_GPU_OPERATIONS",
-    "HOROVOD_GPU_ALLREDUCE",
-    "HOROVOD_GPU_ALLGATHER",
-    "HOROVOD_GPU_BROADCAST",
-    "HOROVOD_GPU_ALLTOALL",
-    "HOROVOD_GPU_REDUCESCATTER",
+    *gpu.VARIABLES,
     "HOROVOD_ALLOW_MIXED_GPU_IMPL",
     "HOROVOD_CPU_OPERATIONS",
     "HOROVOD_WITH_MPI",
@@ -46,15 +42,25 @@ BUILD_VARIABLES = (
     "HOROVOD_BUILD_CUDA_CC_LIST",
     "HOROVOD_CUDA_HOME",
     "HOROVOD_NCCL_HOME",
+    "HOROVOD_NCCL_INCLUDE",
+    "HOROVOD_NCCL_LIB",
     "HOROVOD_NCCL_LINK",
+    "HOROVOD_NVTX_INCLUDE",
+    "HOROVOD_WITH_NVTX",
+    "HOROVOD_WITHOUT_NVTX",
     "HOROVOD_ROCM_HOME",
     "HOROVOD_DEBUG",
+    "CCL_ROOT",
+    "CCL_CONFIGURATION",
     "CC",
     "CXX",
     "CFLAGS",
     "CXXFLAGS",
     "LDFLAGS",
 )
+
+
+NONE = "none"  # of a program that is not there
 
 
 def installed_frameworks() -> dict[str, str]:
@@ -83,13 +89,21 @@ def changes_digest(leave_out: Collection[str] = ()) -> str:
 
 def _first_line(*command: str) -> str:
     if shutil.which(command[0]) is None:
-        return "none"
+        return NONE
     result = subprocess.run(command, capture_output=True, text=True, timeout=30)
     return (result.stdout or result.stderr).partition("\n")[0].strip()
 
 
+def set_variables() -> dict[str, str]:
+    """The variables of Horovod's build that are set, with their values."""
+    return {name: os.environ[name] for name in BUILD_VARIABLES if os.environ.get(name)}
+
+
 def build_inputs(mpi: bool, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """Everything that a wheel built here and now would depend on."""
+    """Everything that a wheel built here and now would depend on.
+
+    Raises UserError if something that is asked for is missing (`paceline.horovod.found.found`).
+    """
     return {
         "archive": ARCHIVE_SHA256,
         "revision": REVISION,
@@ -98,9 +112,10 @@ def build_inputs(mpi: bool, leave_out: Collection[str] = ()) -> dict[str, Any]:
         "python": sysconfig.get_config_var("SOABI") or sys.version,
         "frameworks": installed_frameworks(),
         "mpi": _first_line("mpirun", "--version") if mpi else "",
+        "found": found(mpi, os.environ),
         "compiler": _first_line(os.environ.get("CXX", "c++"), "--version"),
         "platform": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}",
-        "environment": {name: os.environ[name] for name in BUILD_VARIABLES if name in os.environ},
+        "environment": set_variables(),
     }
 
 

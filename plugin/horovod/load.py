@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.extras import how_to_install
 from paceline.horovod.check import REMEDY, wrong_for
 
 
@@ -32,7 +33,7 @@ def load(framework: str) -> Any:
     if importlib.util.find_spec(framework) is None:
         raise HorovodMissing(
             f"{framework} is not installed for {sys.executable}.",
-            f"Run `pip install 'paceline[{framework}]'`, then `paceline horovod install`.",
+            f"Run `{how_to_install(framework)}`, then `paceline horovod install`.",
         )
     require(framework)
     try:

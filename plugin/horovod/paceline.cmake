@@ -4,11 +4,18 @@
 #   linker finds gloo::kDefaultTimeout twice. TensorFlow 2.21 is content with C++17, which Horovod sets for it.
 # - Horovod's XLA operations do not compile against the headers that TensorFlow's wheels bring; they are left out.
 # - Paceline's sources are compiled into both libraries.
+# - Without HOROVOD_GPU_OPERATIONS (PACELINE_WITHOUT_GPU) no CUDA and no ROCm is looked for.
 # - What both libraries compile alike (Horovod's common sources, ours, Gloo) is compiled once.
 
 # Horovod raises this to -O3. Without debug information libraries are a tenth as large and build in less time;
 # HOROVOD_DEBUG=1 builds with it.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG")
+
+# Horovod would use any nvcc that it finds, a broken one and one without its toolkit, too, and fail.
+if(PACELINE_WITHOUT_GPU)
+  set(CMAKE_CUDA_COMPILER NOTFOUND)
+  set(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit TRUE)
+endif()
 
 # Let `pytorch` and `tensorflow` link the objects of their common sources, compiled once with TensorFlow's flags: these
 # sources include no header of a framework, but Eigen, whose alignment must be the same in all objects of a library.

@@ -1,52 +1,84 @@
-"""Wheels in the cache, each with its digest: what is installed is what was built."""
+"""Wheels in the cache, each in a folder named by its digest: what is installed is what was built.
+
+Other processes and hosts may put wheels on the same shelf at the same time, also over a network's file system: nobody
+writes to a file that others read, and a wheel appears as a whole.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UserError
 
-DIGESTS = "sha256sums"
+INPUTS = "inputs.json"
+# Folders of other processes, which come and go, do not match the pattern.
+_PARTIAL, _DIGEST = ".partial-", "[0-9a-f]*"
 
 
-def _digest(wheel: Path) -> str:
+def digest(wheel: Path) -> str:
+    """The sha256 of a file, in hexadecimal digits."""
     return hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
-def put(wheel: Path, shelf: Path) -> Path:
-    """A copy of `wheel` on `shelf`, with its digest."""
+def put(wheel: Path, shelf: Path, inputs: Mapping[str, Any]) -> Path:
+    """Copy `wheel` and what it was built from to `shelf`; wheels that were changed there go. Returns the copy."""
     shelf.mkdir(parents=True, exist_ok=True)
-    # Others may build the same wheel at the same time: each tells its digest, then puts a whole file in place.
-    with (shelf / DIGESTS).open("a") as digests:
-        digests.write(f"{_digest(wheel)}  {wheel.name}\n")
-    partial = shelf / f".{os.getpid()}.partial"
-    shutil.copyfile(wheel, partial)
-    partial.replace(shelf / wheel.name)
-    return shelf / wheel.name
+    for other in _wheels(shelf):
+        if digest(other) != other.parent.name:
+            shutil.rmtree(other.parent, ignore_errors=True)
+    place = shelf / digest(wheel)
+    partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=shelf))
+    try:
+        partial.chmod(0o777 & ~_umask())
+        shutil.copyfile(wheel, partial / wheel.name)
+        (partial / INPUTS).write_text(json.dumps(inputs, indent=1, sort_keys=True))
+        partial.rename(place)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not (place / wheel.name).exists():  # else another process has put the same one there
+            raise
+    return place / wheel.name
 
 
 def found(shelf: Path) -> Path | None:
-    """The wheel on `shelf`; None if there is none, or none with a digest. Raises UserError if it is not as it was."""
-    if not (shelf / DIGESTS).exists():
-        return None
-    for wheel in sorted(shelf.glob("horovod-*.whl")):
+    """The wheel on `shelf`; None if there is none. Raises UserError if it is not as it was put there."""
+    for wheel in _wheels(shelf):
         check(wheel)
         return wheel
     return None
 
 
+def alike(shelves: Path, inputs: Mapping[str, Any], without: str) -> Path | None:
+    """A wheel on any of `shelves` that was built from `inputs`, but for the one named `without`; None if none is."""
+    for file in sorted(shelves.glob(f"{_DIGEST}/{_DIGEST}/{INPUTS}")):
+        if {**json.loads(file.read_text()), without: None} == {**inputs, without: None}:
+            for wheel in file.parent.glob("horovod-*.whl"):
+                check(wheel)
+                return wheel
+    return None
+
+
 def check(wheel: Path) -> None:
     """Raise UserError unless `wheel` is what was put there."""
-    try:
-        known = [line.split()[0] for line in (wheel.parent / DIGESTS).read_text().splitlines() if line.strip()]
-        is_known = _digest(wheel) in known
-    except OSError:
-        is_known = False
-    if not is_known:
+    if digest(wheel) != wheel.parent.name:
         raise UserError(
-            f"{wheel} is not the wheel that was built and put there: its sha256 is not in {DIGESTS}.",
-            "Build it anew: `paceline horovod install --force`.",
+            f"{wheel} is not the wheel that was built and put there: its folder is named by another sha256.",
+            "Build it again: `paceline horovod install --force`.",
         )
+
+
+def _wheels(shelf: Path) -> list[Path]:
+    return sorted(shelf.glob(f"{_DIGEST}/horovod-*.whl"))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

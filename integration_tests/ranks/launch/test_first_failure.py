@@ -93,4 +93,5 @@ def test_adapter_without_its_framework_says_so_in_two_lines(tmp_path: Path) -> N
     assert done.returncode == 1
     problem, remedy = done.stderr.splitlines()
     assert problem.startswith("Paceline: Error in <string>, line 2: torch is not installed for ")
-    assert remedy == "Paceline: Run `pip install 'paceline[torch]'`, then `paceline horovod install`."
+    assert remedy.startswith("Paceline: Run `pip install ") and "paceline[" not in remedy
+    assert "torch" in remedy and remedy.endswith("`, then `paceline horovod install`.")

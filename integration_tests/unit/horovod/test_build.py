@@ -13,6 +13,7 @@ import pytest
 from paceline import config
 from paceline.errors import UserError
 from paceline.horovod import archive, build, check, install, key, shelf
+from paceline.horovod.environment import environment
 from paceline.horovod.load import HorovodMissing, load
 from paceline.horovod.release import ARCHIVE_NAME, BUILT_VERSION, HOROVOD_VERSION
 
@@ -77,21 +78,18 @@ def test_wheel_that_was_changed_in_the_cache_is_not_installed(tmp_path: Path) ->
     built.write_bytes(b"a wheel")
     place = tmp_path / "shelf"
     assert shelf.found(place) is None
-    wheel = shelf.put(built, place)
-    assert shelf.found(place) == wheel
-    # Another build of the same inputs has other bytes.
-    built.write_bytes(b"the same, built again")
-    assert shelf.found(place) == wheel == shelf.put(built, place)
-    assert shelf.found(place) == wheel
+    wheel = shelf.put(built, place, {"from": "tests"})
+    assert shelf.found(place) == wheel == shelf.put(built, place, {"from": "tests"})
     wheel.write_bytes(b"a whee")
     with pytest.raises(UserError, match="is not the wheel that was built") as error:
         shelf.found(place)
     assert "--force" in error.value.remedy
     with pytest.raises(UserError, match="is not the wheel that was built"):
         install.install(wheel)
-    # One that an earlier Paceline put there has no digest: it is built anew.
-    (place / shelf.DIGESTS).unlink()
-    assert shelf.found(place) is None
+    # --force builds again: the changed one goes. Another build of the same inputs has other bytes.
+    built.write_bytes(b"the same, built again")
+    again = shelf.put(built, place, {"from": "tests"})
+    assert shelf.found(place) == again != wheel
 
 
 @pytest.fixture
@@ -116,7 +114,7 @@ def test_the_key_follows_everything_that_goes_in(monkeypatch: pytest.MonkeyPatch
     assert key.key(build.wanted()) == plain
     assert key.key(build.wanted(leave_out=["hooks"])) != plain
     assert key.key(build.wanted(leave_out=["keras3"])) not in (plain, key.key(build.wanted(leave_out=["hooks"])))
-    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
+    monkeypatch.setenv("HOROVOD_DEBUG", "1")
     assert key.key(build.wanted()) != plain
 
 
@@ -124,11 +122,12 @@ def test_the_users_build_variables_pass_through(
     settings: config.Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
-    environment = build._environment(tmp_path, settings, mpi=False, frameworks={"torch": "2.13.0"})
-    assert environment["HOROVOD_GPU_OPERATIONS"] == "NCCL"
-    assert environment["HOROVOD_WITH_PYTORCH"] == "1"
-    assert environment["HOROVOD_WITHOUT_TENSORFLOW"] == "1"
-    assert environment["MAKEFLAGS"] == "-j1"
+    made = environment(tmp_path, settings, False, {"torch": "2.13.0"}, {"CUDA_HOME": "/cuda"})
+    assert made["HOROVOD_GPU_OPERATIONS"] == "NCCL"
+    assert made["HOROVOD_CUDA_HOME"] == made["CUDA_HOME"] == "/cuda"
+    assert made["HOROVOD_WITH_PYTORCH"] == "1"
+    assert made["HOROVOD_WITHOUT_TENSORFLOW"] == "1"
+    assert made["MAKEFLAGS"] == "-j1"
 
 
 def test_the_installed_horovod_is_the_expected_one() -> None:

@@ -381,6 +381,13 @@ GLUE: tuple[Edit, ...] = (
         "after",
         "from horovod._paceline import glue as _paceline_glue",
     ),
+    # PyTorch's CUDA build and any nvcc on PATH would decide that the library is built with CUDA (paceline.cmake).
+    Edit(
+        "cmake/Modules/FindPytorch.cmake",
+        'string(TOUPPER "${Pytorch_ROCM}" Pytorch_ROCM)',
+        "after",
+        "if(PACELINE_WITHOUT_GPU)\n  set(Pytorch_CUDA FALSE)\n  set(Pytorch_ROCM FALSE)\nendif()",
+    ),
     # g++ 13 and newer do not compile it without: what other headers bring along is less from there on.
     Edit("horovod/common/group_table.h", "#include <mutex>", "before", "#include <cstdint>"),
     Edit("horovod/common/group_table.h", "#include <queue>", "after", "#include <string>"),

@@ -1,0 +1,62 @@
+"""The environment of Horovod's own build."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.config import Settings
+from paceline.horovod import gpu
+from paceline.horovod.found import CUDA_HOME
+from paceline.horovod.release import LOCAL_VERSION
+
+
+def _wrapper(folder: Path, with_gpu: bool) -> Path:
+    """A cmake program with our options: Horovod's setup.py passes none on, but lets one name the program."""
+    wrapper = folder / "cmake-with-paceline"
+    options = [f"-DCMAKE_PROJECT_horovod_INCLUDE={Path(__file__).with_name('paceline.cmake')}"]
+    options += ["-DCMAKE_POLICY_VERSION_MINIMUM=3.5", f"-DPACELINE_WITHOUT_GPU={'OFF' if with_gpu else 'ON'}"]
+    quoted = " ".join(f'"{option}"' for option in options)
+    wrapper.write_text(f'#!/bin/sh\ncase "$1" in --build) exec cmake "$@" ;; esac\nexec cmake {quoted} "$@"\n')
+    wrapper.chmod(0o755)
+    return wrapper
+
+
+def environment(
+    folder: Path, settings: Settings, mpi: bool, frameworks: Mapping[str, str], found: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of a build in `folder`; what the user set in HOROVOD_* overrides our defaults.
+
+    Args:
+        folder: where the program named by HOROVOD_CMAKE goes.
+        settings: `build_jobs` is read.
+        mpi: build with MPI, too.
+        frameworks: version by name.
+        found: see `paceline.horovod.found.found`.
+    """
+    with_gpu = bool(gpu.asked_for(os.environ))
+    ours = {
+        "HOROVOD_WITHOUT_MXNET": "1",
+        "HOROVOD_WITH_MPI" if mpi else "HOROVOD_WITHOUT_MPI": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # Where ccache is installed Horovod's build uses it; our folder's name differs each time.
+        "CCACHE_BASEDIR": str(folder),
+        "CCACHE_NOHASHDIR": "1",
+    }
+    for name, variable in (("torch", "PYTORCH"), ("tensorflow", "TENSORFLOW")):
+        ours[f"HOROVOD_{'WITH' if name in frameworks else 'WITHOUT'}_{variable}"] = "1"
+    if not with_gpu and os.environ.get("HOROVOD_WITH_NVTX") != "1":
+        ours["HOROVOD_WITHOUT_NVTX"] = "1"  # its headers are a part of CUDA's
+    # MAKEFLAGS of a make that calls us speak of its own jobs.
+    always = {
+        "HOROVOD_CMAKE": str(_wrapper(folder, with_gpu)),
+        "HOROVOD_LOCAL_VERSION": LOCAL_VERSION,
+        "MAKEFLAGS": f"-j{settings.build_jobs}",
+    }
+    merged = {**ours, **os.environ, **always}
+    merged.pop("HOROVOD_CUDA_HOME", None)
+    if CUDA_HOME in found:
+        # PyTorch's part of the build takes the folder above any nvcc on PATH for the toolkit otherwise.
+        merged |= {"HOROVOD_CUDA_HOME": found[CUDA_HOME], CUDA_HOME: found[CUDA_HOME]}
+    return merged

@@ -1,0 +1,64 @@
+"""What a build of Horovod has to do with GPUs: what its variables ask for, and what becomes of a gradient on a GPU."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_OPERATIONS = ("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER")
+ALL = "HOROVOD_GPU_OPERATIONS"
+VARIABLES = ("HOROVOD_GPU", ALL, *(f"HOROVOD_GPU_{operation}" for operation in _OPERATIONS))
+LIBRARIES = ("NCCL", "MPI")
+_ROCM = "ROCM"
+
+
+def asked_for(environ: Mapping[str, str]) -> dict[str, str]:
+    """Library by variable of the GPU operations that a build with `environ` has; empty: CUDA and ROCm are off."""
+    return {name: environ[name] for name in VARIABLES[1:] if environ.get(name)}
+
+
+def with_cuda(environ: Mapping[str, str]) -> bool:
+    """Whether a build with `environ` needs a CUDA toolkit."""
+    return bool(asked_for(environ)) and environ.get("HOROVOD_GPU") != _ROCM
+
+
+# Name and file of each framework, and what says in it which CUDA or ROCm it was built with.
+_TORCH, _TENSORFLOW = ("PyTorch", "version.py"), ("TensorFlow", "python/platform/build_info.py")
+_FRAMEWORKS = {"torch": _TORCH, "tensorflow": _TENSORFLOW}
+
+
+@functools.cache
+def of_framework(framework: str) -> str:
+    """The CUDA or ROCm that "torch" or "tensorflow" was built with, read without importing it; "" if there is none."""
+    spec = importlib.util.find_spec(framework)
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    file = Path(next(iter(spec.submodule_search_locations))) / _FRAMEWORKS[framework][1]
+    if not file.exists():
+        return ""
+    values = runpy.run_path(str(file))
+    built = {"cuda": values.get("cuda"), "hip": values.get("hip"), **values.get("build_info", {})}
+    if built["cuda"] or built.get("is_cuda_build"):
+        return f"CUDA {built['cuda'] or built.get('cuda_version', '')}".strip()
+    return f"ROCm {built['hip'] or ''}".strip() if built["hip"] or built.get("is_rocm_build") else ""
+
+
+def gradients(framework: str, version: str, inputs: Mapping[str, Any]) -> str:
+    """What becomes of a gradient on a GPU in a Horovod that was built from `inputs` (`key.build_inputs`)."""
+    name, of_gpus = _FRAMEWORKS[framework][0], of_framework(framework)
+    if not of_gpus:
+        return f"none: {name} {version} is built without CUDA"
+    libraries = asked_for(inputs["environment"])
+    if not libraries:
+        return f"work ({of_gpus}): gradients are copied to CPU memory and exchanged there"
+    all_of_them = libraries.pop(ALL, "")
+    ways = [f"{all_of_them} exchanges them between GPUs"] if all_of_them else []
+    ways += [f"{name.removeprefix('HOROVOD_GPU_').lower()} over {library}" for name, library in libraries.items()]
+    if not all_of_them:
+        ways.append("other operations in CPU memory")
+    found = ", ".join(f"{name} {value}" for name, value in inputs.get("found", {}).items() if name in ("CUDA", "NCCL"))
+    return f"work ({of_gpus}): {', '.join(ways)} (built with {found or _ROCM})"
