@@ -47,7 +47,7 @@ def test_unmodified_script_trains_over_four_hosts(cluster: Cluster, script: str)
         assert min(new.sent_bytes - old.sent_bytes, new.received_bytes - old.received_bytes) > 1_000_000
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(200)
 def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Cluster, tmp_path: Path) -> None:
     # On the last host a rank fails before it comes to init().
     (tmp_path / "train.py").write_text(
@@ -77,4 +77,3 @@ def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Clus
     killed = cluster.run([*words, tmp_path / "train.py", "2", "kill"], env=env, timeout_s=60)
     assert "Error: Rank 2 on host1 failed first, with exit code " in killed.stderr
     assert "`dmesg`" in killed.stderr
-    print(killed.stderr)

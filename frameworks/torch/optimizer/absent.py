@@ -2,7 +2,8 @@
 
 A rank without a gradient hands in -0.0, one with a gradient hands in something else in the first place. A sum is -0.0
 only if all its terms are (IEEE 754), so the result is -0.0 there on all ranks if nobody had a gradient, and on none
-otherwise. Under a pipelined exchange, with a codec, whose error feedback adds zeros, and where ranks have joined the result is zeros.
+otherwise. Under a pipelined exchange, with a codec, whose error feedback adds zeros, and where ranks have joined the
+result is zeros.
 """
 
 from __future__ import annotations
