@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from paceline.exchange.adapter import Bucket
-from paceline.torch.optimizer.absent import is_absent
 from paceline.torch.optimizer.gradients import outgoing, store
 from paceline.torch.optimizer.member import Member
 
@@ -62,5 +61,4 @@ class Company:
         `lag`: how many updates ago what is answered was handed in (Exchange.lag).
         """
         for member, result in zip(self.members, results or [None] * len(self.members), strict=True):
-            absent = result is None or (lag == 0 and not result.is_sparse and is_absent(result))
-            store(member, None if absent else result)
+            store(member, result)

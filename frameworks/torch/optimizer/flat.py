@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from torch import Tensor
 from torch._utils import _unflatten_dense_tensors
 
 from paceline.exchange.adapter import Bucket
-from paceline.torch.optimizer.absent import is_sign
 from paceline.torch.optimizer.company import Company, suffix
 from paceline.torch.optimizer.gradients import store
 from paceline.torch.optimizer.member import Member
@@ -35,10 +33,6 @@ class Flat(Company):
         self.bucket = Bucket(self.name, (self.name,))
         self._flat = torch.empty(0)
         self._slots: Sequence[Tensor] = [self._flat] * len(members)
-        lengths = [member.parameter.numel() for member in members]
-        self._full = [member for member, length in zip(members, lengths, strict=True) if length]
-        firsts = [start for start, length in zip([0, *accumulate(lengths)], lengths, strict=False) if length]
-        self._firsts = torch.tensor(firsts)  # where the parts of these begin
         self._waiting: dict[Member, int] = {}  # answers still to come to zeros that it contributed
         self._owed: dict[Member, Tensor] = {}
 
@@ -61,13 +55,7 @@ class Flat(Company):
         gradients = [member.parameter.grad for member in self.members]
         if any(gradient is not part for gradient, part in zip(gradients, self._slots, strict=True)):
             self._gather(gradients)
-        else:
-            self._mark_present()
         return [self._flat]
-
-    def _mark_present(self) -> None:
-        """As absent.mark_present, all of them."""
-        self._flat.index_add_(0, self._firsts, torch.zeros(len(self._full), dtype=self._flat.dtype))
 
     def _gather(self, gradients: Sequence[Tensor | None]) -> None:
         parameters = [member.parameter for member in self.members]
@@ -87,10 +75,7 @@ class Flat(Company):
                 sources.append(gradient.to_dense() if gradient.is_sparse else gradient)
         if targets:
             torch._foreach_copy_(targets, sources)
-        self._mark_present()
         for member, gradient, part in zip(self.members, gradients, self._slots, strict=True):
-            if gradient is None and member.active:
-                part.fill_(-0.0)  # as absent_like
             if gradient is None or member.fresh or gradient.is_sparse:
                 if alike and member.active:
                     member.parameter.grad = part
@@ -101,21 +86,15 @@ class Flat(Company):
         """See Company.store."""
         if results is not None and results[0] is not self._flat:
             self._flat.copy_(results[0])
-        absent = set() if results is None or lag != 0 else self._absent()
         for member, part in zip(self.members, self._slots, strict=True):
             if not member.active or member in self._waiting:
                 self._store_nothing(member, part, lag, answered=results is not None)
-            elif results is None or member in absent:
+            elif results is None:
                 member.parameter.grad = None
             elif member.parameter.grad is not part:
                 store(member, part)
             if member in self._owed and member.active and results is not None:
                 member.parameter.grad.add_(self._owed.pop(member))
-
-    def _absent(self) -> set[Member]:
-        """Members for which no rank had a gradient."""
-        firsts = self._flat[self._firsts].tolist()
-        return {member for member, first in zip(self._full, firsts, strict=True) if is_sign(first)}
 
     def _store_nothing(self, member: Member, part: Tensor, lag: int | None, answered: bool) -> None:
         if lag is None:

@@ -5,36 +5,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from paceline.torch.optimizer.absent import absent_like, mark_present
 from paceline.torch.optimizer.layouts import DENSE
 from paceline.torch.optimizer.member import Member
 from paceline.torch.state.travelling import TRAVELS_AS
 
 
 def outgoing(member: Member, always_dense: bool) -> Tensor:
-    """The member's gradient, in the layout that all ranks use, in a type that Horovod carries; zeros if it has none.
-
-    It may be overwritten, and tells whether it is a gradient (absent.py).
-    """
+    """The member's gradient, in the layout that all ranks use, in a type that Horovod carries; zeros if it has none."""
     parameter = member.parameter
-    gradient, present = parameter.grad, parameter.grad is not None
+    gradient = parameter.grad
     dims = DENSE if always_dense or member.sparse_dims is None else member.sparse_dims
     if gradient is None and dims != DENSE:
         gradient = _no_rows(parameter, dims)
     elif gradient is None:
-        gradient = parameter.grad = absent_like(parameter)
+        gradient = parameter.grad = torch.zeros_like(parameter)
     elif gradient.is_sparse and dims == DENSE:
         gradient = gradient.to_dense()
     elif not gradient.is_sparse and dims != DENSE:
         gradient = gradient.to_sparse(dims)
     if gradient.dtype in TRAVELS_AS:
         gradient = gradient.to(TRAVELS_AS[gradient.dtype])
-    if gradient.is_sparse:
-        return gradient
-    gradient = gradient.contiguous()
-    if present:
-        mark_present(gradient)
-    return gradient
+    return gradient if gradient.is_sparse else gradient.contiguous()
 
 
 def store(member: Member, result: Tensor | None) -> None:

@@ -164,9 +164,9 @@ class Reduction:
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
 
-        A parameter without a gradient contributes zeros, and keeps None if no rank has one (absent.py). Raises
-        HorovodInternalError, naming the parameter, when ranks disagree on a shape or type or when a rank is lost;
-        UsageError if a gradient was changed since it was submitted.
+        A parameter that had no gradient contributes zeros. Raises HorovodInternalError, naming the parameter, when
+        ranks disagree on a shape or type or when a rank is lost; UsageError if a gradient was changed since it was
+        submitted.
         """
         self._forget_if_ranks_changed()
         if self._exchange is not None:

@@ -28,36 +28,6 @@ def test_unused_parameters_count_as_zeros(rank: int, size: int) -> None:
     assert [p[0].item() for p in model.parameters()] == [-1.0, -6.0, -5.0, 0.0]
 
 
-@ranks(2, more=(3, 4))
-def test_a_gradient_that_no_rank_has_stays_none(rank: int, size: int) -> None:
-    """Decay and momentum leave such parameters alone, as in one process; zeros of any sign are gradients."""
-    import paceline.torch as hvd
-
-    hvd.init()
-    ways: list[dict[str, Any]] = [{}, {"bucket_bytes": 0}, {"groups": 2}]
-    ways += [{"compression": hvd.Compression.fp16}, {"gradient_predivide_factor": 2.0}, {"op": hvd.Sum}]
-    ways += [{"backward_passes_per_step": 2}, {"exchange": "local"}]
-    for way, options in enumerate(ways):
-        weights = [torch.nn.Parameter(torch.ones(length)) for length in (1, 3, 1, 2, 70_000, 0)]
-        named = [(f"absent.{way}.{n}", weight) for n, weight in enumerate(weights)]
-        held = torch.optim.AdamW(weights, lr=0.5, weight_decay=0.5)
-        optimizer = hvd.DistributedOptimizer(held, named, **options)
-        for step in range(3):
-            optimizer.zero_grad(set_to_none=step != 1)
-            for one in weights if step == 1 else []:
-                one.grad = None
-            for _ in range(optimizer.backward_passes_per_step):
-                # 0: all ranks; 1: one; 2 and 3: zeros of either sign; 4 and 5: nobody
-                losses = [weights[0].sum(), weights[2].sum() * -0.0, (weights[3] * torch.tensor([-0.0, 0.0])).sum()]
-                losses += [weights[1].sum()] if rank == size - 1 or options.get("exchange") == "local" else []
-                torch.stack(losses).sum().backward()
-            optimizer.step()
-        optimizer.drain()
-        for number, weight in enumerate(weights[:5]):
-            assert ((weight < 1) if number < 4 else (weight == 1)).all(), (options, number, weight[0])
-            assert (weight in held.state) == (number < 4), (options, number)
-
-
 @ranks(2)
 def test_unused_parameters_of_groups(rank: int, size: int) -> None:
     model = Branches("a", "b", "c", "d")
