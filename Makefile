@@ -10,6 +10,8 @@ PYTHON ?= python3
 PIP_INSTALL_ARGS ?=
 # Which folders of integration_tests/ `make test` runs, in this order.
 TESTS ?= unit ranks faults cluster
+# For `make test-more`, which CI may end early.
+TESTS_LARGEST_LAST = $(filter-out ranks,$(TESTS)) $(filter ranks,$(TESTS))
 # Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=..., make bench BENCH_ARGS='--only many'
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
@@ -79,7 +81,7 @@ test: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)
 
 test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
-	$(PYTEST) $(SIDE_BY_SIDE) --more -m 'more or needs' $(TESTS:%=integration_tests/%)
+	$(PYTEST) $(SIDE_BY_SIDE) --more -m 'more or needs' $(TESTS_LARGEST_LAST:%=integration_tests/%)
 
 # Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
 cluster-tools:

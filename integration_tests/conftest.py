@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests.support import ranks
-from integration_tests.support.skips import StrictSkips, why_not
+from integration_tests.support.skips import StrictSkips, Within, why_not
 
 # Marks of tests that run only if the option of that name asks for them, and what they mark.
 ON_REQUEST = {
@@ -20,10 +20,12 @@ ON_REQUEST = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--patch NAME`: only the regression tests of that patch; `--soak`, `--more`: also the tests with that mark.
 
-    `--strict-skips`: a test that is skipped for a reason that is not expected fails the run.
+    `--strict-skips`: a test that is skipped for a reason that is not expected fails the run. `--within S`: tests that
+    would begin more than S seconds from now are skipped.
     """
     parser.addoption("--patch", default=None, help="run only the regression tests of this patch of Horovod")
     parser.addoption("--strict-skips", action="store_true", help="fail where a test is skipped that should run here")
+    parser.addoption("--within", type=float, metavar="S", help="skip what would begin more than S seconds from now")
     parser.addoption("--no-forks", action="store_true", help="start ranks one by one, as launchers do")
     for name, meaning in ON_REQUEST.items():
         parser.addoption(f"--{name}", action="store_true", help=f"run these tests, too: {meaning}")
@@ -32,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers; commands under test are as wide as in a pipe, whatever the terminal or pytest-xdist says."""
     os.environ.pop("COLUMNS", None)
+    if config.getoption("--within") is not None:
+        config.pluginmanager.register(Within(config.getoption("--within")))
     ranks.forks = not config.getoption("--no-forks")
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
         config.pluginmanager.register(StrictSkips())

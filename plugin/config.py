@@ -207,7 +207,7 @@ class Settings:
             for name in self.given()
             for option in [_BY_NAME[name]]
             if option.needs is not None and not self._asks_for(*option.needs)
-            if not (option.is_switch and getattr(self, name) == option.default)
+            if getattr(self, name) and not (option.is_switch and option.default)  # what is 0 or off asks for nothing
         ]
 
     def _asks_for(self, name: str, values: tuple[str, ...]) -> bool:

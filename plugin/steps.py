@@ -1,17 +1,23 @@
-"""Steps of the optimizers and pipelines of this rank, where Python runs them."""
+"""The steps that this rank has made, where Python runs them."""
 
 from __future__ import annotations
 
-import collections
-
-_steps: collections.Counter[int] = collections.Counter()  # by the identity of what makes them
+_most = 0
 
 
-def count_step(maker: object) -> None:
-    """Count a step of `maker`, an optimizer or a pipeline."""
-    _steps[id(maker)] += 1
+class Steps:
+    """Counts the steps of one optimizer or pipeline."""
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def count(self) -> None:
+        """Count one step."""
+        global _most
+        self._made += 1
+        _most = max(_most, self._made)
 
 
 def most_steps() -> int:
     """Return the number of steps of the optimizer or the pipeline that made the most."""
-    return max(_steps.values(), default=0)
+    return _most

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.more
+
 
 @pytest.mark.parametrize("latency", [None, pytest.param("1ms", marks=pytest.mark.more)])
 def test_baseline_over_two_hosts_counts_what_crosses_each_link(latency: str | None) -> None:

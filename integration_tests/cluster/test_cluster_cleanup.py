@@ -17,6 +17,8 @@ from integration_tests.support.cluster import processes_at_switch
 from paceline.launch.cluster import Cluster, ClusterError, remove_stale
 from paceline.launch.cluster.lifetime import start_time
 
+pytestmark = pytest.mark.more
+
 OWNER = """
 import sys, time
 from paceline.launch.cluster import Cluster

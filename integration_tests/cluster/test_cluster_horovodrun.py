@@ -48,6 +48,7 @@ def test_unmodified_script_trains_over_four_hosts(cluster: Cluster, script: str)
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.more
 def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Cluster, tmp_path: Path) -> None:
     # On the last host a rank fails before it comes to init().
     (tmp_path / "train.py").write_text(

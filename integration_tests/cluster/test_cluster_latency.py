@@ -16,6 +16,8 @@ from integration_tests.support.cluster import processes_at_switch
 from paceline.launch.cluster import Cluster, ClusterError
 from paceline.launch.cluster.switch import SOCKET_BUFFER_BYTES
 
+pytestmark = pytest.mark.more
+
 LATENCY_MS = 2.0
 
 ANSWER = """

@@ -10,6 +10,8 @@ import pytest
 
 from paceline.launch.cluster import Cluster
 
+pytestmark = pytest.mark.more
+
 WINDOW_S = 1.5
 
 # The receiver measures: bits per second over a window that starts half a window after the first byte, when the full

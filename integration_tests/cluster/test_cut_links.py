@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import more
 from paceline.launch.cluster import Cluster
 from paceline.launch.cluster.network import SWITCH
 
@@ -96,7 +97,7 @@ def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("collective", ["linear", pytest.param("ring", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("collective", [more("linear"), pytest.param("ring", marks=pytest.mark.soak)])
 def test_a_link_that_stays_cut_is_an_error_on_every_rank_within_the_limit(
     cluster: Cluster, tmp_path: Path, collective: str
 ) -> None:

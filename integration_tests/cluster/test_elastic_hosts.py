@@ -75,6 +75,7 @@ def run(cluster: Cluster, folder: Path, hosts: str, ranks: int, wanted: int, *op
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.more
 def test_job_whose_hosts_are_all_there_uses_the_interface_that_they_share(cluster: Cluster, tmp_path: Path) -> None:
     first, second = cluster.names
     said, noise = run(cluster, tmp_path, f"{first}:1\n{second}:1\n", 2, 2)

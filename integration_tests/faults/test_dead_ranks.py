@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import EXCHANGES, Heard, kill, kill_in
+from integration_tests.support.more import more
 from integration_tests.support.ranks import World
 
 SIZE = 3
@@ -178,6 +179,6 @@ def _assert_stopped_is_named(victim: int, env: dict[str, str]) -> None:
 
 
 @pytest.mark.patch("dead-rank")
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [more(0), 2])
 def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
     _assert_stopped_is_named(victim, {})

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from integration_tests.kills import kill_in
+from integration_tests.support.more import more
 from integration_tests.support.ranks import World, ranks
 
 SIZE = 3
@@ -81,7 +82,7 @@ def _stop(rank: int, size: int, victim: int, limit_s: float | None) -> tuple[str
     return str(raised.value), raised.value.ranks
 
 
-@pytest.mark.parametrize(("victim", "limit_s"), [(0, LIMIT_S / 2), (1, LIMIT_S / 2), (1, None)])
+@pytest.mark.parametrize(("victim", "limit_s"), [(0, LIMIT_S / 2), more(1, LIMIT_S / 2), more(1, None)])
 def test_a_rank_that_stops_is_named_on_all_after_the_limit(victim: int, limit_s: float | None) -> None:
     world = World(SIZE, {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(LIMIT_S)}, ("torch",))
     try:
@@ -166,14 +167,31 @@ def test_an_alarm_ends_all_with_its_text(rank: int, size: int) -> None:
 
 @ranks(2, fresh=True)
 def test_of_a_long_alarm_the_end_is_heard(rank: int, size: int) -> None:
+    import paceline.torch as hvd
     from paceline.native.mail import ALARM_BYTES, StageFailed
 
     mail = _mail()
+    hvd.barrier()
     if rank == 1:
         mail.alarm("begin" + "é" * ALARM_BYTES + "end")
     with pytest.raises(StageFailed) as raised:
         _waits(mail, rank, size)
     assert raised.value.text.strip("é") == "end" and len(raised.value.text) > ALARM_BYTES // 2 - 10
+
+
+@ranks(2, fresh=True)
+def test_a_mail_that_is_opened_after_an_alarm_tells_it(rank: int, size: int) -> None:
+    import paceline.torch as hvd
+    from paceline.native.mail import StageFailed
+
+    hvd.init()
+    if rank == 1:
+        _mail().alarm("no memory for layer 7")
+        return
+    with pytest.raises(StageFailed) as raised:
+        while True:  # until the alarm is here
+            _mail().close()
+    assert (raised.value.rank, raised.value.text) == (1, "no memory for layer 7")
 
 
 @pytest.mark.parametrize("given_bytes", [60, 100, 0])

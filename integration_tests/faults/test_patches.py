@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import more
 from integration_tests.support.ranks import ranks, run_ranks
 
 # --- stall-inspector: global_ranks_ was reserved and written through data(), so its size stayed 0 (horovod#2839).
@@ -36,7 +37,7 @@ def _stall(rank: int, size: int, log: str) -> None:
 
 
 @pytest.mark.patch("stall-inspector")
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
+@pytest.mark.parametrize("size", [more(2), more(3)])
 def test_sleeping_rank_is_reported_by_number(size: int, tmp_path: Path) -> None:
     limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     log = tmp_path / "log"

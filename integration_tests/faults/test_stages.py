@@ -9,8 +9,11 @@ from collections import defaultdict
 
 import pytest
 
+from integration_tests.support.more import more
 from integration_tests.support.ranks import World
 from integration_tests.support.stage_faults import Case, drawn, let_happen
+
+KINDS = ["raise", "stop", "kill"]
 
 
 def _all_end(cases: list[Case]) -> None:
@@ -27,7 +30,7 @@ def _all_end(cases: list[Case]) -> None:
 @pytest.mark.timeout(300)  # three faults in a row, one of which is waited for
 @pytest.mark.parametrize(
     ("stages", "hows"),
-    [(2, ["raise", "stop", "kill"]), (3, ["raise", "stop", "kill"]), (4, ["raise", "stop", "kill"])],
+    [more(2, KINDS), (3, KINDS), more(4, KINDS)],
 )
 def test_survivors_name_the_stage(stages: int, hows: list[str]) -> None:
     dice = random.Random(stages)

@@ -16,6 +16,7 @@ from integration_tests.faults.test_dead_ranks import (
     _reduce_large,
 )
 from integration_tests.kills import EXCHANGES, kill, kill_in
+from integration_tests.support.more import more
 
 EVENTS = {"PACELINE_WAKE": "events"}
 HEARS_S = 5.0
@@ -57,6 +58,6 @@ def test_asleep(victim: int, waits: bool) -> None:
     assert all(one.seconds is not None and one.seconds < HEARS_S for one in heard)
 
 
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, more(2)])
 def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
     _assert_stopped_is_named(victim, EVENTS)

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ EXPECTED = (
     rf"^({'|'.join(map(re.escape, PACKAGES))})\b.* not installed: apt-get install ",
     r"^(mpirun|mpi4py) is not installed \(",
     r"^the schema of MPIJob cannot be fetched",
+    r"^the time of this run is over",
 )
 
 
@@ -70,6 +72,20 @@ def why_not(programs: Sequence[str]) -> str:
 def expected(reason: str) -> bool:
     """Whether a test may be skipped for this reason."""
     return any(re.search(pattern, reason.removeprefix("Skipped: ")) for pattern in EXPECTED)
+
+
+class Within:
+    """A pytest plugin that skips tests which would begin more than `limit_s` seconds after it was made."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._until_s = time.monotonic() + limit_s
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """See pytest; ahead of what a test needs."""
+        if time.monotonic() > self._until_s:
+            pytest.skip(f"the time of this run is over: {self.limit_s:g} s (--within)")
 
 
 class StrictSkips:

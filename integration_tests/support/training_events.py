@@ -1,4 +1,4 @@
-"""What happens to a training that its plain loop does not show, in random order, against one process.
+"""Random events in a training (freezing, discarding, resuming and others), compared with one process.
 
 Gradients depend on no weight, and plain SGD adds them up: once nothing is in flight, weights are the sum of all
 gradients, whatever exchange carried them, in whatever order they came. A gradient that is lost, doubled or given to

@@ -1,4 +1,4 @@
-"""What messages tell users to install: packages that every index has, in the versions of pyproject.toml."""
+"""Messages name packages to install that every index has, in the versions of pyproject.toml."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 
 from integration_tests.support.packages import ROOT, declared, packages
 
+pytestmark = pytest.mark.more
+
 # The same programs, without what a developer's shell or pytest puts into the environment.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONNOUSERSITE": "1"}
 BUILD_TIMEOUT_S = 240

@@ -35,6 +35,26 @@ def test_unexpected_skips_fail_the_run(source: str, code: int, tmp_path: Path) -
     assert ("skips that are not expected" in done.stdout) is bool(code)
 
 
+def test_a_run_that_has_no_time_left_says_how_many_tests_it_left_out(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import time\n\ndef test_one(): time.sleep(2)\n" + "def test_two(): ...\n")
+    words = [
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "integration_tests.conftest",
+        "--strict-skips",
+        "--within",
+        "1.5",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0 and "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "the time of this run is over: 1.5 s (--within)" in done.stdout
+
+
 def test_what_a_cluster_lacks_without_root_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(UserError) as caught:

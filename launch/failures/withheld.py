@@ -21,7 +21,7 @@ class Withheld:
 
     def __init__(self, show: Callable[[str, str], None], lock: threading.RLock, hold_s: float, alive_s: float) -> None:
         self._show, self._lock, self._hold_s, self._alive_s = show, lock, hold_s, alive_s
-        self._last_s: dict[str, float] = {}
+        self._last_s: dict[str, float] = {}  # when each rank's last piece was withheld
         self._pieces: list[tuple[str, str]] = []
         self._timer: threading.Timer | None = None
         self._due_s = 0.0
@@ -35,7 +35,7 @@ class Withheld:
 
     def has(self, rank: str) -> bool:
         """Return True while pieces of this rank are withheld."""
-        return any(one == rank for one, _ in self._pieces)
+        return rank in self._last_s
 
     def wrote(self, rank: str) -> None:
         """Take notice that this rank wrote a line that belongs to no failure."""
@@ -53,6 +53,7 @@ class Withheld:
         """Return everything that is withheld, by rank, and show none of it."""
         self._stop()
         dropped, self._pieces = self._pieces, []
+        self._last_s.clear()
         return dropped
 
     def _show_in(self, seconds: float) -> None:

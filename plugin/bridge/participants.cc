@@ -1,6 +1,7 @@
 #include "bridge/participants.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "bridge/armed/armed.h"
 #include "bridge/collectives/collectives.h"
@@ -56,10 +57,11 @@ Coordination::Transports OfCoordination() {
           [](const auto& context) { return std::make_unique<GlooTransport>(context, Kind::kParcels); }};
 }
 
-WorldEnd EndOfWorld() {
+WorldEnd EndOfWorld(const std::function<bool()>& over = nullptr) {
   WorldEnd end;
+  end.over = over;
   end.why = WhyFailed;
-  end.others = ExplainEnd;
+  end.others = [over](const std::exception& error) { return ExplainEnd(error, over); };
   end.here = [](const std::exception& error) {
     Fail(error);
     return WhyFailed();
@@ -96,7 +98,7 @@ std::vector<Participant*> Make() {
       new FusionBuffers,
       new Recording,
       collectives,
-      new Mails(MailTransportAmong, EndOfWorld()),
+      new Mails(MailTransportAmong, EndOfWorld),
   };
 }
 

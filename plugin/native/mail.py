@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from paceline.errors import UsageError
-from paceline.native.prototypes import ERROR_BYTES, declare
+from paceline.native.prototypes import declare
 
 # An alarm's text travels whole up to here, and its end if it is longer: of a traceback, the end says what happened.
 ALARM_BYTES = 32768
@@ -27,7 +27,9 @@ _MOST_TAG = 2**55
 
 _STAGE = "its stage failed:\n"
 _LOST = re.compile(r"Rank (\d+) (?:died|\([^)]*\) does not answer)")
-_ALARM = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*)", re.DOTALL)
+# What a mail that cannot be opened any more says after it (plugin/bridge/stages/mails.cc).
+_ANEW = r" Begin anew with hvd\.shutdown\(\) and hvd\.init\(\)\."
+_ALARM = re.compile(rf"Rank (\d+)[^:]*? could not go on: {_STAGE}(.*?)(?:{_ANEW})?\Z", re.DOTALL)
 
 
 class MailError(RuntimeError):
@@ -80,6 +82,13 @@ def _memory(data: Any, size_bytes: int | None, written: bool) -> tuple[int | Non
     return ctypes.addressof(ctypes.c_char.from_buffer(view)), view.nbytes, view
 
 
+def _raise_alarm(why: str) -> None:
+    """StageFailed if `why` tells of an alarm."""
+    alarm = _ALARM.search(why)
+    if alarm is not None:
+        raise StageFailed(why, int(alarm[1]), alarm[2])
+
+
 def _end(library: ctypes.CDLL, number: int, of_process: int) -> None:
     if os.getpid() == of_process:  # connections are not those of processes forked from it
         library.horovod_paceline_mail_close(number)
@@ -92,17 +101,19 @@ class Mail:
     thread at a time. `rank` and `size` are those in the set, as is every `peer`; texts of errors name ranks of the
     world. `limit_s` is Horovod's for Gloo (HOROVOD_GLOO_TIMEOUT_SECONDS).
 
-    Raises UsageError where there is no such set, Horovod is not initialised, or ranks are connected by MPI. All methods
-    raise StageFailed when a rank has raised an alarm, else StageLost.
+    Raises UsageError where there is no such set, Horovod is not initialised, or ranks are connected by MPI. It and all
+    methods raise StageFailed when a rank has raised an alarm; methods, StageLost when something else has failed.
     """
 
     def __init__(self, library: ctypes.CDLL, process_set_id: int = 0) -> None:
         self._library = declare(library)
         rank, size, limit_s = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_double()
-        error = ctypes.create_string_buffer(ERROR_BYTES)
-        self._number = library.horovod_paceline_mail_open(process_set_id, rank, size, limit_s, error, ERROR_BYTES)
+        error = ctypes.create_string_buffer(_WHY_BYTES)
+        self._number = library.horovod_paceline_mail_open(process_set_id, rank, size, limit_s, error, _WHY_BYTES)
         if self._number < 0:
-            problem, _, remedy = error.value.decode(errors="replace").partition(". ")
+            why = error.value.decode(errors="replace")
+            _raise_alarm(why)
+            problem, _, remedy = why.partition(". ")
             raise UsageError(f"{problem}.", remedy)
         self.rank, self.size, self.limit_s = rank.value, size.value, limit_s.value
         # What memory is kept for, by operation: those that nobody has seen done.
@@ -205,7 +216,5 @@ class Mail:
         out = ctypes.create_string_buffer(_WHY_BYTES)
         shut_down = self._library.horovod_paceline_mail_why(self._number, out, _WHY_BYTES)
         why = out.value.decode(errors="replace")
-        alarm = _ALARM.search(why)
-        if alarm is not None:
-            raise StageFailed(why, int(alarm[1]), alarm[2])
+        _raise_alarm(why)
         raise HorovodEnded(why) if shut_down else StageLost(why)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paceline.exchange.base import Exchange
 from paceline.exchange.ending import at_end
-from paceline.steps import count_step
+from paceline.steps import Steps
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.accumulation import GradientAccumulation
@@ -52,6 +52,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             "_accumulation": accumulation,
             "_reduction": reduction,
             "_skip": False,
+            "_steps": Steps(),
             "_unscaled": False,
         }
         self.__dict__.update(own)
@@ -343,7 +344,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def _update(self, step: Callable[[], Any]) -> Any:
         """Let `step`, the held optimizer's, use the gradients that an exchange has completed, if there are any."""
         self._close()
-        count_step(self)
+        self._steps.count()
         return self._exchange.update(self._weights, step)
 
     def _weights(self) -> dict[int, Tensor]:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UsageError
-from paceline.pipeline_options import tell_without_effect
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO
 from paceline.stages.execution.evaluation import metrics_of_last_stages
 from paceline.stages.execution.finish import Loss
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
+from paceline.stages.without_effect import tell_without_effect
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.stages import checkpoint
 from paceline.torch.stages.correction import load

@@ -6,9 +6,13 @@ import contextlib
 import io
 import sys
 
+import pytest
+
 from integration_tests.support.ranks import run_ranks
 from paceline.launch import runs
 from paceline.launch.benchmarks import codec_training
+
+pytestmark = pytest.mark.more
 
 CODINGS = "none,q8,q8_plain"
 

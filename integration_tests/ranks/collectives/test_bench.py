@@ -19,6 +19,8 @@ from paceline.launch.benchmarks.collectives.cases import OPERATIONS, Case
 from paceline.launch.benchmarks.collectives.systems import Caller, Calls, CollectiveSystem
 from paceline.launch.benchmarks.hosts import Loopback
 
+pytestmark = pytest.mark.more
+
 
 def paceline(*words: str) -> str:
     command = [sys.executable, "-m", "paceline.launch.cli", *words]

@@ -16,6 +16,8 @@ from paceline.launch.benchmarks.scale.cases import Case
 from paceline.launch.benchmarks.scale.systems import SYSTEMS, find
 from paceline.launch.benchmarks.scale.worlds import ScaleWorld
 
+pytestmark = pytest.mark.more
+
 COMMAND = [sys.executable, "-m", "paceline.launch.cli", "bench", "scale"]
 
 

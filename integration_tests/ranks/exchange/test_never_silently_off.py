@@ -171,6 +171,7 @@ hvd.barrier()
 """
 
 
+@pytest.mark.more
 def test_options_that_a_pipeline_does_not_use_are_named(tmp_path: Path) -> None:
     variables = {"CODEC": "q8", "EXCHANGE": "pipelined", "RECORD": str(tmp_path / "trace.json")}
     done = horovodrun(tmp_path, PIPELINE, **{f"PACELINE_{name}": value for name, value in variables.items()})
@@ -181,6 +182,7 @@ def test_options_that_a_pipeline_does_not_use_are_named(tmp_path: Path) -> None:
     assert not any("Wrap the optimizer" in line for line in said(done))
 
 
+@pytest.mark.more
 def test_adasum_is_refused_with_another_exchange(tmp_path: Path) -> None:
     done = horovodrun(tmp_path, ADASUM, PACELINE_EXCHANGE="pipelined")
     assert done.returncode != 0

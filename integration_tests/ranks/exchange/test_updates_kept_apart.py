@@ -357,5 +357,6 @@ def _saved_beside(rank: int, size: int, folder: str) -> None:
         fit(plain, [hvd.callbacks.InFlightCheckpoint(shared)])
 
 
+@pytest.mark.more
 def test_what_is_in_flight_is_saved_beside_the_model(on_ranks: Run, tmp_path: Path) -> None:
     on_ranks(_saved_beside, 2, str(tmp_path))

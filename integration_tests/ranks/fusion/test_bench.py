@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.more]
 
 TENSORS = 7  # of the model mini
 POLICIES = ("none", "single", "mgwfbp", "optimal")

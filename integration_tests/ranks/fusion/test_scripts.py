@@ -109,7 +109,7 @@ def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("script", first_of(_SCRIPTS, "torch", "tensorflow"))
+@pytest.mark.parametrize("script", first_of(_SCRIPTS, "torch"))
 def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
     done = _horovodrun(tmp_path, script, PACELINE_FUSION="optimal", PACELINE_FUSION_WARMUP_STEPS="4")
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from integration_tests.support.keras_worlds import TIMEOUT_S, numpy
+from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 
 
@@ -37,7 +38,7 @@ def _body(rank: int, size: int) -> float:
         keras.config.set_floatx("float32")
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
+@pytest.mark.parametrize("size", [more(2), more(3)])
 def test_equals_one_process(size: int) -> None:
     apart = run_ranks(_body, size, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=TIMEOUT_S)
     assert max(apart) < 1e-13, apart

@@ -25,7 +25,7 @@ def run_demo(folder: Path, framework: Framework, monkeypatch: pytest.MonkeyPatch
     return CliRunner().invoke(cli.main, ["demo", "--steps", STEPS[framework.name], "--output", str(folder)])
 
 
-@pytest.mark.parametrize("framework", [TORCH, more(KERAS)], ids=lambda one: one.name)
+@pytest.mark.parametrize("framework", [more(TORCH), more(KERAS)], ids=lambda one: one.name)
 def test_demo_trains_compares_and_draws(framework: Framework, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = replace(framework, systems=tuple(one for one in framework.systems if one.label in COMPARED))
     result = run_demo(tmp_path, few, monkeypatch)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import paceline.examples
+from integration_tests.support.more import more
 
 FOLDER = Path(str(paceline.examples.__file__)).parent
 MINIMAL = {"minimal_torch": "torch", "minimal_keras": "keras", "minimal_tensorflow": "tensorflow"}
@@ -39,10 +40,10 @@ def test_minimal_example_is_short_and_imports_nothing_else(example: str, framewo
     ("example", "size", "exchange"),
     [
         pytest.param("minimal_torch", 3, "sync", marks=pytest.mark.soak),
-        ("minimal_torch", 2, "pipelined"),
+        more("minimal_torch", 2, "pipelined"),
         ("minimal_keras", 2, "sync"),
         pytest.param("minimal_keras", 2, "pipelined", marks=pytest.mark.soak),
-        ("minimal_tensorflow", 2, "sync"),
+        more("minimal_tensorflow", 2, "sync"),
         pytest.param("minimal_tensorflow", 2, "pipelined", marks=pytest.mark.soak),
     ],
 )

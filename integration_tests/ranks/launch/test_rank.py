@@ -188,6 +188,7 @@ def test_a_rank_that_runs_on_after_rank_0_has_a_limit() -> None:
         assert "still runs 1 s after rank 0 has ended." in " ".join(errors.split())
 
 
+@pytest.mark.more
 def test_two_jobs_on_one_port_are_both_told() -> None:
     port = free_port()
     first = Job("flags", 2, ["wait", "5", "none"], port=port)
@@ -204,6 +205,7 @@ def test_two_jobs_on_one_port_are_both_told() -> None:
     assert "belongs to another job" in ends[1][2]
 
 
+@pytest.mark.more
 def test_another_secret_is_kept_out() -> None:
     job = Job("flags", 2, options=["--wait", "20"], environ=lambda rank: {"_HOROVOD_SECRET_KEY": f"secret {rank}"})
     ends = job.ends()
@@ -212,6 +214,7 @@ def test_another_secret_is_kept_out() -> None:
     assert "another secret" in ends[1][2]
 
 
+@pytest.mark.more
 def test_numbers_with_holes() -> None:
     job = Job("slurm", 3, options=["--wait", "8"], environ=lambda rank: {"SLURM_PROCID": str(max(rank, 2 * rank - 1))})
     ends = job.ends()

@@ -301,7 +301,7 @@ def test_keras(on_ranks: Run, size: int) -> None:
     on_ranks(_keras, size, False)
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
 def test_keras_compiled(size: int) -> None:
     run_ranks(_keras, size, True, env=TENSORFLOW, timeout_s=150)
 

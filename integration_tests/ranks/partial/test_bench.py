@@ -12,7 +12,7 @@ from integration_tests.support.more import more
 from paceline.errors import UserError
 from paceline.launch.benchmarks.launched import run_ranks
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.more]
 
 RANKS, ITERATIONS, SIZES_BYTES = 3, 3, [64, 32768]
 

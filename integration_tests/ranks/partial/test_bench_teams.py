@@ -26,6 +26,8 @@ from paceline.launch.benchmarks.systems import Running, System
 from paceline.launch.benchmarks.team import Team
 from paceline.launch.benchmarks.team_run import TeamRun
 
+pytestmark = pytest.mark.more
+
 END_LIMIT_S = 20.0
 
 

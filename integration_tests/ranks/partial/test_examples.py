@@ -58,7 +58,7 @@ def _delay_fit(late_s: float) -> None:
         ("characters_torch", 3, ("solo",), ("--steps", "8")),
         # TensorFlow compiles, on each rank.
         more("digits_keras", 2, ("majority", "local"), ("--epochs", "1")),
-        ("characters_tensorflow", 2, ("solo",), ("--steps", "8")),
+        more("characters_tensorflow", 2, ("solo",), ("--steps", "8")),
     ],
 )
 def test_examples_end_with_equal_models(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support.more import more
 from integration_tests.support.partial import CHOICES, WRONG_QUORA, come_late, conserve
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -41,8 +42,8 @@ def _conserve(
     return conserve(rank, size, f"{label}.{compiled}", steps, pauses, hvd, exchange, eagerly(hvd.flush_partial))
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("size", [more(2), 3])
+@pytest.mark.parametrize("compiled", [more(False, id="eager"), pytest.param(True, id="graph")])
 def test_everything_contributed_arrives_once(size: int, compiled: bool) -> None:
     for label, choices in CHOICES.items():
         results = run_ranks(_conserve, size, label, 60, choices, 0.5, compiled, env=TENSORFLOW, timeout_s=90)

@@ -14,7 +14,7 @@ from paceline.launch.benchmarks.hosts import Loopback
 from paceline.launch.benchmarks.models import find
 from paceline.launch.benchmarks.team import Team
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.more]
 
 EXCHANGING = ("stock", "ddp", "sync_optimal", "pipelined", "pipelined_optimal", "communication")
 RATIOS = {

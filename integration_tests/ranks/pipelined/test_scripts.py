@@ -97,7 +97,7 @@ def test_one_variable_pipelines_a_torch_script(tmp_path: Path) -> None:
     assert done.stdout.count("weights [1.0, 0.9, 0.81, 0.81, 0.729, 0.648]") == 2
 
 
-@pytest.mark.parametrize("text", [more(TAPE, id="tape"), pytest.param(KERAS, id="keras")])
+@pytest.mark.parametrize("text", [more(TAPE, id="tape"), more(KERAS, id="keras")])
 def test_one_variable_pipelines_a_tensorflow_script(tmp_path: Path, text: str) -> None:
     done = _horovodrun(tmp_path, text, PACELINE_EXCHANGE="pipelined")
     assert done.returncode == 0, done.stderr

@@ -209,6 +209,7 @@ def _different(rank: int, size: int) -> str:
     return str(caught.value)
 
 
+@pytest.mark.more
 def test_ranks_with_different_exchanges_are_told_on_every_rank() -> None:
     for rank, text in enumerate(run_ranks(_different, 3, fresh=True)):
         assert f"rank {rank} sees K from 1 to 4 ({(1, 3, 4)[rank]} here)" in text

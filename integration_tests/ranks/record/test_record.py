@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import first_of, more
 from paceline.record import summary as trace_summary
 from paceline.record import trace
 
@@ -112,7 +113,9 @@ def test_failed_script_keeps_its_trace_and_names_the_rank_that_has_none(tmp_path
     assert "No trace of rank 1 of 2" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", first_of((signal.SIGINT, signal.SIGTERM), signal.SIGTERM), ids=lambda number: number.name
+)
 def test_interrupted_record_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
     command = [sys.executable, "-m", "paceline.launch.cli", "record", "-np", "2"]
@@ -154,8 +157,11 @@ for step in itertools.count():
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGINT, ["stuck"])],
-    ids=["Ctrl-C", "SIGTERM", "Ctrl-C while all ranks wait"],
+    [
+        pytest.param(signal.SIGINT, [], id="Ctrl-C"),
+        more(signal.SIGTERM, [], id="SIGTERM"),
+        more(signal.SIGINT, ["stuck"], id="Ctrl-C while all ranks wait"),
+    ],
 )
 def test_interrupted_record_leaves_its_trace(number: signal.Signals, words: list[str], tmp_path: Path) -> None:
     script = tmp_path / "script.py"

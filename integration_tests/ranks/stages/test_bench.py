@@ -14,6 +14,8 @@ from paceline.launch.benchmarks.stages import systems
 from paceline.launch.benchmarks.stages.cases import BLOCKS, Case
 from paceline.launch.benchmarks.stages.worlds import World
 
+pytestmark = pytest.mark.more
+
 SYNCHRONOUS = {"gpipe", "1f1b", "torch_gpipe", "torch_1f1b"}
 
 

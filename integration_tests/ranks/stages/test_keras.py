@@ -288,6 +288,7 @@ def _averaged(rank: int, size: int, weights: list[Any], given: list[Any]) -> Non
         keras.backend.set_floatx("float32")
 
 
+@pytest.mark.more
 def test_fit_ends_with_the_moving_average_of_the_weights_and_counts_from_nothing(on_ranks: Run) -> None:
     on_ranks(_averaged, 2, _weights(), _batches(4, 10))
 

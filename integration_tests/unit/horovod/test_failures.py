@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import first_of
 from paceline import config
 from paceline.errors import UserError
 from paceline.horovod import build, failures, requirements
@@ -75,7 +76,7 @@ def settings(tmp_path: Path) -> config.Settings:
 
 
 @pytest.mark.timeout(BUILD_TIMEOUT_S)
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", first_of(ROWS, ROWS[0]), ids=lambda row: row.name)
 def test_failed_build_shows_its_cause(
     row: Row, settings: config.Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ ENDS = "Process 0 exit with status code 1.\nTerminating remaining workers after 
 
 
 def said(err: str, out: str = "", code: int = 1, **known: Any) -> tuple[str, str, Report]:
-    """What is shown on both streams, and the report at the end."""
+    """Collects the lines shown on both streams, and the report at the end."""
     shown_out: list[str] = []
     shown_err: list[str] = []
     ranks = Ranks(shown_out.append, shown_err.append, known.get("hosts"))

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "bridge/lost_rank.h"
@@ -155,9 +156,24 @@ namespace {
 // A rank whose connections break may answer the call before its own thread has told what broke them.
 constexpr std::chrono::seconds kGrace{1};
 
+// News of what broke a connection; empty if there are none, or as soon as the world is `over`.
+std::string NewsOf(PeerWatch& watch, const std::function<bool()>& over) {
+  constexpr std::chrono::milliseconds kLook{5};
+  auto news = watch.CallRoll();
+  if (news.empty() && over == nullptr) {
+    return watch.Await(kGrace);
+  }
+  for (const auto until = std::chrono::steady_clock::now() + kGrace;
+       news.empty() && !over() && std::chrono::steady_clock::now() < until;) {
+    std::this_thread::sleep_for(kLook);  // Await does not wait where rank 0 has left in order
+    news = watch.Await(std::chrono::milliseconds(0));
+  }
+  return news;
+}
+
 // `others`: another rank may be the cause. When a connection breaks, news of who died or failed are on their way, and
 // here before all have answered the call; where an operation ran out of time, who has stopped does not answer.
-void FailAs(const std::string& own, bool others) {
+void FailAs(const std::string& own, bool others, const std::function<bool()>& over = nullptr) {
   if (HasFailed()) {
     End("");  // connections made since
     return;
@@ -165,10 +181,10 @@ void FailAs(const std::string& own, bool others) {
   const auto watch = TheWatch();
   std::string news;
   if (watch != nullptr && others) {
-    news = watch->CallRoll();
-    if (news.empty()) {
-      news = watch->Await(kGrace);
-    }
+    news = NewsOf(*watch, over);
+  }
+  if (news.empty() && over != nullptr && over()) {
+    return;
   }
   if (watch != nullptr && news.empty()) {
     watch->Fail(own);
@@ -219,8 +235,8 @@ std::string Explain(const std::exception& error) {
   return WhyFailed();
 }
 
-std::string ExplainEnd(const std::exception& error) {
-  FailAs(error.what(), true);
+std::string ExplainEnd(const std::exception& error, const std::function<bool()>& over) {
+  FailAs(error.what(), true, over);
   return WhyFailed();
 }
 

@@ -48,8 +48,9 @@ void ThrowIfFailed();
 bool Together(const std::function<void()>& part);
 // What to tell about an exception of a collective; one of a connection is the end of the world.
 std::string Explain(const std::exception& error);
-// The same of an error that leaves nobody to go on with, whatever it is: the world has failed.
-std::string ExplainEnd(const std::exception& error);
+// The same of an error that leaves nobody to go on with, whatever it is: the world has failed. Empty if it has not, but
+// is `over` while news are awaited: all ranks shut Horovod down, and one that is ahead has closed its connections.
+std::string ExplainEnd(const std::exception& error, const std::function<bool()>& over = nullptr);
 // The status of operations that end, or are refused, because the world has ended: the reason, if it failed.
 common::Status Ended(const common::Status& otherwise);
 

@@ -154,6 +154,9 @@ bool Mail::ShutDown() {
 void Mail::Fail(const std::string& doing, const std::string& error, const WorldEnd::Explain& explain) {
   const auto begin = Self() + ", " + doing + ": ";
   const auto why = explain(std::runtime_error(begin + error));
+  if (why.empty() && Over(doing)) {
+    return;
+  }
   Drop(why == begin + error ? why : begin + why);
 }
 

@@ -6,8 +6,7 @@
 
 namespace horovod::paceline {
 
-Mails::Mails(MakeTransport make, WorldEnd end) : make_(std::move(make)), end_(std::move(end)) {
-  end_.over = [this] { return Over(); };
+Mails::Mails(MakeTransport make, const MakeEnd& end) : make_(std::move(make)), end_(end([this] { return Over(); })) {
   end_.settle = [this] { Settle(); };
 }
 

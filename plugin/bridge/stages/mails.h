@@ -24,8 +24,10 @@ class Mails : public Participant {
   // A transport for a thread of its own among the ranks of a process set; null where there is none.
   using MakeTransport = std::function<std::unique_ptr<Transport>(common::ProcessSet&)>;
 
-  // Of `end`, what is about Horovod itself is filled in here.
-  Mails(MakeTransport make, WorldEnd end);
+  // How the world ends, given what says that it is over.
+  using MakeEnd = std::function<WorldEnd(const std::function<bool()>& over)>;
+
+  Mails(MakeTransport make, const MakeEnd& end);
 
   void BeginWorld() override;
   void AddOperations(common::HorovodGlobalState& state, std::vector<std::shared_ptr<common::AllreduceOp>>& allreduces,

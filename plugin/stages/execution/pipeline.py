@@ -24,7 +24,7 @@ from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.tensors import Tensors
 from paceline.stages.execution.terms import meet
 from paceline.stages.schedule import Schedule
-from paceline.steps import count_step
+from paceline.steps import Steps
 
 # How many pipelines there were in a world of Horovod, by process set: their messages are kept apart.
 _made: dict[int, tuple[object, int]] = {}
@@ -101,6 +101,7 @@ class StagedTraining(ABC):
         self._warm_up = self._settings.warm_up_of(self.stages)
         # Steps since the model was new.
         self._age = 0
+        self._counted = Steps()
         self._begin()
         self._guard.doing = lambda: self._executor.doing
 
@@ -161,7 +162,7 @@ class StagedTraining(ABC):
             given = self._given(batch, target) if self._steps else self._agreed(batch, target)
             first, step = self._forwards, self._steps
             self._steps += 1
-            count_step(self)
+            self._counted.count()
             self._age += 1
             self._executor.run(schedule.of_microbatches(self.stage, first, self._forwards), given)
             return self._loss(self._losses.of(max(0, step - schedule.loss_lag_of(self.microbatches))))

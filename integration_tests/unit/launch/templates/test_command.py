@@ -43,6 +43,7 @@ def test_comments_say_what_to_change_and_how_it_was_made(case: Case) -> None:
         (["--pipeline-k", "4"], "PACELINE_PIPELINE_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined"),
         (["--armed", "--fusion", "optimal"], ""),
         (["--no-armed"], ""),
+        (["--fusion-trial-steps", "0"], ""),
     ],
 )
 @pytest.mark.parametrize(
