@@ -31,7 +31,9 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.out = nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)
+        )
         self.drop = nn.Dropout(dropout)
 
     def forward(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -60,9 +62,9 @@ def gpt(dropout: float = 0.0, blocks: int = 2, seed: int = 6) -> nn.Sequential:
     """In float64; the same wherever it is built."""
     generator = torch.Generator().manual_seed(seed)
     embedding = Embedding(dropout)
-    layers = [embedding, *(Block(dropout) for _ in range(blocks)), Head(embedding.tokens.weight)]
-    model = nn.Sequential(*layers).double()
-    layers[-1].logits.weight = embedding.tokens.weight
+    head = Head(embedding.tokens.weight)
+    model = nn.Sequential(embedding, *(Block(dropout) for _ in range(blocks)), head).double()
+    head.logits.weight = embedding.tokens.weight
     with torch.no_grad():
         for one in model.parameters():
             one.copy_(torch.randn(one.shape, generator=generator, dtype=torch.float64) / 3)
@@ -83,7 +85,12 @@ def cross_entropy(output: dict[str, Tensor], target: dict[str, Tensor]) -> Tenso
 
 
 def accumulate(
-    model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, rows: int, count: int, max_norm: float | None = None
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: range,
+    rows: int,
+    count: int,
+    max_norm: float | None = None,
 ) -> list[float]:
     """One process that accumulates the gradients of micro-batches in order: the losses. Changes `model`."""
     losses = []

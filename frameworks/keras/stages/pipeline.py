@@ -21,6 +21,7 @@ from paceline.keras.stages.layers import Layer, free, layers_of, refuse_unfit
 from paceline.keras.stages.losses import loss_of
 from paceline.keras.stages.observed import Scores, StageModel
 from paceline.keras.stages.stage import Stage
+from paceline.pipeline_options import tell_without_effect
 from paceline.stages.delays import delays
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO, first_layers
@@ -28,7 +29,6 @@ from paceline.stages.execution.evaluation import metrics_of_last_stages
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.sharing import refuse_shared
-from paceline.stages.without_effect import tell_without_effect
 
 
 class Pipeline(StagedTraining):

@@ -66,4 +66,6 @@ class Metrics:
         total = sum(rows for rows, _ in self._found)
         if not total:
             return self._found[0][1] if self._found else {}
-        return {name: sum(rows * one[name] for rows, one in self._found) / total for name in self._metrics if self._found}
+        return {
+            name: sum(rows * one[name] for rows, one in self._found) / total for name in self._metrics if self._found
+        }

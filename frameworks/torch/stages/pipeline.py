@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UsageError
+from paceline.pipeline_options import tell_without_effect
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO
 from paceline.stages.execution.evaluation import metrics_of_last_stages
 from paceline.stages.execution.finish import Loss
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
-from paceline.stages.without_effect import tell_without_effect
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.stages import checkpoint
 from paceline.torch.stages.correction import load
@@ -58,11 +58,12 @@ class Pipeline(StagedTraining):
 
     Schedules, what they cost and when to use which: docs/stages.md.
 
-    - `model`: an nn.Sequential or a list of modules. Layers hand on a tensor, or a tuple or list of tensors. Each rank
-      keeps the layers of its own stage, with the weights that it built them with (seed all ranks alike), and frees the
-      others, which become layers without memory (device "meta"). Or a list of functions without arguments that build
-      them, of which each rank calls those of its own stage; a Pipe or PipelineStage of torch.distributed.pipelining; or
-      another module, which is traced with `sample` and cut where the submodules that `stages` names begin.
+    - `model`: an nn.Sequential or a list of modules. Layers hand on tensors, or structures of them (docs/stages.md).
+      Each rank keeps the layers of its own stage, with the weights that it built them with (seed all ranks alike), and
+      frees the others, which become layers without memory (device "meta"). Or a list of functions without arguments
+      that build them, of which each rank calls those of its own stage; a Pipe or PipelineStage of
+      torch.distributed.pipelining; or another module, which is traced with `sample` and cut where the submodules that
+      `stages` names begin.
     - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
       schedulers.
     - `loss`: called on the last stage with the model's output and the target of a micro-batch.
@@ -71,8 +72,8 @@ class Pipeline(StagedTraining):
     - `stages`: "auto", balanced by `costs` (numbers, one per layer) or by parameters; "time", balanced by what layers
       take for `sample` on rank 0, forward and backward; or the first layers of stages 1 .. P-1, as numbers or names.
     - `sample`: one micro-batch of what the first layer takes, for stages="time" and for tracing.
-    - `metrics`: functions by name, each called with the output and the target of a micro-batch; evaluate() returns their
-      means over rows.
+    - `metrics`: functions by name, each called with the output and the target of a micro-batch; evaluate() returns
+      their means over rows.
     - `loss_reduction`: what `loss` is of its rows, "mean" or "sum". Micro-batches are weighted so that their losses,
       and gradients, add up to those of the batch.
     - `max_norm`: clip gradients by the norm over all stages. Asynchronous schedules take norms of earlier stages from

@@ -24,8 +24,8 @@ _PLAIN = ("tensor", "tuple", "list")
 _NUMBERS = {int: torch.int64, float: torch.float64}
 _CONSTANTS = (type(None), str, bool)
 _REMEDY = (
-    "Use dense tensors, numbers, strings and None, in tuples, lists, dictionaries, named tuples, dataclasses, or classes "
-    "that torch.utils._pytree knows."
+    "Use dense tensors, numbers, strings and None, in tuples, lists, dictionaries, named tuples, dataclasses, or "
+    "classes that torch.utils._pytree knows."
 )
 _REGISTERING = threading.Lock()
 # Dataclasses that were registered here; their ranks do the same.

@@ -145,9 +145,10 @@ def test_dropout_masks_differ_between_stages_and_repeat_with_the_seed(rank: int,
     for one in range(size):
         assert torch.equal(everyones[one][1], batches)
         for two in range(one):
-            assert not any(
-                torch.equal(*masks) for masks in zip(everyones[one][0], everyones[two][0], strict=True)
-            ), (one, two)
+            assert not any(torch.equal(*masks) for masks in zip(everyones[one][0], everyones[two][0], strict=True)), (
+                one,
+                two,
+            )
     twice, _ = masks(1, recompute=True)
     assert len(twice) == 12
     for mask in own:

@@ -164,9 +164,10 @@ def test_metrics_are_checked() -> None:
         import paceline.torch as hvd
 
         texts = []
-        for metrics in ("accuracy", {"accuracy": 3}, {"loss": mse}):
+        made: Any
+        for made in ("accuracy", {"accuracy": 3}, {"loss": mse}):
             with pytest.raises(UsageError) as caught:
-                hvd.Pipeline(net(), sgd, mse, N, mail=mail, metrics=metrics)
+                hvd.Pipeline(net(), sgd, mse, N, mail=mail, metrics=made)
             texts.append(str(caught.value))
         return texts
 

@@ -32,9 +32,7 @@ class Microbatches:
 
     def cut(self, count: int) -> Microbatches:
         """Cut into `count` micro-batches; the first ones have one row more where these do not divide."""
-        self._parts = [
-            self._tensors.split(one, count) if len(one.shape) else [one] * count for one in self._found
-        ]
+        self._parts = [self._tensors.split(one, count) if len(one.shape) else [one] * count for one in self._found]
         more = self.rows % count
         sizes = [self.rows // count + (number < more) for number in range(count)]
         self.shares = [size / self.rows if self.rows else 1 / count for size in sizes]

@@ -26,8 +26,9 @@ class Guard:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Whatever is raised within ends this pipeline, on all ranks, but for what was `refusing`; one within another is
-        the same as one.
+        """Whatever is raised within ends this pipeline, on all ranks, but for what was `refusing`.
+
+        One within another is the same as one.
         """
         if self.ended:
             raise UsageError(

@@ -51,8 +51,8 @@ def put_together(
 ) -> Parts:
     """The parts of a stage, from those that know its framework.
 
-    `post`: among the stages of this pipeline. `counts`: parameters of each stage. `step`, `ties`: see Updates. `losses`:
-    None where stages have no replicas.
+    `post`: among the stages of this pipeline. `counts`: parameters of each stage. `step`, `ties`: see Updates.
+    `losses`: None where stages have no replicas.
     """
     clipping = None
     if settings.max_norm is not None:

@@ -72,9 +72,7 @@ class StagedTraining(ABC):
         if self.replicas > 1:
             self._post = Post(PipelineMail(self._mail, self._grid.pipeline(self.replica)), first_tag)
 
-    def _agree(
-        self, asked: Callable[[], tuple[dict[str, Any], Any]], doing: str = "build its stage"
-    ) -> list[Any]:
+    def _agree(self, asked: Callable[[], tuple[dict[str, Any], Any]], doing: str = "build its stage") -> list[Any]:
         """As `_meet`, once more: `asked` returns what must be the same, and what is this rank's own; that of all.
         `doing`: of `meet`.
         """

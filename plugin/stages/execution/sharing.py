@@ -32,11 +32,13 @@ def shared(layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int]) -
                 yield Shared(one, name, stage, other, before)
 
 
-def refuse_shared(kind: str, layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int], other: str = "") -> None:
+def refuse_shared(
+    kind: str, layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int], other: str = ""
+) -> None:
     """Raise UsageError for the first of them. `kind`: what a framework calls it; `other`: one more remedy."""
     for one in shared(layers, firsts):
         raise UsageError(
-            f"{one.name} of stage {one.stage} is the same {kind} as {one.other} of stage {one.before}: each would train "
-            "a copy of its own.",
+            f"{one.name} of stage {one.stage} is the same {kind} as {one.other} of stage {one.before}: each would "
+            "train a copy of its own.",
             f"Cut the model so that both are in one stage, or give them {kind}s of their own{other}.",
         )

@@ -14,9 +14,7 @@ _SIZE = struct.Struct("<q")
 _REFUSED = "refused"
 
 
-def meet(
-    post: Post, terms: dict[str, Any] | Exception, own: Any = None, doing: str = "build its stage"
-) -> list[Any]:
+def meet(post: Post, terms: dict[str, Any] | Exception, own: Any = None, doing: str = "build its stage") -> list[Any]:
     """Wait for all ranks to come here with the same `terms`, or with the error that kept them from having any.
     `doing`: the work that such a rank could not do.
 
