@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from integration_tests.support.more import first_of, more
 from integration_tests.support.stage_gpt import accumulate, cross_entropy, gpt, text
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import Optimizer, adamw, data, momentum, sgd
@@ -45,7 +46,7 @@ def assert_equal(found: dict[str, Tensor], plain: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("stages", [more(1), more(2), 3, more(4)])
 @pytest.mark.parametrize(
     ("optimizer", "arguments"),
     [(momentum, {"max_norm": 0.5}), (adamw, {}), (adamw, {"recompute": True, "max_norm": 2.0})],
@@ -180,7 +181,7 @@ def test_a_weight_of_three_stages_of_which_two_train_nothing_else() -> None:
         torch.testing.assert_close(found, plain[0].tied.detach(), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("schedule", [one for one in SCHEDULES if one not in ("gpipe", "1f1b")])
+@pytest.mark.parametrize("schedule", first_of((one for one in SCHEDULES if one not in ("gpipe", "1f1b")), "pipemare"))
 def test_asynchronous_schedules_refuse_ties(schedule: str) -> None:
     def body(mail: Any) -> str:
         import paceline.torch as hvd

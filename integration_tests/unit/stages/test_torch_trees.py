@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from integration_tests.support.more import more
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import sgd
 from paceline.errors import UsageError
@@ -129,7 +130,7 @@ def one_process(steps: int, count: int) -> tuple[dict[str, Tensor], list[float]]
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("stages", [more(1), more(2), 3])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) -> None:
     models = [model() for _ in range(stages)]
