@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from types import TracebackType
 
@@ -26,7 +28,10 @@ def _where(trace: TracebackType | None) -> str:
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if not isinstance(error, UserError):
-        sys.__excepthook__(kind, error, trace)
+        # In one piece: Horovod's threads write to standard error at the same time, as its connections end.
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            sys.__excepthook__(kind, error, trace)
+        sys.stderr.write(shown.getvalue())
         return
     tell(f"{BEGINNING}{_where(trace)}: {error.problem}")
     tell(error.remedy)
