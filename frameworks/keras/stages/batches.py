@@ -53,8 +53,8 @@ class Batches:
         """Rows of the smallest batch."""
         return None if self.rows is None else (self.rows % self._size or min(self.rows, self._size))
 
-    def __call__(self, order: np.ndarray[Any, Any] | None, least: int = 1) -> Iterator[tuple[Any, Any]]:
-        """Batches of arrays, in an `order` of rows; the last has `least` rows at least, with those before it."""
+    def __call__(self, order: np.ndarray[Any, Any] | None) -> Iterator[tuple[Any, Any]]:
+        """Batches of arrays, in an `order` of rows."""
         if not self.arrays:
             for pair in self._x:
                 batch, target = pair
@@ -62,12 +62,20 @@ class Batches:
             return
         assert self.rows is not None
         x, y = tensors_of(self._x), tensors_of(self._y)
-        begins = list(range(0, self.rows, self._size))
-        if len(begins) > 1 and self.rows - begins[-1] < least:
-            begins.pop()
-        for begin, end in zip(begins, [*begins[1:], self.rows], strict=True):
-            chosen = np.arange(begin, end) if order is None else order[begin:end]
+        for begin in range(0, self.rows, self._size):
+            rows = np.arange(begin, min(begin + self._size, self.rows))
+            chosen = rows if order is None else order[rows]
             yield _rows(x, chosen), _rows(y, chosen)
+
+
+def inputs(x: Any, batch_size: int) -> Iterator[Any]:
+    """Batches of what predict() goes through: of arrays, or of an iterable of batches or (batch, target) pairs."""
+    if all(hasattr(one, "shape") for one in keras.tree.flatten(x)):
+        for batch, _ in Batches(x, x, batch_size, "The data")(None):
+            yield batch
+        return
+    for one in x:
+        yield one[0] if isinstance(one, tuple) else one
 
 
 def _rows(value: Any, chosen: np.ndarray[Any, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.keras.backend import keras
 from paceline.keras.stages.batches import Batches, rows_of
+from paceline.stages.execution.evaluation import metrics_of_last_stages
 from paceline.stages.execution.terms import gathered, meet
 
 # They would save one stage as if it were the model, all of them to one file.
@@ -111,7 +111,8 @@ class Fit:
                 self._callbacks.on_train_batch_end(number, {"loss": losses.mean})
             for loss in pipeline.drain():
                 losses.found(loss)
-        return told(pipeline, {"loss": losses.mean, **pipeline._scores.result()})
+        logs = {"loss": losses.mean, **pipeline._scores.result()}
+        return metrics_of_last_stages(pipeline._post, pipeline._grid, logs)
 
     def _terms(self) -> dict[str, Any]:
         found: dict[str, Any] = {"epochs": [self._epochs.start, self._epochs.stop]}
@@ -120,9 +121,3 @@ class Fit:
             found[f"batches of {name}"] = None if one is None else one.steps
         found.update(shuffle=self._shuffle, seed=self._seed)
         return found
-
-
-def told(pipeline: Any, logs: dict[str, float]) -> dict[str, float]:
-    """What the last stage knows, on all ranks."""
-    found: dict[str, float] = json.loads(gathered(pipeline._post, json.dumps(logs))[-1])
-    return found

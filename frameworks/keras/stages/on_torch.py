@@ -14,6 +14,7 @@ from paceline.keras.stages.stage import Stage
 from paceline.stages.execution.parts import Parts
 from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.passes import Flight, Passes
+from paceline.torch.stages.random_numbers import RandomNumbers
 from paceline.torch.stages.recompute import RecomputingPasses
 from paceline.torch.stages.tensors import ParameterGradients, StageTensors
 from paceline.torch.stages.weights import Weights
@@ -51,9 +52,15 @@ class _RecomputingPasses(RecomputingPasses):
     """Sets variables aside that passes change, as the base class does with buffers and PyTorch's random numbers."""
 
     def __init__(
-        self, module: nn.Module, weights: Weights, finish: Any, device: torch.device, state: Sequence[Any]
+        self,
+        module: nn.Module,
+        weights: Weights,
+        finish: Any,
+        device: torch.device,
+        numbers: RandomNumbers,
+        state: Sequence[Any],
     ) -> None:
-        super().__init__(module, weights, finish, device)
+        super().__init__(module, weights, finish, device, numbers)
         self._state = list(state)
         self._before: dict[int, list[Tensor]] = {}
 
@@ -119,10 +126,12 @@ def assembled(by: Assembly) -> Parts:
         return by.loss(target, output)
 
     finish = by.finish(observed)
+    device = _device_of(by.stage)
+    numbers = RandomNumbers(by.post.mail.rank, by.post.mail.size, device)
     passes: Passes = (
-        _RecomputingPasses(module, weights, finish, _device_of(by.stage), by.stage.state)
+        _RecomputingPasses(module, weights, finish, device, numbers, by.stage.state)
         if by.settings.recompute
-        else Passes(module, weights, finish)
+        else Passes(module, weights, finish, numbers)
     )
     step = _Step(by.optimizer, by.stage, weights, correction)
     return by.parts(weights, passes, ParameterGradients(weights.parameters), correction, step)

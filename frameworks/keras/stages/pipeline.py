@@ -8,24 +8,27 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from paceline.errors import UsageError
 from paceline.keras.backend import horovod_module, keras, wire
 from paceline.keras.stages import optimizer as optimizers
 from paceline.keras.stages import state as states
 from paceline.keras.stages.assembly import Assembly
-from paceline.keras.stages.batches import Batches, rows_of, tensors_of
-from paceline.keras.stages.fit import Fit, Losses, told
+from paceline.keras.stages.batches import Batches, inputs, rows_of, tensors_of
+from paceline.keras.stages.fit import Fit, Losses
 from paceline.keras.stages.layers import Layer, free, layers_of, refuse_unfit
 from paceline.keras.stages.losses import loss_of
 from paceline.keras.stages.observed import Scores, StageModel
 from paceline.keras.stages.stage import Stage
+from paceline.pipeline_options import tell_without_effect
 from paceline.stages.delays import delays
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO, first_layers
+from paceline.stages.execution.evaluation import metrics_of_last_stages
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.sharing import refuse_shared
-from paceline.stages.without_effect import tell_without_effect
 
 
 class Pipeline(StagedTraining):
@@ -163,12 +166,21 @@ class Pipeline(StagedTraining):
             return made.run()
 
     def evaluate(self, x: Any = None, y: Any = None, batch_size: int = 32) -> dict[str, float]:
-        """The loss and metrics at the newest weights, on all ranks, which give the same data; see fit().
+        """The loss and metrics at the newest weights, on all ranks, which give the same data, of any number of rows.
 
-        Raises UsageError while micro-batches are under way: call drain() before.
+        Arguments as of fit(). Raises UsageError while micro-batches are under way: call drain() before.
         """
         self._refuse_under_way("evaluated")
         return self._evaluated(Batches(x, y, batch_size, "The data"))
+
+    def predict(self, x: Any = None, batch_size: int = 32) -> Any:
+        """The model's outputs at the newest weights, as NumPy arrays, on all ranks, which give the same data.
+
+        `x`: arrays or tensors of any number of rows; or an iterable of batches, or of (batch, target) pairs. Raises
+        UsageError while micro-batches are under way: call drain() before.
+        """
+        found = [keras.tree.map_structure(_array, super(Pipeline, self).predict(one)) for one in inputs(x, batch_size)]
+        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *found)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of this stage, of NumPy arrays, with names in the whole model: "model", "optimizer", "pipeline".
@@ -231,18 +243,19 @@ class Pipeline(StagedTraining):
         losses = Losses()
         self._scores.reset()
         with self._scores.watching():
-            for batch, target in batches(None, self.microbatches):
+            for batch, target in batches(None):
                 losses.began(rows_of(batch, target))
                 losses.found(super().evaluate(batch, target))
         with self._guard():
-            return told(self, {"loss": losses.mean, **self._scores.result()})
+            logs = {"loss": losses.mean, **self._scores.result()}
+            return metrics_of_last_stages(self._post, self._grid, logs)
 
     def _newly_known(self) -> bool:
         """Whether the last step returned a loss for the first time."""
         return self._steps == 1 or self._steps > 1 + self._schedule.loss_lag
 
-    def _given(self, batch: Any, target: Any) -> Any:
-        return super()._given(tensors_of(batch), tensors_of(target))
+    def _taken(self, value: Any, whose: str, stage: int, least: int) -> Any:
+        return super()._taken(tensors_of(value) if stage == self.stage else None, whose, stage, least)
 
     def _loss(self, value: float) -> float:
         return value
@@ -254,6 +267,10 @@ class Pipeline(StagedTraining):
             yield
         finally:
             self._stage.evaluating = False
+
+
+def _array(tensor: Any) -> np.ndarray[Any, Any]:
+    return np.array(keras.ops.convert_to_numpy(tensor))
 
 
 def _described(layers: Sequence[Layer], firsts: Sequence[int]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -107,6 +108,10 @@ class Passes:
         self._layers, self._weights, self._gradients = layers, weights, gradients
         self._recompute = recompute
         self._traced: dict[Any, Traced] = {}
+
+    def lent(self) -> contextlib.AbstractContextManager[None]:
+        """See Passes.lent: nothing."""
+        return contextlib.nullcontext()
 
     def forward(self, flight: Flight) -> tuple[list[tf.Tensor], list[bool]]:
         """See Passes.forward."""

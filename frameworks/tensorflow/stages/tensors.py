@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from paceline.stages.execution.activations import Form
+from paceline.stages.execution.activations import Form, members, whole
 from paceline.stages.execution.tensors import Memory
 
 
@@ -20,6 +21,14 @@ class StageTensors:
             return f"a {type(value).__name__}"
         numeric = value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_complex or value.dtype.is_bool
         return "" if numeric else f"a tensor of {value.dtype.name}"
+
+    def members(self, value: Any, whose: str) -> tuple[str, list[Any]]:
+        """See Tensors.members."""
+        return members(value, whose, self.unfit)
+
+    def whole(self, kind: str, tensors: Sequence[Any]) -> Any:
+        """See Tensors.whole."""
+        return whole(kind, tensors)
 
     def host(self, tensor: Any) -> np.ndarray[Any, Any]:
         """See Tensors.host: the tensor's own memory where that is the host's."""
@@ -58,3 +67,7 @@ class StageTensors:
         """See Tensors.split."""
         rows, more = divmod(tensor.shape[0], count)
         return list(tf.split(tensor, [rows + (part < more) for part in range(count)]))
+
+    def joined(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """See Tensors.joined."""
+        return tf.concat(list(parts), 0)

@@ -14,6 +14,7 @@ from paceline.stages.execution.cut import first_layers
 from paceline.stages.execution.sharing import refuse_shared
 from paceline.torch.stages.layers import AnyLayer, Layer, Stage, free
 from paceline.torch.stages.models import Cut
+from paceline.torch.stages.ties import ties_of, untied
 from paceline.torch.stages.timing import seconds_per_layer
 
 TIME = "time"
@@ -48,18 +49,29 @@ def measured(layers: Sequence[AnyLayer], sample: Any, costs: Any, device: torch.
 class Cutting:
     """A model's layers in `count` stages, of which this rank builds and keeps `stage`.
 
-    `names`: of the first layers of all stages; `own`: the stage. Raises UsageError for cuts that cannot be, and for
-    tensors that two stages would have.
+    `names`: of the first layers of all stages; `own`: the stage; `ties`: weights that it shares, which only
+    `synchronous` schedules can. Raises UsageError for cuts that cannot be, and for other tensors of two stages.
     """
 
     def __init__(
-        self, layers: Sequence[AnyLayer], stage: int, count: int, stages: Cut, costs: Sequence[float] | None
+        self,
+        layers: Sequence[AnyLayer],
+        stage: int,
+        count: int,
+        stages: Cut,
+        costs: Sequence[float] | None,
+        synchronous: bool,
     ) -> None:
         firsts = first_layers(layers, count, stages, costs)
-        refuse_shared("tensor", (layer.tensors() for layer in layers), firsts)
+        ties = ties_of(layers, firsts) if synchronous else []
+        other = "" if synchronous else ', or use schedule="1f1b" or "gpipe"'
+        refuse_shared("tensor", untied(layers, ties), firsts, other)
+        # A stage that has no part in a tie does not keep its memory.
+        self.ties = [tie for tie in ties if stage in (tie.owner, *tie.copies)]
         begin, end = list(itertools.pairwise([*firsts, len(layers)]))[stage]
         self.names = [layers[first].name for first in firsts]
-        self.own = Stage([layer.built() for layer in layers[begin:end]])
+        copies = [tie.parameter for tie in self.ties if stage in tie.copies]
+        self.own = Stage([layer.built() for layer in layers[begin:end]], copies)
         self._others = [*layers[:begin], *layers[end:]]
 
     def free_others(self) -> None:

@@ -115,16 +115,19 @@ def _apart(name: str, module: nn.Module) -> list[Layer]:
 class Stage:
     """The layers of one stage as one module, and the names that its tensors have in the whole model.
 
-    `names`: of the parameters, in the order of `parameters`, each once.
+    `names`: of the parameters, in the order of `parameters`, each once. `copies`: those that an earlier stage owns, and
+    are not among them.
     """
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], copies: Sequence[nn.Parameter] = ()) -> None:
+        self.copies = list(copies)
         self.layers = tuple(layers)
         self.module = nn.Sequential(*(layer.called or layer.module for layer in layers))
         named: dict[int, tuple[str, nn.Parameter]] = {}
         for layer in layers:
             for name, parameter in layer.module.named_parameters():
-                named.setdefault(id(parameter), (layer.whole(name), parameter))
+                if all(parameter is not one for one in copies):
+                    named.setdefault(id(parameter), (layer.whole(name), parameter))
         self.names = [name for name, _ in named.values()]
         self.parameters = [parameter for _, parameter in named.values()]
 

@@ -17,10 +17,12 @@ from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.layers import Stage
 from paceline.torch.stages.nesterov import Nesterov, refuse_momentum
 from paceline.torch.stages.passes import Passes
+from paceline.torch.stages.random_numbers import RandomNumbers
 from paceline.torch.stages.recompute import RecomputingPasses
 from paceline.torch.stages.replicas import MakeOptimizer, combine
 from paceline.torch.stages.step import OptimizerStep
 from paceline.torch.stages.tensors import ParameterGradients, StageTensors
+from paceline.torch.stages.ties import Ties
 from paceline.torch.stages.weights import Weights
 
 
@@ -33,11 +35,13 @@ def assembled(
     loss: Loss,
     tensors: StageTensors,
     counts: Sequence[int],
+    numbers: RandomNumbers,
+    ties: Ties,
 ) -> Parts:
     """The parts of `stage`; `counts`: parameters of each stage."""
     rank, stages = post.mail.rank, post.mail.size
     tau_forward, tau_backward = delays(settings.schedule_of(stages))[rank]
-    weights = Weights(stage.module, stage.parameters)
+    weights = Weights(stage.module, [*stage.parameters, *stage.copies])
     optimizer = make_optimizer(iter(stage.parameters)) if stage.parameters else None
     if stage.parameters and not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(
@@ -53,11 +57,11 @@ def assembled(
         nesterov = Nesterov(stage.parameters, settings.nesterov, rank, stages)
     finish = Finish(tensors, rank, rank == stages - 1, loss)
     if settings.recompute:
-        passes: Passes = RecomputingPasses(stage.module, weights, finish, tensors.device)
+        passes: Passes = RecomputingPasses(stage.module, weights, finish, tensors.device, numbers)
     else:
-        passes = Passes(stage.module, weights, finish)
+        passes = Passes(stage.module, weights, finish, numbers)
     step = OptimizerStep(optimizer, [one for one in (correction, nesterov) if one is not None])
     gradients = ParameterGradients(stage.parameters, lambda: combine(optimizer))
     return put_together(
-        post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step, nesterov, losses
+        post, tensors, settings, weights, passes, gradients, counts, optimizer, correction, step, nesterov, losses, ties
     )

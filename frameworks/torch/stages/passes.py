@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from paceline.stages.execution import flight
-from paceline.stages.execution.activations import whole
-from paceline.torch.stages import saved
+from paceline.torch.stages import saved, trees
 from paceline.torch.stages.correction import Correction
 from paceline.torch.stages.weights import Weights
 
@@ -36,16 +36,30 @@ class Passes:
 
     `stashed`: backward passes are at the weights of their forward passes; else at the newest, with `correction` at
     these, corrected. A graph refers to memory: what is in it, older weights or the newest, is left to Weights.
+    `numbers`: around passes, RandomNumbers.
     """
 
     flight = Flight
 
-    def __init__(self, module: nn.Module, weights: Weights, finish: Finished) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        weights: Weights,
+        finish: Finished,
+        numbers: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._numbers = numbers
         self.stashed = False
         self.correction: Correction | None = None
         self._module, self._weights, self._finish = module, weights, finish
         # What came from another stage depends on it, so that it has a graph; nobody asks for its gradient.
         self._anchor = torch.empty(0, requires_grad=True)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """See Passes.lent: the weights, and random numbers."""
+        with self._weights.lent(), self._numbers():
+            yield
 
     def forward(self, flight: Flight) -> tuple[list[Tensor], list[bool]]:
         """What the stage hands on, and for which of it gradients will come; in the order of `backward`'s."""
@@ -93,7 +107,7 @@ class Passes:
 
     def _outputs(self, flight: Flight, inputs: Sequence[Tensor]) -> list[Tensor]:
         self._weights.use(flight.version)
-        flight.output_kind, outputs = self._finish(flight, self._module(whole(flight.kind, inputs)))
+        flight.output_kind, outputs = self._finish(flight, self._module(trees.whole(flight.kind, inputs)))
         return outputs
 
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from paceline.errors import UsageError
+from paceline.pipeline_options import tell_without_effect
 from paceline.stages.execution import posting
 from paceline.stages.execution.cut import AUTO
+from paceline.stages.execution.evaluation import metrics_of_last_stages
 from paceline.stages.execution.finish import Loss
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
-from paceline.stages.without_effect import tell_without_effect
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.stages import checkpoint
 from paceline.torch.stages.correction import load
 from paceline.torch.stages.cutting import TIME, Cutting, always_trains, described, measured, refuse_twice
 from paceline.torch.stages.layers import AnyLayer, Stage
+from paceline.torch.stages.metrics import Metric, Metrics, checked
 from paceline.torch.stages.models import Cut, layers_of_model
 from paceline.torch.stages.parts import assembled
+from paceline.torch.stages.random_numbers import RandomNumbers
 from paceline.torch.stages.replicas import Exchanging, MakeOptimizer, drain, real_weights
 from paceline.torch.stages.tensors import StageTensors
+from paceline.torch.stages.ties import Ties
 
 
 def _check_functions(optimizer: Any, loss: Any) -> None:
@@ -54,11 +58,12 @@ class Pipeline(StagedTraining):
 
     Schedules, what they cost and when to use which: docs/stages.md.
 
-    - `model`: an nn.Sequential or a list of modules. Layers hand on a tensor, or a tuple or list of tensors. Each rank
-      keeps the layers of its own stage, with the weights that it built them with (seed all ranks alike), and frees the
-      others, which become layers without memory (device "meta"). Or a list of functions without arguments that build
-      them, of which each rank calls those of its own stage; a Pipe or PipelineStage of torch.distributed.pipelining; or
-      another module, which is traced with `sample` and cut where the submodules that `stages` names begin.
+    - `model`: an nn.Sequential or a list of modules. Layers hand on tensors, or structures of them (docs/stages.md).
+      Each rank keeps the layers of its own stage, with the weights that it built them with (seed all ranks alike), and
+      frees the others, which become layers without memory (device "meta"). Or a list of functions without arguments
+      that build them, of which each rank calls those of its own stage; a Pipe or PipelineStage of
+      torch.distributed.pipelining; or another module, which is traced with `sample` and cut where the submodules that
+      `stages` names begin.
     - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
       schedulers.
     - `loss`: called on the last stage with the model's output and the target of a micro-batch.
@@ -67,6 +72,8 @@ class Pipeline(StagedTraining):
     - `stages`: "auto", balanced by `costs` (numbers, one per layer) or by parameters; "time", balanced by what layers
       take for `sample` on rank 0, forward and backward; or the first layers of stages 1 .. P-1, as numbers or names.
     - `sample`: one micro-batch of what the first layer takes, for stages="time" and for tracing.
+    - `metrics`: functions by name, each called with the output and the target of a micro-batch; evaluate() returns
+      their means over rows.
     - `loss_reduction`: what `loss` is of its rows, "mean" or "sum". Micro-batches are weighted so that their losses,
       and gradients, add up to those of the batch.
     - `max_norm`: clip gradients by the norm over all stages. Asynchronous schedules take norms of earlier stages from
@@ -106,6 +113,7 @@ class Pipeline(StagedTraining):
         *,
         costs: Sequence[float] | None = None,
         sample: Any = None,
+        metrics: Mapping[str, Metric] | None = None,
         loss_reduction: str = "mean",
         max_norm: float | None = None,
         recompute: bool = False,
@@ -123,9 +131,11 @@ class Pipeline(StagedTraining):
         super().__init__("torch", process_set, mail)
         layers: list[AnyLayer] = []
         cuts: list[Cut] = []
+        functions: dict[str, Metric] = {}
 
         def asked() -> dict[str, Any]:
             _check_functions(optimizer, loss)
+            functions.update(checked(metrics))
             self._exchanging = Exchanging(exchanging, replicas, mail is None)
             self._settings = Settings(
                 schedule,
@@ -146,7 +156,8 @@ class Pipeline(StagedTraining):
             found, cut = layers_of_model(model, stages, sample, self.stage, self.stages)
             layers.extend(found)
             cuts.append(cut)
-            return {**self._settings.terms(), **self._exchanging.terms, **described(layers)}
+            names = {"metrics": list(functions)}
+            return {**self._settings.terms(), **self._exchanging.terms, **names, **described(layers)}
 
         self._meet(asked)
         if self.replicas == 1 and self._mail.rank == 0:
@@ -162,12 +173,24 @@ class Pipeline(StagedTraining):
                 self._stage.module.to(device)
             self._exchanging.share(self._stage.module)
             tensors = StageTensors(_device_of(self._stage, device))
+            self._metrics = Metrics(functions, tensors.rows)
             losses = self._losses_of(self._exchanging.together)
+            self._ties = Ties(self._tied, self._post, tensors)
+            self._ties.share()
             make = self._exchanging.around(optimizer, self._stage, self._settings.loss_reduction == "mean")
             self._equip(
                 tensors,
                 assembled(
-                    self._post, losses, self._settings, self._stage, make, loss, tensors, [len(one) for one in names]
+                    self._post,
+                    losses,
+                    self._settings,
+                    self._stage,
+                    make,
+                    self._metrics.observed(loss),
+                    tensors,
+                    [len(one) for one in names],
+                    RandomNumbers(self._mail.rank, self._mail.size, tensors.device),
+                    self._ties,
                 ),
             )
 
@@ -175,7 +198,7 @@ class Pipeline(StagedTraining):
         """Raise UsageError: each rank has a stage of the model."""
         raise UsageError(
             "A pipeline was called like a model, of which each rank has a stage only.",
-            "Call step(batch, target) to train, or evaluate(batch, target).",
+            "Call step(batch, target) to train, evaluate(batch, target), or predict(batch).",
         )
 
     def _build(self, layers: Sequence[AnyLayer], cut: Cut, costs: Sequence[float] | None) -> list[list[str]]:
@@ -183,7 +206,8 @@ class Pipeline(StagedTraining):
         cuttings: list[Cutting] = []
 
         def built() -> tuple[dict[str, Any], Any]:
-            cuttings.append(Cutting(layers, self.stage, self.stages, cut, costs))
+            synchronous = self._settings.schedule_of(self.stages).synchronous
+            cuttings.append(Cutting(layers, self.stage, self.stages, cut, costs, synchronous))
             self._stage = cuttings[0].own
             return {"the cut": cuttings[0].names}, [self._stage.names, always_trains(self._stage)]
 
@@ -192,7 +216,7 @@ class Pipeline(StagedTraining):
         names = [own for own, _ in everyones]
         refuse_twice(names)
         cuttings[0].free_others()
-        self._cut = cuttings[0].names
+        self._cut, self._tied = cuttings[0].names, cuttings[0].ties
         # The parameters of a traced model are in another order than its own.
         in_order = all(layer.called is None for layer in self._stage.layers)
         self._whole_names = [name for own in names for name in own] if in_order else []
@@ -209,16 +233,32 @@ class Pipeline(StagedTraining):
         """Of this stage's parameters, in the whole model and in the order of `module.parameters()`."""
         return list(self._stage.names)
 
-    def evaluate(self, batch: Any = None, target: Any = None) -> Tensor:
-        """See StagedTraining.evaluate. Raises UsageError for models that were traced to train, and can nothing else."""
+    def evaluate(self, batch: Any = None, target: Any = None) -> Any:
+        """See StagedTraining.evaluate. With `metrics` a dictionary of these and "loss", in float64.
+
+        Raises UsageError for models that were traced in train mode.
+        """
+        self._refuse_always_training()
+        with self._metrics.watching():
+            loss = super().evaluate(batch, target)
+        if not self._metrics:
+            return loss
+        with self._guard():
+            found = metrics_of_last_stages(self._everyone, self._grid, self._metrics.result())
+        return {"loss": loss, **{name: self._loss(one) for name, one in found.items()}}
+
+    def predict(self, batch: Any = None) -> Any:
+        """See StagedTraining.predict. Raises UsageError for models that were traced in train mode."""
+        self._refuse_always_training()
+        return super().predict(batch)
+
+    def _refuse_always_training(self) -> None:
         if self._always_trains:
             raise UsageError(
                 f"{self._guard.who.capitalize()} was to be evaluated: the model was traced in train mode, and does "
                 f"{self._always_trains} as in training.",
                 "Load pipeline.consolidate()['model'] into the model that was traced, and evaluate that.",
             )
-        found: Tensor = super().evaluate(batch, target)
-        return found
 
     def state_dict(self) -> dict[str, Any]:
         """The state of this stage, with the names of the whole model: "model", "optimizer" and "pipeline".
@@ -277,6 +317,12 @@ class Pipeline(StagedTraining):
 
     def _settle(self) -> None:
         drain(self.optimizer, self._updates, self._schedule.synchronous)
+        self._share_tied()
+
+    def _share_tied(self) -> None:
+        """Give copies of tied weights what an exchange between replicas made of them outside a step."""
+        if self.replicas > 1:
+            self._ties.share()
 
     def _loss(self, value: float) -> Tensor:
         return torch.tensor(value, dtype=torch.float64)
@@ -287,7 +333,9 @@ class Pipeline(StagedTraining):
         self.module.eval()
         try:
             with real_weights(self.optimizer):
+                self._share_tied()
                 yield
+            self._share_tied()
         finally:
             for one, training in modes:
                 one.training = training

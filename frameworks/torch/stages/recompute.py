@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,15 @@ class RecomputingPasses(Passes):
     without a second effect on buffers. Corrected weights are made for the whole stage while it lasts.
     """
 
-    def __init__(self, module: nn.Module, weights: Weights, finish: Finished, device: torch.device) -> None:
-        super().__init__(module, weights, finish)
+    def __init__(
+        self,
+        module: nn.Module,
+        weights: Weights,
+        finish: Finished,
+        device: torch.device,
+        numbers: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        super().__init__(module, weights, finish, numbers)
         self._device = device
         # What random numbers came from, by flight.
         self._random: dict[int, list[Tensor]] = {}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from paceline.stages.execution.activations import Form
 from paceline.stages.execution.tensors import Memory
+from paceline.torch.stages import trees
 
 # Names of dtypes, as of numpy.
 _NAMES = {one: str(one).removeprefix("torch.") for one in vars(torch).values() if isinstance(one, torch.dtype)}
@@ -26,6 +27,18 @@ class StageTensors:
         if not isinstance(value, Tensor):
             return f"a {type(value).__name__}"
         return "" if value.layout == torch.strided else f"a {value.layout} tensor"
+
+    def members(self, value: Any, whose: str) -> tuple[str, list[Tensor]]:
+        """See Tensors.members."""
+        return trees.members(value, whose, self)
+
+    def whole(self, kind: str, tensors: Sequence[Tensor]) -> Any:
+        """See Tensors.whole."""
+        return trees.whole(kind, tensors)
+
+    def rows(self, value: Any) -> int:
+        """Of a micro-batch, or of its target."""
+        return next(one.shape[0] for one in self.members(value, "A micro-batch")[1] if one.dim())
 
     def host(self, tensor: Tensor) -> Tensor:
         """See Tensors.host: itself where it is one."""
@@ -68,6 +81,10 @@ class StageTensors:
     def split(self, tensor: Tensor, count: int) -> list[Tensor]:
         """See Tensors.split."""
         return list(tensor.tensor_split(count))
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """See Tensors.joined."""
+        return torch.cat(list(parts))
 
 
 def _dense(tensor: Tensor) -> bool:

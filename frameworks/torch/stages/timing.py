@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UsageError
-from paceline.stages.execution.activations import members, whole
 from paceline.torch.stages.tensors import StageTensors
 from paceline.torch.stages.undisturbed import undisturbed
 
@@ -48,8 +47,8 @@ def seconds_per_layer(modules: Sequence[nn.Module], sample: Any, device: torch.d
 
 def _timed(module: nn.Module, value: Any, device: torch.device) -> tuple[float, Any]:
     """The time of both passes, and what the layer returned, without a graph."""
-    unfit = StageTensors(device).unfit
-    kind, tensors = members(value, "What it is given", unfit)
+    stage = StageTensors(device)
+    kind, tensors = stage.members(value, "What it is given")
     tensors = [one.to(device) for one in tensors]
     times: list[float] = []
     output: Any = None
@@ -60,15 +59,15 @@ def _timed(module: nn.Module, value: Any, device: torch.device) -> tuple[float, 
         _finish(device)
         begin = time.perf_counter()
         with torch.enable_grad():
-            output = module(whole(kind, inputs))
-        out_kind, outputs = members(output, "What it returned", unfit)
+            output = module(stage.whole(kind, inputs))
+        out_kind, outputs = stage.members(output, "What it returned")
         roots = [one for one in outputs if one.requires_grad]
         wanted = [one for one in (*leaves, *module.parameters()) if one.requires_grad]
         if roots and wanted:
             torch.autograd.grad(roots, wanted, [torch.ones_like(one) for one in roots], allow_unused=True)
         _finish(device)
         times.append(time.perf_counter() - begin)
-        output = whole(out_kind, [one.detach() for one in outputs])
+        output = stage.whole(out_kind, [one.detach() for one in outputs])
     return min(times[1:]), output
 
 

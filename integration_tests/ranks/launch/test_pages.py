@@ -108,6 +108,16 @@ def test_training_of_the_page_about_stages(rank: int, size: int) -> None:
         assert set(found["whole"]["model"]) == {f"{layer}.{one}" for layer in layers for one in ("weight", "bias")}
 
 
+@ranks(2)
+def test_training_of_the_page_of_one_screen(rank: int, size: int) -> None:
+    (block,) = blocks("train_in_stages.md")
+    found: dict[str, Any] = {}
+    exec(block, found)
+    assert found["outputs"].shape == (5, 10)
+    assert 0 < found["scores"]["accuracy"] <= 1 and 0 < found["scores"]["loss"] < 10
+    assert (found["whole"] is not None) == (rank == 0)
+
+
 @pytest.mark.more
 @pytest.mark.timeout(400)
 @ranks(2, timeout_s=300, env={"KERAS_BACKEND": "tensorflow"})

@@ -137,8 +137,8 @@ class Whole(nn.Module):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda value: {"a": value}, "is a dict: expected a dense tensor"),
-        (lambda value: (value, 3), "is a int in a tuple"),
+        (lambda value: value.tolist, "is a builtin_function_or_method: expected tensors, numbers, strings or None"),
+        (lambda value: (value, {3}), "has a set at [1]: expected tensors"),
         (lambda value: value.to_sparse(), "is a torch.sparse_coo tensor"),
     ],
 )

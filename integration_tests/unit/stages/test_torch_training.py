@@ -52,7 +52,7 @@ def assert_equal(results: list[dict[str, Any]], weights: dict[str, torch.Tensor]
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-@pytest.mark.parametrize(("stages", "rows"), [more(1, 10), (2, 9), more(3, 10), (4, 11)])
+@pytest.mark.parametrize(("stages", "rows"), [more(1, 10), more(2, 9), more(3, 10), (4, 11)])
 @pytest.mark.parametrize("optimizer", [momentum, adamw])
 def test_synchronous_schedules_equal_one_process(schedule: str, stages: int, rows: int, optimizer: Optimizer) -> None:
     model = net()

@@ -8,13 +8,15 @@ posted before they are needed.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from paceline.stages.execution.activations import Signature, whole
+from paceline.stages.execution.activations import Signature
 from paceline.stages.execution.arrivals import Arrivals, GradientArrivals
 from paceline.stages.execution.batches import Microbatches
 from paceline.stages.execution.departures import Departures
+from paceline.stages.execution.evaluation import Output
 from paceline.stages.execution.flight import Flight
 from paceline.stages.execution.losses import Losses
 from paceline.stages.execution.posting import Post, Tag
@@ -32,6 +34,10 @@ class Passes(Protocol):
 
     stashed: bool
     correction: Any
+
+    def lent(self) -> AbstractContextManager[None]:
+        """Around passes: what they use of the process is given back afterwards."""
+        ...
 
     @property
     def flight(self) -> type[Flight]:
@@ -56,8 +62,11 @@ class Passes(Protocol):
 
 @dataclass
 class Given:
-    """What the user gave a stage for one mini-batch: the first takes `batch`, the last one `target`."""
+    """What the user gave a stage for one mini-batch of `count` micro-batches: the first takes `batch`, the last one
+    `target`, without which it returns outputs.
+    """
 
+    count: int
     batch: Microbatches | None
     target: Microbatches | None
 
@@ -100,6 +109,7 @@ class Executor:
         # The last stage's: the sum of a mini-batch's losses so far, and whether it has all and nobody knows it.
         self._total: Any = None
         self._untold = False
+        self._outputs: list[Output] = []
 
     @property
     def doing(self) -> str:
@@ -117,8 +127,9 @@ class Executor:
         """Do them in turn. `given`: where FORWARDs are among them, all of one mini-batch."""
         self._weights.refresh()
         if given is not None:
-            self._expect()
-        with self._weights.lent():
+            self._expect(given)
+            self._losses.expect()
+        with self._passes.lent():
             for one in instructions:
                 self._at = one
                 if one.kind is Kind.FORWARD:
@@ -133,23 +144,32 @@ class Executor:
             self._tell()
 
     def evaluate(self, given: Given) -> None:
-        """Forward passes alone, at the newest weights; nothing is under way."""
+        """Forward passes alone, at the newest weights; nothing is under way. They end with a loss."""
+        self._losses.expect()
+        self._pass_forward(given, "an evaluation")
+
+    def predict(self, given: Given) -> list[Output]:
+        """As `evaluate`, without targets: the last stage's outputs, by micro-batch; none on the others."""
+        self._pass_forward(given, "a prediction")
+        found, self._outputs = self._outputs, []
+        return found
+
+    def _pass_forward(self, given: Given, what: str) -> None:
         self._weights.refresh()
-        self._expect()
-        with self._weights.lent():
-            for microbatch in self._places:
-                self._at = f"micro-batch {microbatch} of an evaluation"
+        self._expect(given)
+        with self._passes.lent():
+            for microbatch in range(given.count):
+                self._at = f"micro-batch {microbatch} of {what}"
                 flight = self._flight(microbatch, given, self._weights.count)
                 outputs = self._passes.evaluate(flight)
-                self._hand_on(microbatch, flight, outputs, [False] * len(outputs))
+                self._hand_on(microbatch, given, flight, outputs, [False] * len(outputs))
                 self._make_room()
             self._tell()
 
-    def _expect(self) -> None:
+    def _expect(self, given: Given) -> None:
         """The messages of a mini-batch's forward passes will come."""
         if not self._first:
-            self._arrivals.expect(self._places)
-        self._losses.expect()
+            self._arrivals.expect(range(given.count))
 
     def _make_room(self) -> None:
         """What others wait for is on its way: give memory back, and post it for what comes next."""
@@ -166,7 +186,7 @@ class Executor:
         self._flights[one.minibatch, one.microbatch] = flight
         self._versions.setdefault(one.minibatch, ([], []))[0].append(version)
         self.most_held = max(self.most_held, len(self._flights))
-        form = self._hand_on(microbatch, flight, outputs, wanted)
+        form = self._hand_on(microbatch, given, flight, outputs, wanted)
         if form is not None:
             self._gradients.expect(form)
 
@@ -184,12 +204,17 @@ class Executor:
             self._arrivals.progress()
         return self._passes.flight(version, weights, kind, inputs, differentiable, target, share)
 
-    def _hand_on(self, microbatch: int, flight: Flight, outputs: list[Any], wanted: list[bool]) -> Signature | None:
-        """Send what a stage made to the next, and return its signature; the last adds up losses."""
+    def _hand_on(
+        self, microbatch: int, given: Given, flight: Flight, outputs: list[Any], wanted: list[bool]
+    ) -> Signature | None:
+        """Send what a stage made to the next, and return its signature; the last adds up losses, or keeps outputs."""
+        if self._last and given.target is None:
+            self._outputs.append(Output(flight.output_kind, outputs))
+            return None
         if self._last:
             loss = self._tensors.detached(outputs[0])
             self._total = loss if microbatch == 0 else self._total + loss
-            self._untold = microbatch == self._places[-1]
+            self._untold = microbatch == given.count - 1
             return None
         hosts = [self._tensors.host(each) for each in outputs]
         forms = [self._tensors.form(each, with_gradient) for each, with_gradient in zip(hosts, wanted, strict=True)]
@@ -205,12 +230,11 @@ class Executor:
 
     def _target(self, microbatch: int, given: Given) -> tuple[Any, float]:
         """The last stage's, on its device, and what the loss of this micro-batch counts."""
-        if not self._last:
+        if not self._last or given.target is None:
             return None, 1.0
-        assert given.target is not None
         kind, tensors = given.target[microbatch]
         share = given.target.shares[microbatch] if self._mean else 1.0
-        return whole(kind, [self._tensors.here(each) for each in tensors]), share
+        return self._tensors.whole(kind, [self._tensors.here(each) for each in tensors]), share
 
     def _backward(self, one: Instruction) -> None:
         gradients = None if self._last else self._gradients.take()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.stages.execution.activations import members
 from paceline.stages.execution.flight import Flight
 from paceline.stages.execution.tensors import Tensors
 
@@ -15,7 +14,9 @@ Loss = Callable[[Any, Any], Any]
 
 
 class Finish:
-    """Makes of it the tensors that travel on, and their kind; on the last stage the loss, times its share."""
+    """Makes of it the tensors that travel on, and their kind; on the last stage the loss, times its share, if there is
+    a target.
+    """
 
     def __init__(self, tensors: Tensors, stage: int, last: bool, loss: Loss) -> None:
         self._tensors, self._whose = tensors, f"What stage {stage} returned"
@@ -23,8 +24,8 @@ class Finish:
 
     def __call__(self, flight: Flight, output: Any) -> tuple[str, list[Any]]:
         """Raises UsageError for what cannot travel, and for a loss that is not one number."""
-        if not self._last:
-            return members(output, self._whose, self._tensors.unfit)
+        if not self._last or flight.target is None:
+            return self._tensors.members(output, self._whose)
         found = self._loss(output, flight.target)
         unfit = bool(self._tensors.unfit(found))
         if unfit or math.prod(found.shape) != 1:

@@ -21,10 +21,15 @@ class Guard:
         self.doing: Callable[[], str] = lambda: "while it was built"
         self.who = f"stage {mail.rank}"
         self._mail = mail
+        # An error that all ranks raise, before anything has changed.
+        self._refusal: BaseException | None = None
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Whatever is raised within ends this pipeline, on all ranks; one within another is the same as one."""
+        """Whatever is raised within ends this pipeline, on all ranks, but for what was `refusing`.
+
+        One within another is the same as one.
+        """
         if self.ended:
             raise UsageError(
                 f"The pipeline of {self.who} has ended: {self.ended}",
@@ -33,7 +38,7 @@ class Guard:
         try:
             yield
         except BaseException as error:
-            if self.ended:
+            if self.ended or error is self._refusal:
                 raise
             self.ended = f"{type(error).__name__}: {error}".splitlines()[0]
             if not isinstance(error, MailError):
@@ -41,4 +46,15 @@ class Guard:
                 # The mail may be at its end already; this error is the one to be told.
                 with contextlib.suppress(MailError):
                     self._mail.alarm(f"{where}\n{traceback.format_exc()}")
+            raise
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Around what raises on all ranks if it does on one, before anything has changed: the pipeline goes on."""
+        try:
+            yield
+        except MailError:
+            raise
+        except Exception as error:
+            self._refusal = error
             raise

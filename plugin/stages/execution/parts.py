@@ -14,7 +14,7 @@ from paceline.stages.execution.losses import Losses
 from paceline.stages.execution.posting import Post
 from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.tensors import Tensors
-from paceline.stages.execution.updates import Updates
+from paceline.stages.execution.updates import Ties, Updates
 from paceline.stages.execution.versions import VersionedWeights
 
 
@@ -47,17 +47,18 @@ def put_together(
     step: Callable[[float], None],
     nesterov: Any = None,
     losses: Losses | None = None,
+    ties: Ties | None = None,
 ) -> Parts:
     """The parts of a stage, from those that know its framework.
 
-    `post`: among the stages of this pipeline. `counts`: parameters of each stage. `step`: see Updates. `losses`: None
-    where stages have no replicas.
+    `post`: among the stages of this pipeline. `counts`: parameters of each stage. `step`, `ties`: see Updates.
+    `losses`: None where stages have no replicas.
     """
     clipping = None
     if settings.max_norm is not None:
         clipping = Clipping(post, settings.max_norm, gradients, counts)
     tau_forward, _ = delays(settings.schedule_of(post.mail.size))[post.mail.rank]
-    updates = Updates(weights, step, gradients, clipping, settings.annealing_steps, tau_forward)
+    updates = Updates(weights, step, gradients, clipping, settings.annealing_steps, tau_forward, ties)
     mean = settings.loss_reduction == "mean"
     if losses is None:
         losses = Losses(post, Grid(post.mail.size, 1), mean, together=True)

@@ -12,6 +12,7 @@ from paceline.native.library import loaded, world
 from paceline.native.mail import Mail
 from paceline.stages.execution import posting
 from paceline.stages.execution.batches import Microbatches
+from paceline.stages.execution.evaluation import joined, of_last_stage
 from paceline.stages.execution.executor import Given
 from paceline.stages.execution.grid import Grid, PipelineMail
 from paceline.stages.execution.guard import Guard
@@ -71,14 +72,18 @@ class StagedTraining(ABC):
         if self.replicas > 1:
             self._post = Post(PipelineMail(self._mail, self._grid.pipeline(self.replica)), first_tag)
 
-    def _agree(self, asked: Callable[[], tuple[dict[str, Any], Any]]) -> list[Any]:
-        """As `_meet`, once more: `asked` returns what must be the same, and what is this rank's own; that of all."""
+    def _agree(self, asked: Callable[[], tuple[dict[str, Any], Any]], doing: str = "build its stage") -> list[Any]:
+        """As `_meet`, once more: `asked` returns what must be the same, and what is this rank's own; that of all.
+        `doing`: of `meet`.
+        """
         own = None
+        terms: dict[str, Any] | Exception
         try:
             terms, own = asked()
         except Exception as error:
-            return meet(self._everyone, error)
-        return meet(self._everyone, terms, own)
+            terms = error
+        with self._guard.refusing():
+            return meet(self._everyone, terms, own, doing)
 
     def _losses_of(self, together: bool) -> Losses:
         """`together`: steps return losses of all replicas, not of this one alone."""
@@ -137,19 +142,22 @@ class StagedTraining(ABC):
     def step(self, batch: Any = None, target: Any = None) -> Any:
         """Train with one mini-batch; on all ranks, as often.
 
-        - `batch`: a tensor, or a tuple or list of tensors; the first stage needs it, the others pass over it.
-        - `target`: the same; the last stage needs it.
+        - `batch`: what the first layer takes; the first stage needs it, the others ignore it.
+        - `target`: what the loss takes; the last stage needs it.
 
         Returns a loss in float64, the same on all ranks: of this mini-batch under synchronous schedules, else of one
         some steps before (the first, in the first steps), so that nobody waits for it. With replicas it is the mean of
         theirs (the sum for loss_reduction="sum"), or under exchanges that let replicas run ahead that of this one.
+
+        Raises UsageError for a batch or target that cannot be cut. The first step after the start, drain() or
+        evaluate() raises it on all ranks before anything has changed; a later one ends the pipeline.
         """
         with self._guard():
             schedule = self._next_schedule()
             if schedule is not self._schedule:
                 self._executor.run(self._schedule.drain_after(self.stage, self._forwards), None)
                 self._begin()
-            given = self._given(batch, target)
+            given = self._given(batch, target) if self._steps else self._agreed(batch, target)
             first, step = self._forwards, self._steps
             self._steps += 1
             self._counted.count()
@@ -178,17 +186,40 @@ class StagedTraining(ABC):
     def evaluate(self, batch: Any = None, target: Any = None) -> Any:
         """The loss of a batch at the newest weights, with layers in eval mode and without training; on all ranks.
 
-        Arguments and result as of step(), with replicas always of all of them. Raises UsageError while micro-batches
-        are under way: call drain() before.
+        Arguments and result as of step(), for any number of rows, with replicas always of all of them. Raises
+        UsageError, on all ranks and without ending the pipeline, for a batch that cannot be cut, and while
+        micro-batches are under way: call drain() before.
         """
         self._refuse_under_way("evaluated")
         with self._guard():
+            given, _ = self._given_any_rows(batch, target, outputs=False)
             self._losses.begin(together=True)
             with self._evaluating():
-                self._executor.evaluate(self._given(batch, target))
+                self._executor.evaluate(given)
             loss = self._loss(self._losses.of(0))
             self._begin()
             return loss
+
+    def predict(self, batch: Any = None) -> Any:
+        """The model's output for a batch, as evaluate() computes it: on all ranks, each with all rows of its pipeline.
+
+        `batch`: as of step(), of any number of rows. Every tensor of the output must have one row per row of the batch.
+        Raises UsageError as evaluate() does, and for other outputs.
+        """
+        self._refuse_under_way("evaluated")
+        with self._guard():
+            given, rows = self._given_any_rows(batch, None, outputs=True)
+            with self._evaluating():
+                outputs = self._executor.predict(given)
+            found = None
+
+            def whole_output() -> tuple[dict[str, Any], Any]:
+                nonlocal found
+                found = joined(outputs, rows, self._tensors) if outputs else None
+                return {}, None
+
+            self._agree(whole_output, "return outputs")
+            return of_last_stage(self._post, self._tensors, found)
 
     def close(self) -> None:
         """The end, on all ranks, before hvd.shutdown(): wait for all others to come here, too.
@@ -235,12 +266,44 @@ class StagedTraining(ABC):
         return self._warm_up if self._age < self._settings.warmup_steps else self._asked
 
     def _given(self, batch: Any, target: Any) -> Given:
-        return Given(self._cut_batch(batch, "batch", 0), self._cut_batch(target, "target", self.stages - 1))
+        """What this stage was given for a step. Raises UsageError for what cannot be cut."""
+        count = self.microbatches
+        found = self._taken(batch, "batch", 0, count), self._taken(target, "target", self.stages - 1, count)
+        return Given(count, *(None if one is None else one.cut(count) for one in found))
 
-    def _cut_batch(self, value: Any, whose: str, stage: int) -> Microbatches | None:
+    def _agreed(self, batch: Any, target: Any) -> Given:
+        """The same where nothing is under way: what one rank refuses, all do."""
+        found: list[Given] = []
+
+        def given() -> tuple[dict[str, Any], Any]:
+            found.append(self._given(batch, target))
+            return {}, None
+
+        self._agree(given, "take its part of the batch")
+        return found[0]
+
+    def _given_any_rows(self, batch: Any, target: Any, outputs: bool) -> tuple[Given, int]:
+        """What this stage was given without training, in as many micro-batches as all ranks can cut; and rows of the
+        batch. `outputs`: in place of a loss, which needs a target.
+        """
+        found: list[Microbatches | None] = []
+
+        def rows() -> tuple[dict[str, Any], Any]:
+            found.append(self._taken(batch, "batch", 0, 0))
+            found.append(None if outputs else self._taken(target, "target", self.stages - 1, 0))
+            return {}, [None if one is None else one.rows for one in found]
+
+        everyones = self._agree(rows, "take its part of the batch")
+        own = [everyones[rank] for rank in self._grid.pipeline(self.replica)]
+        least = min(one for one in (own[0][0], own[-1][1]) if one is not None)
+        count = max(1, min(self.microbatches, least))
+        return Given(count, *(None if one is None else one.cut(count) for one in found)), own[0][0]
+
+    def _taken(self, value: Any, whose: str, stage: int, least: int) -> Microbatches | None:
+        """A batch or target of at least so many rows, on the `stage` that needs it."""
         if stage != self.stage:
             return None
-        return Microbatches(value, self._settings.n_microbatches, f"The {whose} of stage {stage}", self._tensors)
+        return Microbatches(value, least, f"The {whose} of stage {stage}", self._tensors)
 
     def _refuse_under_way(self, what: str) -> None:
         if self._forwards % self._schedule.microbatches or (self._steps and not self._schedule.synchronous):

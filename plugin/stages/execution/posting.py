@@ -29,6 +29,7 @@ class Tag(enum.IntEnum):
     TERMS = 7
     STATE = 8
     PARTING = 9
+    TIE = 10
 
 
 class Mail(Protocol):

@@ -1,18 +1,27 @@
-"""What two stages cannot both have."""
+"""What layers of two stages share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from paceline.errors import UsageError
 
 
-def refuse_shared(kind: str, layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int]) -> None:
-    """Raise UsageError for one that layers of two stages have.
+class Shared(NamedTuple):
+    """A tensor or variable that `stage` has under `name`, and `before`, an earlier one, under `other`."""
 
-    `kind`: what a framework calls it. `layers`: of each layer, the names and objects. `firsts`: the first layer of each
-    stage.
+    shared: Any
+    name: str
+    stage: int
+    other: str
+    before: int
+
+
+def shared(layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int]) -> Iterator[Shared]:
+    """Each that layers of two stages have.
+
+    `layers`: of each layer, the names and objects. `firsts`: the first layer of each stage.
     """
     owner: dict[int, tuple[str, int]] = {}
     for number, layer in enumerate(layers):
@@ -20,8 +29,16 @@ def refuse_shared(kind: str, layers: Iterable[Iterable[tuple[str, Any]]], firsts
         for name, one in layer:
             other, before = owner.setdefault(id(one), (name, stage))
             if before != stage:
-                raise UsageError(
-                    f"{name} of stage {stage} is the same {kind} as {other} of stage {before}: each would train a copy "
-                    "of its own.",
-                    f"Cut the model so that both are in one stage, or give them {kind}s of their own.",
-                )
+                yield Shared(one, name, stage, other, before)
+
+
+def refuse_shared(
+    kind: str, layers: Iterable[Iterable[tuple[str, Any]]], firsts: Sequence[int], other: str = ""
+) -> None:
+    """Raise UsageError for the first of them. `kind`: what a framework calls it; `other`: one more remedy."""
+    for one in shared(layers, firsts):
+        raise UsageError(
+            f"{one.name} of stage {one.stage} is the same {kind} as {one.other} of stage {one.before}: each would "
+            "train a copy of its own.",
+            f"Cut the model so that both are in one stage, or give them {kind}s of their own{other}.",
+        )

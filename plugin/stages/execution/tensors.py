@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from paceline.stages.execution.activations import Form
@@ -23,6 +24,16 @@ class Tensors(Protocol):
 
     def unfit(self, value: Any) -> str:
         """What `value` is if it cannot travel, such as "a str"; "" for a dense tensor."""
+        ...
+
+    def members(self, value: Any, whose: str) -> tuple[str, list[Any]]:
+        """The kind of `value`, which says how it is made of tensors, and these. Raises UsageError, which says `whose`
+        it is, if it cannot travel.
+        """
+        ...
+
+    def whole(self, kind: str, tensors: Sequence[Any]) -> Any:
+        """What `members` took apart, on this rank or another."""
         ...
 
     def host(self, tensor: Any) -> Any:
@@ -59,4 +70,8 @@ class Tensors(Protocol):
 
     def split(self, tensor: Any, count: int) -> list[Any]:
         """Parts of as many rows each as it goes, the first ones one more."""
+        ...
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """The tensor that has the rows of all parts, in order."""
         ...

@@ -14,13 +14,14 @@ _SIZE = struct.Struct("<q")
 _REFUSED = "refused"
 
 
-def meet(post: Post, terms: dict[str, Any] | Exception, own: Any = None) -> list[Any]:
+def meet(post: Post, terms: dict[str, Any] | Exception, own: Any = None, doing: str = "build its stage") -> list[Any]:
     """Wait for all ranks to come here with the same `terms`, or with the error that kept them from having any.
+    `doing`: the work that such a rank could not do.
 
     Returns what each rank gave as `own`. Raises that error on the rank that brings it, and UsageError on all others and
     where terms differ; the ranks can try again.
     """
-    mine = json.dumps([{_REFUSED: _told(terms)} if isinstance(terms, Exception) else terms, own])
+    mine = json.dumps([{_REFUSED: _problem_and_remedy(terms)} if isinstance(terms, Exception) else terms, own])
     found = [json.loads(text) for text in gathered(post, mine)]
     everyones = [theirs for theirs, _ in found]
     if isinstance(terms, UserError):
@@ -29,9 +30,8 @@ def meet(post: Post, terms: dict[str, Any] | Exception, own: Any = None) -> list
         raise terms
     for rank, theirs in enumerate(everyones):
         if _REFUSED in theirs:
-            raise UsageError(
-                f"Rank {rank} could not build its stage: {theirs[_REFUSED]}", "Put that right, on all ranks alike."
-            )
+            problem, remedy = theirs[_REFUSED]
+            raise UsageError(f"Rank {rank} could not {doing}: {problem}", remedy)
     for rank, theirs in enumerate(everyones):
         differing = [name for name in everyones[0] if theirs.get(name) != everyones[0][name]]
         if differing:
@@ -44,8 +44,10 @@ def meet(post: Post, terms: dict[str, Any] | Exception, own: Any = None) -> list
     return [theirs for _, theirs in found]
 
 
-def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+def _problem_and_remedy(error: Exception) -> tuple[str, str]:
+    if isinstance(error, UserError):
+        return error.problem, error.remedy
+    return f"{type(error).__name__}: {error}", "Put that right, on all ranks alike."
 
 
 def gathered(post: Post, text: str) -> list[str]:

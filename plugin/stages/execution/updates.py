@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from paceline.stages import corrections
 from paceline.stages.execution.clipping import Clipping, Gradients
 from paceline.stages.execution.versions import VersionedWeights
+
+
+class Ties(Protocol):
+    """Weights that stages share: one owns them, the others have copies."""
+
+    def gather(self) -> None:
+        """Add the gradients of copies to those of their owners."""
+        ...
+
+    def share(self) -> None:
+        """Give copies the weights of their owners."""
+        ...
 
 
 class Updates:
@@ -24,7 +37,9 @@ class Updates:
         clipping: Clipping | None,
         annealing_updates: int,
         tau_forward: float,
+        ties: Ties | None = None,
     ) -> None:
+        self._ties = ties
         self.asynchronous = 0
         self._weights, self._step, self._gradients, self._clipping = weights, step, gradients, clipping
         self._annealing, self._tau = annealing_updates, tau_forward
@@ -40,6 +55,8 @@ class Updates:
         """One update, after the last backward pass that it takes. `keep`, `as_previous`: of VersionedWeights.
         `minibatches`: gradients are sums over so many, whose mean is taken.
         """
+        if self._ties is not None:
+            self._ties.gather()
         if minibatches > 1:
             self._gradients.divide(minibatches)
         if self._clipping is not None:
@@ -49,3 +66,5 @@ class Updates:
             factor = corrections.learning_rate_factor(self._tau, self.asynchronous, self._annealing)
             self.asynchronous += 1
         self._weights.update(lambda: self._step(factor), keep, as_previous)
+        if self._ties is not None:
+            self._ties.share()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 
@@ -57,11 +56,6 @@ class VersionedWeights(ABC):
     @abstractmethod
     def refresh(self) -> None:
         """Follow what somebody did to the weights between steps."""
-
-    @contextlib.contextmanager
-    def lent(self) -> Iterator[None]:
-        """Around passes."""
-        yield
 
     @abstractmethod
     def _leave(self) -> None:
