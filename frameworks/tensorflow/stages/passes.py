@@ -110,7 +110,7 @@ class Passes:
         self._traced: dict[Any, Traced] = {}
 
     def lent(self) -> contextlib.AbstractContextManager[None]:
-        """See Passes.lent: nothing."""
+        """Return an empty context: passes change no state of the process."""
         return contextlib.nullcontext()
 
     def forward(self, flight: Flight) -> tuple[list[tf.Tensor], list[bool]]:

@@ -23,11 +23,11 @@ class StageTensors:
         return "" if numeric else f"a tensor of {value.dtype.name}"
 
     def members(self, value: Any, whose: str) -> tuple[str, list[Any]]:
-        """See Tensors.members."""
+        """Return the kind of `value` and its tensors."""
         return members(value, whose, self.unfit)
 
     def whole(self, kind: str, tensors: Sequence[Any]) -> Any:
-        """See Tensors.whole."""
+        """Return what `members` took apart."""
         return whole(kind, tensors)
 
     def host(self, tensor: Any) -> np.ndarray[Any, Any]:
@@ -69,5 +69,5 @@ class StageTensors:
         return list(tf.split(tensor, [rows + (part < more) for part in range(count)]))
 
     def joined(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """See Tensors.joined."""
+        """Concatenate the rows of `parts`."""
         return tf.concat(list(parts), 0)

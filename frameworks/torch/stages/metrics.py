@@ -62,10 +62,8 @@ class Metrics:
         return bool(self._metrics)
 
     def result(self) -> dict[str, float]:
-        """Of the last evaluation; on stages but the last nothing."""
+        """Return the means of the last evaluation; on stages other than the last, nothing."""
         total = sum(rows for rows, _ in self._found)
         if not total:
             return self._found[0][1] if self._found else {}
-        return {
-            name: sum(rows * one[name] for rows, one in self._found) / total for name in self._metrics if self._found
-        }
+        return {name: sum(rows * one[name] for rows, one in self._found) / total for name in self._metrics}

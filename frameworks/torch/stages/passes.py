@@ -57,7 +57,7 @@ class Passes:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """See Passes.lent: the weights, and random numbers."""
+        """Lend the weights and the random numbers of the stage to passes."""
         with self._weights.lent(), self._numbers():
             yield
 

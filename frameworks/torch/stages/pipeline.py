@@ -234,7 +234,7 @@ class Pipeline(StagedTraining):
         return list(self._stage.names)
 
     def evaluate(self, batch: Any = None, target: Any = None) -> Any:
-        """See StagedTraining.evaluate. With `metrics` a dictionary of these and "loss", in float64.
+        """Return the loss of a batch (StagedTraining.evaluate); with `metrics`, these and "loss" by name, in float64.
 
         Raises UsageError for models that were traced in train mode.
         """
@@ -248,7 +248,7 @@ class Pipeline(StagedTraining):
         return {"loss": loss, **{name: self._loss(one) for name, one in found.items()}}
 
     def predict(self, batch: Any = None) -> Any:
-        """See StagedTraining.predict. Raises UsageError for models that were traced in train mode."""
+        """Return outputs (StagedTraining.predict). Raises UsageError for models that were traced in train mode."""
         self._refuse_always_training()
         return super().predict(batch)
 

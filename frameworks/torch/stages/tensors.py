@@ -29,11 +29,11 @@ class StageTensors:
         return "" if value.layout == torch.strided else f"a {value.layout} tensor"
 
     def members(self, value: Any, whose: str) -> tuple[str, list[Tensor]]:
-        """See Tensors.members."""
+        """Return the kind of `value` and its tensors."""
         return trees.members(value, whose, self)
 
     def whole(self, kind: str, tensors: Sequence[Tensor]) -> Any:
-        """See Tensors.whole."""
+        """Return what `members` took apart."""
         return trees.whole(kind, tensors)
 
     def rows(self, value: Any) -> int:
@@ -83,7 +83,7 @@ class StageTensors:
         return list(tensor.tensor_split(count))
 
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """See Tensors.joined."""
+        """Concatenate the rows of `parts`."""
         return torch.cat(list(parts))
 
 

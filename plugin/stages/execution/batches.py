@@ -8,6 +8,12 @@ from paceline.errors import UsageError
 from paceline.stages.execution.tensors import Tensors
 
 
+def rows_of_parts(rows: int, count: int) -> list[int]:
+    """Return the rows of each of `count` micro-batches; the first ones have one more where these do not divide."""
+    each, more = divmod(rows, count)
+    return [each + (number < more) for number in range(count)]
+
+
 class Microbatches:
     """The micro-batches of a batch or of targets, whose tensors have `rows` rows each.
 
@@ -31,11 +37,9 @@ class Microbatches:
         self.rows = rows.pop()
 
     def cut(self, count: int) -> Microbatches:
-        """Cut into `count` micro-batches; the first ones have one row more where these do not divide."""
+        """Cut into `count` micro-batches of `rows_of_parts`."""
         self._parts = [self._tensors.split(one, count) if len(one.shape) else [one] * count for one in self._found]
-        more = self.rows % count
-        sizes = [self.rows // count + (number < more) for number in range(count)]
-        self.shares = [size / self.rows if self.rows else 1 / count for size in sizes]
+        self.shares = [one / self.rows if self.rows else 1 / count for one in rows_of_parts(self.rows, count)]
         return self
 
     def __getitem__(self, number: int) -> tuple[str, list[Any]]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from paceline.errors import UsageError
 from paceline.stages.execution.activations import Signature
+from paceline.stages.execution.batches import rows_of_parts
 from paceline.stages.execution.grid import Grid
 from paceline.stages.execution.posting import Post, Tag
 from paceline.stages.execution.tensors import Tensors
@@ -29,8 +30,7 @@ def joined(outputs: Sequence[Output], rows: int, tensors: Tensors) -> Output:
     """
     if len({one.kind for one in outputs}) != 1:
         raise UsageError("The output differs in structure between micro-batches.", "Return one structure for all rows.")
-    more = rows % len(outputs)
-    sizes = [rows // len(outputs) + (number < more) for number in range(len(outputs))]
+    sizes = rows_of_parts(rows, len(outputs))
     found = []
     for parts in zip(*(one.tensors for one in outputs), strict=True):
         if not len(parts[0].shape):
