@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.collectives.encoded import with_codec
 from paceline.errors import UserError
 from paceline.keras.backend import horovod_module as hvd
-from paceline.keras.backend import keras, state
+from paceline.keras.backend import keras, state, wire
+
+_allreduce = with_codec(hvd, "allreduce", wire.call_named)
 
 
 def _tensor(value: Any) -> Any:
@@ -23,16 +26,18 @@ def allreduce(
     op: Any = None,
     compression: Any = hvd.Compression.none,
     process_set: Any = hvd.global_process_set,
+    codec: str | None = None,
 ) -> Any:
     """`value`, of the same shape and dtype on all ranks, combined by `op` (Average unless given).
 
-    `average` is Horovod's old way to choose between Average and Sum.
+    `average` is Horovod's old way to choose between Average and Sum. `codec`: how a sum or an average of floating-point
+    numbers travels: "bf16", "trunc16", "q8" (docs/codecs.md); None: as it is. Raises UsageError for what cannot.
     """
     if average is not None and op is not None:
         raise UserError("allreduce() got both op and average.", "Give op=hvd.Average or op=hvd.Sum alone.")
     if op is None:
         op = hvd.Sum if average is False else hvd.Average
-    return hvd.allreduce(
+    return _allreduce(
         _tensor(value),
         op=op,
         name=name or "paceline.keras.allreduce",
@@ -40,6 +45,7 @@ def allreduce(
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
         process_set=process_set,
+        codec=codec,
     )
 
 

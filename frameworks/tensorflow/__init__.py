@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.collectives.encoded import with_codec
 from paceline.exchange.averaging import averager
 from paceline.exchange.replicas import checker
 from paceline.fusion.adapters import FusionReport as FusionReport
@@ -29,6 +30,8 @@ from paceline.tensorflow.tape.exchange import tape_in_flight as tape_in_flight
 from paceline.tensorflow.tape.tape import DistributedGradientTape as DistributedGradientTape
 from paceline.tensorflow.tape.tape import PartialDistributedGradientTape as PartialDistributedGradientTape
 
+allreduce = with_codec(horovod_tensorflow, "allreduce", wire.call_named)
+grouped_allreduce = with_codec(horovod_tensorflow, "grouped_allreduce", wire.call_named)
 globals().update(SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_tensorflow, wire, settings)
 check_replicas = checker(lambda: loaded("tensorflow"), lambda variable: variable.numpy())
@@ -43,12 +46,14 @@ _OURS = [
     "FusionReport",
     "PartialDistributedGradientTape",
     "PartialResult",
+    "allreduce",
     "average_variables",
     "check_replicas",
     "drain_tape",
     "exchange_stats",
     "flush_partial",
     "fusion_report",
+    "grouped_allreduce",
     "load_tape_in_flight",
     "partial_allreduce",
     "partial_allreduce_async",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.collectives.encoded import with_codec
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.partial.stats import ExchangeStats as ExchangeStats
@@ -34,13 +35,16 @@ from paceline.torch.stages.pipeline import Pipeline as Pipeline
 from paceline.torch.state.broadcasts import broadcast_parameters as broadcast_parameters
 from paceline.torch.state.replicas import check_replicas as check_replicas
 
+_ALLREDUCES = [f"{kind}allreduce{form}" for kind in ("", "grouped_") for form in ("", "_", "_async", "_async_")]
 # hvd.Pipelined and so on; and Horovod's module of this name in front of the folder here.
 globals().update(SETTINGS, optimizer=horovod_torch.optimizer)
+globals().update({name: with_codec(horovod_torch, name) for name in _ALLREDUCES})
 fusion_report = reporter("torch")
 exchange_stats = reader("torch")
 
 _OURS = [
     *SETTINGS,
+    *_ALLREDUCES,
     "DistributedOptimizer",
     "ExchangeStats",
     "FusionReport",

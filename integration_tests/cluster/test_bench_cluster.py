@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.more
 
 
-@pytest.mark.parametrize("latency", [None, pytest.param("1ms", marks=pytest.mark.more)])
+@pytest.mark.parametrize("latency", [None, "1ms"])
 def test_baseline_over_two_hosts_counts_what_crosses_each_link(latency: str | None) -> None:
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", "--hosts", "2", "--rate", "200mbit"]
     command += [] if latency is None else ["--latency", latency]

@@ -11,7 +11,7 @@ import click
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console
-from paceline.registry.policies import BUILT_IN
+from paceline.registry.policies import BUILT_IN, OPTIMAL
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,7 +99,8 @@ def plan_command(
     from paceline.fusion.resolve import resolve
     from paceline.launch.plan import collectives as plan_collectives
     from paceline.launch.plan import exchange as plan_exchange
-    from paceline.predict import collectives
+    from paceline.launch.plan import remedies as plan_remedies
+    from paceline.predict import collectives, remedies
 
     chosen = resolve(policy)  # a wrong name is refused before the trace is read
     recorded = from_trace.load(trace_path)
@@ -112,7 +113,7 @@ def plan_command(
     network = _network(measured, **cost_flags)
     coordination_s = measured.coordination_s if coordination_ms is None else coordination_ms / 1e3
 
-    def make(wanted: policies.Policy) -> Plan:
+    def make(wanted: policies.Policy, costs: CostModel = costs, armed: bool = armed) -> Plan:
         return planning.make_plan(
             wanted,
             measured.gradients,
@@ -122,6 +123,10 @@ def plan_command(
             threshold_bytes=int(threshold_mb * MEGABYTE),
             armed=armed,
         )
+
+    def finish_of(costs: CostModel, armed: bool) -> dict[str, float]:
+        predicted = make(resolve(OPTIMAL), costs, armed).predicted
+        return {name: predicted[name].finish_s for name in BUILT_IN}
 
     plan = make(chosen)
     # Costs that were given are those of another network: what was measured on this one says nothing of them.
@@ -146,6 +151,11 @@ def plan_command(
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")
     exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s, doubt, armed)
+    every = []
+    if exchanges is not None:
+        among = measured.ranks if network is None else network[0]
+        late_s = remedies.waits_for_others_s(recorded)
+        every = remedies.remedies(exchanges.recorded.iteration, among, costs, finish_of, late_s, armed)
     compared = []
     if exchanges is not None and network is not None:
         compared = collectives.compare(exchanges.recorded.iteration, *network, coordination_s)
@@ -153,6 +163,7 @@ def plan_command(
         result = as_values(trace_path, measured, plan, costs, coordination_s)
         result |= {"armed": armed, "cycle_s": cycle_time_ms / 1e3, "threshold_bytes": int(threshold_mb * MEGABYTE)}
         result["exchange"] = plan_exchange.as_values(exchanges)
+        result["remedies"] = plan_remedies.as_values(every, doubt)
         result["collectives"] = plan_collectives.as_values(compared)
         click.echo(json.dumps(result))
         return
@@ -178,6 +189,10 @@ def plan_command(
         out.print(plan_exchange.exchange_table(exchanges, own_costs))
     for text in plan_exchange.texts(exchanges) if exchanges else (plan_exchange.UNKNOWN,):
         out.print(text, markup=False, soft_wrap=True)
+    if every:
+        out.print(plan_remedies.remedies_table(every, doubt))
+    if every and not doubt:
+        out.print(plan_remedies.recommendation(every), markup=False, soft_wrap=True)
     if network is not None and compared:
         out.print(plan_collectives.collectives_table(compared, network[0]))
     out.print(plan_table(measured, plan))

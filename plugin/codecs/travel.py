@@ -55,7 +55,7 @@ class Travel:
     def choice_of(self, tensors: Sequence[Any]) -> Choice:
         """The choice for gradients like `tensors`, or for those of such variables, which travel as one operation."""
         other = self.choice.bfloat16
-        return other if other is not None and {_dtype(one) for one in tensors} == {"bfloat16"} else self.choice
+        return other if other is not None and {dtype_name(one) for one in tensors} == {"bfloat16"} else self.choice
 
     def begin(
         self, first: str, names: Callable[[], Sequence[str]], members: Sequence[Key], tensors: Sequence[Any]
@@ -131,16 +131,16 @@ def _end(library: ctypes.CDLL, process_set: Any, names: dict[str, Key], number: 
         disown(library, process_set.process_set_id, names, number)
 
 
-def _dtype(tensor: Any) -> str:
+def dtype_name(tensor: Any) -> str:
     """As NumPy calls it, of a tensor or variable of any framework."""
     return str(getattr(tensor.dtype, "name", tensor.dtype)).removeprefix("torch.")
 
 
 def _check(name: str, choice: Choice, tensors: Sequence[Any]) -> None:
     for one in tensors:
-        if "float" not in _dtype(one):
+        if "float" not in dtype_name(one):
             raise UsageError(
-                f"The gradient {name!r} is of {_dtype(one)}, which codec={choice.codec!r} does not take: rounding "
+                f"The gradient {name!r} is of {dtype_name(one)}, which codec={choice.codec!r} does not take: rounding "
                 "changes whole numbers.",
                 'Use codec="none" for it, or parameters of floating-point numbers.',
             )

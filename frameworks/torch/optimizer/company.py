@@ -42,6 +42,11 @@ class Company:
         return self._parts[active]
 
     @property
+    def idle(self) -> bool:
+        """Whether no rank has a gradient of any of these in this update."""
+        return all(member.idle for member in self.members)
+
+    @property
     def keys(self) -> Sequence[Member]:
         """Members that are in no other company that travels while these are all in this one."""
         return self.members

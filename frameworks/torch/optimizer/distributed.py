@@ -51,6 +51,7 @@ def DistributedOptimizer(
     error_feedback: bool | None = None,
     collective: str | None = None,
     bucket_bytes: int | None = None,
+    find_unused_parameters: bool = False,
 ) -> torch.optim.Optimizer:
     """Make `optimizer` use gradients that are combined over all ranks.
 
@@ -87,6 +88,9 @@ def DistributedOptimizer(
       "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither, "direct".
     - `bucket_bytes`: dense gradients in CPU memory of so many bytes and less travel with their neighbours in one tensor
       (docs/small_gradients.md); 0: each by itself. None: as PACELINE_BUCKET_BYTES says.
+    - `find_unused_parameters`: leave a parameter alone in every update in which no rank has a gradient for it, as one
+      process does; for synchronous exchanges. Costs one small operation per update. False: as long as no rank ever had
+      one; afterwards a missing gradient is zeros, by which weight decay and momentum still move the parameter.
 
     `codec`, `error_feedback` and `collective` are the same on all ranks, which compare them in their first step.
 
@@ -104,6 +108,12 @@ def DistributedOptimizer(
     asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
     check_choice(choice, compression, horovod.Compression.none, asked)
     _check_travel(asked, op, compression, gradient_predivide_factor)
+    if find_unused_parameters and not asked.synchronous:
+        raise UsageError(
+            f"find_unused_parameters=True was given together with the exchange {declaration_of(asked).word}: what "
+            "other ranks have in an update is not known when it is made.",
+            'Leave find_unused_parameters out, or use exchange="sync".',
+        )
     if op == horovod.Adasum and horovod.size() > 1:
         if not asked.synchronous:
             raise UsageError(
@@ -140,7 +150,8 @@ def DistributedOptimizer(
     made = make(asked, adapter)
     formed = form_groups(groups, [parameter for _, parameter in names.items()])
     members = Members(optimizer, names, formed, sparse_as_dense, 0 if alone else most_bytes, not asked.synchronous)
-    reduction = Reduction(members, None if alone else made, Layouts(process_set, scope), accumulation)
+    layouts = Layouts(process_set, scope)
+    reduction = Reduction(members, None if alone else made, layouts, accumulation, find_unused_parameters)
     wrapper = WrappedOptimizer(optimizer, reduction, accumulation, made, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper

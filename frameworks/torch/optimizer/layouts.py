@@ -1,8 +1,9 @@
-"""Agreement of all ranks on which gradients are sparse.
+"""Agreement of all ranks on which gradients are sparse, and which there are at all.
 
 A dense gradient is reduced, a sparse one is gathered: ranks that disagree would wait for each other for ever. A rank
 on which a parameter had no gradient cannot know which of the two the others do. So the ranks tell each other once, at
-the first exchange of a parameter, and keep to the answer.
+the first exchange of a parameter, and keep to the answer. While no rank has a gradient of a parameter, nothing travels
+of it and they ask again in every update.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Layouts:
     def agree(self, members: Sequence[Member], exchange: ExchangeSettings, choice: Choice, buckets: int = 0) -> bool:
         """Agree on `members` with the other ranks, all of which call this with the same.
 
-        Sparse if a rank has a sparse gradient and none has a dense one. Waits for all ranks. Raises UsageError, on all
-        ranks, if they have different exchanges, codecs or collectives.
+        Sparse if a rank has a sparse gradient and none has a dense one. Those that no rank has a gradient of are idle
+        under a synchronous exchange, dense under the others. Waits for all ranks. Raises UsageError, on all ranks, if
+        they have different exchanges, codecs or collectives.
 
         `buckets`: what must be the same on all ranks for them to form buckets, or 0. Returns whether it is.
         """
@@ -68,5 +70,29 @@ class Layouts:
                 "PACELINE_EXCHANGE, PACELINE_CODEC and PACELINE_COLLECTIVE, and variables that belong to them.",
             )
         for member, (sparse_dims, dense) in zip(members, found, strict=True):
-            member.sparse_dims = DENSE if dense else sparse_dims
+            member.idle = exchange.synchronous and not dense and not sparse_dims
+            if not member.idle:
+                member.sparse_dims = DENSE if dense else sparse_dims
         return buckets > 0 and most_buckets == least_buckets
+
+    def look(self, members: Sequence[Member]) -> None:
+        """Learn which of `members`, that `agree` was given before, have a gradient on any rank in this update.
+
+        All ranks call this with the same, and wait for each other. It is a sum of floating-point numbers, which does
+        not keep steps from being armed.
+        """
+        gradients = [member.parameter.grad for member in members]
+        # By member, over the ranks: how many have a sparse gradient, its sparse dimensions, how many a dense one.
+        seen = torch.tensor(
+            [
+                (0, 0, 0) if gradient is None else (1, gradient.sparse_dim(), 0) if gradient.is_sparse else (0, 0, 1)
+                for gradient in gradients
+            ],
+            dtype=torch.float32,
+        )
+        operation = f"{self.scope}{members[0].name}.used"
+        handle = horovod.allreduce_async_(seen, name=operation, op=horovod.Sum, process_set=self._process_set)
+        for member, (sparse, dims, dense) in zip(members, horovod.synchronize(handle).tolist(), strict=True):
+            member.idle = not (sparse or dense)
+            if member.sparse_dims is None and not member.idle:
+                member.sparse_dims = DENSE if dense else round(dims / sparse)

@@ -17,6 +17,7 @@ class Member:
         "count",
         "fresh",
         "generation",
+        "idle",
         "name",
         "owned",
         "parameter",
@@ -33,6 +34,7 @@ class Member:
         self.fresh = False  # whether parameter.grad was None before the first of them
         self.small = False  # whether it is to travel in a bucket (buckets.py), should it be dense
         self.sparse_dims: int | None = None  # what the ranks have agreed on (layouts.py); None: nothing yet
+        self.idle = False  # whether no rank had a gradient of it when they were asked last (layouts.py)
         self.generation = 0  # how many parameters of other shapes had this name before, where the library keeps shapes
         self.owned = False  # whether no other optimizer combines its gradients (owners.py)
         self.submitted: Tensor | None = None  # parameter.grad when it was submitted,

@@ -140,7 +140,7 @@ class Members:
         """The ranks have changed: they must agree anew (layouts.py), and then form buckets."""
         self._dissolve(list(self._flats.values()))
         for member in self._known.values():
-            member.sparse_dims = None
+            member.sparse_dims, member.idle = None, False
 
     def _dissolve(self, flats: Iterable[Flat]) -> None:
         for flat in flats:

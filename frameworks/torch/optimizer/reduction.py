@@ -46,12 +46,15 @@ class Reduction:
         exchange: Exchange | None,
         layouts: Layouts,
         accumulation: GradientAccumulation,
+        find_unused: bool = False,
     ) -> None:
+        """`find_unused`: ranks ask each other in every update which parameters have a gradient."""
         self.finished = False
         self._members = members
         self._exchange = exchange
         self._layouts = layouts
         self._accumulation = accumulation
+        self._find_unused = find_unused
         self._seen: list[Member] = []  # those that had a gradient since the last update
         self._started: dict[Company, Answer] = {}
         self._done: set[Member] = set()  # those whose exchange was completed before others were replaced
@@ -164,9 +167,9 @@ class Reduction:
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
 
-        A parameter that had no gradient contributes zeros. Raises HorovodInternalError, naming the parameter, when
-        ranks disagree on a shape or type or when a rank is lost; UsageError if a gradient was changed since it was
-        submitted.
+        A parameter that had no gradient contributes zeros; one that has none on any rank keeps none, as far as ranks
+        ask each other. Raises HorovodInternalError, naming the parameter, when ranks disagree on a shape or type or
+        when a rank is lost; UsageError if a gradient was changed since it was submitted.
         """
         self._forget_if_ranks_changed()
         if self._exchange is not None:
@@ -178,7 +181,7 @@ class Reduction:
                 for company, results in self._exchange_all():
                     if not changed:
                         company.store(results, self._exchange.lag)
-            for member in absent:
+            for member in absent or [one for one in self._members.all if one.idle]:
                 member.parameter.grad = None
             self._exchange.complete()
             if changed:  # after the other ranks were given what they wait for
@@ -287,13 +290,14 @@ class Reduction:
         """Start what has not been started, then wait for one result after the other."""
         assert self._exchange is not None
         members = [member for member in self._members.all if member.active]
-        unknown = [member for member in members if member.sparse_dims is None]
-        if unknown:
-            self._agree(unknown)
+        new = [member for member in members if member.sparse_dims is None and not member.idle]
+        again = [member for member in members if member.idle or (self._find_unused and member.sparse_dims is not None)]
+        if new or again:
+            self._agree(new, again)
         self._exchange.announce(len(members))
         started = self._done.union(*(company.members for company in self._started))
         companies = dict.fromkeys(self._company(member) for member in members if member not in started)
-        missing = [company for company in companies if started.isdisjoint(company.members)]
+        missing = [one for one in companies if started.isdisjoint(one.members) and not one.idle]
         if missing:
             part(list(started), [member for company in missing for member in company.members])
         for company in missing:
@@ -308,17 +312,18 @@ class Reduction:
         except (horovod.HorovodInternalError, ValueError) as error:
             self._give_up(company.members, error)
 
-    def _agree(self, members: list[Member]) -> None:
-        """Learn what all ranks know of gradients that travel for the first time, and form buckets of small ones."""
+    def _agree(self, new: list[Member], again: list[Member]) -> None:
+        """Learn what all ranks know of these gradients, and form buckets of those that are small and new."""
         assert self._exchange is not None
-        buckets = digest(self._members.all, {one for one in members if one.small})
         choice = self._exchange.adapter.travel.choice
         try:
-            alike = self._layouts.agree(members, self._exchange.settings, choice, buckets)
+            if again:
+                self._layouts.look(again)
+            buckets = digest(self._members.all, {one for one in new if one.small})
+            if new and self._layouts.agree(new, self._exchange.settings, choice, buckets):
+                self._members.form_buckets(new)
         except (horovod.HorovodInternalError, ValueError) as error:
-            self._give_up(members, error)
-        if alike:
-            self._members.form_buckets(members)
+            self._give_up([*again, *new], error)
 
     def arriving(self, member: Member) -> None:
         """Before a gradient is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""

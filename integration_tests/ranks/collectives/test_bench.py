@@ -29,7 +29,6 @@ def paceline(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.more
 def test_systems_take_turns_on_two_ranks() -> None:
     words = ["--ranks", "2", "--systems", "gloo,ddp,ring,linear", "--sizes", "4,64KiB", "--turns", "1"]
     printed = paceline("bench", "collectives", *words, "--in-flight", "3", "--model-mb", "0.1", "--json")

@@ -49,7 +49,6 @@ def test_systems_take_turns_on_two_ranks() -> None:
     assert result["ranks"] == 2 and set(last["systems"]) == set(SYSTEMS) and last["plans"]
 
 
-@pytest.mark.more
 @pytest.mark.timeout(300)
 def test_more_ranks_follow_from_those_that_were_measured(tmp_path: Path) -> None:
     picture = tmp_path / "scale.png"

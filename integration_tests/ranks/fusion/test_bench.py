@@ -15,7 +15,6 @@ TENSORS = 7  # of the model mini
 POLICIES = ("none", "single", "mgwfbp", "optimal")
 
 
-@pytest.mark.more
 def test_every_policy_is_measured_by_its_own_plan() -> None:
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "fusion", "--hosts", "1", "--np", "2"]
     # Watching measures together with all ranks now and then: a message that is not in the plan.

@@ -29,7 +29,6 @@ RATIOS = {
 }
 
 
-@pytest.mark.more
 def test_every_system_sends_every_gradient_once_per_step() -> None:
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "pipelined", "--hosts", "1", "--np", "2"]
     done = subprocess.run(

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.more
 SYNCHRONOUS = {"gpipe", "1f1b", "torch_gpipe", "torch_1f1b"}
 
 
-@pytest.mark.more
 def test_systems_take_turns_on_two_stages() -> None:
     words = ["--stages", "2", "--microbatches", "3,1", "--forward-ms", "1", "--backward-ms", "1", "--turns", "1"]
     command = [sys.executable, "-m", "paceline.launch.cli", "bench", "pipeline", *words, "--json"]

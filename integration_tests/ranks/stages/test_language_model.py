@@ -44,6 +44,10 @@ def test_training_and_evaluation_equal_one_process(rank: int, size: int) -> None
             torch.testing.assert_close(output["logits"], expected["logits"], rtol=0, atol=1e-12)
         with pytest.raises(hvd.UsageError, match="has 2 rows: expected one number, of 3"):
             pipeline.step(*text(0, 2))
+        unlike = text(0, 7)[0], text(0, 4)[1]
+        for call in (pipeline.step, pipeline.evaluate):  # a loss that broadcasts would say nothing
+            with pytest.raises(hvd.UsageError, match=f"stage 0 has 7 rows, the target of stage {size - 1} has 4"):
+                call(*unlike)
     for name, one in pipeline.state_dict()["model"].items():
         torch.testing.assert_close(one, plain.state_dict()[name], rtol=0, atol=1e-12)
     pipeline.close()

@@ -96,10 +96,29 @@ def test_json_agrees_with_the_trace_and_with_itself() -> None:
     assert found["costs"]["a_s"] == pytest.approx(2e-3)
 
 
+def test_remedies_are_compared() -> None:
+    """Half a megabyte takes five times as long as a step."""
+    result = invoke("trace.json", "--cost", "1e-3,1e-5")
+    assert result.exit_code == 0, result.output
+    shown = result.stdout[result.stdout.index("Remedies") : result.stdout.index("Plan of")]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert [rows[0][0], rows[0][2:]] == ["Horovod's own", ["1.00", "nothing"]]
+    speeds = [float(row[2]) for row in rows[1:] if row[2]]
+    assert speeds == sorted(speeds, reverse=True) and speeds[0] > 2
+    assert "Of all remedies: `paceline run " in shown and "times the speed of Horovod's own; " in shown
+    found = values("--cost", "1e-3,1e-5")["remedies"]
+    flags = [one["flags"] for one in found["predicted"]]
+    assert flags[0] == "" and {"--exchange local", "-np 1"} <= set(flags)
+    assert f"`paceline run {found['recommended']}`" in shown.replace("\n", " ")
+    fast = values("--cost", "1e-6,1e-12")["remedies"]
+    assert fast["recommended"] == ""
+    assert "none is worth its price" in invoke("trace.json", "--cost", "1e-6,1e-12").stdout
+
+
 def test_exchanges_are_compared() -> None:
     result = invoke("trace.json")
     assert result.exit_code == 0, result.output
-    shown = result.stdout[result.stdout.index("Exchanges") : result.stdout.index("Plan of")]
+    shown = result.stdout[result.stdout.index("Exchanges") : result.stdout.index("Remedies")]
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
     assert [row[:2] for row in rows] == [
         ["synchronous", "threshold"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -343,6 +344,25 @@ def _named(operation: Callable[..., Any], name: str, *args: Any) -> Any:
 
         _functions[key] = tf.function(run, reduce_retracing=True, autograph=False)
     return _functions[key]
+
+
+def call_named(function: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+    """Call one of Horovod's functions of a tensor, or of tensors, with these arguments, so that its name is kept."""
+    if not tf.executing_eagerly():
+        return function(*given.args, **given.kwargs)
+    options = dict(given.arguments)
+    word = "tensors" if "tensors" in options else "tensor"
+    value = options.pop(word)
+    about = {name: getattr(one, "process_set_id", one) for name, one in options.items()}
+    key = (call_named, function, *sorted(about.items()))
+    if key not in _functions:
+
+        def body(value: Any) -> Any:
+            one = list(value) if word == "tensors" else value
+            return function(**{word: one}, **options, ignore_name_scope=True)
+
+        _functions[key] = tf.function(body, reduce_retracing=True, autograph=False)
+    return _functions[key](value)
 
 
 def _average(tensor: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -178,6 +179,11 @@ def native(variable: Any) -> Any:
 def value(variable: Any) -> Any:
     """The tensor in a variable, through which no gradient flows."""
     return native(variable).detach()
+
+
+def call_named(function: Callable[..., Any], given: inspect.BoundArguments) -> Any:
+    """Call one of Horovod's functions with these arguments, so that its name is kept."""
+    return function(*given.args, **given.kwargs)
 
 
 def average(values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:

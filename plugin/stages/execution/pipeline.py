@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -267,37 +267,52 @@ class StagedTraining(ABC):
 
     def _given(self, batch: Any, target: Any) -> Given:
         """What this stage was given for a step. Raises UsageError for what cannot be cut."""
-        count = self.microbatches
-        found = self._taken(batch, "batch", 0, count), self._taken(target, "target", self.stages - 1, count)
-        return Given(count, *(None if one is None else one.cut(count) for one in found))
+        return _cut([self._taken(*one, self.microbatches) for one in self._whose(batch, target)], self.microbatches)
 
     def _agreed(self, batch: Any, target: Any) -> Given:
         """The same where nothing is under way: what one rank refuses, all do."""
-        found: list[Given] = []
-
-        def given() -> tuple[dict[str, Any], Any]:
-            found.append(self._given(batch, target))
-            return {}, None
-
-        self._agree(given, "take its part of the batch")
-        return found[0]
+        found, _, _ = self._meet_rows(self._whose(batch, target), self.microbatches)
+        return _cut(found, self.microbatches)
 
     def _given_any_rows(self, batch: Any, target: Any, outputs: bool) -> tuple[Given, int]:
         """What this stage was given without training, in as many micro-batches as all ranks can cut; and rows of the
         batch. `outputs`: in place of a loss, which needs a target.
         """
+        of_batch, of_target = self._whose(batch, target)
+        found, rows, rows_of_target = self._meet_rows([of_batch] if outputs else [of_batch, of_target], 0)
+        least = rows if rows_of_target is None else min(rows, rows_of_target)
+        return _cut([*found, None][:2], max(1, min(self.microbatches, least))), rows
+
+    def _whose(self, batch: Any, target: Any) -> list[tuple[Any, str, int]]:
+        return [(batch, "batch", 0), (target, "target", self.stages - 1)]
+
+    def _meet_rows(
+        self, given: list[tuple[Any, str, int]], least: int
+    ) -> tuple[list[Microbatches | None], int, int | None]:
+        """What this stage was given, and the rows of its pipeline's batch and target.
+
+        Raises UsageError on all ranks for what one of them cannot cut, and for targets that have not one row, or
+        several, for each row of the batch.
+        """
         found: list[Microbatches | None] = []
 
         def rows() -> tuple[dict[str, Any], Any]:
-            found.append(self._taken(batch, "batch", 0, 0))
-            found.append(None if outputs else self._taken(target, "target", self.stages - 1, 0))
+            found.extend(self._taken(*one, least) for one in given)
             return {}, [None if one is None else one.rows for one in found]
 
         everyones = self._agree(rows, "take its part of the batch")
-        own = [everyones[rank] for rank in self._grid.pipeline(self.replica)]
-        least = min(one for one in (own[0][0], own[-1][1]) if one is not None)
-        count = max(1, min(self.microbatches, least))
-        return Given(count, *(None if one is None else one.cut(count) for one in found)), own[0][0]
+        pipelines = [self._grid.pipeline(replica) for replica in range(self._grid.replicas)]
+        pairs = [(everyones[ranks[0]][0], everyones[ranks[-1]][1:]) for ranks in pipelines]
+        with self._guard.refusing():
+            for of_batch, of_target in pairs:
+                if of_target and (of_target[0] % of_batch if of_batch else of_target[0]):
+                    raise UsageError(
+                        f"The batch of stage 0 has {of_batch} rows, the target of stage {self.stages - 1} has "
+                        f"{of_target[0]}: expected as many, or a multiple.",
+                        "Give all stages the same part of the data.",
+                    )
+        of_batch, of_target = pairs[self.replica]
+        return found, of_batch, of_target[0] if of_target else None
 
     def _taken(self, value: Any, whose: str, stage: int, least: int) -> Microbatches | None:
         """A batch or target of at least so many rows, on the `stage` that needs it."""
@@ -312,6 +327,10 @@ class StagedTraining(ABC):
                 "steps.",
                 "Call drain() before, on all ranks.",
             )
+
+
+def _cut(found: Sequence[Microbatches | None], count: int) -> Given:
+    return Given(count, *(None if one is None else one.cut(count) for one in found))
 
 
 def _tried(asked: Callable[[], dict[str, Any]]) -> dict[str, Any] | Exception:

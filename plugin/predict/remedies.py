@@ -1,0 +1,143 @@
+"""What each remedy is predicted to bring on a recorded step: merging, codecs, stale gradients, fewer ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from paceline.core._core import CostModel
+from paceline.fusion.from_trace import WARM_UP_STEPS
+from paceline.local.settings import Local
+from paceline.predict.iteration import SEQUENTIAL, Iteration
+from paceline.predict.recommendation import LEAST_GAIN, LEAST_MERGING_GAIN
+from paceline.record.timed import timed_steps
+from paceline.record.trace import Trace
+from paceline.registry.codecs import CODECS
+from paceline.registry.policies import THRESHOLD
+
+# Seconds from a step's first gradient to the end of its last message by policy, for messages that cost so much; armed
+# where the flag says so.
+FinishOf = Callable[[CostModel, bool], Mapping[str, float]]
+# Codecs whose encoding keeps a gradient's direction best for their size.
+_TRIED = ("bf16", "q8")
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """`flags` of `paceline run`, "" for Horovod's own; `step_s` seconds per step of `ranks` ranks; `price`: what it
+    changes beside the time, "" for nothing.
+    """
+
+    flags: str
+    step_s: float
+    ranks: int
+    price: str = ""
+
+    @property
+    def pace(self) -> float:
+        """Batches of one rank per second."""
+        return self.ranks / self.step_s if self.step_s > 0 else float("inf")
+
+
+def remedies(
+    iteration: Iteration, ranks: int, costs: CostModel, finish_of: FinishOf, late_s: float, armed: bool
+) -> list[Remedy]:
+    """All that may be switched on, Horovod's own first, then the fastest first; equal ones as they come.
+
+    `costs`: one message among `ranks` ranks without coordination. `late_s`: `waits_for_others_s`. `armed`: plans may
+    have armed steps.
+    """
+    stock, *others = _all(iteration, ranks, costs, finish_of, late_s, armed)
+    return [stock, *sorted(others, key=lambda one: -one.pace)]
+
+
+def best(found: Sequence[Remedy]) -> Remedy:
+    """What is recommended of `remedies`: in doubt what has no price, and Horovod's own; of equal ones the simplest."""
+    stock, *others = found
+    free = _fastest([one for one in others if not one.price])
+    if free is None or free.pace < (1 + LEAST_MERGING_GAIN) * stock.pace:
+        free = stock
+    priced = _fastest([one for one in others if one.price])
+    return free if priced is None or priced.pace < (1 + LEAST_GAIN) * free.pace else priced
+
+
+def _fastest(found: Sequence[Remedy]) -> Remedy | None:
+    pace = max((one.pace for one in found), default=0.0)
+    near = [one for one in found if one.pace * (1 + LEAST_MERGING_GAIN) >= pace]
+    return min(near, key=lambda one: one.flags.count("-"), default=None)
+
+
+def _all(
+    iteration: Iteration, ranks: int, costs: CostModel, finish_of: FinishOf, late_s: float, armed: bool
+) -> Iterator[Remedy]:
+    compute_s = iteration.compute_s
+
+    def steps(of: CostModel, arms: bool) -> dict[str, float]:
+        return {policy: iteration.step_s(finish_s) for policy, finish_s in finish_of(of, arms).items()}
+
+    exact = steps(costs, armed)
+    yield Remedy("", exact[THRESHOLD], ranks)
+    for policy, step_s in exact.items():
+        if policy != THRESHOLD:
+            arms = " --armed" if armed and policy != SEQUENTIAL else ""
+            yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
+    whole_s = finish_of(costs, False)[SEQUENTIAL] - iteration.gradients[-1].ready_s
+    pipelined = "--exchange pipelined --fusion single"
+    late = "gradients are one step late"
+    yield Remedy(pipelined, max(compute_s, whole_s), ranks, late)
+    for codec in _TRIED:
+        rounded = (
+            f"gradients are rounded to {8 * 4 * CODECS[codec].wire_share:.2g} bits, error feedback makes up for it"
+        )
+        fewer = on_the_wire(costs, CODECS[codec].wire_share)
+        by_policy = steps(fewer, False)  # a message with a codec does not go armed
+        policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD))
+        merging = "" if policy == THRESHOLD else f" --fusion {policy}"
+        yield Remedy(f"--codec {codec}{merging}", by_policy[policy], ranks, rounded)
+        encoded_s = finish_of(fewer, False)[SEQUENTIAL] - iteration.gradients[-1].ready_s
+        yield Remedy(f"{pipelined} --codec {codec}", max(compute_s, encoded_s), ranks, f"{late}; {rounded}")
+    every = Local().every
+    local = f"models are averaged after every {every} updates of their own gradients"
+    yield Remedy("--exchange local", compute_s + whole_s / every, ranks, local)
+    if late_s > 0:
+        step_s = max(compute_s, exact[THRESHOLD]) - late_s
+        yield Remedy("--exchange majority", step_s, ranks, "late gradients are added to the next step's")
+    count = ranks // 2
+    while count >= 1:
+        step_s = compute_s if count == 1 else steps(among(costs, ranks, count), False)[THRESHOLD]
+        yield Remedy(f"-np {count}", step_s, count, f"a step has the batches of {count} of {ranks} ranks")
+        count //= 2
+
+
+def on_the_wire(costs: CostModel, share: float) -> CostModel:
+    """Messages of which so large a share of the bytes travels."""
+    if costs.points:
+        return CostModel.measured([(size / share, seconds) for size, seconds in costs.points])
+    return CostModel.linear(costs.a_s, costs.b_s_per_byte * share)
+
+
+def among(costs: CostModel, ranks: int, fewer: int) -> CostModel:
+    """Messages among fewer ranks, as a ring has them: 2 (p - 1) start-ups, and (p - 1) / p of the bytes twice."""
+    start_up = (fewer - 1) / (ranks - 1)
+    moved = (fewer - 1) / fewer / ((ranks - 1) / ranks)
+    if costs.points:
+        return CostModel.measured([(size, seconds * moved) for size, seconds in costs.points])
+    return CostModel.linear(costs.a_s * start_up, costs.b_s_per_byte * moved)
+
+
+def waits_for_others_s(recorded: Trace) -> float:
+    """What a step loses because another rank is the slowest each time: the mean over the steps of the slowest rank's
+    time, less the largest of the ranks' mean times. A rank that is always the slowest is waited for in any case.
+
+    A rank's time is its step less its own waiting, on its own clock. 0 where not all ranks have the same steps.
+    """
+    times = [
+        {one.step.index: one.time_ms - one.waiting_ms for one in timed_steps(rank) if one.step.index >= WARM_UP_STEPS}
+        for rank in recorded.ranks
+    ]
+    shared = set.intersection(*(set(one) for one in times)) if len(times) > 1 else set()
+    if not shared:
+        return 0.0
+    slowest_ms = mean(max(one[step] for one in times) for step in shared)
+    return max(0.0, slowest_ms - max(mean(one[step] for step in shared) for one in times)) / 1e3
