@@ -8,6 +8,8 @@ PYTHON ?= python3
 # Extra arguments for every `pip install`, for example an index that carries PyTorch's small CPU build
 # (docs/developing.md).
 PIP_INSTALL_ARGS ?=
+# File of versions that pip must take. Empty for the newest that pyproject.toml allows.
+CONSTRAINTS ?= .ci/constraints.txt
 # Which folders of integration_tests/ `make test` runs, in this order.
 TESTS ?= unit ranks faults cluster
 # For `make test-more`, which CI may end early.
@@ -34,7 +36,9 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 PY := $(abspath $(VENV))/bin/python
 STAMPS := $(VENV)/stamps
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(PIP_INSTALL_ARGS)
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %) $(PIP_INSTALL_ARGS)
+# Not $(MAKE) in the recipe itself: `make -n` would run that line, without -n, because MAKEFLAGS is unexported.
+MAKE_NEWEST = $(MAKE) --no-print-directory VENV='$(VENV)-newest' CONSTRAINTS=
 PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
 # Whole files go to one process each, in the order of folders: tests of one file share ranks.
 SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder)
@@ -44,7 +48,7 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patches/*.py plugin/horovod/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo bench test test-more unit test-cpp soak races fuzz addresses gpu patches idle upstream lint lint-style lint-readme lint-types \
+.PHONY: help demo bench test test-more test-newest unit test-cpp soak races fuzz addresses gpu patches idle upstream lint lint-style lint-readme lint-types \
     lint-layers lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
@@ -54,6 +58,8 @@ help:
 	@echo "               faults cluster; PYTEST_ARGS='-k NAME' goes to pytest"
 	@echo "make test-more more numbers of ranks, longer runs, and the tests that need MPI or a scheduler; TESTS and"
 	@echo "               PYTEST_ARGS as there"
+	@echo "make test-newest   the same tests with the newest frameworks that pyproject.toml allows, in $(VENV)-newest; from"
+	@echo "               PyPI that is PyTorch's CUDA build, some gigabytes"
 	@echo "make unit      only the tests that need no ranks"
 	@echo "make test-cpp  only the C++ unit tests; SANITIZE=thread or SANITIZE=address builds with that sanitizer"
 	@echo "make soak      the tests for rare failures, many minutes"
@@ -67,7 +73,7 @@ help:
 	@echo "               root, or rows that emulate hosts are left out; BENCH_ARGS='--only NAMES', --list, --quick, --resume"
 	@echo "make lint      formatters' checks, linters and types, of Python and C++"
 	@echo "make clean     remove $(VENV), build/ and caches in this folder (the cache of built Horovod wheels stays)"
-	@echo "Variables: VENV, PYTHON, CXX, PIP_INSTALL_ARGS; see docs/developing.md."
+	@echo "Variables: VENV, PYTHON, CXX, CONSTRAINTS, PIP_INSTALL_ARGS; see docs/developing.md."
 
 demo: $(STAMPS)/horovod
 	$(VENV)/bin/paceline demo $(DEMO_ARGS)
@@ -82,6 +88,10 @@ test: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
 
 test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) --more -m 'more or needs' $(TESTS_LARGEST_LAST:%=integration_tests/%)
+
+test-newest:
+	@$(MAKE_NEWEST) PIP_INSTALL_ARGS='$(PIP_INSTALL_ARGS)' \
+	    TESTS='$(TESTS)' PYTEST_ARGS='$(PYTEST_ARGS)' JOBS='$(JOBS)' test
 
 # Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
 cluster-tools:
@@ -158,7 +168,7 @@ lint-tidy:
 	    xargs --max-procs $$(nproc) --max-args 4 $(VENV)/bin/clang-tidy --quiet -p build/lint
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-newest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find plugin frameworks launch examples integration_tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f plugin/core/_core.*.so
 
@@ -177,7 +187,7 @@ $(STAMPS)/build-tools: $(STAMPS)/venv pyproject.toml
 	@$(PIP) -r $@.txt
 	@touch $@
 
-$(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CORE)
+$(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CONSTRAINTS) $(CORE)
 	@echo "Installing the frameworks (once) and building Paceline's core."
 	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test,trainers,templates]'
 	@touch $@

@@ -15,6 +15,7 @@ from paceline.launch.doctor.findings import Finding, Severity, worst
 CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
     installed.python,
     installed.frameworks,
+    installed.tested,
     installed.horovod,
     mistakes.scheduler,
     mistakes.variables,

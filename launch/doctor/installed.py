@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 
+from paceline import versions
 from paceline.extras import how_to_install
 from paceline.horovod import check
 from paceline.horovod.key import installed_frameworks
-from paceline.launch.doctor.findings import Finding, error, ok
+from paceline.launch.doctor.findings import Finding, error, ok, warning
 
 # Of what went into the build, what says most about it.
 _TOLD = ("python", "compiler", "platform")
@@ -27,6 +30,35 @@ def frameworks() -> Iterator[Finding]:
         yield ok(name, version)
     if not found:
         yield error("frameworks", "neither PyTorch nor TensorFlow is installed", how_to_install("torch"))
+
+
+def tested() -> Iterator[Finding]:
+    """Whether the versions of Python and the frameworks are supported, and whether tests have run with them."""
+    rows = [(versions.PYTHON, platform.python_version(), "make an environment with another Python")]
+    for name, version in sorted(_installed_versions().items()):
+        one = versions.FRAMEWORKS[name]
+        rows.append((one, version, f"pip install {shlex.quote(versions.distribution(name) + one.specifier)}"))
+    within = []
+    for one, version, how in rows:
+        if not one.is_supported(version):
+            found = f"{version} is outside the supported releases, {one.span}"
+            yield warning(f"{one.title} version", found, f"If something fails, {how} ({one.span} is supported).")
+        elif one.is_tested(version):
+            within.append(f"{one.title} {version} (tested)")
+        else:
+            within.append(f"{one.title} {version} (supported; tested are {', '.join(one.tested)})")
+    if within:
+        yield ok("versions", ", ".join(within))
+
+
+def _installed_versions() -> dict[str, str]:
+    """Version by import name of the frameworks, Keras among them, read without importing them."""
+    found = installed_frameworks()
+    try:
+        found["keras"] = metadata.version("keras")
+    except metadata.PackageNotFoundError:
+        pass
+    return found
 
 
 def horovod() -> Iterator[Finding]:
