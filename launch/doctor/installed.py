@@ -33,7 +33,7 @@ def frameworks() -> Iterator[Finding]:
 
 
 def tested() -> Iterator[Finding]:
-    """Whether the versions of Python and the frameworks are supported, and whether tests have run with them."""
+    """Report which versions of Python and the frameworks are supported, and which of them tests have run with."""
     rows = [(versions.PYTHON, platform.python_version(), "make an environment with another Python")]
     for name, version in sorted(_installed_versions().items()):
         one = versions.FRAMEWORKS[name]

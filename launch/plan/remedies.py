@@ -37,7 +37,7 @@ def remedies_table(found: Sequence[Remedy], doubt: str) -> Table:
 
 
 def recommendation(found: Sequence[Remedy]) -> str:
-    """What to switch on, and what brings most without a price."""
+    """Return a sentence that names the remedy to switch on, and the fastest one that changes no result."""
     from paceline.predict.remedies import best
 
     stock = found[0]

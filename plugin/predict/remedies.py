@@ -1,4 +1,4 @@
-"""What each remedy is predicted to bring on a recorded step: merging, codecs, stale gradients, fewer ranks."""
+"""Predicted gain of each remedy on a recorded step: merging, codecs, stale gradients, fewer ranks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def remedies(
 
 
 def best(found: Sequence[Remedy]) -> Remedy:
-    """What is recommended of `remedies`: in doubt what has no price, and Horovod's own; of equal ones the simplest."""
+    """Recommend one of `remedies`: in doubt one without a price, and Horovod's own; of equal ones the simplest."""
     stock, *others = found
     free = _fastest([one for one in others if not one.price])
     if free is None or free.pace < (1 + LEAST_MERGING_GAIN) * stock.pace:

@@ -43,7 +43,7 @@ class Company:
 
     @property
     def idle(self) -> bool:
-        """Whether no rank has a gradient of any of these in this update."""
+        """True if no rank has a gradient of any of these in this update."""
         return all(member.idle for member in self.members)
 
     @property

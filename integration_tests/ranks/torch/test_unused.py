@@ -95,7 +95,7 @@ def _as_one_process(rank: int, size: int, way: str, asks: bool) -> None:
 
 @ranks(2)
 def test_sparse_gradients_come_later(rank: int, size: int) -> None:
-    """What is idle is neither sparse nor dense yet."""
+    """An idle parameter is neither sparse nor dense yet."""
     import paceline.torch as hvd
 
     hvd.init()

@@ -1,4 +1,4 @@
-"""What `paceline plan` recommends: each remedy is found where it is the one that helps."""
+"""`paceline plan` recommends each remedy where it is the one that helps."""
 
 from __future__ import annotations
 
