@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -9,7 +10,7 @@ from statistics import mean
 from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS
 from paceline.local.settings import Local
-from paceline.predict.iteration import SEQUENTIAL, Iteration
+from paceline.predict.iteration import SEQUENTIAL, Iteration, communication_s, pipelined_s
 from paceline.predict.recommendation import LEAST_GAIN, LEAST_MERGING_GAIN
 from paceline.record.timed import timed_steps
 from paceline.record.trace import Trace
@@ -82,24 +83,23 @@ def _all(
         if policy != THRESHOLD:
             arms = " --armed" if armed and policy != SEQUENTIAL else ""
             yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
-    whole_s = finish_of(costs, False)[SEQUENTIAL] - iteration.gradients[-1].ready_s
     pipelined = "--exchange pipelined --fusion single"
     late = "gradients are one step late"
-    yield Remedy(pipelined, max(compute_s, whole_s), ranks, late)
+    yield Remedy(pipelined, pipelined_s(iteration), ranks, late)
     for codec in _TRIED:
         rounded = (
             f"gradients are rounded to {8 * 4 * CODECS[codec].wire_share:.2g} bits, error feedback makes up for it"
         )
-        fewer = on_the_wire(costs, CODECS[codec].wire_share)
-        by_policy = steps(fewer, False)  # a message with a codec does not go armed
+        share = CODECS[codec].wire_share
+        by_policy = steps(on_the_wire(costs, share), False)  # a message with a codec does not go armed
         policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD))
         merging = "" if policy == THRESHOLD else f" --fusion {policy}"
         yield Remedy(f"--codec {codec}{merging}", by_policy[policy], ranks, rounded)
-        encoded_s = finish_of(fewer, False)[SEQUENTIAL] - iteration.gradients[-1].ready_s
-        yield Remedy(f"{pipelined} --codec {codec}", max(compute_s, encoded_s), ranks, f"{late}; {rounded}")
+        encoded = dataclasses.replace(iteration, costs=on_the_wire(iteration.costs, share))
+        yield Remedy(f"{pipelined} --codec {codec}", pipelined_s(encoded), ranks, f"{late}; {rounded}")
     every = Local().every
     local = f"models are averaged after every {every} updates of their own gradients"
-    yield Remedy("--exchange local", compute_s + whole_s / every, ranks, local)
+    yield Remedy("--exchange local", compute_s + communication_s(iteration) / every, ranks, local)
     if late_s > 0:
         step_s = max(compute_s, exact[THRESHOLD]) - late_s
         yield Remedy("--exchange majority", step_s, ranks, "late gradients are added to the next step's")
@@ -127,10 +127,11 @@ def among(costs: CostModel, ranks: int, fewer: int) -> CostModel:
 
 
 def waits_for_others_s(recorded: Trace) -> float:
-    """What a step loses because another rank is the slowest each time: the mean over the steps of the slowest rank's
-    time, less the largest of the ranks' mean times. A rank that is always the slowest is waited for in any case.
+    """Seconds that a step loses because another rank is the slowest each time.
 
-    A rank's time is its step less its own waiting, on its own clock. 0 where not all ranks have the same steps.
+    That is the mean over the steps of the slowest rank's time, less the largest of the ranks' mean times: a rank that
+    is always the slowest is waited for in any case. A rank's time is its step less its own waiting, on its own clock.
+    Returns 0 where not all ranks have the same steps.
     """
     times = [
         {one.step.index: one.time_ms - one.waiting_ms for one in timed_steps(rank) if one.step.index >= WARM_UP_STEPS}

@@ -60,7 +60,8 @@ def _one_process(steps: list[tuple[dict[str, float], dict[str, float]]], passes:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("asks", [False, True], ids=["once", "every-update"])
 def test_as_one_process(way: str, asks: bool) -> None:
-    run_ranks(_as_one_process, 2, way, asks)
+    # Tensors of every size are encoded under a codec.
+    run_ranks(_as_one_process, 2, way, asks, env={"PACELINE_CODEC_LEAST_BYTES": "1"})
 
 
 def _as_one_process(rank: int, size: int, way: str, asks: bool) -> None:
@@ -86,10 +87,10 @@ def _as_one_process(rank: int, size: int, way: str, asks: bool) -> None:
             if name == "e" or (asks and nobody):
                 assert parameter.grad is None, name
     expected = _one_process(steps, passes)
-    # Elements of a parameter have equal gradients, which are the scales of q8 and lose nothing.
+    off = 1e-2 if way == "q8" else 1e-6  # what rounding moves an update of AdamW by
     for (name, parameter), one in zip(model.named_parameters(), expected, strict=True):
         found = parameter.detach()
-        assert torch.allclose(found, one, rtol=0, atol=1e-6), f"rank {rank}, {name}: {found}, expected {one}"
+        assert torch.allclose(found, one, rtol=0, atol=off), f"rank {rank}, {name}: {found}, expected {one}"
     assert parameter.tolist() == [5.0] * 3, "weight decay has moved what nobody uses"
 
 

@@ -289,7 +289,7 @@ class StagedTraining(ABC):
     def _meet_rows(
         self, given: list[tuple[Any, str, int]], least: int
     ) -> tuple[list[Microbatches | None], int, int | None]:
-        """What this stage was given, and the rows of its pipeline's batch and target.
+        """Return this stage's batch and target, and how many rows those of its pipeline have.
 
         Raises UsageError on all ranks for what one of them cannot cut, and for targets that have not one row, or
         several, for each row of the batch.
