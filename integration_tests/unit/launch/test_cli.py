@@ -162,7 +162,7 @@ def test_demo_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "sklearn" else found(name, *rest))
-    refused(invoke("demo"), "scikit-learn", "Run `pip install scikit-learn=")
+    refused(invoke("demo"), "scikit-learn", "Run `pip install 'scikit-learn<")
     frameworks = ("torch", "keras", "tensorflow")
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name in frameworks else found(name, *rest))
     result = invoke("demo")
