@@ -85,9 +85,9 @@ def plan_command(
 
     TRACE is what `paceline record` wrote; nothing is run. Prints for each policy when the last gradient would have been
     reduced and how much of that time is exposed, that is, after the backward pass; then what a step would take with
-    synchronous and with pipelined exchange, and which is worth it; with --algorithm, all collectives side by side; then
-    the plan of one policy, a row per message. Costs are fitted to the trace unless --cost or --algorithm gives them.
-    docs/planning.md explains the model.
+    each remedy, and which is worth it; with --algorithm, all collectives side by side; then the plan of one policy, a
+    row per message. Costs are fitted to the trace unless --cost or --algorithm gives them. docs/planning.md explains
+    the model.
     """
     for name, value in (("--cycle-time-ms", cycle_time_ms), ("--coordination-ms", coordination_ms or 0.0)):
         if not 0 <= value < float("inf"):
@@ -98,9 +98,8 @@ def plan_command(
     from paceline.fusion import from_trace, plan_file, planning, policies
     from paceline.fusion.resolve import resolve
     from paceline.launch.plan import collectives as plan_collectives
-    from paceline.launch.plan import exchange as plan_exchange
     from paceline.launch.plan import remedies as plan_remedies
-    from paceline.predict import collectives, remedies
+    from paceline.predict import collectives
 
     chosen = resolve(policy)  # a wrong name is refused before the trace is read
     recorded = from_trace.load(trace_path)
@@ -130,7 +129,7 @@ def plan_command(
 
     plan = make(chosen)
     # Costs that were given are those of another network: what was measured on this one says nothing of them.
-    doubt = plan_exchange.doubt(measured, plan.predicted) if origin.startswith(FITTED) else ""
+    doubt = plan_remedies.doubt(measured, plan.predicted) if origin.startswith(FITTED) else ""
     if output is not None:
         if not chosen.makes_plans:
             raise UserError(
@@ -150,20 +149,15 @@ def plan_command(
         plans[plan.policy] = plan
         plot.save(plan_plot.plan_figure(measured.gradients, plans), picture)
         console.note(f"Backward pass and messages: {picture}")
-    exchanges = plan_exchange.compare(recorded, measured, plan.predicted, costs, coordination_s, doubt, armed)
-    every = []
-    if exchanges is not None:
-        among = measured.ranks if network is None else network[0]
-        late_s = remedies.waits_for_others_s(recorded)
-        every = remedies.remedies(exchanges.recorded.iteration, among, costs, finish_of, late_s, armed)
+    among = measured.ranks if network is None else network[0]
+    remedies = plan_remedies.compare(recorded, measured, costs, coordination_s, among, finish_of, doubt, armed)
     compared = []
-    if exchanges is not None and network is not None:
-        compared = collectives.compare(exchanges.recorded.iteration, *network, coordination_s)
+    if remedies is not None and network is not None:
+        compared = collectives.compare(remedies.recorded.iteration, *network, coordination_s)
     if as_json:
         result = as_values(trace_path, measured, plan, costs, coordination_s)
         result |= {"armed": armed, "cycle_s": cycle_time_ms / 1e3, "threshold_bytes": int(threshold_mb * MEGABYTE)}
-        result["exchange"] = plan_exchange.as_values(exchanges)
-        result["remedies"] = plan_remedies.as_values(every, doubt)
+        result["remedies"] = plan_remedies.as_values(remedies)
         result["collectives"] = plan_collectives.as_values(compared)
         click.echo(json.dumps(result))
         return
@@ -185,14 +179,10 @@ def plan_command(
         )
     for name, reason in measured.left_out.items():
         out.print(f"Left out: {name}, {reason}.", markup=False, soft_wrap=True)
-    if exchanges is not None:
-        out.print(plan_exchange.exchange_table(exchanges, own_costs))
-    for text in plan_exchange.texts(exchanges) if exchanges else (plan_exchange.UNKNOWN,):
+    if remedies is not None:
+        out.print(plan_remedies.remedies_table(remedies, own_costs))
+    for text in plan_remedies.texts(remedies) if remedies else (plan_remedies.UNKNOWN,):
         out.print(text, markup=False, soft_wrap=True)
-    if every:
-        out.print(plan_remedies.remedies_table(every, doubt))
-    if every and not doubt:
-        out.print(plan_remedies.recommendation(every), markup=False, soft_wrap=True)
     if network is not None and compared:
         out.print(plan_collectives.collectives_table(compared, network[0]))
     out.print(plan_table(measured, plan))

@@ -1,51 +1,128 @@
-"""The part of `paceline plan` that compares all remedies, and says what to switch on."""
+"""The part of `paceline plan` that compares all remedies on a recorded step and recommends one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paceline.predict.remedies import Remedy
+    from paceline.core._core import CostModel
+    from paceline.fusion.from_trace import Measurements
+    from paceline.fusion.planning import Predicted
+    from paceline.predict.recorded import RecordedIteration
+    from paceline.predict.remedies import FinishOf, Remedy
+    from paceline.record.trace import Trace
 
 HOROVODS = "Horovod's own"
+UNKNOWN = "Remedies are not compared: no recorded step is followed by the next one, so none has a time."
+# If the model mispredicts the measured step by more than this, its other predictions are not to be trusted.
+MOST_ERROR = 0.20
+RECORD_AGAIN = (
+    "Record without other merging on a machine that does nothing else, for more steps, and give the recording's "
+    "--cycle-time-ms and --threshold-mb; or let training measure by itself: `paceline run --fusion optimal`."
+)
 
 
-def remedies_table(found: Sequence[Remedy], doubt: str) -> Table:
-    """A row per remedy. `doubt`: why none is recommended, if so."""
+@dataclass(frozen=True)
+class Compared:
+    """Remedies on a recorded step, Horovod's own first; `doubt`: why none is recommended, if so."""
+
+    recorded: RecordedIteration
+    found: Sequence[Remedy]
+    doubt: str
+
+    @property
+    def best(self) -> Remedy | None:
+        """The remedy to switch on; None where none is recommended."""
+        from paceline.predict.remedies import best
+
+        return None if self.doubt else best(self.found)
+
+
+def compare(
+    trace: Trace,
+    measured: Measurements,
+    costs: CostModel,
+    coordination_s: float,
+    ranks: int,
+    finish_of: FinishOf,
+    doubt: str = "",
+    armed: bool = False,
+) -> Compared | None:
+    """Predict all remedies among `ranks` ranks; None where no step has a time.
+
+    `costs`: one message without coordination. `doubt`: why nothing shall be recommended, if so. `armed`: plans may
+    have armed steps.
+    """
+    from paceline.predict.recorded import of_trace
+    from paceline.predict.remedies import remedies, waits_for_others_s
+
+    recorded = of_trace(trace, measured, costs.plus(coordination_s))
+    if recorded is None:
+        return None
+    late_s = waits_for_others_s(trace)
+    return Compared(recorded, remedies(recorded.iteration, ranks, costs, finish_of, late_s, armed), doubt)
+
+
+def doubt(measured: Measurements, predicted: Mapping[str, Predicted]) -> str:
+    """Return why predictions are not to be relied on, "" if they are.
+
+    The prediction of Horovod's own merging, which comes first, is compared with the trace.
+    """
+    plain, stock = next(iter(predicted.items()))
+    error = stock.finish_s / measured.finish_s - 1 if measured.finish_s > 0 else 0.0
+    if abs(error) <= MOST_ERROR:
+        return ""
+    return (
+        f"{plain}, Horovod's own merging, is predicted to take {1e3 * stock.finish_s:.3g} ms and took "
+        f"{1e3 * measured.finish_s:.3g} ms in the trace ({error:+.0%}), so no prediction can be relied on"
+    )
+
+
+def remedies_table(compared: Compared, own_costs: bool) -> Table:
+    """A row per remedy, and the step of the trace where costs are the trace's own (`own_costs`)."""
     from rich.table import Table
-
-    from paceline.predict.remedies import best
 
     table = Table(title="Remedies, predicted", title_justify="left")
     table.add_column("paceline run", overflow="fold")
-    table.add_column("step", justify="right", no_wrap=True)
-    table.add_column("speed", justify="right", no_wrap=True)
+    for column in ("step", "exposed", "speed"):
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("what it changes", overflow="fold")
-    chosen = None if doubt else best(found)
-    for one in found:
-        table.add_row(
-            one.flags or HOROVODS,
-            f"{1e3 * one.step_s:.2f} ms",
-            f"{one.pace / found[0].pace:.2f}",
-            one.price or "nothing",
-            style="bold" if one is chosen else None,
-        )
+    compute_s = compared.recorded.iteration.compute_s
+
+    def add(name: str, step_s: float, speed: str, price: str, bold: bool = False) -> None:
+        times = [f"{1e3 * step_s:.2f} ms", f"{1e3 * max(0.0, step_s - compute_s):.2f} ms"]
+        table.add_row(name, *times, speed, price, style="bold" if bold else None)
+
+    stock = compared.found[0]
+    for one in compared.found:
+        speed = f"{one.pace / stock.pace:.2f}"
+        add(one.flags or HOROVODS, one.step_s, speed, one.price or "nothing", one is compared.best)
+    if own_costs:
+        table.add_section()
+        add("measured in the trace", compared.recorded.step_s, "", "")
     return table
 
 
-def recommendation(found: Sequence[Remedy]) -> str:
-    """Return a sentence that names the remedy to switch on, and the fastest one that changes no result."""
+def texts(compared: Compared) -> list[str]:
+    """Return what was taken for computation, and the recommendation."""
+    chosen = compared.best
+    if chosen is None:
+        return [_assumed(compared.recorded), f"Nothing is recommended: {compared.doubt}. {RECORD_AGAIN}"]
+    return [_assumed(compared.recorded), f"Recommended: {_advice(compared.found, chosen)} {_share(compared)}"]
+
+
+def _advice(found: Sequence[Remedy], chosen: Remedy) -> str:
     from paceline.predict.remedies import best
 
     stock = found[0]
-    chosen, free = best(found), best([one for one in found if not one.price])
+    free = best([one for one in found if not one.price])
     if chosen is stock:
-        return "Of all remedies none is worth its price: Horovod's own synchronous exchange stays."
-    times = f"{chosen.pace / stock.pace:.2f} times the speed of Horovod's own"
-    said = f"Of all remedies: `paceline run {chosen.flags}`, {times}"
+        return "Horovod's own synchronous exchange: no remedy is worth its price."
+    said = f"`paceline run {chosen.flags}`, {chosen.pace / stock.pace:.2f} times the speed of Horovod's own"
     if not chosen.price:
         return f"{said}, with the same results."
     said += f"; {chosen.price}."
@@ -54,15 +131,46 @@ def recommendation(found: Sequence[Remedy]) -> str:
     return f"{said} With results as they are: `paceline run {free.flags}`, {free.pace / stock.pace:.2f} times."
 
 
-def as_values(found: Sequence[Remedy], doubt: str) -> dict[str, Any] | None:
-    """Everything as JSON values; times in seconds. `doubt` as of `remedies_table`."""
-    from paceline.predict.remedies import best
+def _share(compared: Compared) -> str:
+    from paceline.predict.iteration import communication_s
 
-    if not found:
+    iteration = compared.recorded.iteration
+    all_s = communication_s(iteration)
+    if iteration.compute_s <= 0:
+        return f"Communication takes {1e3 * all_s:.3g} ms, computation nothing."
+    return f"Communication takes {all_s / iteration.compute_s:.3g} times as long as computation."
+
+
+def _assumed(recorded: RecordedIteration) -> str:
+    iteration = recorded.iteration
+    step_ms, compute_ms = 1e3 * recorded.step_s, 1e3 * iteration.compute_s
+    if recorded.overlaps:
+        return (
+            f"Computation: at most {compute_ms:.2f} ms. The messages of a recorded step end after the next step has "
+            "begun, as those of a pipelined exchange do; a trace of synchronous training tells more."
+        )
+    return (
+        f"Computation: {compute_ms:.2f} ms of the recorded step of {step_ms:.2f} ms, all but the time from the last "
+        f"gradient to the end of the last message. {1e3 * iteration.l_for_s:.2f} ms of it lie outside of what a trace "
+        "shows: update, loading, forward pass and whatever else a step does; they are assumed to stay as they are."
+    )
+
+
+def as_values(compared: Compared | None) -> dict[str, Any] | None:
+    """Return everything as JSON values; times in seconds."""
+    from paceline.predict.iteration import communication_s
+
+    if compared is None:
         return None
+    recorded, chosen = compared.recorded, compared.best
     return {
+        "step_s": recorded.step_s,
+        "compute_s": recorded.iteration.compute_s,
+        "communication_s": communication_s(recorded.iteration),
+        "overlaps": recorded.overlaps,
         "predicted": [
-            {"flags": one.flags, "step_s": one.step_s, "ranks": one.ranks, "price": one.price} for one in found
+            {"flags": one.flags, "step_s": one.step_s, "ranks": one.ranks, "price": one.price} for one in compared.found
         ],
-        "recommended": None if doubt else best(found).flags,
+        "recommended": None if chosen is None else chosen.flags,
+        "withheld": compared.doubt,
     }

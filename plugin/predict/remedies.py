@@ -11,15 +11,18 @@ from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS
 from paceline.local.settings import Local
 from paceline.predict.iteration import SEQUENTIAL, Iteration, communication_s, pipelined_s
-from paceline.predict.recommendation import LEAST_GAIN, LEAST_MERGING_GAIN
 from paceline.record.timed import timed_steps
 from paceline.record.trace import Trace
 from paceline.registry.codecs import CODECS
-from paceline.registry.policies import THRESHOLD
+from paceline.registry.policies import OPTIMAL, THRESHOLD
 
 # Seconds from a step's first gradient to the end of its last message by policy, for messages that cost so much; armed
 # where the flag says so.
 FinishOf = Callable[[CostModel, bool], Mapping[str, float]]
+# Stale or rounded gradients cost stability at large learning rates, so a remedy with a price must bring more than the
+# error of a prediction. Merging changes no result: its gain only has to be seen.
+LEAST_GAIN = 0.05
+LEAST_MERGING_GAIN = 0.01
 # Codecs whose encoding keeps a gradient's direction best for their size.
 _TRIED = ("bf16", "q8")
 
@@ -54,7 +57,10 @@ def remedies(
 
 
 def best(found: Sequence[Remedy]) -> Remedy:
-    """Recommend one of `remedies`: in doubt one without a price, and Horovod's own; of equal ones the simplest."""
+    """Recommend one of `remedies`: in doubt one without a price, and Horovod's own; of equal ones the simplest.
+
+    Of equal policies it is `optimal`.
+    """
     stock, *others = found
     free = _fastest([one for one in others if not one.price])
     if free is None or free.pace < (1 + LEAST_MERGING_GAIN) * stock.pace:
@@ -66,7 +72,7 @@ def best(found: Sequence[Remedy]) -> Remedy:
 def _fastest(found: Sequence[Remedy]) -> Remedy | None:
     pace = max((one.pace for one in found), default=0.0)
     near = [one for one in found if one.pace * (1 + LEAST_MERGING_GAIN) >= pace]
-    return min(near, key=lambda one: one.flags.count("-"), default=None)
+    return min(near, key=lambda one: (one.flags.count("-"), OPTIMAL not in one.flags), default=None)
 
 
 def _all(
@@ -92,7 +98,7 @@ def _all(
         )
         share = CODECS[codec].wire_share
         by_policy = steps(on_the_wire(costs, share), False)  # a message with a codec does not go armed
-        policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD))
+        policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD, one != OPTIMAL))
         merging = "" if policy == THRESHOLD else f" --fusion {policy}"
         yield Remedy(f"--codec {codec}{merging}", by_policy[policy], ranks, rounded)
         encoded = dataclasses.replace(iteration, costs=on_the_wire(iteration.costs, share))

@@ -96,65 +96,72 @@ def test_json_agrees_with_the_trace_and_with_itself() -> None:
     assert found["costs"]["a_s"] == pytest.approx(2e-3)
 
 
+def _table(shown: str) -> list[list[str]]:
+    """Cells of the table of remedies."""
+    lines = shown[shown.index("Remedies") : shown.index("Plan of")].splitlines()
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+
+
+def _rows(shown: str) -> dict[str, list[str]]:
+    """Step, exposed communication and speed by the flags; a row whose flags are folded by its first line."""
+    return {row[0]: row[1:4] for row in _table(shown) if row[1]}
+
+
 def test_remedies_are_compared() -> None:
     """Half a megabyte takes five times as long as a step."""
     result = invoke("trace.json", "--cost", "1e-3,1e-5")
     assert result.exit_code == 0, result.output
-    shown = result.stdout[result.stdout.index("Remedies") : result.stdout.index("Plan of")]
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
-    assert [rows[0][0], rows[0][2:]] == ["Horovod's own", ["1.00", "nothing"]]
-    speeds = [float(row[2]) for row in rows[1:] if row[2]]
+    rows = [row for row in _table(result.stdout) if row[1]]
+    assert [rows[0][0], rows[0][3:]] == ["Horovod's own", ["1.00", "nothing"]]
+    speeds = [float(row[3]) for row in rows[1:]]
     assert speeds == sorted(speeds, reverse=True) and speeds[0] > 2
-    assert "Of all remedies: `paceline run " in shown and "times the speed of Horovod's own; " in shown
+    assert "times the speed of Horovod's own; " in result.stdout
     found = values("--cost", "1e-3,1e-5")["remedies"]
     flags = [one["flags"] for one in found["predicted"]]
     assert flags[0] == "" and {"--exchange local", "-np 1"} <= set(flags)
-    assert f"`paceline run {found['recommended']}`" in shown.replace("\n", " ")
+    assert f"Recommended: `paceline run {found['recommended']}`" in result.stdout.replace("\n", " ")
     fast = values("--cost", "1e-6,1e-12")["remedies"]
     assert fast["recommended"] == ""
-    assert "none is worth its price" in invoke("trace.json", "--cost", "1e-6,1e-12").stdout
+    assert "no remedy is worth its price" in invoke("trace.json", "--cost", "1e-6,1e-12").stdout
 
 
-def test_exchanges_are_compared() -> None:
+def test_remedies_beside_what_was_measured() -> None:
     result = invoke("trace.json")
     assert result.exit_code == 0, result.output
-    shown = result.stdout[result.stdout.index("Exchanges") : result.stdout.index("Remedies")]
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
-    assert [row[:2] for row in rows] == [
-        ["synchronous", "threshold"],
-        ["synchronous", "optimal"],
-        ["pipelined, K = 2", "none (layer-wise)"],
-        ["pipelined, K = 2", "single (sequential)"],
-        ["measured in the trace", ""],
-    ]
-    assert rows[1][2:] == ["1000.00 ms", "2.40 ms", "0.999"]
-    assert rows[3][2:] == ["997.60 ms", "0.00 ms", "0.997"]
-    assert rows[4][2:] == rows[1][2:], "every tensor was alone, and here that is as good as the best plan"
-    assert "Computation: 997.60 ms of the recorded step of 1000.00 ms" in shown
-    assert "972.60 ms of it lie outside of what a trace shows" in shown
-    assert "Recommended: Horovod's own synchronous exchange; communication takes 0.00977 times as long" in shown
+    rows = _rows(result.stdout)
+    assert rows["--fusion optimal"] == ["1000.00 ms", "2.40 ms", "1.00"]
+    assert rows["measured in the trace"][:2] == rows["--fusion none"][:2], "every tensor was alone"
+    (pipelined,) = (
+        row for flags, row in rows.items() if flags.startswith("--exchange pipelined") and "codec" not in flags
+    )
+    assert pipelined[:2] == ["997.60 ms", "0.00 ms"]
+    assert "Computation: 997.60 ms of the recorded step of 1000.00 ms" in result.stdout
+    assert "972.60 ms of it lie outside of what a trace shows" in result.stdout
+    assert (
+        "Recommended: Horovod's own synchronous exchange: no remedy is worth its price. Communication " in result.stdout
+    )
+    assert "takes 0.00977 times as long as computation" in result.stdout
     dear = invoke("trace.json", "--cost", "0.1,0").stdout
     assert dear.count("measured in the trace") == 0
-    assert "Recommended: `paceline run --exchange pipelined --fusion single`; communication takes 0.201 times" in dear
+    assert "Recommended: `paceline run --exchange pipelined --fusion single`, 1." in dear
+    assert "Communication takes 0.201 times" in dear
     merged = invoke("trace.json", "--cost", "0.012,0").stdout
-    assert "Recommended: `paceline run --fusion optimal`; communication" in merged
+    assert "Recommended: `paceline run --fusion optimal`, 1." in merged and "with the same results" in merged
 
 
-def test_exchanges_as_values() -> None:
+def test_remedies_as_values() -> None:
     found = values("--cost", "0.1,0")
-    exchange = found["exchange"]
-    assert (exchange["step_s"], exchange["overlaps"]) == (pytest.approx(1.0), False)
-    rest_s = exchange["compute_s"] - found["gradients"][-1]["ready_s"]
-    assert exchange["synchronous_s"] == {
-        name: pytest.approx(rest_s + one["finish_s"]) for name, one in found["predicted"].items()
-    }
+    remedies = found["remedies"]
+    assert (remedies["step_s"], remedies["overlaps"]) == (pytest.approx(1.0), False)
+    rest_s = remedies["compute_s"] - found["gradients"][-1]["ready_s"]
+    step_s = {one["flags"]: one["step_s"] for one in remedies["predicted"]}
+    for name, one in found["predicted"].items():
+        flags = "" if name == "threshold" else f"--fusion {name}"
+        assert step_s[flags] == pytest.approx(rest_s + one["finish_s"])
     # Two data types: two messages at least, each with its round.
-    each_s = 0.1 + COORDINATION_S
-    assert exchange["communication_s"] == pytest.approx({"single": 2 * each_s, "none": len(NAMES) * each_s})
-    assert exchange["pipelined_s"] == {"single": exchange["compute_s"], "none": exchange["compute_s"]}
-    recommended = exchange["recommended"]
-    assert (recommended["exchange"], recommended["policy"]) == ("pipelined", "single")
-    assert recommended["step_s"] == exchange["compute_s"]
+    assert remedies["communication_s"] == pytest.approx(2 * (0.1 + COORDINATION_S))
+    assert step_s["--exchange pipelined --fusion single"] == remedies["compute_s"]
+    assert remedies["recommended"] == "--exchange pipelined --fusion single"
 
 
 def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(folder: Path) -> None:
@@ -176,9 +183,9 @@ def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(fo
     assert "Recommended" not in result.stdout
     assert "Nothing is recommended: threshold, Horovod's own merging, is predicted to take" in result.stdout
     assert "It may be worse than no plan: threshold" in " ".join(result.stderr.split())
-    exchange = values()["exchange"]
-    assert exchange["recommended"] is None
-    assert "no prediction can be relied on" in exchange["withheld"]
+    remedies = values()["remedies"]
+    assert remedies["recommended"] is None
+    assert "no prediction can be relied on" in remedies["withheld"]
     # Of another network the trace knows nothing.
     assert "Recommended" in invoke("trace.json", "--cost", "0.1,0").stdout
 
@@ -196,12 +203,12 @@ def test_coordination_below_zero_is_not_hidden(folder: Path, monkeypatch: pytest
     assert values()["coordination_known"] is False
 
 
-def test_exchanges_are_left_out_where_no_step_has_a_time(folder: Path) -> None:
+def test_remedies_are_left_out_where_no_step_has_a_time(folder: Path) -> None:
     whole = recorded()
     gaps = trace.Trace(whole.size, tuple(replace(one, steps=one.steps[::2]) for one in whole.ranks))
     trace.write(gaps, folder / "trace.json")
-    assert "Exchanges are not compared" in invoke("trace.json").stdout
-    assert values()["exchange"] is None
+    assert "Remedies are not compared" in invoke("trace.json").stdout
+    assert values()["remedies"] is None
 
 
 def test_trace_of_overlapping_steps_says_so(folder: Path) -> None:
@@ -214,7 +221,7 @@ def test_trace_of_overlapping_steps_says_so(folder: Path) -> None:
     trace.write(trace.Trace(3, (replace(one, steps=tuple(steps)),)), folder / "trace.json")
     result = invoke("trace.json", "--cost", "1e-3,0")
     assert "Computation: at most 1000.00 ms" in result.stdout, result.output
-    assert values("--cost", "1e-3,0")["exchange"]["overlaps"] is True
+    assert values("--cost", "1e-3,0")["remedies"]["overlaps"] is True
 
 
 def test_costs_can_be_given() -> None:

@@ -25,9 +25,9 @@ from paceline.predict.iteration import (
     synchronous_s,
 )
 from paceline.predict.parameter_server import parameter_server_costs
-from paceline.predict.recommendation import LEAST_GAIN, OPTIMAL, Recommendation, fastest, recommend
 from paceline.predict.recorded import of_trace
 from paceline.record.trace import Trace
+from paceline.registry.policies import OPTIMAL
 
 # Four workers on a fast network, weights of AlexNet's size.
 WORKERS, ALPHA_S, BETA_S, GAMMA_S = 4, 10e-6, 0.8e-9, 0.1e-9
@@ -180,7 +180,6 @@ def test_parameter_server_is_slower_with_every_worker() -> None:
         (lambda: parameter_server_costs(2, math.nan, 1.0), "nan"),
         (lambda: parameter_server_costs(2, 1.0, -1.0, 9.0), "-1"),
         (lambda: ring(0), "at least one"),
-        (lambda: recommend(alexnet(), {}), "no synchronous exchange"),
     ],
 )
 def test_what_is_refused(call: Callable[[], object], phrase: str) -> None:
@@ -188,72 +187,6 @@ def test_what_is_refused(call: Callable[[], object], phrase: str) -> None:
         call()
     assert phrase in str(raised.value)
     assert raised.value.remedy
-
-
-# Recommendations.
-
-
-def advice(compute_s: float, a_s: float, b_s: float) -> Recommendation:
-    return recommend(layers(compute_s, CostModel.linear(a_s, b_s)))
-
-
-def test_little_communication_stays_synchronous() -> None:
-    found = advice(1.0, 1e-6, 1e-9)
-    assert (found.exchange, found.policy) == ("sync", "none")
-    assert found.step_s == found.synchronous_s["none"]
-    assert "communication takes 0.01 times as long as computation" in found.reason
-    assert "less than the 5% that stale gradients should bring" in found.reason
-
-
-def test_start_ups_that_merging_avoids_are_merged() -> None:
-    # Layer-wise the network falls behind from the first message on; merged, one message is left at the end.
-    found = recommend(layers(1.0, CostModel.linear(0.02, 1e-12), count=100))
-    assert (found.exchange, found.policy) == ("sync", OPTIMAL)
-    assert found.synchronous_s["none"] == pytest.approx(0.406 + 100 * 0.02, rel=1e-4)
-    assert found.step_s == pytest.approx(1.02, rel=1e-4)
-    assert "communication takes 0.0201 times as long as computation" in found.reason
-    assert "merging by optimal makes a step 2.36 times as fast, and pipelining would add 2.0%" in found.reason
-    found = recommend(layers(1.0, CostModel.linear(1e-3, 1e-9)), {"threshold": 1.1, OPTIMAL: 1.01})
-    assert (found.exchange, found.policy, found.step_s) == ("sync", OPTIMAL, 1.01)
-
-
-def test_as_much_communication_as_computation_is_pipelined() -> None:
-    # The network is as busy as the processor, and what begins with the first gradient ends long after the last one.
-    found = advice(1.0, 0.0, 1e-7)
-    assert (found.exchange, found.policy) == ("pipelined", SEQUENTIAL)
-    assert found.step_s == pytest.approx(1.0)
-    gain = found.synchronous_s[OPTIMAL] / found.step_s
-    assert gain == pytest.approx(1.46)  # 0.4 + 0.06 s pass until the first gradient, then 1 s of messages
-    assert f"{gain:.2f} times as fast as synchronous steps merged by optimal (its limit is 2)" in found.reason
-    assert "fewer bytes" not in found.reason
-
-
-def test_far_more_communication_than_computation_is_pipelined_only_if_that_helps() -> None:
-    found = advice(1.0, 0.0, 3e-7)
-    assert (found.exchange, found.policy) == ("pipelined", SEQUENTIAL)
-    assert found.step_s == pytest.approx(3.0)
-    assert "only fewer bytes or a faster network help" in found.reason
-    # A hundred times the computation: nothing that computation could hide.
-    found = advice(1.0, 0.0, 1e-5)
-    assert found.exchange == "sync"
-    assert found.synchronous_s[found.policy] / found.pipelined_s[SEQUENTIAL] < 1 + LEAST_GAIN
-
-
-def test_gain_below_the_margin_stays_synchronous() -> None:
-    iteration = layers(1.0, CostModel.linear(0.0, 1e-9))
-    assert recommend(iteration, {"threshold": 1 + LEAST_GAIN - 1e-6}).exchange == "sync"
-    assert recommend(iteration, {"threshold": 1 + LEAST_GAIN + 1e-6}).exchange == "pipelined"
-
-
-def test_of_equally_fast_policies_the_planners_is_named() -> None:
-    assert fastest({"threshold": 1.0, "none": 0.5, "mine": 0.5, OPTIMAL: 0.5 * (1 + 1e-12)}) == OPTIMAL
-    assert fastest({"threshold": 1.0, "mine": 0.5, OPTIMAL: 0.6}) == "mine"
-
-
-def test_nothing_to_do_takes_no_time() -> None:
-    found = recommend(of_layers(0.0, 0.0, 0.0, [0], CostModel.linear(0.0, 0.0)))
-    assert (found.exchange, found.step_s) == ("sync", 0.0)
-    assert "computation nothing" in found.reason
 
 
 # From traces.
