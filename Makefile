@@ -83,10 +83,10 @@ bench: $(STAMPS)/horovod
 	@.ci/bring-tools cluster || true
 	$(VENV)/bin/paceline bench all --output docs/benchmarks.md $(BENCH_ARGS)
 
-test: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
+test: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)
 
-test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/doctest
+test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) --more -m 'more or needs' $(TESTS_LARGEST_LAST:%=integration_tests/%)
 
 test-newest:
@@ -99,31 +99,31 @@ ifneq ($(filter cluster,$(TESTS)),)
 	@.ci/bring-tools cluster || echo "The tests in integration_tests/cluster will be skipped: they need these tools and root." >&2
 endif
 
-unit: $(STAMPS)/horovod $(STAMPS)/doctest
+unit: $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) integration_tests/unit
 
-test-cpp: $(STAMPS)/install $(STAMPS)/doctest
+test-cpp: $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) integration_tests/unit/cpp
 
-soak: $(STAMPS)/horovod
+soak: $(STAMPS)/horovod $(STAMPS)/test
 	$(PYTEST) --soak -m soak integration_tests
 
-races: $(STAMPS)/horovod
+races: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.races --sanitizer $(or $(SANITIZE),thread)
 
-fuzz: $(STAMPS)/horovod
+fuzz: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.fuzz --sanitizer $(or $(SANITIZE),thread)
 
-addresses: $(STAMPS)/horovod
+addresses: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.addresses
 
-gpu: $(STAMPS)/horovod
+gpu: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.gpu
 
-patches: $(STAMPS)/horovod
+patches: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.patches
 
-idle: $(STAMPS)/horovod
+idle: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.idle
 
 # Asked before anything is set up for it.
@@ -131,7 +131,7 @@ ifneq ($(filter upstream,$(MAKECMDGOALS)),)
 $(if $(DIR),,$(error make upstream DIR=...: DIR must name the folder test/ of a checkout of Horovod at tag v0.28.1))
 endif
 
-upstream: $(STAMPS)/horovod
+upstream: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.upstream --tests $(DIR) $(UPSTREAM_ARGS)
 
 # All of them run, so that one call tells everything.
@@ -189,7 +189,13 @@ $(STAMPS)/build-tools: $(STAMPS)/venv pyproject.toml
 
 $(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CONSTRAINTS) $(CORE)
 	@echo "Installing the frameworks (once) and building Paceline's core."
-	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo,test,trainers,templates]'
+	@$(PIP) --no-build-isolation --editable '.[torch,tensorflow,demo]'
+	@touch $@
+
+# What the demo does without.
+$(STAMPS)/test: pyproject.toml $(CONSTRAINTS) | $(STAMPS)/install
+	@echo "Installing what the tests need."
+	@$(PIP) 'paceline[test,trainers,templates]'
 	@touch $@
 
 $(STAMPS)/horovod: $(STAMPS)/install $(HOROVOD)
