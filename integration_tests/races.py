@@ -10,8 +10,9 @@ Ranks then train nothing but hand in tensors, equally long each:
 - armed: steps whose plans, orders and gradients change, with other operations in between;
 - armed-events: the same with a background thread that sleeps until something happens;
 - armed-flight: the same with a collective of ours, chosen by the seed, whose messages are in flight together;
-- join, sets, plans, worlds: a rank joins before others meet, a process set ends with an operation open, plans change
-  while collectives of ours are in flight, some ranks had a plan in a world of their own before.
+- join, sets, plans, worlds, training: a rank joins before others meet, a process set ends with an operation open, plans
+  change while collectives of ours are in flight, some ranks had a plan in a world of their own before, trainings to
+  which things happen.
 Sums are checked to be exact. What reports count: sanitizers.py.
 """
 
@@ -31,7 +32,7 @@ from rich.console import Console
 from integration_tests import sanitizers
 from integration_tests.support.armed_stress import torch_steps
 from integration_tests.support.arming import ARMED
-from integration_tests.support.fuzz_events import EVENTS, VARIABLES, join, plans, sets, worlds  # noqa: F401  ranks run them
+from integration_tests.support.fuzz_events import EVENTS, VARIABLES
 from integration_tests.support.ranks import World
 
 CALLS = 40  # of each name in a turn
@@ -129,13 +130,15 @@ def _run(part: str, ranks: int, seed: int, seconds: float, env: dict[str, str], 
     name, variables = PARTS[part]
     if part == "armed-flight":
         variables = variables | {"PACELINE_COLLECTIVE": random.Random(seed).choice(COLLECTIVES)}
+    event = EVENTS.get(name)
+    body = (event.__module__, event.__qualname__) if event else ("integration_tests.races", name)
     turns, count, started = 0, 0, time.monotonic()
     world = World(ranks, env | variables)
     try:
         if known:
             world.run("integration_tests.races", "provoke", (known,), TURN_TIMEOUT_S)
         while time.monotonic() - started < seconds:
-            count += sum(world.run("integration_tests.races", name, (seed + turns,), TURN_TIMEOUT_S))
+            count += sum(world.run(*body, (seed + turns,), TURN_TIMEOUT_S))
             turns += 1
     finally:
         world.end()
