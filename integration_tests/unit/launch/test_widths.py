@@ -86,7 +86,7 @@ def test_tables_of_a_plan_fit(width: int, tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.main, words)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    whole(lines, ["threshold", "mgwfbp", "optimal", "(best)", "exposed", "messages", "pipelined, K = 2"])
+    whole(lines, ["threshold", "mgwfbp", "optimal", "(best)", "exposed", "messages", "pipelined", "speed", "nothing"])
     # Sentences below a table are one line each, for terminals to fold.
     assert [line for line in lines if len(line) > width and line[:1] in "┃│┏└ "] == []
 
