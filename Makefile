@@ -48,7 +48,7 @@ BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc p
 HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patches/*.py plugin/horovod/*.cmake)
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
-.PHONY: help demo bench test test-more test-newest unit test-cpp soak races fuzz addresses gpu patches idle upstream lint lint-style lint-readme lint-types \
+.PHONY: help demo bench test test-more test-newest engines unit test-cpp soak races fuzz addresses gpu patches idle upstream lint lint-style lint-readme lint-types \
     lint-layers lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
@@ -58,6 +58,7 @@ help:
 	@echo "               faults cluster; PYTEST_ARGS='-k NAME' goes to pytest"
 	@echo "make test-more more numbers of ranks, longer runs, and the tests that need MPI or a scheduler; TESTS and"
 	@echo "               PYTEST_ARGS as there"
+	@echo "make engines   install Ray and Spark, whose tests test-more has"
 	@echo "make test-newest   the same tests with the newest frameworks that pyproject.toml allows, in $(VENV)-newest; from"
 	@echo "               PyPI that is PyTorch's CUDA build, some gigabytes"
 	@echo "make unit      only the tests that need no ranks"
@@ -86,12 +87,17 @@ bench: $(STAMPS)/horovod
 test: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)
 
-test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
+test-more: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest engines
 	$(PYTEST) $(SIDE_BY_SIDE) --more -m 'more or needs' $(TESTS_LARGEST_LAST:%=integration_tests/%)
 
 test-newest:
 	@$(MAKE_NEWEST) PIP_INSTALL_ARGS='$(PIP_INSTALL_ARGS)' \
 	    TESTS='$(TESTS)' PYTEST_ARGS='$(PYTEST_ARGS)' JOBS='$(JOBS)' test
+
+# Where it cannot be had, the tests of Ray and Spark are skipped.
+engines: $(STAMPS)/horovod
+	@.ci/bring-tools engines || true
+	@$(MAKE) --no-print-directory VENV='$(VENV)' PIP_INSTALL_ARGS='$(PIP_INSTALL_ARGS)' $(STAMPS)/engines || true
 
 # Ahead of everything that takes long. Where they cannot be had, these tests skip themselves; all others do without.
 cluster-tools:
@@ -196,6 +202,11 @@ $(STAMPS)/install: $(STAMPS)/build-tools setup.py pyproject.toml $(CONSTRAINTS) 
 $(STAMPS)/test: pyproject.toml $(CONSTRAINTS) | $(STAMPS)/install
 	@echo "Installing what the tests need."
 	@$(PIP) 'paceline[test,trainers,templates]'
+	@touch $@
+
+$(STAMPS)/engines: pyproject.toml | $(STAMPS)/install
+	@echo "Installing Ray and Spark."
+	@$(PIP) 'paceline[engines]'
 	@touch $@
 
 $(STAMPS)/horovod: $(STAMPS)/install $(HOROVOD)

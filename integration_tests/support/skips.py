@@ -1,7 +1,7 @@
 """Skipped tests: programs that README does not name, and which reasons CI accepts.
 
-A test that needs such a program has the mark `needs("mpirun")`. It is skipped where the program is missing, so that
-`make test` passes on a machine with only what README names.
+A test that needs such a program, or the package of an engine, has the mark `needs("mpirun")`. It is skipped where that
+is missing, so that `make test` passes on a machine with only what README names.
 
 With `--strict-skips`, as CI runs, a skip for any other reason fails the run: a test that is skipped everywhere tests
 nothing, and nobody notices.
@@ -10,6 +10,7 @@ nothing, and nobody notices.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import re
 import shutil
@@ -34,7 +35,10 @@ PACKAGES = {
     "srun": "slurm-client",
     "sbatch": "slurm-client",
     "sinfo": "slurm-client",
+    "java": "default-jre-headless",
 }
+# Python packages that `make engines` installs.
+ENGINES = ("ray", "pyspark")
 _DAEMONS = "/usr/sbin:/sbin"  # not on every user's PATH
 
 # Patterns of reasons. Only root can emulate hosts, and a container may keep even root from it. The tools of emulated
@@ -46,6 +50,7 @@ EXPECTED = (
     r"^this process cannot make a mount namespace",
     # Not in every distribution (.ci/run).
     rf"^({'|'.join(map(re.escape, PACKAGES))})\b.* not installed: apt-get install ",
+    rf"^({'|'.join(ENGINES)})\b.* not installed: make engines",
     r"^(mpirun|mpi4py) is not installed \(",
     r"^the schema of MPIJob cannot be fetched",
     r"^the time of this run is over",
@@ -54,6 +59,8 @@ EXPECTED = (
 
 @functools.cache
 def _installed(program: str) -> bool:
+    if program in ENGINES:
+        return importlib.util.find_spec(program) is not None
     if program == "mpi.h":  # the compiler's wrapper alone comes with the launcher
         command = ["mpicxx.openmpi", "-x", "c++", "-fsyntax-only", "-"]
         if not _installed(command[0]):
@@ -65,6 +72,8 @@ def _installed(program: str) -> bool:
 def why_not(programs: Sequence[str]) -> str:
     """Return why tests that need these programs are skipped here, with the packages to install; empty: they run."""
     names = [name for name in programs if not _installed(name)]
+    if engines := [name for name in names if name in ENGINES]:
+        return f"{', '.join(engines)} not installed: make engines"
     packages = " ".join(dict.fromkeys(PACKAGES[name] for name in names))
     return f"{', '.join(names)} not installed: apt-get install {packages}" if names else ""
 

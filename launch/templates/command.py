@@ -12,7 +12,7 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags
 from paceline.launch.environment import remark
-from paceline.launch.templates import docker, kubernetes, lsf, pbs, slurm
+from paceline.launch.templates import docker, engines, kubernetes, lsf, pbs, slurm
 from paceline.launch.templates.job import Job, check, user_variables
 from paceline.launch.templates.output import write
 from paceline.launch.templates.quantities import mebibytes, seconds
@@ -146,7 +146,7 @@ def _job(given: dict[str, Any], command: tuple[str, ...]) -> Job:
 
 @click.group("template", context_settings={"help_option_names": ["-h", "--help"]})
 def template_command() -> None:
-    """Write a complete job file for a scheduler.
+    """Write a complete job file for a scheduler, or a script for Ray or Spark.
 
     Options of `paceline run`, such as --fusion, become PACELINE_* variables of the ranks. Comments in the file say what
     to change. What a scheduler cannot express is refused, not left out.
@@ -155,3 +155,5 @@ def template_command() -> None:
 
 for _scheduler in SCHEDULERS:
     template_command.add_command(_command(_scheduler))
+for _engine in engines.ENGINES:
+    template_command.add_command(engines.command(_engine))

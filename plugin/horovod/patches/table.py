@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from paceline.horovod.edits import Edit
 from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
+from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WORKER_ENVIRONMENT_EDITS
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
@@ -291,6 +292,23 @@ PATCHES: tuple[Patch, ...] = (
         "Jobs on one host listen on all its interfaces, for requests that nobody checks and some of which are "
         "unpickled.",
         LOOPBACK_EDITS,
+    ),
+    Patch(
+        "worker-environment",
+        "Workers that Ray and Spark start do not have the driver's PACELINE_* variables: every setting is off without "
+        "a word.",
+        WORKER_ENVIRONMENT_EDITS,
+    ),
+    Patch(
+        "ray-2",
+        "Elastic jobs on Ray 2 end with \"module 'ray' has no attribute 'state'\", and every worker warns of a call "
+        "that Ray will remove.",
+        RAY_2_EDITS,
+    ),
+    Patch(
+        "ray-lost-worker",
+        "A worker of Ray that dies is named by the number of its process: which rank it was, nothing says.",
+        LOST_WORKER_EDITS,
     ),
     Patch(
         "zero-grad",

@@ -151,7 +151,7 @@ def test_file_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_flags_of_templates_and_of_run_do_not_meet() -> None:
     ours = {flag for option in config.OPTIONS for flag in option.flags}
-    for one in command.template_command.commands.values():
+    for one in (command.template_command.commands[scheduler.name] for scheduler in command.SCHEDULERS):
         flags = [flag for parameter in one.params for flag in (*parameter.opts, *parameter.secondary_opts)]
         assert len(flags) == len(set(flags)), one.name
         assert {flag for option in config.OPTIONS if option.scope == "run" for flag in option.flags} <= set(flags)

@@ -1,0 +1,30 @@
+"""A worker of Ray that dies is named by its rank: Ray knows the process alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+
+
+def results(references: Sequence[Any]) -> list[Any]:
+    """What the workers return, by rank. Raises what ray.get raises, of a worker that died with its rank in the text."""
+    try:
+        found: list[Any] = ray.get(list(references))
+        return found
+    except ray.exceptions.RayActorError as error:
+        dead = [str(rank) for rank, reference in enumerate(references) if _died(reference)]
+        if dead:
+            error.error_msg = f"Rank {', '.join(dead)} died: its worker ended. {error.error_msg}"
+        raise
+
+
+def _died(reference: Any) -> bool:
+    try:
+        ray.get(reference, timeout=0)
+    except ray.exceptions.RayActorError:
+        return True
+    except Exception:  # it raised, or still works
+        return False
+    return False
