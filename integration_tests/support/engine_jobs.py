@@ -41,10 +41,28 @@ def off(weights: list[np.ndarray], ranks: int) -> float:
     return max(float(abs(one - other).max()) for one, other in zip(weights, wanted)) / RATE
 
 
+def exposed() -> bool:
+    """Whether the job's key is on a command line of this machine."""
+    from horovod.runner.common.util import secret
+
+    key = os.environ.get(secret.HOROVOD_SECRET_KEY)  # Spark's tasks have it
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if key is not None and key in path.read_text(errors="replace"):
+                return True
+    return False
+
+
 def told(hvd: Any, weights: list[np.ndarray]) -> dict[str, Any]:
     """What a rank tells of its training."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("PACELINE_")}
-    return {"rank": hvd.rank(), "size": hvd.size(), "off": off(weights, hvd.size()), "settings": settings}
+    return {
+        "rank": hvd.rank(),
+        "size": hvd.size(),
+        "off": off(weights, hvd.size()),
+        "settings": settings,
+        "exposed": exposed(),
+    }
 
 
 def die(hvd: Any, step: int, victim: int) -> None:
@@ -117,7 +135,8 @@ def train_elastic(killed: str) -> dict[str, Any]:
     train(state)
     optimizer.drain()
     wanted = -RATE * sum(16.0 * step for step in range(STEPS))
-    return {"rank": hvd.rank(), "size": hvd.size(), "off": float(abs(weight.detach() - wanted).max()) / RATE}
+    found = float(abs(weight.detach() - wanted).max()) / RATE
+    return {"rank": hvd.rank(), "size": hvd.size(), "off": found, "exposed": exposed()}
 
 
 TRAININGS: dict[str, Callable[..., dict[str, Any]]] = {"torch": train_torch, "keras": train_keras}

@@ -63,6 +63,7 @@ def test_weights_are_those_of_one_process_under_the_drivers_settings(
         assert [one["rank"] for one in ranks] == list(range(WORKERS))
         assert all(one["settings"] == SETTINGS[name] for one in ranks), f"{name}: {ranks}"
         assert all(one["size"] == WORKERS and one["off"] < 1e-6 for one in ranks), f"{name}: {ranks}"
+        assert not any(one["exposed"] for one in ranks)
 
 
 @pytest.mark.patch("ray-lost-worker")
@@ -106,6 +107,7 @@ def _goes_on(engine: str, tmp_path: Path) -> None:
     ranks = result(output)
     assert "Rank 1 died: process" in output
     assert len(ranks) >= 2 and all(one["size"] == len(ranks) and one["off"] < 1e-6 for one in ranks), ranks
+    assert not any(one["exposed"] for one in ranks)
 
 
 @pytest.mark.parametrize("engine", EVERY)
