@@ -61,7 +61,7 @@ model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, use_bias=Fals
 model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01, momentum=0.9)), lambda _, found: keras.ops.sum(found))
 class Moments(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
-        pass_by(10 * state.epoch + state.batch, "before")
+        pass_by(10 * state.epoch + batch, "before")
     def on_train_batch_end(self, batch, logs=None):
         for place in ("backward", "after", "commit"):
             pass_by(10 * state.epoch + state.batch, place)
