@@ -161,6 +161,10 @@ class Adapter(Protocol):
         """The tensor in a weight, through which no gradient flows."""
         ...
 
+    def trains(self, weight: Any) -> bool:
+        """Whether a weight is trained now, and not frozen."""
+        ...
+
     def copy(self, tensor: Any) -> Any:
         """A tensor of the same values that stays as it is."""
         ...

@@ -109,6 +109,10 @@ class WireAdapter:
         """See Adapter.value."""
         return self._wire.value(weight)
 
+    def trains(self, weight: Any) -> bool:
+        """See Adapter.trains."""
+        return bool(weight.trainable)
+
     def assign(self, weight: Any, value: Any) -> None:
         """See Adapter.assign."""
         weight.assign(value)
