@@ -115,6 +115,13 @@ class Adapter(Protocol):
         """One of two numbers, or element by element of two tensors."""
         ...
 
+    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
+        """Raise an error with both texts where `condition` is false; what `after` takes, to do something if it is true.
+
+        UserError where steps run eagerly, else InvalidArgumentError in an execution.
+        """
+        ...
+
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
         """A context: what is assigned within happens when `results` are there."""
         ...

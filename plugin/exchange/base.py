@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -24,6 +24,7 @@ from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.update_sets import UpdateSets
 from paceline.native.in_flight import InFlight
 from paceline.telling import tell
 
@@ -57,6 +58,8 @@ class Exchange(ABC):
         self.adapter = adapter
         self.among = among
         self.around = AroundUpdates()
+        # Of exchanges that hold gradients between updates, where steps may be compiled.
+        self.sets: UpdateSets | None = None
         # A saved state to go on from, once it is known which gradients travel.
         self.loading: dict[str, Any] | None = None
         self._scale: Scale = None
@@ -108,7 +111,8 @@ class Exchange(ABC):
 
     def reduce(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """All of an update: the tensors of each bucket go in, the answers come out; also in a graph."""
-        results = waited(self.start, buckets, tensors)
+        with nullcontext() if self.sets is None else self.sets.turn(buckets):
+            results = waited(self.start, buckets, tensors)
         with self.adapter.after([one for many in results for one in many]):
             self.complete()
             if self._scale is None:

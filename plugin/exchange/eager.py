@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from paceline.errors import UserError
 from paceline.exchange.adapter import Cell
 
 
@@ -40,6 +41,12 @@ class EagerNumbers:
     def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """See Adapter.cond."""
         return then() if predicate else otherwise()
+
+    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
+        """See Adapter.require."""
+        if not condition:
+            raise UserError(problem, remedy)
+        return []
 
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
         """See Adapter.after: they are."""

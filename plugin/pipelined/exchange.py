@@ -9,6 +9,7 @@ from paceline.exchange.adapter import Adapter, Answer, Bucket, Weights
 from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
+from paceline.exchange.update_sets import UpdateSets
 from paceline.native.exchanges import PIPELINED
 from paceline.pipelined.channels import Channel, LibraryChannel, WaitingChannel
 from paceline.pipelined.compensation import Compensation
@@ -42,6 +43,10 @@ class PipelinedExchange(Exchange):
         self._scales = adapter.cell([1.0] * self._full)
         self._answered = adapter.cell(True)
         self._channels: dict[str, Channel] = {}
+        # Those of all compiled steps, which may run again; `_channels` are those of the step that ran last.
+        self._of_steps: dict[Bucket, Channel] = {}
+        if adapter.compiled:
+            self.sets = UpdateSets(adapter)
         self._behind: dict[str, int] = {}
         self._started: set[str] = set()  # of the update that is being made
         self._drained = False  # and nothing was handed in since
@@ -140,7 +145,8 @@ class PipelinedExchange(Exchange):
     @property
     def at_rest(self) -> bool:
         """See Exchange.at_rest."""
-        return not self.filled and (self._drained or not self._channels)
+        drained = self._drained if self.sets is None else self.sets.last is None
+        return not self.filled and (drained or not self._channels)
 
     def drain(self) -> list[Update]:
         """Wait for the updates in flight and take them out. All ranks must do so after the same update.
@@ -154,6 +160,8 @@ class PipelinedExchange(Exchange):
             channel.clear()
         self._begin_filling()
         self._drained = True
+        if self.sets is not None:
+            self._begin_warm_up(int(self._warm.value()))  # the library counts it for each name
         return taken
 
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
@@ -188,6 +196,8 @@ class PipelinedExchange(Exchange):
         for name in self._channels:
             self._fall_behind(name, len(updates) - sum(name in {one.name for one in results} for results in updates))
         self._begin_warm_up(state["warm"])
+        if self.sets is not None and updates:
+            self.sets.put({bucket.name: bucket for bucket in updates[0]})
         self._filled.set(len(updates))
         scales = [float(scale) for _, scale in state["in_flight"]]
         self._scales.set([1.0] * (self._full - len(updates)) + scales)
@@ -200,14 +210,15 @@ class PipelinedExchange(Exchange):
             self._owner.empty()
         else:
             self._owner.release()
-            self._channels.clear()
+        self._channels = {}
         self._begin_filling()
         self._drained = False
         self._begin_warm_up(self.settings.warmup_steps)
 
     def _begin_warm_up(self, updates: int) -> None:
         self._warm.set(updates)
-        for channel in self._channels.values() if self.settings.warmup_steps else ():
+        channels = self._of_steps if self.adapter.compiled else self._channels
+        for channel in channels.values() if self.settings.warmup_steps else ():
             self._sync_next(channel)
 
     def _sync_next(self, channel: Channel) -> None:
@@ -223,6 +234,7 @@ class PipelinedExchange(Exchange):
     @property
     def known(self) -> Mapping[str, Bucket]:
         """See Exchange.known."""
+        self._follow()
         return {name: channel.bucket for name, channel in self._channels.items()}
 
     @property
@@ -234,13 +246,16 @@ class PipelinedExchange(Exchange):
         return self._filled.read()
 
     def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
+        changed = self.known != buckets
+        if self.sets is not None and changed:
+            self.sets.clear()  # or `begin` had refused them
         for name in [name for name in self._channels if name not in buckets]:
             self._channels.pop(name).clear()
         for bucket in buckets.values():
             channel = self._channel(bucket)
             if fresh:
                 channel.claim()
-        if fresh:
+        if fresh or (changed and self.adapter.compiled):
             self._begin_warm_up(int(self._warm.value()))
         self._drained = False
 
@@ -249,6 +264,9 @@ class PipelinedExchange(Exchange):
         if known is not None and (known.bucket is bucket or known.bucket == bucket):
             return known
         made: Channel
+        if bucket in self._of_steps:
+            made = self._channels[bucket.name] = self._of_steps[bucket]
+            return made
         if waits:
             made = WaitingChannel(bucket, self.settings.k, self.adapter)
         else:
@@ -256,10 +274,18 @@ class PipelinedExchange(Exchange):
         if self._warm.value() > 0:  # where gradients are expected before they are handed in
             self._sync_next(made)
         self._channels[bucket.name] = made
+        if self.adapter.compiled:
+            self._of_steps[bucket] = made
         self._fall_behind(bucket.name, self.filled)
         return made
 
+    def _follow(self) -> None:
+        last = None if self.sets is None else self.sets.last
+        if last is not None:
+            self._channels = {name: self._of_steps[bucket] for name, bucket in last.items()}
+
     def _taken(self) -> list[Update]:
+        self._follow()
         filled = self.filled
         scales = list(self._scales.value())[self._full - filled :]
         updates: list[Update] = [({}, float(scale)) for scale in scales]
@@ -273,4 +299,6 @@ class PipelinedExchange(Exchange):
         self._behind.clear()
         self._started.clear()
         self._filled.set(0)
+        if self.sets is not None:
+            self.sets.clear()
         self._scales.set([1.0] * self._full)

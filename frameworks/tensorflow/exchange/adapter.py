@@ -78,6 +78,10 @@ class TensorFlowAdapter(WireAdapter):
             return one if predicate else other
         return tf.where(predicate, one, other)
 
+    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
+        """See Adapter.require."""
+        return [tf.debugging.Assert(condition, [f"{problem} {remedy}"], summarize=1)]
+
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
         """See Adapter.after."""
         context: AbstractContextManager[Any] = tf.control_dependencies(results)
