@@ -140,13 +140,16 @@ class Training:
             with self.optimizer.real_weights():
                 pass
 
-    def drain(self) -> None:
-        """Nothing is in flight: weights are right on every rank."""
+    def _drain(self) -> None:
         if self.tape:
             for name, weights in self.lists:
                 self.hvd_tape.drain_tape(self.optimizer, weights, name)
         else:
             self.optimizer.drain()
+
+    def drain(self) -> None:
+        """Nothing is in flight: weights are right on every rank."""
+        self._drain()
         allowed = max(_RATES) * LARGEST * LOST[self.codec] * (1 if self.codec == "none" else self.size * self.sets)
         for index, (weight, wanted) in enumerate(zip(self.weights, self.wanted)):
             off = np.abs(weight.numpy().astype(np.float64) - wanted).max()
@@ -225,7 +228,7 @@ class Training:
             if last not in (None, which) and self.holds and not self.tape:
                 if self.same.random() < 0.5:
                     passes -= self._refused(steps[which], halves[which])
-                self.drain()
+                self._drain()  # maybe in the middle of an accumulation
             for _ in range(passes):
                 self._pass(steps[which], halves[which])
             self.updates += 1

@@ -64,6 +64,11 @@ class Adapter(Protocol):
     compiled: bool  # whether steps may be compiled, so that Python does not see each of them
 
     @property
+    def tracing(self) -> bool:
+        """Whether Python is making a graph now, whose executions come later."""
+        ...
+
+    @property
     def label(self) -> str:
         """What errors and meetings call the optimizer or tape, the same on all ranks."""
         ...

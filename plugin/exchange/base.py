@@ -73,7 +73,8 @@ class Exchange(ABC):
         """Before gradients of `buckets`, all of an update, are started.
 
         Raises UserError if they are others than those of which something is in flight, or if ranks have different
-        exchanges; waits for the ranks, the first time.
+        exchanges; waits for the ranks, the first time. In a graph the executions raise (UpdateSets.turn): TensorFlow
+        makes nothing of a function whose first trace has made variables and raised, without an error.
         """
         if self.loading is not None:
             state, self.loading = self.loading, None
@@ -86,7 +87,7 @@ class Exchange(ABC):
             self.announce(sum(len(bucket.members) for bucket in buckets))
         wanted = {bucket.name: bucket for bucket in buckets}
         known = dict(self.known)
-        if known and wanted != known and self._bound:
+        if known and wanted != known and self._bound and not (self.sets and self.adapter.tracing):
             count, before = (sum(len(one.members) for one in many.values()) for many in (wanted, known))
             raise UserError(
                 f"{self.adapter.label}: {count} variables have gradients, {before} had them in the updates before, of "

@@ -33,6 +33,7 @@ class EagerNumbers:
     """The numbers and decisions of an Adapter."""
 
     compiled = False
+    tracing = False
 
     def cell(self, value: Any) -> Cell:
         """See Adapter.cell."""

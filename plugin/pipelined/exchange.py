@@ -247,8 +247,10 @@ class PipelinedExchange(Exchange):
 
     def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
         changed = self.known != buckets
-        if self.sets is not None and changed:
-            self.sets.clear()  # or `begin` had refused them
+        if self.sets is not None:
+            if changed and not self._bound:
+                self.sets.clear()
+            self._channels = {}  # what others have in flight stays: they may run again
         for name in [name for name in self._channels if name not in buckets]:
             self._channels.pop(name).clear()
         for bucket in buckets.values():
@@ -276,10 +278,12 @@ class PipelinedExchange(Exchange):
         self._channels[bucket.name] = made
         if self.adapter.compiled:
             self._of_steps[bucket] = made
-        self._fall_behind(bucket.name, self.filled)
+        else:
+            self._fall_behind(bucket.name, self.filled)
         return made
 
     def _follow(self) -> None:
+        """Have the channels of the compiled step that ran last: Python sees only which step was traced last."""
         last = None if self.sets is None else self.sets.last
         if last is not None:
             self._channels = {name: self._of_steps[bucket] for name, bucket in last.items()}

@@ -51,6 +51,11 @@ class TensorFlowAdapter(WireAdapter):
         """See WireAdapter."""
         super().__init__(wire, "tensorflow", settings, word)
 
+    @property
+    def tracing(self) -> bool:
+        """See Adapter.tracing."""
+        return not tf.executing_eagerly()
+
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
         """See Adapter.in_graph: operations that run eagerly have no names."""
         return list(tf.function(function, autograph=False)(tensors))
