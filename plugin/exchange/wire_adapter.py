@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,9 @@ class WireAdapter:
         for group in groups:
             members = tuple(indices[position] for position in group)
             name = self._settings.bucket(members, [like[position] for position in group])
+            if len(members) > 1:
+                # The name says which: after a freeze others stand in the same place, of other shapes.
+                name = f"{name}_{zlib.crc32(repr(members).encode()):08x}"
             made.append(Bucket(name, members))
         return made
 

@@ -139,3 +139,30 @@ def test_a_state_of_the_step_that_ran_last_is_resumed(rank: int, size: int) -> N
         second.train(0)
         second.optimizer.drain()
         second.check()
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=60)
+def test_groups_of_a_step_after_a_freeze(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    for number, exchange in enumerate(_exchanges(hvd, size)):
+        variables = [keras.Variable(np.zeros(length, np.float32)) for length in (3, 5, 7)]
+        optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(1.0), name=f"groups{number}", exchange=exchange, groups=1
+        )
+        optimizer.build(variables)
+
+        def step_of(trained: list[Any], optimizer: Any = optimizer) -> Any:
+            return tf.function(lambda: optimizer.apply([tf.fill(one.shape, rank + 1.0) for one in trained], trained))
+
+        for trained in (variables, variables[::2], variables[:2], variables):
+            step = step_of(trained)
+            for _ in range(3):
+                step()
+            optimizer.drain()
+        for variable, steps in zip(variables, (12, 9, 9), strict=True):
+            np.testing.assert_allclose(variable.numpy(), np.full(variable.shape, -steps * (size + 1) / 2))
