@@ -106,6 +106,10 @@ class Adapter(Protocol):
         """Those of `weights` that ranks share, where gradients of `members` travel."""
         ...
 
+    def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
+        """What tells apart updates of different weights; None where every update is of all weights."""
+        ...
+
     # Numbers and decisions.
 
     def cell(self, value: Any) -> Cell:

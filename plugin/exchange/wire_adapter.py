@@ -97,6 +97,10 @@ class WireAdapter:
         """See Adapter.shared: those of layers that stay on their rank do not travel."""
         return {index: weight for index, weight in weights.items() if index in members}
 
+    def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
+        """See Adapter.update_set: Keras updates those that it is given gradients of."""
+        return frozenset(weights)
+
     def travelling(self, tensor: Any) -> Array:
         """See Adapter.travelling."""
         return np.asarray(tensor)

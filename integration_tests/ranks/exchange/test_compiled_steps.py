@@ -166,3 +166,32 @@ def test_groups_of_a_step_after_a_freeze(rank: int, size: int) -> None:
             optimizer.drain()
         for variable, steps in zip(variables, (12, 9, 9), strict=True):
             np.testing.assert_allclose(variable.numpy(), np.full(variable.shape, -steps * (size + 1) / 2))
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=60)
+def test_turns_average_their_own_weights(rank: int, size: int) -> None:
+    import paceline.keras as hvd
+
+    hvd.init()
+    for number, exchange in enumerate((hvd.Local(every=2), hvd.Local(every=2, outer_momentum=0.5))):
+        pair = _Pair(rank, size, f"averaged{number}", exchange)
+        for _ in range(2):
+            pair.train(0)
+            pair.train(1)
+        mine = [variable.numpy() for variable in pair.variables]
+        for theirs in hvd.allgather_object(mine, name=f"averaged{number}"):
+            np.testing.assert_array_equal(mine, theirs)
+        # One update of the first is left, none of the second: a drain averages both all the same.
+        for which in (0, 0, 0, 1, 1):
+            pair.train(which)
+        state = pair.optimizer.in_flight()
+        assert state is not None and state["local"]["updates"] == 1
+        pair.optimizer.load_in_flight(state)
+        assert pair.optimizer.in_flight()["local"]["updates"] == 1
+        pair.optimizer.drain()
+        assert str(pair.optimizer.in_flight()) == "None" or pair.optimizer.in_flight()["local"]["updates"] == 0
+        mine = [variable.numpy() for variable in pair.variables]
+        for theirs in hvd.allgather_object(mine, name=f"averaged{number}"):
+            np.testing.assert_array_equal(mine, theirs)
+        if number == 0:
+            pair.check()

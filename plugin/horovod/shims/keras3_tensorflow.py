@@ -277,8 +277,12 @@ class Accumulator:
             with tf.control_dependencies(assigned):
                 passes.assign(number)
 
+        def here() -> list[Any]:
+            # Within a branch. What is assigned there does not wait for tensors from without, whatever it depends on.
+            return [tf.identity(one) for one in sums]
+
         def flush() -> list[Any]:
-            reduced = reduce(sums)
+            reduced = reduce(here())
             if settings.average_aggregated_gradients:
                 reduced = [grad / tf.cast(settings.backward_passes_per_step, grad.dtype) for grad in reduced]
             with tf.control_dependencies(reduced):
@@ -286,9 +290,10 @@ class Accumulator:
             return reduced
 
         def wait() -> list[Any]:
-            with tf.control_dependencies(sums):
-                keep(sums, done)
-            return sums
+            mine = here()
+            with tf.control_dependencies(mine):
+                keep(mine, done)
+            return mine
 
         return list(tf.cond(tf.equal(done, settings.backward_passes_per_step), flush, wait))
 
