@@ -7,8 +7,8 @@ World after world, with other numbers of ranks, collectives, blocks and codecs, 
 broadcasts of random sizes, types, operations and roots, many at once, in process sets, with Horovod's own operations in
 between, reducescatters among them. A turn may end with an event: a rank joins before others meet for the first time, a
 process set ends with an operation open, plans change while collectives of ours are in flight, a new world in which some
-ranks come from another, trainings to which things happen (training_events.py, keras_events.py). Every value is compared with what one
-process computes. What reports count: sanitizers.py.
+ranks come from another, trainings to which things happen (training_events.py, keras_events.py). Every value is compared
+with what one process computes. What reports count: sanitizers.py.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Training:
         for index, (weight, wanted) in enumerate(zip(self.weights, self.wanted)):
             off = np.abs(weight.numpy().astype(np.float64) - wanted).max()
             assert off <= allowed, (
-                f"rank {self.rank}, {self}, variable {index}: off by {off / self.rate * self.size:.6g} of summed gradients"
+                f"rank {self.rank}, {self}, {index}: off by {off / self.rate * self.size:.6g} of summed gradients"
             )
 
     def freeze(self) -> None:
@@ -172,7 +172,7 @@ class Training:
     def fail(self) -> None:
         """A compiled step raises, on all ranks or on one, which goes on with its next batch."""
         unlucky = self.same.choice([self.rank, self.same.randrange(self.size)])
-        for number in range(self.passes):
+        for _ in range(self.passes):
             for place in ("before", "between"):
                 if self.same.random() < 0.7 and unlucky == self.rank:
                     self._fails(self.step, self.number + 7, place, _TEXT)
@@ -193,10 +193,8 @@ class Training:
         """As in a new process: what is in flight is loaded into another optimizer, of other variables."""
         (name, weights), *_ = self.lists
         self._meet()
-        if self.tape:
-            state = self.hvd_tape.tape_in_flight(name, variables=weights)
-        else:
-            state = self.optimizer.in_flight()
+        taped = self.tape
+        state = self.hvd_tape.tape_in_flight(name, variables=weights) if taped else self.optimizer.in_flight()
         self._meet()
         self.weights = [self.tf.Variable(weight) for weight in self.weights]
         self._wrap()

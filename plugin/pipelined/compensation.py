@@ -51,7 +51,8 @@ class Compensation(AroundUpdates):
                 result = step()
         finally:
             self._late = False
-        self._updates.assign(self._updates.read() + adapter.where(late, 1, 0))
+        with adapter.after([adapter.value(weight) for weight in known.values()]):  # a step that raises is none
+            self._updates.assign(self._updates.read() + adapter.where(late, 1, 0))
         for index, old in before.items():
             change = adapter.value(known[index]) - old
             self._trends[index].assign(trend(self._trends[index].read(), change, self._gamma))

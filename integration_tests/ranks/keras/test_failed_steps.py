@@ -91,6 +91,29 @@ def test_a_failed_pass_leaves_no_trace(exchange: str, place: str) -> None:
             run_ranks(_failing, 2, exchange, passes, place, everywhere, env=TENSORFLOW, timeout_s=60)
 
 
+@ranks(2, env=TENSORFLOW, timeout_s=60)
+def test_a_failed_step_is_no_update_of_an_average(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.keras as hvd
+
+    hvd.init()
+    for number, exchange in enumerate((hvd.Local(every=4), hvd.Partial(quorum=size, sync_every=4))):
+        variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name=f"average{number}", exchange=exchange)
+        optimizer.build(variables)
+        step = _steps(rank, optimizer.apply, variables, "within")
+        wanted = 0.0
+        for update in range(1, 8):
+            assert rank or not step(1000, True)
+            assert step(update, False)
+            wanted -= 10 * update + (size - 1) / 2
+        optimizer.drain()  # raises where ranks have counted differently
+        for variable in variables:
+            np.testing.assert_allclose(variable.numpy(), np.full(ELEMENTS, wanted), rtol=1e-6)
+
+
 @ranks(2, env=TENSORFLOW, timeout_s=90)
 def test_a_tape_submits_nothing_of_a_failed_step(rank: int, size: int) -> None:
     import keras
