@@ -147,6 +147,10 @@ class Adapter(Protocol):
         """What a cell of a list has read, without the oldest and with another one behind."""
         ...
 
+    def without_zeros(self, numbers: Any, value: Any) -> Any:
+        """What a cell of a list has read, with `value` in the place of zeros."""
+        ...
+
     # Tensors and weights.
 
     def like(self, tensor: Any) -> tuple[tuple[int, ...], str]:

@@ -65,6 +65,10 @@ class EagerNumbers:
         """See Adapter.shifted."""
         return [*numbers[1:], newest]
 
+    def without_zeros(self, numbers: Any, value: Any) -> Any:
+        """See Adapter.without_zeros."""
+        return [one or value for one in numbers]
+
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
         """See Adapter.in_graph: operations that run eagerly keep their names."""
         return function(tensors)

@@ -25,7 +25,7 @@ class PipelinedExchange(Exchange):
 
         warm    synchronous updates still to come
         filled  updates in flight: from 0, an update each, up to K - 1
-        scales  the factors that the loss was scaled by in the K - 1 last updates, oldest first
+        scales  the factors that the loss was scaled by in the K - 1 last updates, oldest first; 0: not known yet
 
     Where Python sees every update (PyTorch), a bucket may come later than others, or come back after it was frozen: it
     is so many results *behind* those that are `filled`, and has no answer (None) until it has K - 1 of its own.
@@ -40,7 +40,8 @@ class PipelinedExchange(Exchange):
         self._full = settings.delay
         self._warm = adapter.cell(settings.warmup_steps)
         self._filled = adapter.cell(0)
-        self._scales = adapter.cell([1.0] * self._full)
+        self._scales = adapter.cell([0.0] * self._full)
+        self._answers_scale = adapter.cell(0.0)  # of the answers to the last update
         self._answered = adapter.cell(True)
         self._channels: dict[str, Channel] = {}
         # Those of all compiled steps, which may run again; `_channels` are those of the step that ran last.
@@ -91,6 +92,9 @@ class PipelinedExchange(Exchange):
                 self._fall_behind(name, self._behind[name] - 1)
         self._filled.assign(where(warm > 0, filled, where(filled < self._full, filled + 1, filled)))
         self._warm.assign(where(warm > 0, warm - 1, warm))
+        scales = self._scales.read()
+        self._answers_scale.assign(where(warm > 0, 0.0, scales[0]))
+        self._scales.assign(where(warm > 0, scales, self.adapter.shifted(scales, 0.0)))
         self._started.clear()
         return self.answered
 
@@ -119,10 +123,11 @@ class PipelinedExchange(Exchange):
     def rescaled(self, scale: Scale) -> Any:
         """See Exchange.rescaled: what is in flight may have been scaled by another factor. After `complete`."""
         where = self.adapter.where
-        now, scales = self.adapter.fraction(scale), self._scales.read()
-        factor = where(self._filled.read() > 0, now / scales[0], 1.0)
+        now, before = self.adapter.fraction(scale), self._answers_scale.read()
+        factor = where(before > 0, now / where(before > 0, before, 1.0), 1.0)
         with self.adapter.after([factor]):
-            self._scales.assign(self.adapter.shifted(scales, now))
+            # The factor changes with updates only: batches that were dropped since the last one had this one, too.
+            self._scales.assign(self.adapter.without_zeros(self._scales.read(), now))
         return where(self.answered, factor, 1.0)
 
     @property
@@ -200,7 +205,7 @@ class PipelinedExchange(Exchange):
             self.sets.put({bucket.name: bucket for bucket in updates[0]})
         self._filled.set(len(updates))
         scales = [float(scale) for _, scale in state["in_flight"]]
-        self._scales.set([1.0] * (self._full - len(updates)) + scales)
+        self._scales.set([0.0] * (self._full - len(updates)) + scales)
         self.around.load(state.get(self.around.key), weights)
 
     def forget(self) -> None:
@@ -291,7 +296,8 @@ class PipelinedExchange(Exchange):
     def _taken(self) -> list[Update]:
         self._follow()
         filled = self.filled
-        scales = list(self._scales.value())[self._full - filled :]
+        known = [1.0, *(one for one in (self._answers_scale.value(), *self._scales.value()) if one)]
+        scales = [one or known[-1] for one in list(self._scales.value())[self._full - filled :]]
         updates: list[Update] = [({}, float(scale)) for scale in scales]
         for name, channel in self._channels.items():
             held = self._held(name)
@@ -305,4 +311,5 @@ class PipelinedExchange(Exchange):
         self._filled.set(0)
         if self.sets is not None:
             self.sets.clear()
-        self._scales.set([1.0] * self._full)
+        self._scales.set([0.0] * self._full)
+        self._answers_scale.set(0.0)

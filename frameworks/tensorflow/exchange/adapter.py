@@ -108,6 +108,10 @@ class TensorFlowAdapter(WireAdapter):
         """See Adapter.rescheduled: the optimizer asks."""
         return contextlib.nullcontext()
 
+    def without_zeros(self, numbers: Any, value: Any) -> Any:
+        """See Adapter.without_zeros."""
+        return tf.where(tf.equal(numbers, 0.0), value, numbers)
+
     # Tensors and weights.
 
     def like(self, tensor: Any) -> tuple[tuple[int, ...], str]:
