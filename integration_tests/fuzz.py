@@ -7,8 +7,8 @@ World after world, with other numbers of ranks, collectives, blocks and codecs, 
 broadcasts of random sizes, types, operations and roots, many at once, in process sets, with Horovod's own operations in
 between, reducescatters among them. A turn may end with an event: a rank joins before others meet for the first time, a
 process set ends with an operation open, plans change while collectives of ours are in flight, a new world in which some
-ranks come from another, trainings to which things happen (training_events.py). Every value is compared with what one
-process computes. What reports count: sanitizers.py.
+ranks come from another, trainings to which things happen (training_events.py, keras_events.py). Every value is compared
+with what one process computes. What reports count: sanitizers.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rich.console import Console
 
 from integration_tests import races, sanitizers
 from integration_tests.support.encoded import encoded
-from integration_tests.support.fuzz_events import EVENTS, VARIABLES
+from integration_tests.support.fuzz_events import EVENTS, OF_TENSORFLOW, VARIABLES
 from integration_tests.support.ranks import World
 
 TURNS = 6  # in each world
@@ -128,12 +128,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--event", choices=EVENTS, help="this one in every turn, in place of any or none")
     arguments = parser.parse_args()
+    possible = [one for one in EVENTS if arguments.sanitizer == sanitizers.NONE or one not in OF_TENSORFLOW]
+    if arguments.event and arguments.event not in possible:
+        parser.error(f"--event {arguments.event} needs TensorFlow: give --sanitizer {sanitizers.NONE}")
     console = Console()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
         folder = Path(temporary)
         env = sanitizers.chosen_env(arguments.sanitizer, folder, console)
         chosen = random.Random(arguments.seed)
-        events = [arguments.event] if arguments.event else [None, *EVENTS]
+        events = [arguments.event] if arguments.event else [None, *possible]
         worlds, calls, started, seed = 0, 0, time.monotonic(), arguments.seed * 100_000
         while time.monotonic() - started < arguments.minutes * 60:
             size, own = chosen_world(chosen)

@@ -32,7 +32,7 @@ from rich.console import Console
 from integration_tests import sanitizers
 from integration_tests.support.armed_stress import torch_steps
 from integration_tests.support.arming import ARMED
-from integration_tests.support.fuzz_events import EVENTS, VARIABLES
+from integration_tests.support.fuzz_events import EVENTS, OF_TENSORFLOW, VARIABLES
 from integration_tests.support.ranks import World
 
 CALLS = 40  # of each name in a turn
@@ -113,7 +113,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "armed": ("armed", ARMED),
     "armed-events": ("armed", ARMED | {"PACELINE_WAKE": "events"}),
     "armed-flight": ("armed", ARMED | {"HOROVOD_FUSION_THRESHOLD": "0", "PACELINE_COLLECTIVE_BLOCK_BYTES": "4096"}),
-    **{event: (event, _RING | VARIABLES) for event in EVENTS},
+    **{event: (event, _RING | VARIABLES) for event in EVENTS if event not in OF_TENSORFLOW},
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from integration_tests.support.keras_events import train as train_keras
 from integration_tests.support.merging import ByHand
 from integration_tests.support.training_events import train
 
@@ -243,6 +244,8 @@ def worlds(rank: int, size: int, seed: int) -> int:
     return 16 * len(lengths)
 
 
-EVENTS = {"join": join, "sets": sets, "plans": plans, "worlds": worlds, "training": train}
+EVENTS = {"join": join, "sets": sets, "plans": plans, "worlds": worlds, "training": train, "keras": train_keras}
+# Builds of Horovod with a sanitizer are without TensorFlow (sanitizers.TORCH_ALONE).
+OF_TENSORFLOW = ("keras",)
 # Of all worlds with events.
-VARIABLES = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+VARIABLES = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1", "KERAS_BACKEND": "tensorflow"}

@@ -64,6 +64,11 @@ class Adapter(Protocol):
     compiled: bool  # whether steps may be compiled, so that Python does not see each of them
 
     @property
+    def tracing(self) -> bool:
+        """Whether Python is making a graph now, whose executions come later."""
+        ...
+
+    @property
     def label(self) -> str:
         """What errors and meetings call the optimizer or tape, the same on all ranks."""
         ...
@@ -101,6 +106,10 @@ class Adapter(Protocol):
         """Those of `weights` that ranks share, where gradients of `members` travel."""
         ...
 
+    def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
+        """What tells apart updates of different weights; None where every update is of all weights."""
+        ...
+
     # Numbers and decisions.
 
     def cell(self, value: Any) -> Cell:
@@ -113,6 +122,13 @@ class Adapter(Protocol):
 
     def where(self, predicate: Any, one: Any, other: Any) -> Any:
         """One of two numbers, or element by element of two tensors."""
+        ...
+
+    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
+        """Raise an error with both texts where `condition` is false; what `after` takes, to do something if it is true.
+
+        UserError where steps run eagerly, else InvalidArgumentError in an execution.
+        """
         ...
 
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
@@ -129,6 +145,10 @@ class Adapter(Protocol):
 
     def shifted(self, numbers: Any, newest: Any) -> Any:
         """What a cell of a list has read, without the oldest and with another one behind."""
+        ...
+
+    def without_zeros(self, numbers: Any, value: Any) -> Any:
+        """What a cell of a list has read, with `value` in the place of zeros."""
         ...
 
     # Tensors and weights.
@@ -159,6 +179,10 @@ class Adapter(Protocol):
 
     def value(self, weight: Any) -> Any:
         """The tensor in a weight, through which no gradient flows."""
+        ...
+
+    def trains(self, weight: Any) -> bool:
+        """Whether a weight is trained now, and not frozen."""
         ...
 
     def copy(self, tensor: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
 from paceline.errors import UsageError
-from paceline.exchange.adapter import Adapter, Key, Weights
+from paceline.exchange.adapter import Adapter, Cell, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.native.library import loaded
 
@@ -17,7 +17,8 @@ class ModelAveraging(AroundUpdates):
     """After every `every` updates of a rank, and after a drain, its weights become the mean of all ranks'; 0: never.
 
     The ranks wait for each other there, so all must make equally many updates; partial rounds of those that have not
-    come yet do not wait for those that have.
+    come yet do not wait for those that have. Updates of different weights that take turns, as those of a GAN, count
+    apart: each averages its own weights.
     """
 
     def __init__(
@@ -34,17 +35,36 @@ class ModelAveraging(AroundUpdates):
         self._meet = meet
         self._members = members
         self._meaning = f"updates since the last drain or average, which must be equally many with {word},"
-        self._count = adapter.cell(0)  # updates since the last average or drain
+        # Updates since the last average or drain, of each set of weights that has updates of its own.
+        self._counts: dict[frozenset[int] | None, Cell] = {}
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update: and average if that is due."""
         result = step()
         if self._every:
-            count = self._count.read() + 1
-            due = count >= self._every
-            self._count.assign(self._adapter.where(due, 0, count))
-            self._adapter.cond(due, lambda: self.average(weights), lambda: None)
+            adapter, known = self._adapter, weights()
+            cell = self._count(adapter.update_set(known))
+            # A step that raises before its update is not counted: the other ranks would wait.
+            with adapter.after([adapter.value(weight) for weight in known.values()]):
+                count = cell.read() + 1
+                due = count >= self._every
+                cell.assign(adapter.where(due, 0, count))
+                adapter.cond(due, lambda: self.average(weights), lambda: None)
         return result
+
+    def _count(self, key: frozenset[int] | None) -> Cell:
+        if key not in self._counts:
+            self._counts[key] = self._adapter.cell(0)
+        return self._counts[key]
+
+    @property
+    def _since_average(self) -> int:
+        """Updates since the last average or drain, of all sets of weights."""
+        return sum(int(cell.value()) for cell in self._counts.values())
+
+    def _restart(self) -> None:
+        for cell in self._counts.values():
+            cell.set(0)
 
     def update_of_drain(self, weights: Weights, step: Callable[[], Any]) -> Any:
         """See AroundUpdates.update_of_drain: averages come after the last of them."""
@@ -53,12 +73,12 @@ class ModelAveraging(AroundUpdates):
     def meet_before_drain(self) -> None:
         """Raises UserError, within a minute, where ranks have made unequally many updates: they would wait for ever."""
         if self._every and not self.leaving:
-            self._meet("average", [int(self._count.value())], self._meaning)
+            self._meet("average", [self._since_average], self._meaning)
 
     def drained(self, weights: Weights, updates: int) -> None:
         """Every rank has been given all results, but averages have divided what it had before."""
         if updates and self._every and not self.leaving:
-            self._count.set(0)
+            self._restart()
             self.average(weights)
 
     def average(self, weights: Weights) -> None:
@@ -73,7 +93,7 @@ class ModelAveraging(AroundUpdates):
 
     def forget(self) -> None:
         """See AroundUpdates.forget: all count from the beginning."""
-        self._count.set(0)
+        self._restart()
 
 
 class VariableMeans:

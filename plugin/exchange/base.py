@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -24,6 +24,7 @@ from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.update_sets import UpdateSets
 from paceline.native.in_flight import InFlight
 from paceline.telling import tell
 
@@ -57,6 +58,8 @@ class Exchange(ABC):
         self.adapter = adapter
         self.among = among
         self.around = AroundUpdates()
+        # Of exchanges that hold gradients between updates, where steps may be compiled.
+        self.sets: UpdateSets | None = None
         # A saved state to go on from, once it is known which gradients travel.
         self.loading: dict[str, Any] | None = None
         self._scale: Scale = None
@@ -70,7 +73,8 @@ class Exchange(ABC):
         """Before gradients of `buckets`, all of an update, are started.
 
         Raises UserError if they are others than those of which something is in flight, or if ranks have different
-        exchanges; waits for the ranks, the first time.
+        exchanges; waits for the ranks, the first time. In a graph the executions raise (UpdateSets.turn): TensorFlow
+        makes nothing of a function whose first trace has made variables and raised, without an error.
         """
         if self.loading is not None:
             state, self.loading = self.loading, None
@@ -83,7 +87,7 @@ class Exchange(ABC):
             self.announce(sum(len(bucket.members) for bucket in buckets))
         wanted = {bucket.name: bucket for bucket in buckets}
         known = dict(self.known)
-        if known and wanted != known and self._bound:
+        if known and wanted != known and self._bound and not (self.sets and self.adapter.tracing):
             count, before = (sum(len(one.members) for one in many.values()) for many in (wanted, known))
             raise UserError(
                 f"{self.adapter.label}: {count} variables have gradients, {before} had them in the updates before, of "
@@ -108,7 +112,8 @@ class Exchange(ABC):
 
     def reduce(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """All of an update: the tensors of each bucket go in, the answers come out; also in a graph."""
-        results = waited(self.start, buckets, tensors)
+        with nullcontext() if self.sets is None else self.sets.turn(buckets):
+            results = waited(self.start, buckets, tensors)
         with self.adapter.after([one for many in results for one in many]):
             self.complete()
             if self._scale is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from paceline.errors import UserError
 from paceline.exchange.adapter import Cell
 
 
@@ -32,6 +33,7 @@ class EagerNumbers:
     """The numbers and decisions of an Adapter."""
 
     compiled = False
+    tracing = False
 
     def cell(self, value: Any) -> Cell:
         """See Adapter.cell."""
@@ -40,6 +42,12 @@ class EagerNumbers:
     def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """See Adapter.cond."""
         return then() if predicate else otherwise()
+
+    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
+        """See Adapter.require."""
+        if not condition:
+            raise UserError(problem, remedy)
+        return []
 
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
         """See Adapter.after: they are."""
@@ -56,6 +64,10 @@ class EagerNumbers:
     def shifted(self, numbers: Any, newest: Any) -> Any:
         """See Adapter.shifted."""
         return [*numbers[1:], newest]
+
+    def without_zeros(self, numbers: Any, value: Any) -> Any:
+        """See Adapter.without_zeros."""
+        return [one or value for one in numbers]
 
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
         """See Adapter.in_graph: operations that run eagerly keep their names."""

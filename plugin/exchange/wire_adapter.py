@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,9 @@ class WireAdapter:
         for group in groups:
             members = tuple(indices[position] for position in group)
             name = self._settings.bucket(members, [like[position] for position in group])
+            if len(members) > 1:
+                # The name says which: after a freeze others stand in the same place, of other shapes.
+                name = f"{name}_{zlib.crc32(repr(members).encode()):08x}"
             made.append(Bucket(name, members))
         return made
 
@@ -93,6 +97,10 @@ class WireAdapter:
         """See Adapter.shared: those of layers that stay on their rank do not travel."""
         return {index: weight for index, weight in weights.items() if index in members}
 
+    def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
+        """See Adapter.update_set: Keras updates those that it is given gradients of."""
+        return frozenset(weights)
+
     def travelling(self, tensor: Any) -> Array:
         """See Adapter.travelling."""
         return np.asarray(tensor)
@@ -108,6 +116,10 @@ class WireAdapter:
     def value(self, weight: Any) -> Any:
         """See Adapter.value."""
         return self._wire.value(weight)
+
+    def trains(self, weight: Any) -> bool:
+        """See Adapter.trains."""
+        return bool(weight.trainable)
 
     def assign(self, weight: Any, value: Any) -> None:
         """See Adapter.assign."""

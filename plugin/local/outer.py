@@ -40,12 +40,12 @@ class OuterUpdates(ModelAveraging):
         """See AroundUpdates.drained: an average, if there were updates since the last one."""
         if self.left and not self.leaving:
             self.average(weights)
-            self._count.set(0)
+            self._restart()
 
     @property
     def left(self) -> int:
         """See AroundUpdates.left: those since the last average."""
-        return int(self._count.value())
+        return self._since_average
 
     def settle(self, index: int, weight: Any, mean: Any) -> None:
         """See ModelAveraging.settle."""
@@ -61,11 +61,12 @@ class OuterUpdates(ModelAveraging):
 
     def state(self) -> dict[str, Any] | None:
         """See AroundUpdates.state."""
-        count, begun = int(self._count.value()), bool(self._begun.value())
+        count, begun = self._since_average, bool(self._begun.value())
         if not count and not begun:
             return None
         return {
             "updates": count,
+            "counts": [(None if key is None else sorted(key), int(one.value())) for key, one in self._counts.items()],
             "begun": begun,
             "anchors": {index: cell.value() for index, cell in self._anchors.items()},
             "velocities": {index: cell.value() for index, cell in self._velocities.items()},
@@ -78,7 +79,8 @@ class OuterUpdates(ModelAveraging):
             return
         everything = weights()
         self._meet_weights({index: everything[index] for index in state["anchors"]})
-        self._count.set(state["updates"])
+        for key, count in state["counts"]:
+            self._count(None if key is None else frozenset(map(int, key))).set(int(count))
         self._begun.set(state["begun"])
         for index in state["anchors"]:
             self._anchors[index].set(state["anchors"][index])

@@ -14,6 +14,7 @@ from paceline.exchange.averaging import ModelAveraging
 from paceline.exchange.base import AllExchanges, Exchange, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
+from paceline.exchange.update_sets import UpdateSets
 from paceline.partial.settings import Partial
 from paceline.partial.state import PartialBuffers, SavedRounds
 
@@ -41,6 +42,8 @@ class PartialExchange(Exchange):
         self._calls_loaded = 0  # of all names of this rank, when it was loaded
         self._settled = False  # drained, and nothing was handed in since
         self._flushed_now = False  # by a drain whose updates are being made
+        if adapter.compiled:
+            self.sets = UpdateSets(adapter)
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
         self._calls_drained = 0  # of all names of this rank, when it was drained
 
@@ -73,7 +76,7 @@ class PartialExchange(Exchange):
     @property
     def at_rest(self) -> bool:
         """See Exchange.at_rest."""
-        return self._settled or not self._known
+        return not self._bound or not self._known
 
     drains_alone = True
     models_differ = True  # late gradients went into other updates than those in time
@@ -110,6 +113,8 @@ class PartialExchange(Exchange):
         touched = self._untouched is None
         found = self._buffers.flush(names) if touched else self._flushed_by_calls(buckets, names)
         self._loaded, self._settled, self._calls_drained = None, True, self._buffers.calls()
+        if self.sets is not None:
+            self.sets.clear()
         if self.adapter.compiled:  # steps go on with the same buckets, and Python does not see it
             self._drained = {name: self._buffers.save(name).rounds for name in names}
         else:
@@ -152,6 +157,8 @@ class PartialExchange(Exchange):
         untouched = self._untouched
         if untouched is not None:
             return untouched
+        if self.sets is not None and self.sets.last is None:
+            return None
         names = {
             name: key
             for one in self._called()
@@ -184,12 +191,16 @@ class PartialExchange(Exchange):
         whose, mine = ({key: one[key] for key in ("rank", "ranks")} for one in (state, self._whose()))
         foreign = f"rank {whose['rank']} of {whose['ranks']}, loaded by rank {mine['rank']} of {mine['ranks']}"
         self._buffers.restore(saved, foreign if whose != mine else "")
+        if self.sets is not None:
+            self.sets.put({bucket.name: bucket for bucket in rounds})
         self._loaded, self._calls_loaded, self._drained, self._settled = state, self._buffers.calls(), {}, False
 
     def forget(self) -> None:
         """See Exchange.forget. Steps that were compiled go on with the same buckets."""
         super().forget()
         self._loaded, self._drained = None, {}
+        if self.sets is not None:
+            self.sets.clear()
         if not self.adapter.compiled:
             self._let_go()
 
@@ -198,11 +209,12 @@ class PartialExchange(Exchange):
     @property
     def known(self) -> Mapping[str, Bucket]:
         """See Exchange.known."""
+        self._follow()
         return self._known
 
     @property
     def _bound(self) -> bool:
-        return not self._settled
+        return not self._settled if self.sets is None else self.sets.last is not None
 
     def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
         if fresh or dict(buckets) != self._known:
@@ -211,8 +223,16 @@ class PartialExchange(Exchange):
                 self._own(bucket)
         self._settled = False
 
+    def _follow(self) -> None:
+        """Know the buckets of the compiled step that ran last: Python sees only which step was traced last."""
+        last = None if self.sets is None else self.sets.last
+        if last is not None and last != self._known:
+            self._known = dict(last)
+            self._members = {member for bucket in last.values() for member in bucket.members}
+
     def _called(self) -> list[Bucket]:
         """The buckets that calls were made of in this world of ranks, or that were loaded."""
+        self._follow()
         if self._untouched is not None:
             return list(self._known.values())
         names = self.adapter.full_names

@@ -20,7 +20,9 @@ class Compensation(AroundUpdates):
         real    what the updates made of it
         ahead   what it is expected to be when the gradients that are computed now are applied
 
-    An element that somebody else wrote to while it was ahead, as loading a checkpoint does, keeps what was written.
+    Each weight has its own distance, the number of updates that it is ahead: compiled steps of some weights leave the
+    other weights where they are, and a frozen weight stays real. An element that somebody else wrote to while it was
+    ahead, as loading a checkpoint does, keeps what was written.
     """
 
     key = "staleness"
@@ -30,9 +32,9 @@ class Compensation(AroundUpdates):
         self._adapter = adapter
         self._gamma = retention(settings.correction, settings.delay) if settings.correction else 0.0
         self._updates = adapter.cell(0)  # with gradients that are late
-        self._distance = adapter.cell(0)  # how many updates weights are ahead
         self._known: dict[int, Any] = {}
         self._trends: dict[int, Cell] = {}
+        self._distances: dict[int, Cell] = {}
         self._real: dict[int, Cell] = {}  # meaningful while ahead
         self._late: Any = False  # whether gradients of the update that is made now are
 
@@ -49,7 +51,8 @@ class Compensation(AroundUpdates):
                 result = step()
         finally:
             self._late = False
-        self._updates.assign(self._updates.read() + adapter.where(late, 1, 0))
+        with adapter.after([adapter.value(weight) for weight in known.values()]):  # a step that raises is none
+            self._updates.assign(self._updates.read() + adapter.where(late, 1, 0))
         for index, old in before.items():
             change = adapter.value(known[index]) - old
             self._trends[index].assign(trend(self._trends[index].read(), change, self._gamma))
@@ -71,31 +74,28 @@ class Compensation(AroundUpdates):
             return
         known = self._meet(weights())
         self._come_back(known)
-        self._distance.assign(updates)
-        if _certainly_none(updates):
-            return
-        for index, weight in known.items():
-            self._real[index].assign(self._adapter.value(weight))
-            self._adapter.assign(weight, self._ahead(index))
+        if not _certainly_none(updates):
+            self._move({index: one for index, one in known.items() if self._adapter.trains(one)}, updates)
 
     @contextlib.contextmanager
     def real_weights(self) -> Iterator[None]:
         """See AroundUpdates.real_weights."""
-        distance = int(self._distance.value())
-        self.look_ahead(self._all, 0)
+        ahead = self._weights_ahead()
+        self.look_ahead(lambda: self._known, 0)
         try:
             yield
         finally:
-            self.look_ahead(self._all, distance)
+            for index, distance in ahead.items():
+                self._move({index: self._known[index]}, distance)
 
     def state(self) -> dict[str, Any]:
         """See AroundUpdates.state; weights are there where they are ahead."""
-        distance = int(self._distance.value())
+        ahead = self._weights_ahead()
         return {
             "updates": int(self._updates.value()),
-            "distance": distance,
+            "distance": max(ahead.values(), default=0),  # of all weights in "real"
             "trends": {index: delta.value() for index, delta in self._trends.items()},
-            "real": {index: real.value() for index, real in self._real.items() if distance},
+            "real": {index: self._real[index].value() for index in ahead},
         }
 
     def load(self, state: dict[str, Any] | None, weights: Weights) -> None:
@@ -108,41 +108,55 @@ class Compensation(AroundUpdates):
         self._updates.set(state["updates"])
         for index, weight in chosen.items():
             self._trends[index].set(state["trends"][index])
-            if state["distance"]:
+            if index in state["real"]:
                 self._adapter.assign(weight, state["real"][index])
-        self.look_ahead(lambda: chosen, state["distance"])
+        self._move({index: chosen[index] for index in state["real"]}, state["distance"])
 
     def forget(self) -> None:
         """See AroundUpdates.forget: put the real weights back."""
-        self.look_ahead(self._all, 0)
+        self.look_ahead(lambda: self._known, 0)
         self._updates.set(0)
         for delta in self._trends.values():
             delta.set(0)
 
-    def _all(self) -> Mapping[int, Any]:
-        return self._known
+    def _weights_ahead(self) -> dict[int, int]:
+        """Distances of the weights that are ahead now, by index. Not in a graph."""
+        found = {index: int(distance.value()) for index, distance in self._distances.items()}
+        return {index: distance for index, distance in found.items() if distance}
 
     def _meet(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
         for index, weight in weights.items():
             if index not in self._known and self._gamma:
                 self._trends[index], self._real[index] = (self._adapter.cell_of(weight) for _ in range(2))
                 self._trends[index].set(0)
+                self._distances[index] = self._adapter.cell(0)
             self._known[index] = weight
         return weights
 
+    def _move(self, weights: Mapping[int, Any], distance: Any) -> None:
+        """Let `weights`, which are real, be ahead."""
+        for index, weight in weights.items():
+            self._real[index].assign(self._adapter.value(weight))
+            self._distances[index].assign(distance)
+            self._adapter.assign(weight, self._ahead(index))
+
     def _ahead(self, index: int) -> Any:
         real, delta = self._real[index].read(), self._trends[index].read()
-        return moved(real, delta, self._adapter.cast(self._distance.read(), real))
+        return moved(real, delta, self._adapter.cast(self._distances[index].read(), real))
 
     def _come_back(self, weights: Mapping[int, Any]) -> None:
-        distance = self._distance.read()
-        if not self._gamma or _certainly_none(distance):
+        if not self._gamma:
             return
         where = self._adapter.where
         for index, weight in weights.items():
+            distance = self._distances[index].read()
+            if _certainly_none(distance):
+                continue
             now = self._adapter.value(weight)
             real = where(now == self._ahead(index), self._real[index].read(), now)
             self._adapter.assign(weight, where(distance > 0, real, now))
+            # An update may take the weight to the very value that it had ahead: it must not be taken for that.
+            self._distances[index].assign(0)
 
 
 def _certainly_none(updates: Any) -> bool:

@@ -9,6 +9,7 @@ from paceline.exchange.adapter import Adapter, Answer, Bucket, Weights
 from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
+from paceline.exchange.update_sets import UpdateSets
 from paceline.native.exchanges import PIPELINED
 from paceline.pipelined.channels import Channel, LibraryChannel, WaitingChannel
 from paceline.pipelined.compensation import Compensation
@@ -24,7 +25,7 @@ class PipelinedExchange(Exchange):
 
         warm    synchronous updates still to come
         filled  updates in flight: from 0, an update each, up to K - 1
-        scales  the factors that the loss was scaled by in the K - 1 last updates, oldest first
+        scales  the factors that the loss was scaled by in the K - 1 last updates, oldest first; 0: not known yet
 
     Where Python sees every update (PyTorch), a bucket may come later than others, or come back after it was frozen: it
     is so many results *behind* those that are `filled`, and has no answer (None) until it has K - 1 of its own.
@@ -39,9 +40,14 @@ class PipelinedExchange(Exchange):
         self._full = settings.delay
         self._warm = adapter.cell(settings.warmup_steps)
         self._filled = adapter.cell(0)
-        self._scales = adapter.cell([1.0] * self._full)
+        self._scales = adapter.cell([0.0] * self._full)
+        self._answers_scale = adapter.cell(0.0)  # of the answers to the last update
         self._answered = adapter.cell(True)
         self._channels: dict[str, Channel] = {}
+        # Those of all compiled steps, which may run again; `_channels` are those of the step that ran last.
+        self._of_steps: dict[Bucket, Channel] = {}
+        if adapter.compiled:
+            self.sets = UpdateSets(adapter)
         self._behind: dict[str, int] = {}
         self._started: set[str] = set()  # of the update that is being made
         self._drained = False  # and nothing was handed in since
@@ -86,6 +92,9 @@ class PipelinedExchange(Exchange):
                 self._fall_behind(name, self._behind[name] - 1)
         self._filled.assign(where(warm > 0, filled, where(filled < self._full, filled + 1, filled)))
         self._warm.assign(where(warm > 0, warm - 1, warm))
+        scales = self._scales.read()
+        self._answers_scale.assign(where(warm > 0, 0.0, scales[0]))
+        self._scales.assign(where(warm > 0, scales, self.adapter.shifted(scales, 0.0)))
         self._started.clear()
         return self.answered
 
@@ -114,10 +123,11 @@ class PipelinedExchange(Exchange):
     def rescaled(self, scale: Scale) -> Any:
         """See Exchange.rescaled: what is in flight may have been scaled by another factor. After `complete`."""
         where = self.adapter.where
-        now, scales = self.adapter.fraction(scale), self._scales.read()
-        factor = where(self._filled.read() > 0, now / scales[0], 1.0)
+        now, before = self.adapter.fraction(scale), self._answers_scale.read()
+        factor = where(before > 0, now / where(before > 0, before, 1.0), 1.0)
         with self.adapter.after([factor]):
-            self._scales.assign(self.adapter.shifted(scales, now))
+            # The factor changes with updates only: batches that were dropped since the last one had this one, too.
+            self._scales.assign(self.adapter.without_zeros(self._scales.read(), now))
         return where(self.answered, factor, 1.0)
 
     @property
@@ -140,7 +150,8 @@ class PipelinedExchange(Exchange):
     @property
     def at_rest(self) -> bool:
         """See Exchange.at_rest."""
-        return not self.filled and (self._drained or not self._channels)
+        drained = self._drained if self.sets is None else self.sets.last is None
+        return not self.filled and (drained or not self._channels)
 
     def drain(self) -> list[Update]:
         """Wait for the updates in flight and take them out. All ranks must do so after the same update.
@@ -154,6 +165,8 @@ class PipelinedExchange(Exchange):
             channel.clear()
         self._begin_filling()
         self._drained = True
+        if self.sets is not None:
+            self._begin_warm_up(int(self._warm.value()))  # the library counts it for each name
         return taken
 
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
@@ -188,9 +201,11 @@ class PipelinedExchange(Exchange):
         for name in self._channels:
             self._fall_behind(name, len(updates) - sum(name in {one.name for one in results} for results in updates))
         self._begin_warm_up(state["warm"])
+        if self.sets is not None and updates:
+            self.sets.put({bucket.name: bucket for bucket in updates[0]})
         self._filled.set(len(updates))
         scales = [float(scale) for _, scale in state["in_flight"]]
-        self._scales.set([1.0] * (self._full - len(updates)) + scales)
+        self._scales.set([0.0] * (self._full - len(updates)) + scales)
         self.around.load(state.get(self.around.key), weights)
 
     def forget(self) -> None:
@@ -200,14 +215,15 @@ class PipelinedExchange(Exchange):
             self._owner.empty()
         else:
             self._owner.release()
-            self._channels.clear()
+        self._channels = {}
         self._begin_filling()
         self._drained = False
         self._begin_warm_up(self.settings.warmup_steps)
 
     def _begin_warm_up(self, updates: int) -> None:
         self._warm.set(updates)
-        for channel in self._channels.values() if self.settings.warmup_steps else ():
+        channels = self._of_steps if self.adapter.compiled else self._channels
+        for channel in channels.values() if self.settings.warmup_steps else ():
             self._sync_next(channel)
 
     def _sync_next(self, channel: Channel) -> None:
@@ -223,6 +239,7 @@ class PipelinedExchange(Exchange):
     @property
     def known(self) -> Mapping[str, Bucket]:
         """See Exchange.known."""
+        self._follow()
         return {name: channel.bucket for name, channel in self._channels.items()}
 
     @property
@@ -234,13 +251,18 @@ class PipelinedExchange(Exchange):
         return self._filled.read()
 
     def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:
+        changed = self.known != buckets
+        if self.sets is not None:
+            if changed and not self._bound:
+                self.sets.clear()
+            self._channels = {}  # what others have in flight stays: they may run again
         for name in [name for name in self._channels if name not in buckets]:
             self._channels.pop(name).clear()
         for bucket in buckets.values():
             channel = self._channel(bucket)
             if fresh:
                 channel.claim()
-        if fresh:
+        if fresh or (changed and self.adapter.compiled):
             self._begin_warm_up(int(self._warm.value()))
         self._drained = False
 
@@ -249,6 +271,9 @@ class PipelinedExchange(Exchange):
         if known is not None and (known.bucket is bucket or known.bucket == bucket):
             return known
         made: Channel
+        if bucket in self._of_steps:
+            made = self._channels[bucket.name] = self._of_steps[bucket]
+            return made
         if waits:
             made = WaitingChannel(bucket, self.settings.k, self.adapter)
         else:
@@ -256,12 +281,23 @@ class PipelinedExchange(Exchange):
         if self._warm.value() > 0:  # where gradients are expected before they are handed in
             self._sync_next(made)
         self._channels[bucket.name] = made
-        self._fall_behind(bucket.name, self.filled)
+        if self.adapter.compiled:
+            self._of_steps[bucket] = made
+        else:
+            self._fall_behind(bucket.name, self.filled)
         return made
 
+    def _follow(self) -> None:
+        """Have the channels of the compiled step that ran last: Python sees only which step was traced last."""
+        last = None if self.sets is None else self.sets.last
+        if last is not None:
+            self._channels = {name: self._of_steps[bucket] for name, bucket in last.items()}
+
     def _taken(self) -> list[Update]:
+        self._follow()
         filled = self.filled
-        scales = list(self._scales.value())[self._full - filled :]
+        known = [1.0, *(one for one in (self._answers_scale.value(), *self._scales.value()) if one)]
+        scales = [one or known[-1] for one in list(self._scales.value())[self._full - filled :]]
         updates: list[Update] = [({}, float(scale)) for scale in scales]
         for name, channel in self._channels.items():
             held = self._held(name)
@@ -273,4 +309,7 @@ class PipelinedExchange(Exchange):
         self._behind.clear()
         self._started.clear()
         self._filled.set(0)
-        self._scales.set([1.0] * self._full)
+        if self.sets is not None:
+            self.sets.clear()
+        self._scales.set([0.0] * self._full)
+        self._answers_scale.set(0.0)

@@ -51,6 +51,11 @@ class TensorFlowAdapter(WireAdapter):
         """See WireAdapter."""
         super().__init__(wire, "tensorflow", settings, word)
 
+    @property
+    def tracing(self) -> bool:
+        """See Adapter.tracing."""
+        return not tf.executing_eagerly()
+
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
         """See Adapter.in_graph: operations that run eagerly have no names."""
         return list(tf.function(function, autograph=False)(tensors))
@@ -78,6 +83,10 @@ class TensorFlowAdapter(WireAdapter):
             return one if predicate else other
         return tf.where(predicate, one, other)
 
+    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
+        """See Adapter.require."""
+        return [tf.debugging.Assert(condition, [f"{problem} {remedy}"], summarize=1)]
+
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
         """See Adapter.after."""
         context: AbstractContextManager[Any] = tf.control_dependencies(results)
@@ -98,6 +107,10 @@ class TensorFlowAdapter(WireAdapter):
     def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
         """See Adapter.rescheduled: the optimizer asks."""
         return contextlib.nullcontext()
+
+    def without_zeros(self, numbers: Any, value: Any) -> Any:
+        """See Adapter.without_zeros."""
+        return tf.where(tf.equal(numbers, 0.0), value, numbers)
 
     # Tensors and weights.
 

@@ -109,7 +109,8 @@ class _Distributed:
                 travelling.append(index)
             elif grad is not None and state.settings.scale_local_gradients:
                 grads[index] = reduce.scale_local(grad)
-        reduced = reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
+        with wire.after_checks():
+            reduced = reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
         if reduce.exchange is not None and travelling:
             expect_update(reduce.exchange, [natives[i] for i in travelling], reduced)
         for index, grad in zip(travelling, reduced, strict=True):

@@ -123,6 +123,9 @@ class TorchAdapter(TorchTensors):
             horovod.synchronize(handle)
         return travelling
 
+    def update_set(self, weights: Mapping[int, Tensor]) -> None:
+        """See Adapter.update_set."""
+
     def shared(self, weights: Mapping[int, Tensor], members: set[Key]) -> Mapping[int, Tensor]:
         """See Adapter.shared: all that may have changed, frozen ones as well.
 

@@ -65,6 +65,10 @@ class TorchTensors(EagerNumbers):
         """See Adapter.value."""
         return weight.detach()
 
+    def trains(self, weight: Tensor) -> bool:
+        """See Adapter.trains."""
+        return weight.requires_grad
+
     def copy(self, tensor: Tensor) -> Tensor:
         """See Adapter.copy."""
         return tensor.clone()

@@ -217,3 +217,39 @@ def test_loss_scaling_whose_factor_changes(rank: int, size: int) -> None:
         np.testing.assert_allclose(scaled, plain, rtol=1e-6)
     with pytest.raises(UserError, match="scales its loss"):
         run(True, False, "solo", "refused")
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=60)
+def test_dropped_batches_keep_the_scale_of_their_loss(rank: int, size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    import paceline.tensorflow as hvd
+
+    hvd.init()
+    for k in (2, 3):
+        variable = tf.Variable(tf.zeros(3))
+        optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), 4.0, dynamic_growth_steps=1)
+        optimizer.build([variable])
+        name, exchange = f"dropped{k}", hvd.Pipelined(k=k)
+
+        @tf.function
+        def step(
+            factor: Any, drop: Any, of: Any = variable, by: Any = optimizer, name: str = name, exchange: Any = exchange
+        ) -> None:
+            with tf.GradientTape() as tape:
+                loss = by.scale_loss(tf.reduce_sum(of * factor))
+            gradients = hvd.DistributedGradientTape(tape, name=name, exchange=exchange).gradient(loss, [of])
+
+            def update() -> Any:
+                by.apply(gradients, [of])
+                return tf.constant(0)
+
+            tf.cond(drop, lambda: tf.constant(0), update)
+
+        steps = 8
+        for number in range(steps):  # what is dropped is the answer to this step
+            step(tf.constant(2.0**number), tf.constant(number == 4))
+        hvd.drain_tape(optimizer, [variable], name=name)
+        wanted = 2**steps - 1 - 2 ** (4 - (k - 1))
+        assert variable.numpy().tolist() == [-wanted] * 3, (k, variable.numpy(), wanted)

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from paceline.errors import UsageError
 
+from .keras3_checks import after_checks as after_checks
 from .keras3_settings import Reduction, Settings, exchanged, split
 
 LIBRARY = "tensorflow"  # Horovod's
@@ -238,18 +239,23 @@ class Reducer(Reduction):
 
 
 class Accumulator:
-    """Sums the gradients of `passes` backward passes before they are reduced; counts in the graph."""
+    """Sums the gradients of `passes` backward passes before they are reduced; counts in the graph.
+
+    Compiled steps of different variables, which may take turns, count their passes apart. A pass is counted when all of
+    it is done: one that raises before leaves sums and number as they were, on every rank.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._buffers: dict[int, Any] = {}
-        with tf.init_scope():
-            self.counter = tf.Variable(0, trainable=False)
+        self._passes: dict[frozenset[int], Any] = {}
+        self._last: Any = None  # the number of passes of the variables that `add` was called with last
 
     def add(self, grads: Sequence[Any], indices: Sequence[int], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """The reduced sums if this was the last pass, the sums so far if not."""
         settings = self._settings
-        buffers = []
+        passes = self._last = self._number_of(frozenset(indices))
+        buffers, sums = [], []
         for grad, index in zip(grads, indices):
             if isinstance(grad, tf.IndexedSlices):
                 if not settings.sparse_as_dense:
@@ -262,26 +268,39 @@ class Accumulator:
             if index not in self._buffers:
                 with tf.init_scope():
                     self._buffers[index] = tf.Variable(tf.zeros(grad.shape, grad.dtype), trainable=False)
-            self._buffers[index].assign_add(grad)
             buffers.append(self._buffers[index])
-        self.counter.assign_add(1)
+            sums.append(self._buffers[index] + grad)
+        done = passes + 1
+
+        def keep(values: Sequence[Any], number: Any) -> None:
+            assigned = [buffer.assign(value, read_value=False) for buffer, value in zip(buffers, values)]
+            with tf.control_dependencies(assigned):
+                passes.assign(number)
+
+        def here() -> list[Any]:
+            # Within a branch. What is assigned there does not wait for tensors from without, whatever it depends on.
+            return [tf.identity(one) for one in sums]
 
         def flush() -> list[Any]:
-            sums = reduce([tf.identity(buffer) for buffer in buffers])
+            reduced = reduce(here())
             if settings.average_aggregated_gradients:
-                sums = [grad / tf.cast(settings.backward_passes_per_step, grad.dtype) for grad in sums]
-            with tf.control_dependencies(sums):
-                self.reset()
-            return sums
+                reduced = [grad / tf.cast(settings.backward_passes_per_step, grad.dtype) for grad in reduced]
+            with tf.control_dependencies(reduced):
+                keep([tf.zeros_like(buffer) for buffer in buffers], 0)
+            return reduced
 
-        last = tf.equal(self.counter, settings.backward_passes_per_step)
-        return list(tf.cond(last, flush, lambda: [tf.identity(buffer) for buffer in buffers]))
+        def wait() -> list[Any]:
+            mine = here()
+            with tf.control_dependencies(mine):
+                keep(mine, done)
+            return mine
+
+        return list(tf.cond(tf.equal(done, settings.backward_passes_per_step), flush, wait))
 
     def reset(self) -> None:
         """Start afresh."""
-        self.counter.assign(0)
-        for buffer in self._buffers.values():
-            buffer.assign(tf.zeros_like(buffer))
+        for one in (*self._passes.values(), *self._buffers.values()):
+            one.assign(tf.zeros_like(one))
 
     def when_due(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
         """Call `update` if the last `add` reduced, else `otherwise`."""
@@ -290,7 +309,13 @@ class Accumulator:
             action()
             return tf.constant(0)
 
-        tf.cond(tf.equal(self.counter, 0), lambda: run(update), lambda: run(otherwise))
+        tf.cond(tf.equal(self._last, 0), lambda: run(update), lambda: run(otherwise))
+
+    def _number_of(self, indices: frozenset[int]) -> Any:
+        if indices not in self._passes:
+            with tf.init_scope():
+                self._passes[indices] = tf.Variable(0, trainable=False)
+        return self._passes[indices]
 
 
 def tensors_like(arrays: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import horovod.torch as hvd
@@ -121,36 +122,46 @@ class Reducer(Reduction):
 
 
 class Accumulator:
-    """Sums the gradients of `passes` backward passes before they are reduced."""
+    """Sums the gradients of `passes` backward passes before they are reduced; for each set of variables apart.
+
+    A pass is counted when all of it is done: one that raises before leaves sums and number as they were.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._buffers: dict[int, Any] = {}
-        self.counter = 0
+        self._passes: dict[frozenset[int], int] = {}
+        self._due = False
 
     def add(self, grads: Sequence[Any], indices: Sequence[int], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """The reduced sums if this was the last pass, the sums so far if not."""
+        settings, key = self._settings, frozenset(indices)
+        sums = []
         for grad, index in zip(grads, indices):
             before = self._buffers.get(index)
-            self._buffers[index] = grad.clone() if before is None else before + grad
-        self.counter += 1
-        sums = [self._buffers[index] for index in indices]
-        if self.counter < self._settings.backward_passes_per_step:
+            sums.append(grad.clone() if before is None else before + grad)
+        done = self._passes.get(key, 0) + 1
+        self._due = done == settings.backward_passes_per_step
+        if not self._due:
+            self._buffers.update(zip(indices, sums))
+            self._passes[key] = done
             return sums
         sums = reduce(sums)
-        if self._settings.average_aggregated_gradients:
-            sums = [grad / self._settings.backward_passes_per_step for grad in sums]
-        self.reset()
+        if settings.average_aggregated_gradients:
+            sums = [grad / settings.backward_passes_per_step for grad in sums]
+        self._passes.pop(key, None)
+        for index in indices:
+            self._buffers.pop(index, None)
         return sums
 
     def reset(self) -> None:
         """Start afresh."""
-        self.counter = 0
+        self._passes.clear()
         self._buffers.clear()
 
     def when_due(self, update: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
         """Call `update` if the last `add` reduced, else `otherwise`."""
-        if self.counter == 0:
+        if self._due:
             update()
         else:
             otherwise()
@@ -169,6 +180,11 @@ def finite(tensors: Sequence[Any]) -> bool:
 def here() -> Any:
     """PyTorch executes eagerly: there is only one place."""
     return None
+
+
+def after_checks() -> AbstractContextManager[Any]:
+    """A context: what is done within is done after all checks so far, as PyTorch does it."""
+    return nullcontext()
 
 
 def native(variable: Any) -> Any:

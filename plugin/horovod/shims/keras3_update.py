@@ -177,9 +177,17 @@ def run_update(
         )
     if state.exchange is not None and owner is not optimizer:
         state.exchange.scaled_by(owner.dynamic_scale)
+    with state.wire.after_checks():
+        _update_after_checks(optimizer, grads, variables, update, averaged)
+
+
+def _update_after_checks(
+    optimizer: Any, grads: list[Any], variables: list[Any], update: Callable[[list[Any]], Any], averaged: bool
+) -> None:
+    state: State = optimizer._distributed
     keys = {optimizer._var_key(variable) for variable in variables}
     announced = state.take_announced(grads, keys)
-    if keras_accumulates and not averaged:
+    if optimizer.gradient_accumulation_steps and not averaged:
         updated = [
             variable
             for grad, variable in zip(grads, variables)

@@ -1,0 +1,64 @@
+"""Whose gradients compiled steps have in flight, where steps of different variables take turns.
+
+Python sees a compiled step once, while the step is traced. The two steps of a GAN run in turn afterwards without
+Python. So each step checks and writes, in every execution, the number of its set of gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from paceline.exchange.adapter import Adapter, Bucket
+
+_NONE = 0
+
+
+class UpdateSets:
+    """The sets of buckets that updates of one optimizer or tape consist of, numbered from 1 in the order of tracing.
+
+    A cell holds the number of the set that was submitted last: gradients of this set may be in flight, of no other.
+    """
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._sets: list[dict[str, Bucket]] = []
+        self._last = adapter.cell(_NONE)
+
+    def turn(self, buckets: Sequence[Bucket]) -> AbstractContextManager[Any]:
+        """A context in which `buckets` may be submitted; in a graph, in every execution.
+
+        An execution raises InvalidArgumentError there if gradients of another set are in flight.
+        """
+        number, last = self._number({bucket.name: bucket for bucket in buckets}), self._last.read()
+        keys = [str(key) for bucket in buckets for key in bucket.members]
+        checked = self._adapter.require(
+            (last == number) | (last == _NONE),
+            f"{self._adapter.label}: expected a step of the variables whose gradients are in flight, found a compiled "
+            f"step of other variables, of number {', '.join(keys)}.",
+            "Call drain() on all ranks before steps of other variables, or make an optimizer for each step.",
+        )
+        with self._adapter.after(checked):
+            self._last.assign(number)
+            submitted = self._last.read()
+        return self._adapter.after([*checked, submitted])
+
+    @property
+    def last(self) -> Mapping[str, Bucket] | None:
+        """The buckets that were submitted last, by name; None if nothing was since `clear`."""
+        number = int(self._last.value())
+        return None if number == _NONE else self._sets[number - 1]
+
+    def put(self, buckets: Mapping[str, Bucket]) -> None:
+        """Gradients of `buckets` are in flight now, from a saved state. Not in a graph."""
+        self._last.set(self._number(dict(buckets)))
+
+    def clear(self) -> None:
+        """Nothing is in flight, so that any set may be submitted next. Not in a graph."""
+        self._last.set(_NONE)
+
+    def _number(self, buckets: dict[str, Bucket]) -> int:
+        if buckets not in self._sets:
+            self._sets.append(buckets)
+        return self._sets.index(buckets) + 1
