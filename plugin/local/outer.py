@@ -79,7 +79,7 @@ class OuterUpdates(ModelAveraging):
             return
         everything = weights()
         self._meet_weights({index: everything[index] for index in state["anchors"]})
-        for key, count in state["counts"]:
+        for key, count in state.get("counts", [(None, state["updates"])]):
             self._count(None if key is None else frozenset(map(int, key))).set(int(count))
         self._begun.set(state["begun"])
         for index in state["anchors"]:
