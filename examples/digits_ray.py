@@ -1,6 +1,6 @@
 """Handwritten digits with PyTorch on workers of Ray: `python digits_ray.py --workers 2`.
 
-PACELINE_* variables of this process, such as PACELINE_EXCHANGE=pipelined, reach the workers.
+The workers get the PACELINE_* variables of this process, such as PACELINE_EXCHANGE=pipelined.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from horovod.ray import RayExecutor
 
 
 def train(epochs: int) -> float:
-    """Train on one worker, together with the others; returns the accuracy on images that nobody trained on."""
+    """Train as one rank and return the test accuracy."""
     import torch
     from sklearn.datasets import load_digits
 
@@ -20,7 +20,7 @@ def train(epochs: int) -> float:
     torch.manual_seed(hvd.rank())
     digits = load_digits()  # 1797 images of 8x8 pixels; the last 297 are for testing
     images, labels = torch.tensor(digits.data / 16).float(), torch.tensor(digits.target)
-    share = torch.arange(1500 // hvd.size()) * hvd.size() + hvd.rank()  # every worker has its own images, all as many
+    share = torch.arange(1500 // hvd.size()) * hvd.size() + hvd.rank()  # each rank gets a disjoint share
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3 * hvd.size())
@@ -30,7 +30,7 @@ def train(epochs: int) -> float:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
             optimizer.step()
-    optimizer.drain()  # gradients that are still on their way; none if the exchange is synchronous
+    optimizer.drain()  # apply gradients in flight; none if the exchange is synchronous
     return (model(images[1500:]).argmax(1) == labels[1500:]).float().mean().item()
 
 

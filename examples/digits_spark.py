@@ -1,6 +1,6 @@
 """Handwritten digits with Keras in tasks of Spark: `python digits_spark.py --workers 2`.
 
-PACELINE_* variables of this process, such as PACELINE_EXCHANGE=pipelined, reach the tasks.
+The tasks get the PACELINE_* variables of this process, such as PACELINE_EXCHANGE=pipelined.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 
 def train(epochs: int) -> float:
-    """Train in one task, together with the others; returns the accuracy on images that nobody trained on."""
+    """Train as one rank and return the test accuracy."""
     import keras
     from sklearn.datasets import load_digits
 
@@ -21,7 +21,7 @@ def train(epochs: int) -> float:
     hvd.init()
     digits = load_digits()  # 1797 images of 8x8 pixels; the last 297 are for testing
     images, labels = digits.data / 16, digits.target
-    share = slice(hvd.rank(), 1500 // hvd.size() * hvd.size(), hvd.size())  # every task has its own images, all as many
+    share = slice(hvd.rank(), 1500 // hvd.size() * hvd.size(), hvd.size())  # each rank gets a disjoint share
     model = keras.Sequential(
         [keras.Input((64,)), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(10, activation="softmax")]
     )
