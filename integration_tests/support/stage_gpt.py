@@ -29,7 +29,8 @@ class Block(nn.Module):
     def __init__(self, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        # Without a bias: a key's has no gradient but rounding, which Adam makes as large as any other.
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.out = nn.Linear(WIDTH, WIDTH)
         self.mlp = nn.Sequential(
             nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)
