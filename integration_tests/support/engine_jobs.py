@@ -31,18 +31,18 @@ SETTINGS: dict[str, dict[str, str]] = {
 
 
 def gradient(rank: int, step: int, size: int) -> np.ndarray:
-    """Whole numbers that tell whose they are."""
+    """Gradient of one rank in one step: whole numbers, all different."""
     return (np.arange(size) % 13 + 16 * step + 512 * rank).astype("float64")
 
 
 def off(weights: list[np.ndarray], ranks: int) -> float:
-    """How far weights are from those of one process, as a gradient."""
+    """Largest deviation from the weights of one process, as a gradient."""
     wanted = [-RATE / ranks * sum(gradient(r, s, n) for r in range(ranks) for s in range(STEPS)) for n in SIZES]
     return max(float(abs(one - other).max()) for one, other in zip(weights, wanted)) / RATE
 
 
 def exposed() -> bool:
-    """Whether the job's key is on a command line of this machine."""
+    """Return True if a command line of this machine contains the job's key."""
     from horovod.runner.common.util import secret
 
     key = os.environ.get(secret.HOROVOD_SECRET_KEY)  # Spark's tasks have it
@@ -53,8 +53,8 @@ def exposed() -> bool:
     return False
 
 
-def told(hvd: Any, weights: list[np.ndarray]) -> dict[str, Any]:
-    """What a rank tells of its training."""
+def report(hvd: Any, weights: list[np.ndarray]) -> dict[str, Any]:
+    """Report of one rank's training."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("PACELINE_")}
     return {
         "rank": hvd.rank(),
@@ -88,7 +88,7 @@ def train_torch(victim: int = -1) -> dict[str, Any]:
         torch.stack(parts).sum().backward()
         optimizer.step()
     optimizer.drain()
-    return told(hvd, [one.detach().numpy() for one in weights])
+    return report(hvd, [one.detach().numpy() for one in weights])
 
 
 def train_keras(victim: int = -1) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def train_keras(victim: int = -1) -> dict[str, Any]:
         die(hvd, step, victim)
         optimizer.apply([tf.constant(gradient(hvd.rank(), step, size)) for size in SIZES], weights)
     optimizer.drain()
-    return told(hvd, [np.asarray(one) for one in weights])
+    return report(hvd, [np.asarray(one) for one in weights])
 
 
 def train_elastic(killed: str) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def ray_cluster(nodes: int) -> Iterator[None]:
 
 
 def on_ray(train: Callable[..., Any], arguments: list[Any], **workers: Any) -> list[Any]:
-    """What `train` returns on each worker of Ray."""
+    """Results of `train` on workers of Ray, by rank."""
     from horovod.ray import RayExecutor
 
     # One machine: finding the interface that hosts share would need two.
@@ -188,7 +188,7 @@ def spark_session(master: str) -> Iterator[None]:
 
 
 def on_spark(train: Callable[..., Any], arguments: list[Any], **workers: Any) -> list[Any]:
-    """What `train` returns on each worker of Spark."""
+    """Results of `train` on workers of Spark, by rank."""
     import horovod.spark
 
     elastic = "min_num_proc" in workers

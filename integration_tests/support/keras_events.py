@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from integration_tests.support import random_events
+
 LARGEST = 4096.0  # of any gradient
 _SIZES = (1, 7, 300, 5001)
 _RATES = (2.0**-4, 2.0**-5, 2.0**-3)
@@ -258,16 +260,8 @@ def train(rank: int, size: int, seed: int, events: int = 5) -> int:
     import paceline.keras as hvd
 
     hvd.init()
-    same, own = random.Random(seed), random.Random(seed * size + rank)
-    trainings = [Training(rank, size, f"keras.{seed}.{n}", same, own) for n in range(2)]
-    told = []
-    drawn = [(same.choice(trainings), same.choice(EVENTS)) for _ in range(events)]
-    try:
-        for training, event in [*drawn, *((one, "drain") for one in trainings)]:
-            training.steps()
-            told.append(f"{training} {event}")
-            getattr(training, event)()
-    except BaseException:
-        print("\n".join(told), flush=True)
-        raise
+    trainings = random_events.run(
+        lambda number, same, own: Training(rank, size, f"keras.{seed}.{number}", same, own),
+        EVENTS, rank, size, seed, events,
+    )  # fmt: skip
     return sum(training.number for training in trainings)

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from integration_tests.support import random_events
+
 RATE = 2.0**-4
 LARGEST = 4096.0  # of any gradient
 _FIRST = 5  # parameters that an optimizer is made with
@@ -212,16 +214,8 @@ def train(rank: int, size: int, seed: int, events: int = 4) -> int:
     import paceline.torch as hvd
 
     hvd.init()
-    same, own = random.Random(seed), random.Random(seed * size + rank)
-    trainings = [Training(rank, size, f"events.{seed}.{n}", same, own) for n in range(2)]
-    told = []
-    drawn = [(same.choice(trainings), same.choice(EVENTS)) for _ in range(events)]
-    try:
-        for training, event in [*drawn, *((one, "drain") for one in trainings)]:
-            training.steps()
-            told.append(f"{training} {event}")
-            getattr(training, event)()
-    except BaseException:
-        print("\n".join(told), flush=True)
-        raise
+    trainings = random_events.run(
+        lambda number, same, own: Training(rank, size, f"events.{seed}.{number}", same, own),
+        EVENTS, rank, size, seed, events,
+    )  # fmt: skip
     return sum(training.updates for training in trainings)

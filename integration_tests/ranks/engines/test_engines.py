@@ -26,7 +26,7 @@ _OUTDATED = "This API is deprecated and may be removed in future Ray releases"
 
 
 def run(words: list[str], tmp_path: Path) -> tuple[int, str]:
-    """Exit status and output. Engines leave processes behind where they are stopped, so all of the session end."""
+    """Return exit status and output. Kills the whole session: engines that are stopped leave processes."""
     log = tmp_path / "output"
     env = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
     env["PYTHONPATH"] = str(ROOT)

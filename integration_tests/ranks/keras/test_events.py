@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from integration_tests.support.keras_events import train
+from integration_tests.support.random_events import updates
 from integration_tests.support.ranks import ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
@@ -29,17 +30,11 @@ def test_under_plans(rank: int, size: int) -> None:
 @pytest.mark.timeout(1900)
 @ranks(2, 3, timeout_s=1800, env=TENSORFLOW)
 def test_two_thousand_updates(rank: int, size: int) -> None:
-    seed, updates = 100 * size, 0
-    while updates < 2000:
-        updates += train(rank, size, seed)
-        seed += 1
+    updates(train, rank, size, 100 * size, 2000)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1900)
 @ranks(2, 4, timeout_s=1800, env=PLANNED)
 def test_two_thousand_updates_under_plans(rank: int, size: int) -> None:
-    seed, updates = 500 + 100 * size, 0
-    while updates < 2000:
-        updates += train(rank, size, seed)
-        seed += 1
+    updates(train, rank, size, 500 + 100 * size, 2000)

@@ -1,4 +1,4 @@
-"""A worker of Ray that dies is named by its rank: Ray knows the process alone."""
+"""Errors of dead Ray workers name their ranks: Ray itself knows only processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import ray
 
 
 def results(references: Sequence[Any]) -> list[Any]:
-    """What the workers return, by rank. Raises what ray.get raises, of a worker that died with its rank in the text."""
+    """Return the workers' results, by rank. Raises as ray.get; the error of a dead worker has its rank in the text."""
     try:
         found: list[Any] = ray.get(list(references))
         return found

@@ -1,7 +1,7 @@
-"""Settings of a driver reach the workers that Ray and Spark start for it.
+"""Pass the driver's settings to the workers that Ray and Spark start.
 
-A worker of Ray has the environment of its node, one of Spark that of its executor: the driver's variables are in
-neither, and a setting that does not arrive is off without a word.
+A Ray worker inherits its node's environment, a Spark worker its executor's. Neither has the driver's variables, and a
+missing setting would be off without an error.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from typing import Any
 
 
 def with_drivers(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The variables that were `given` for workers, and the driver's PACELINE_* variables that are not among them."""
+    """Return the variables `given` for workers and the driver's other PACELINE_* variables."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("PACELINE_")}
     return {**settings, **(given or {})}
