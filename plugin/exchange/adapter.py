@@ -65,7 +65,7 @@ class Adapter(Protocol):
 
     @property
     def tracing(self) -> bool:
-        """Whether Python is making a graph now, whose executions come later."""
+        """True while Python traces a graph, whose executions come later."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class Adapter(Protocol):
         ...
 
     def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
-        """What tells apart updates of different weights; None where every update is of all weights."""
+        """Key of the weights that an update changes; None where every update changes all of them."""
         ...
 
     # Numbers and decisions.
@@ -148,7 +148,7 @@ class Adapter(Protocol):
         ...
 
     def without_zeros(self, numbers: Any, value: Any) -> Any:
-        """What a cell of a list has read, with `value` in the place of zeros."""
+        """Numbers read from a cell of a list, with `value` in place of zeros."""
         ...
 
     # Tensors and weights.
