@@ -148,7 +148,7 @@ def call(job: Job) -> int:
             interrupted = False
     finally:
         begun.ended(0 if interrupted else code)
-        report = ranks.ended(code, begun.left, interrupted)
+        report = ranks.ended(code, begun.left, begun.exits, interrupted)
         for text in report.lines:
             console.plain(text)
         for error in report.errors:

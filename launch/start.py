@@ -55,7 +55,8 @@ class Start:
     """What ranks said of the start of the job, from its making on.
 
     `hosts` by rank; {}: unknown, ranks say where they are. `note` is called with what stays, `line` has what passes.
-    `left`: the steps of each rank that left in order.
+    `left`: the steps of each rank that left in order. `exits`: the status of each that left with another than 0, in the
+    order in which they said so.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Start:
     ) -> None:
         self._hosts, self._line, self._note, self._clock = dict(hosts), line, note, clock
         self.left: dict[int, int] = {}
+        self.exits: dict[int, int] = {}
         self._known = bool(hosts)
         self._came: set[int] = set()
         self._begin_s = clock()
@@ -103,6 +105,8 @@ class Start:
                 self._came_to_init(int(mark["rank"]), found[1])
             elif found.re is progress.LEFT:
                 self.left.setdefault(int(mark["rank"]), int(found[1]))
+            elif found.re is progress.EXITS:
+                self.exits.setdefault(int(mark["rank"]), int(found[1]))
             elif not self._stepped:
                 self._stepped = True
                 self._over.set()

@@ -147,7 +147,7 @@ def before_shutdown(library: ctypes.CDLL) -> None:
         leave(library)
         _settle(library)
         _say_if_exchange_was_not_used(library)
-        progress.before_shutdown(in_order=not (reasons.failed() or reasons.resetting()))
+        progress.before_shutdown(not (reasons.failed() or reasons.resetting()), reasons.status())
     if library._handle in _recordings:
         _write(*_recordings[library._handle])
 

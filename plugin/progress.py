@@ -22,7 +22,8 @@ from paceline.steps import most_steps
 CAME = re.compile(r"Paceline: came to hvd\.init\(\) on (\S+)\n?$")
 REDUCED = re.compile(r"Paceline: the first allreduce is done\n?$")
 LEFT = re.compile(r"Paceline: left in order after (\d+) steps\n?$")
-PATTERNS = (CAME, REDUCED, LEFT)
+EXITS = re.compile(r"Paceline: exits with status (\d+)\n?$")
+PATTERNS = (CAME, REDUCED, LEFT, EXITS)
 _STANDARD_ERROR = 2
 # The first allreduce may be over, and steps after it, before anybody looks: so many steps are kept for the look.
 _KEPT_STEPS = 100
@@ -59,12 +60,17 @@ def watch(library: ctypes.CDLL, recorded: bool) -> None:
         _watched = _FirstAllreduce(library, recorded)
 
 
-def before_shutdown(in_order: bool) -> None:
-    """Look once more, for a short job may have ended between two looks; report a rank that leaves in order."""
+def before_shutdown(in_order: bool, status: int) -> None:
+    """Look once more, for a short job may have ended between two looks; say how this rank leaves.
+
+    A rank that exits with a `status` takes a while, in which others may fail and the launcher may end it for that.
+    """
     if _watched is not None:
         _watched.look()
     if in_order and asked():
         _say(f"left in order after {most_steps()} steps")
+    elif status and asked():
+        _say(f"exits with status {status}")
 
 
 class _FirstAllreduce:

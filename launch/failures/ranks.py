@@ -121,12 +121,19 @@ class Ranks:
         elif not (self._tail and _HOROVODRUNS_TAIL.fullmatch(line)):
             self._show["err"](piece)
 
-    def ended(self, code: int, left: Mapping[int, int] | None = None, interrupted: bool = False) -> reason.Report:
+    def ended(
+        self,
+        code: int,
+        left: Mapping[int, int] | None = None,
+        exits: Mapping[int, int] | None = None,
+        interrupted: bool = False,
+    ) -> reason.Report:
         """Return the report on a run that ended with `code` and whose output has come; withheld lines go to a file.
 
-        `left`: the steps of each rank that left in order. `interrupted`: the user ended the run, and so the ranks.
+        `left`, `exits`: see paceline.launch.start.Start. `interrupted`: the user ended the run, and so the ranks.
         """
         self._found.left = {str(rank): steps for rank, steps in (left or {}).items()}
+        self._found.said_to_exit({str(rank): status for rank, status in (exits or {}).items()})
         with self._lock:
             if self._own is not None:
                 self._show["err"]("".join(self._own.lines))

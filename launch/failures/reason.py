@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +51,14 @@ class Found:
     lived_on: set[str] = field(default_factory=set)  # after their tracebacks
     ended: dict[str, int] = field(default_factory=dict)  # exit codes other than 0, in the order of ends
     left: dict[str, int] = field(default_factory=dict)  # steps of ranks that left in order
+
+    def said_to_exit(self, exits: Mapping[str, int]) -> None:
+        """Take the statuses with which ranks said to exit, in that order: they count where horovodrun ended the rank."""
+        ended, self.ended = self.ended, {}
+        for rank, status in exits.items():
+            known = ended.get(rank, status)
+            self.ended[rank] = status if known in _ASKED_TO_END else known
+        self.ended.update({rank: status for rank, status in ended.items() if rank not in exits})
 
     def users(self) -> list[UserError]:
         """Return the errors of the user's, each once."""

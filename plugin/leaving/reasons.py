@@ -11,13 +11,15 @@ _exit = sys.exit
 _installed = False
 _exiting = False
 _failed = False
+_status = 0
 
 
 def _exit_noted(status: Any = None, /) -> NoReturn:
     # Nothing else knows the status while handlers of atexit run.
-    global _failed
+    global _failed, _status
     if threading.current_thread() is threading.main_thread():
         _failed = status not in (None, 0)
+        _status = status & 0xFF if isinstance(status, int) else int(_failed)
     _exit(status)
 
 
@@ -39,6 +41,11 @@ def _note_exit() -> None:
 def exiting() -> bool:
     """Whether the script has ended, so that no other world follows."""
     return _exiting
+
+
+def status() -> int:
+    """The exit status of a script that ended by sys.exit(), and 0 before and without."""
+    return _status if _exiting else 0
 
 
 def failed() -> bool:

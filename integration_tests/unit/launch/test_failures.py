@@ -50,7 +50,7 @@ def said(err: str, out: str = "", code: int = 1, **known: Any) -> tuple[str, str
         ranks.out(piece)
     for piece in err.splitlines(keepends=True):
         ranks.err(piece)
-    report = ranks.ended(code, known.get("left"))
+    report = ranks.ended(code, known.get("left"), known.get("exits"))
     return "".join(shown_out), "".join(shown_err), report
 
 
@@ -107,6 +107,16 @@ def test_ends_without_a_traceback_are_explained() -> None:
     file_of(report)
     report = said(CONSEQUENCE + HOROVODRUN, "Process 0 exit with status code 1.\n")[2]
     assert problems(report)[0].startswith("Rank 0 failed")
+    file_of(report)
+
+
+def test_rank_that_exits_is_named_where_others_fail_before_it_has_ended() -> None:
+    codes = "Process 0 exit with status code 1.\nProcess 1 exit with status code 143.\n"
+    report = said(CONSEQUENCE + HOROVODRUN, codes, exits={1: 3})[2]
+    assert problems(report) == ["Rank 1 failed first, with exit code 3."]
+    file_of(report)
+    report = said(CONSEQUENCE + HOROVODRUN, codes, exits={0: 1, 1: 3})[2]  # rank 0 told of what it met, and exited
+    assert problems(report) == ["Rank 1 failed first, with exit code 3."]
     file_of(report)
 
 
