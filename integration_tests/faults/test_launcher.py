@@ -91,6 +91,31 @@ def test_check_build_says_what_the_libraries_say_and_nothing_else(tmp_path: Path
     assert has == {*built.split(), "PyTorch"}
 
 
+# --- two-signals: the handler of the second one waited for a lock of the handler of the first one.
+
+_TWO_SIGNALS = """
+import os, signal, sys, threading
+from horovod.runner import gloo_run
+
+def again(frame, event, argument):  # while the first one is taken, at each line of Event.set()
+    if frame.f_code is threading.Event.set.__code__ and event == "line":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return again
+
+shutdown = gloo_run.register_shutdown_event()
+sys.settrace(again)
+os.kill(os.getpid(), signal.SIGINT)
+sys.settrace(None)
+print(shutdown.is_set())
+"""
+
+
+@pytest.mark.patch("two-signals")
+def test_second_request_to_end_while_the_first_is_taken_blocks_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", _TWO_SIGNALS], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr
+
+
 # --- elastic-hosts: a job that fits on one host waited 600 s for a second one, and no wait for hosts was told.
 
 _ELASTIC_RANK = """

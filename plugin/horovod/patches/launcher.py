@@ -41,6 +41,21 @@ LIGHT_EDITS: tuple[Edit, ...] = (
     ),
 )
 
+# A handler runs between any two steps of the main thread, those of the same handler too, and Event.set() takes a lock
+# that is not for the same thread twice. Two signals are common: a parent that dies as a process of several threads sends
+# one for each (prctl(2), PR_SET_PDEATHSIG), and users press Ctrl-C again.
+_HANDLERS = "def register_shutdown_event():"
+TWO_SIGNALS_EDITS: tuple[Edit, ...] = (
+    Edit(_GLOO_RUN, "event = threading.Event()", "after", "told = []", within=_HANDLERS),
+    Edit(
+        _GLOO_RUN,
+        "event.set()",
+        "replace",
+        "if not told:\n    told.append(signum)\n    event.set()",
+        within=_HANDLERS,
+    ),
+)
+
 _SHIM = "from horovod._paceline import elastic_hosts"
 
 ELASTIC_HOSTS_EDITS: tuple[Edit, ...] = (

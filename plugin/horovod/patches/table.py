@@ -12,7 +12,7 @@ from paceline.horovod.edits import Edit
 from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
 from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WORKER_ENVIRONMENT_EDITS
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
-from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS
+from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
 from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
 from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
@@ -280,6 +280,12 @@ PATCHES: tuple[Patch, ...] = (
         "elastic-hosts",
         "An elastic job that fits on one host waits 600 s for a second one without a word, as it does for slots.",
         ELASTIC_HOSTS_EDITS,
+    ),
+    Patch(
+        "two-signals",
+        "horovodrun waits for ever, and its ranks train on, when a second SIGTERM or Ctrl-C comes while it takes the "
+        "first one.",
+        TWO_SIGNALS_EDITS,
     ),
     Patch(
         "private-environment",
