@@ -34,7 +34,7 @@ def run(
     return trainings
 
 
-def updates(train: Callable[[int, int, int], int], rank: int, size: int, seed: int, least: int) -> None:
+def updates(rank: int, size: int, train: Callable[[int, int, int], int], seed: int, least: int) -> None:
     """Make at least so many updates: trainings of `seed` and the seeds after it."""
     made = 0
     while made < least:

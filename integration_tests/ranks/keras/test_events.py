@@ -6,7 +6,7 @@ import pytest
 
 from integration_tests.support.keras_events import train
 from integration_tests.support.random_events import updates
-from integration_tests.support.ranks import ranks
+from integration_tests.support.ranks import ranks, run_ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 PLANNED = {
@@ -26,15 +26,16 @@ def test_under_plans(rank: int, size: int) -> None:
         train(rank, size, seed)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(1900)
-@ranks(2, 3, timeout_s=1800, env=TENSORFLOW)
-def test_two_thousand_updates(rank: int, size: int) -> None:
-    updates(train, rank, size, 100 * size, 2000)
+@pytest.mark.more
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("env", [TENSORFLOW, PLANNED], ids=["plain", "planned"])
+def test_two_thousand_updates(env: dict[str, str]) -> None:
+    run_ranks(updates, 2, train, 200, 2000, env=env, timeout_s=600)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1900)
-@ranks(2, 4, timeout_s=1800, env=PLANNED)
-def test_two_thousand_updates_under_plans(rank: int, size: int) -> None:
-    updates(train, rank, size, 500 + 100 * size, 2000)
+@pytest.mark.parametrize("env", [TENSORFLOW, PLANNED], ids=["plain", "planned"])
+@pytest.mark.parametrize("size", [3, 4])
+def test_two_thousand_updates_of_more_ranks(size: int, env: dict[str, str]) -> None:
+    run_ranks(updates, size, train, 100 * size, 2000, env=env, timeout_s=1800)

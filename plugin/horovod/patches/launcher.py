@@ -42,8 +42,8 @@ LIGHT_EDITS: tuple[Edit, ...] = (
 )
 
 # A handler runs between any two steps of the main thread, those of the same handler too, and Event.set() takes a lock
-# that is not for the same thread twice. Two signals are common: a parent that dies as a process of several threads sends
-# one for each (prctl(2), PR_SET_PDEATHSIG), and users press Ctrl-C again.
+# that is not for the same thread twice. Two signals are common: a parent that dies sends one for each of its threads
+# (prctl(2), PR_SET_PDEATHSIG), and users press Ctrl-C again.
 _HANDLERS = "def register_shutdown_event():"
 TWO_SIGNALS_EDITS: tuple[Edit, ...] = (
     Edit(_GLOO_RUN, "event = threading.Event()", "after", "told = []", within=_HANDLERS),
