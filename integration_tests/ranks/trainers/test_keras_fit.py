@@ -78,7 +78,7 @@ def _differences(rank: int, size: int) -> dict[str, float]:
     images, labels, *_ = digits.data(0, 1)
     whole = images[: size * BATCH * BATCHES].reshape(-1, 64), labels[: size * BATCH * BATCHES]
     shape = (BATCHES, size, BATCH)
-    parts = [
+    parts: list[Any] = [
         tuple(one.reshape(*shape, *one.shape[1:])[:, r].reshape(-1, *one.shape[1:]) for one in whole)
         for r in range(size)
     ]
