@@ -12,6 +12,7 @@ FLOORS = {
     "paceline.torch": "frameworks/torch",
     "paceline.tensorflow": "frameworks/tensorflow",
     "paceline.keras": "frameworks/keras",
+    "paceline.keras3": "frameworks/keras3",
     "paceline.launch": "launch",
     "paceline.examples": "examples",
 }

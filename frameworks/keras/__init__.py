@@ -15,7 +15,7 @@ from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
 from paceline.keras import callbacks as callbacks
 from paceline.keras import elastic as elastic
-from paceline.keras.backend import horovod_module, keras, settings, wire
+from paceline.keras.backend import horovod_module, keras, wire
 from paceline.keras.operations import allgather as allgather
 from paceline.keras.operations import allreduce as allreduce
 from paceline.keras.operations import broadcast as broadcast
@@ -26,6 +26,7 @@ from paceline.keras.optimizer import DistributedOptimizer as DistributedOptimize
 from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from paceline.keras.optimizer import load_model as load_model
 from paceline.keras.stages.pipeline import Pipeline as Pipeline
+from paceline.keras3 import settings
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader

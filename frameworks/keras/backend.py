@@ -50,16 +50,9 @@ def _keras() -> Any:
     return module
 
 
-def _shim(name: str) -> Any:
-    return importlib.import_module(f"paceline.horovod.shims.{name}")
-
-
 keras: Any = _keras()
 load(keras.backend.backend())
-shim: Any = _shim("keras3")
-settings: Any = _shim("keras3_settings")
-wrapping: Any = _shim("keras3_optimizer")
-state: Any = _shim("keras3_state")
-horovod_callbacks: Any = _shim("keras3_callbacks")
-wire: Any = _shim(f"keras3_{keras.backend.backend()}")
+from paceline.keras3.update import communication  # noqa: E402  it imports Keras
+
+wire: Any = communication()
 horovod_module: Any = wire.hvd  # horovod.tensorflow or horovod.torch

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.keras.backend import horovod_callbacks, horovod_module, keras, wrapping
+from paceline.keras.backend import horovod_module, keras
 from paceline.keras.exchange.in_flight_checkpoint import InFlightCheckpoint as InFlightCheckpoint
+from paceline.keras3.callbacks import BestModelCheckpoint as BestModelCheckpoint
+from paceline.keras3.callbacks import BroadcastGlobalVariablesCallback as BroadcastGlobalVariablesCallback
+from paceline.keras3.callbacks import LearningRateScheduleCallback as LearningRateScheduleCallback
+from paceline.keras3.callbacks import LearningRateWarmupCallback as LearningRateWarmupCallback
+from paceline.keras3.callbacks import MetricAverageCallback as MetricAverageCallback
+from paceline.keras3.optimizer import find
 from paceline.partial.stats import reader
-
-BroadcastGlobalVariablesCallback = horovod_callbacks.BroadcastGlobalVariablesCallback
-MetricAverageCallback = horovod_callbacks.MetricAverageCallback
-LearningRateScheduleCallback = horovod_callbacks.LearningRateScheduleCallback
-LearningRateWarmupCallback = horovod_callbacks.LearningRateWarmupCallback
-BestModelCheckpoint = horovod_callbacks.BestModelCheckpoint
 
 
 class DrainCallback(keras.callbacks.Callback):
@@ -39,7 +39,7 @@ class DrainCallback(keras.callbacks.Callback):
         self._drain()
 
     def _drain(self) -> None:
-        optimizer = wrapping.find(self.model.optimizer)
+        optimizer = find(self.model.optimizer)
         if optimizer is not None:
             optimizer.drain()
 

@@ -13,7 +13,9 @@ from horovod.common.elastic import ObjectState
 
 from paceline.errors import UserError
 from paceline.keras.backend import horovod_module as hvd
-from paceline.keras.backend import keras, shim, state, wire
+from paceline.keras.backend import keras, wire
+from paceline.keras3.hooks import forget_accumulated
+from paceline.keras3.state import broadcast_state, build_optimizer, shared_variables
 
 run: Any = importlib.import_module(f"{hvd.__name__}.elastic").run
 
@@ -33,7 +35,7 @@ class KerasState(ObjectState):
             )
         self.model = model
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-        state.build_optimizer(model, self.optimizer)
+        build_optimizer(model, self.optimizer)
         self._save_model()
         super().__init__(
             bcast_object=lambda value: wire.broadcast_object(value, 0, "KerasState.values"),
@@ -42,8 +44,7 @@ class KerasState(ObjectState):
         )
 
     def _variables(self) -> list[Any]:
-        variables: list[Any] = state.shared_variables(self.model, self.optimizer)
-        return variables
+        return shared_variables(self.model, self.optimizer)
 
     def _save_model(self) -> None:
         self._saved = [keras.ops.copy(variable) for variable in self._variables()]
@@ -61,8 +62,8 @@ class KerasState(ObjectState):
 
     def sync(self) -> None:
         """Take rank 0's values, and keep a copy of them."""
-        shim.forget_accumulated(self.optimizer)
-        state.broadcast_state(self._variables(), 0, "KerasState.variables")
+        forget_accumulated(self.optimizer)
+        broadcast_state(self._variables(), 0, "KerasState.variables")
         self._save_model()
         super().sync()
 

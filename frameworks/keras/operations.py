@@ -8,7 +8,8 @@ from typing import Any
 from paceline.collectives.encoded import with_codec
 from paceline.errors import UserError
 from paceline.keras.backend import horovod_module as hvd
-from paceline.keras.backend import keras, state, wire
+from paceline.keras.backend import keras, wire
+from paceline.keras3.state import broadcast_state
 
 _allreduce = with_codec(hvd, "allreduce", wire.call_named)
 
@@ -73,7 +74,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, name: str = "b
 
     Raises UserError, on every rank, if number, shapes or dtypes differ between ranks.
     """
-    state.broadcast_state(list(variables), root_rank, name)
+    broadcast_state(list(variables), root_rank, name)
 
 
 def broadcast_global_variables(root_rank: int) -> None:

@@ -10,8 +10,11 @@ from paceline.codecs.travel import Travel
 from paceline.errors import UserError
 from paceline.gradient_arguments import GradientArguments, asked, takes_gradient_arguments
 from paceline.keras.backend import horovod_module as hvd
-from paceline.keras.backend import keras, settings, shim, wire, wrapping
+from paceline.keras.backend import keras, wire
 from paceline.keras.exchange.making import exchange_of
+from paceline.keras3 import hooks
+from paceline.keras3.optimizer import distribute
+from paceline.keras3.settings import Settings
 from paceline.native.library import loaded
 
 if TYPE_CHECKING:
@@ -80,9 +83,9 @@ def DistributedOptimizer(
     found = asked("DistributedOptimizer", gradients)
     found.check(compression, hvd.Compression.none)
     found.fuse(keras.backend.backend())
-    return wrapping.distribute(
+    return distribute(
         optimizer,
-        settings.Settings(
+        Settings(
             name=name or f"Distributed{type(optimizer).__name__}",
             op=op,
             average=hvd.Average,
@@ -104,7 +107,7 @@ def DistributedOptimizer(
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
     """As DistributedOptimizer, but gradients of `local_layers` (a layer or several, built) stay on their rank."""
-    weights = shim.local_weights(keras, local_layers)
+    weights = hooks.local_weights(keras, local_layers)
     wrapped = DistributedOptimizer(optimizer, *args, **kwargs)
     for weight in weights:
         wrapped.register_local_var(weight)
@@ -127,7 +130,7 @@ def load_model(
     """
     known = inspect.signature(keras.models.load_model).parameters
     loading = {word: choices.pop(word) for word in list(choices) if word in known}
-    return shim.load_model(
+    return hooks.load_model(
         keras,
         lambda optimizer: DistributedOptimizer(optimizer, compression=compression, **choices),
         filepath,

@@ -13,12 +13,14 @@ from paceline.exchange.averaging import averager
 from paceline.exchange.replicas import checker
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
+from paceline.keras3 import on_tensorflow as wire
+from paceline.keras3 import settings
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
 from paceline.tensorflow.collectives.reduce import reduce as reduce
-from paceline.tensorflow.horovod import horovod_tensorflow, settings, wire
+from paceline.tensorflow.horovod import horovod_tensorflow
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
 from paceline.tensorflow.partial.operations import PartialResult as PartialResult
 from paceline.tensorflow.partial.operations import flush_partial as flush_partial

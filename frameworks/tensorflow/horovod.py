@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import paceline.lifecycle  # noqa: F401  Horovod tells it of init() and shutdown() once it is loaded (shims/glue.py)
 from paceline.horovod.load import load
 
 horovod_tensorflow: Any = load("tensorflow")
-keras3: Any = importlib.import_module("paceline.horovod.shims.keras3")
-settings: Any = importlib.import_module("paceline.horovod.shims.keras3_settings")
-wire: Any = importlib.import_module("paceline.horovod.shims.keras3_tensorflow")

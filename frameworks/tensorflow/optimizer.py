@@ -9,10 +9,11 @@ from paceline.codecs.travel import Travel
 from paceline.errors import UserError
 from paceline.gradient_arguments import NAMES, asked, takes_gradient_arguments
 from paceline.horovod.shims import unmodified
+from paceline.keras3 import hooks
+from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
 from paceline.native.library import loaded
 from paceline.registry.making import maker
-from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
-from paceline.tensorflow.horovod import horovod_tensorflow, keras3
+from paceline.tensorflow.horovod import horovod_tensorflow
 
 _horovods = unmodified.original(horovod_tensorflow.DistributedOptimizer)
 
@@ -34,7 +35,7 @@ def DistributedOptimizer(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     synchronous and for a codec or collective.
     """
     found = asked("DistributedOptimizer", {name: kwargs.pop(name) for name in NAMES if name in kwargs})
-    if not keras3.is_optimizer(optimizer):
+    if not hooks.is_optimizer(optimizer):
         if not found.exchange.synchronous:
             raise UserError(
                 f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients can only be synchronous.",
@@ -55,10 +56,10 @@ def DistributedOptimizer(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     found.check(given.get("compression", none), none)
     found.fuse("tensorflow")
     process_set = given.get("process_set", horovod_tensorflow.global_process_set)
-    before = keras3.exchange, keras3.travel
-    keras3.exchange = maker(found.exchange, TensorFlowAdapter)
-    keras3.travel = Travel(loaded("tensorflow"), process_set, found.choice)
+    before = hooks.exchange, hooks.travel
+    hooks.exchange = maker(found.exchange, TensorFlowAdapter)
+    hooks.travel = Travel(loaded("tensorflow"), process_set, found.choice)
     try:
         return horovod.tensorflow.keras.DistributedOptimizer(**given)
     finally:
-        keras3.exchange, keras3.travel = before
+        hooks.exchange, hooks.travel = before

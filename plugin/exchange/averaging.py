@@ -103,7 +103,7 @@ class VariableMeans:
     """
 
     def __init__(self, wire: Any, settings: Any) -> None:
-        """`wire` talks to the other ranks (keras3_tensorflow, keras3_torch); `settings` are those of its operations."""
+        """`wire`: paceline.keras3.on_tensorflow or on_torch; `settings` are those of its operations."""
         self._name = settings.name
         self._reduce = wire.Reducer(settings)
         self._value_of = wire.value

@@ -1,6 +1,6 @@
 """What becomes of gradients between the backward pass and the update.
 
-The framework's side (PyTorch: optimizer/reduction.py; Keras and tapes: the shims keras3_*.py) decides *when* gradients
+The framework's side (PyTorch: optimizer/reduction.py; Keras and tapes: keras3/optimizer.py) decides *when* gradients
 travel and puts the results back; an `Exchange` decides *what* an exchange means. One update goes
 
     begin(buckets)              where Python sees all gradients of an update at once, also while a graph is made

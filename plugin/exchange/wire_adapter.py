@@ -1,4 +1,4 @@
-"""What adapters for Keras and TensorFlow's tapes share: how tensors travel, through the shims keras3_*.py."""
+"""What adapters for Keras and TensorFlow's tapes share: how tensors travel, through a wire of paceline.keras3."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from paceline.native.library import loaded
 
 
 class WireAdapter:
-    """The part of an Adapter that goes through `wire`, one of keras3_tensorflow and keras3_torch."""
+    """The part of an Adapter that goes through `wire`, paceline.keras3.on_tensorflow or on_torch."""
 
     def __init__(self, wire: Any, library_name: str, settings: Any, word: str) -> None:
-        """`settings` are those of the optimizer or tape (keras3_settings); `word`: Declaration.word."""
+        """`settings` are those of the optimizer or tape (paceline.keras3.settings); `word`: Declaration.word."""
         self.library = loaded(library_name)
         self.travel = settings.travel
         self.process_set = settings.process_set

@@ -8,7 +8,9 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.exchange.in_flight_file import load_in_flight, save_in_flight
-from paceline.keras.backend import horovod_module, keras, state, wire, wrapping
+from paceline.keras.backend import horovod_module, keras, wire
+from paceline.keras3.optimizer import find
+from paceline.keras3.state import build_optimizer
 
 
 class InFlightCheckpoint(keras.callbacks.Callback):
@@ -52,7 +54,7 @@ class InFlightCheckpoint(keras.callbacks.Callback):
                 )
         if not self._each_its_own():
             found = wire.broadcast_object(found, self._first(), "InFlightCheckpoint.state")
-        state.build_optimizer(self.model, self.model.optimizer)
+        build_optimizer(self.model, self.model.optimizer)
         optimizer.load_in_flight(found)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -64,7 +66,7 @@ class InFlightCheckpoint(keras.callbacks.Callback):
         wire.gather_object(None, "InFlightCheckpoint.after")
 
     def _optimizer(self) -> Any:
-        optimizer = wrapping.find(self.model.optimizer)
+        optimizer = find(self.model.optimizer)
         if optimizer is None:
             raise UserError(
                 f"Rank {horovod_module.rank()}: InFlightCheckpoint expected an optimizer of hvd.DistributedOptimizer, "

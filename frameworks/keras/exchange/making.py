@@ -15,7 +15,7 @@ def exchange_of(chosen: ExchangeSettings) -> Callable[[Any], Exchange] | None:
     """What `Settings.exchange` is for `chosen`: makes that of one optimizer. None: Horovod's own."""
     adapter: Any
     if keras.backend.backend() == "tensorflow":
-        from paceline.tensorflow.exchange.adapter import TensorFlowAdapter as adapter
+        from paceline.keras3.tensorflow_adapter import TensorFlowAdapter as adapter
     else:
         from paceline.keras.exchange.adapter import KerasTorchAdapter as adapter
     return maker(chosen, adapter)

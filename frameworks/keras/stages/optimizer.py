@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UsageError
-from paceline.keras.backend import keras, wrapping
+from paceline.keras.backend import keras
+from paceline.keras3.optimizer import find
 
 
 def found_in(asked: Any) -> Any:
@@ -30,7 +31,7 @@ def found_in(asked: Any) -> Any:
             f"optimizer is a {type(found).__name__}: expected a Keras optimizer without loss scaling.",
             "Give keras.optimizers.SGD(...) or a function that returns it; policies mixed_bfloat16 and float32.",
         )
-    if wrapping.find(found) is not None:
+    if find(found) is not None:
         raise UsageError(
             "optimizer is one of hvd.DistributedOptimizer, which averages gradients of all ranks.",
             "Give the optimizer within: ranks of a pipeline have different weights.",

@@ -24,11 +24,12 @@ from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.ending import at_end
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.sync_settings import Sync
+from paceline.keras3 import on_tensorflow as wire
+from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
 from paceline.native.library import loaded
 from paceline.registry.making import make_watched
 from paceline.telling import tell
-from paceline.tensorflow.exchange.adapter import TensorFlowAdapter
-from paceline.tensorflow.horovod import horovod_tensorflow, wire
+from paceline.tensorflow.horovod import horovod_tensorflow
 from paceline.tensorflow.tape.updates import applied_in, applier
 
 TAPE_NAME = "DistributedGradientTape"

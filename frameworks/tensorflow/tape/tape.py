@@ -16,8 +16,10 @@ from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.gradient_arguments import GradientArguments, asked, takes_gradient_arguments
+from paceline.keras3 import on_tensorflow as wire
+from paceline.keras3.hooks import local_weights
+from paceline.keras3.settings import Settings
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
-from paceline.tensorflow.horovod import keras3, settings, wire
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
 from paceline.tensorflow.tape.numbers import numbered_name
 from paceline.tensorflow.tape.updates import expect_update
@@ -182,7 +184,7 @@ def DistributedGradientTape(
     check(found.exchange)
     found.check(compression, hvd.Compression.none)
     found.fuse("tensorflow")
-    choices = settings.Settings(
+    choices = Settings(
         *(name, op, hvd.Average, process_set, compression, device_dense, device_sparse),
         *(sparse_as_dense, gradient_predivide_factor),
         groups=groups if groups is not None else (num_groups or None),
@@ -206,7 +208,7 @@ def _class_for(wrapped: type[Any]) -> type[Any]:
 @tf.autograph.experimental.do_not_convert
 def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
     """As DistributedGradientTape, but gradients of `local_layers` (a Keras layer or several) stay on their rank."""
-    weights = keras3.local_weights(tf.keras, local_layers)
+    weights = local_weights(tf.keras, local_layers)
     tape = DistributedGradientTape(gradtape, *args, **kwargs)
     for weight in weights:
         tape.register_local_source(weight)

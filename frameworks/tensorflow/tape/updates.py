@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from paceline.exchange.base import Exchange
-from paceline.tensorflow.horovod import wire
+from paceline.keras3 import on_tensorflow as wire
 
 
 class _Waiting:

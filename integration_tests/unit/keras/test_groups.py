@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
-from paceline.horovod.shims.keras3_settings import Settings, split
+from paceline.keras3.settings import Settings, split
 
 
 def _identity(variable: str) -> str:

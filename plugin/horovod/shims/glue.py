@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from horovod.common.exceptions import HorovodInternalError
 
 from paceline import common_settings
 from paceline.errors import UserError
+from paceline.horovod import above
 from paceline.horovod.shims import host_staging
 
 
@@ -26,14 +26,13 @@ class ConnectError(HorovodInternalError, ValueError):
     """Ranks could not connect. Horovod's own type for this was ValueError; elastic training waits for the other."""
 
 
-_LIBRARY = "paceline.lifecycle"
 INTERFACE = 8  # bridge/c_api.cc: horovod_paceline_interface
 _TEXT_BYTES = 1 << 16
 
 
 def _attach() -> ModuleType | None:
-    if _LIBRARY in sys.modules or any(name.startswith("PACELINE_") for name in os.environ):
-        return importlib.import_module(_LIBRARY)
+    if above.LIFECYCLE in sys.modules or any(name.startswith("PACELINE_") for name in os.environ):
+        return above.module(above.LIFECYCLE)
     return None
 
 
@@ -65,7 +64,7 @@ def before_init(library: ctypes.CDLL) -> None:
 
 def after_init(library: ctypes.CDLL) -> None:
     """The ranks have met: what is wrong with what was asked for can be said."""
-    attach = sys.modules.get(_LIBRARY)
+    attach = sys.modules.get(above.LIFECYCLE)
     if attach is not None:
         attach.after_init(library)
 
@@ -73,7 +72,7 @@ def after_init(library: ctypes.CDLL) -> None:
 def before_shutdown(library: ctypes.CDLL) -> None:
     """Collect what the library recorded, while this rank still knows its number."""
     host_staging.settle()
-    attach = sys.modules.get(_LIBRARY)
+    attach = sys.modules.get(above.LIFECYCLE)
     if attach is not None:
         attach.before_shutdown(library)
 

@@ -6,10 +6,11 @@ The names stay Horovod's own functions, so it does not matter when and under whi
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
+
+from paceline.horovod import above
 
 
 def asked() -> bool:
@@ -46,7 +47,7 @@ def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if asked() or _codec_asked() or (framework == "torch" and _buckets_asked()):
-            return getattr(importlib.import_module(f"paceline.{framework}"), function.__name__)(*args, **kwargs)
+            return getattr(above.module(above.FRAMEWORKS[framework]), function.__name__)(*args, **kwargs)
         return function(*args, **kwargs)
 
     return call

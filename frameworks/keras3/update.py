@@ -10,21 +10,20 @@ from typing import Any
 import keras
 
 from paceline.errors import UsageError
-
-from .keras3_settings import Settings
+from paceline.keras3.settings import Settings
 
 
 def communication() -> Any:
     """The module through which this Keras talks to other ranks. Raises UsageError for other backends."""
     name = keras.backend.backend()
     if name == "tensorflow":
-        from . import keras3_tensorflow
+        from paceline.keras3 import on_tensorflow
 
-        return keras3_tensorflow
+        return on_tensorflow
     if name == "torch":
-        from . import keras3_torch
+        from paceline.keras3 import on_torch
 
-        return keras3_torch
+        return on_torch
     raise UsageError(
         f"Keras runs on the backend {name!r}, which has no connection to Horovod.",
         "Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch in the environment before keras is first imported, or "

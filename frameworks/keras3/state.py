@@ -6,8 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from paceline.errors import UsageError
-
-from .keras3_update import communication
+from paceline.keras3.update import communication
 
 
 def shared_variables(model: Any, optimizer: Any = None, local: Collection[int] = ()) -> list[Any]:

@@ -25,10 +25,9 @@ from paceline.exchange.ending import at_end
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.own_names import own_number
 from paceline.exchange.sync_settings import Sync
+from paceline.keras3.settings import Settings, split
+from paceline.keras3.update import State, accumulate, communication, reduce, run_update, unconverted
 from paceline.native.library import loaded
-
-from .keras3_settings import Settings, split
-from .keras3_update import State, accumulate, communication, reduce, run_update, unconverted
 
 
 class Distributed:
@@ -299,7 +298,7 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
             f"The optimizer {optimizer.name!r} is wrapped by DistributedOptimizer already.",
             "Wrap it once.",
         )
-    from .keras3_patches import install
+    from paceline.keras3.patches import install
 
     install(find)
     if optimizer.built:

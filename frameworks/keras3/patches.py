@@ -11,12 +11,11 @@ import keras
 from keras.src.trainers.trainer import Trainer
 
 from paceline.errors import UsageError
-
-from .keras3_update import run_update, unconverted
+from paceline.keras3.update import run_update, unconverted
 
 _MARK = "_paceline_original"
 
-# The wrapped optimizer that one is or holds (keras3_optimizer.find).
+# The wrapped optimizer that one is or holds (paceline.keras3.optimizer.find).
 Find = Callable[[Any], Any]
 
 

@@ -1,4 +1,4 @@
-"""How Keras 3 on TensorFlow talks to other ranks; `keras3_torch` has the same names for PyTorch.
+"""How Keras 3 on TensorFlow talks to other ranks; `on_torch` has the same names for PyTorch.
 
 Every operation is named. TensorFlow drops names of operations that run eagerly, so those run inside a small
 `tf.function`.
@@ -19,9 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from paceline.errors import UsageError
-
-from .keras3_checks import after_checks as after_checks
-from .keras3_settings import Reduction, Settings, exchanged, split
+from paceline.keras3.checks import after_checks as after_checks
+from paceline.keras3.settings import Reduction, Settings, exchanged, split
 
 LIBRARY = "tensorflow"  # Horovod's
 # An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.

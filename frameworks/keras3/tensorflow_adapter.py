@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from paceline.exchange.adapter import Cell
 from paceline.exchange.wire_adapter import WireAdapter
-from paceline.tensorflow.horovod import wire
+from paceline.keras3 import on_tensorflow as wire
 
 
 class VariableCell:

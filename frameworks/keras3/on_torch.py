@@ -1,4 +1,4 @@
-"""How Keras 3 on PyTorch talks to other ranks; `keras3_tensorflow` has the same names for TensorFlow."""
+"""How Keras 3 on PyTorch talks to other ranks; `on_tensorflow` has the same names for TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import horovod.torch as hvd
 import numpy as np
 import torch
 
-from .keras3_settings import Reduction, Settings, exchanged, split
+from paceline.keras3.settings import Reduction, Settings, exchanged, split
 
 LIBRARY = "torch"  # Horovod's
 # What Horovod cannot carry on CPUs travels as float32.

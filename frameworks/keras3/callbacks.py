@@ -9,11 +9,10 @@ import keras
 import numpy as np
 
 from paceline.errors import UsageError
+from paceline.keras3.optimizer import find
+from paceline.keras3.state import broadcast_state, build_optimizer, shared_variables
+from paceline.keras3.update import communication
 from paceline.telling import tell
-
-from .keras3_optimizer import find
-from .keras3_state import broadcast_state, build_optimizer, shared_variables
-from .keras3_update import communication
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):

@@ -1,0 +1,179 @@
+"""What the lines added to Horovod's Python files call where Keras 3 is in use (plugin/horovod/shims/keras3.py).
+
+Nothing here loads Keras 3 by itself: a process with Keras 2 (TF_USE_LEGACY_KERAS=1) takes none of this.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from paceline.errors import UsageError, UserError
+from paceline.horovod.shims import unmodified
+
+
+def used_as(module: Any) -> bool:
+    """Whether `module` (keras or tf.keras) is Keras 3."""
+    return str(getattr(module, "__version__", "2")).startswith("3")
+
+
+def _loaded() -> Any:
+    """Keras 3 if this process has loaded it on TensorFlow, else None."""
+    keras = sys.modules.get("keras")
+    if keras is None or not used_as(keras) or keras.backend.backend() != "tensorflow":
+        return None
+    return keras
+
+
+def install(tensorflow: Any) -> None:
+    """Called when horovod.tensorflow is imported."""
+    if used_as(tensorflow.keras) and _loaded() is not None:
+        from paceline.keras3 import optimizer, patches, spellings
+
+        spellings.install(tensorflow.keras)
+        patches.install(optimizer.find)
+
+
+# What Paceline puts into `exchange` while it wraps an optimizer by itself; else the variables say.
+BY_VARIABLES = object()
+# `Settings.exchange` and `Settings.travel` of optimizers that are wrapped by Horovod's function.
+exchange: Any = BY_VARIABLES
+travel: Any = BY_VARIABLES
+
+
+def _exchange() -> Any:
+    if exchange is not BY_VARIABLES:
+        return exchange
+    if not unmodified.asked():
+        return None
+    from paceline.config import exchange_of_variables
+    from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
+    from paceline.registry.making import maker
+
+    return maker(exchange_of_variables(), TensorFlowAdapter)
+
+
+def _travel(process_set: Any) -> Any:
+    if travel is not BY_VARIABLES:
+        return travel
+    if not {"PACELINE_COLLECTIVE", "PACELINE_CODEC", "PACELINE_EXCHANGE"} & set(os.environ):
+        return None
+    from paceline.arguments import choice_asked
+    from paceline.codecs.travel import Travel
+    from paceline.native.library import loaded
+
+    return Travel(loaded("tensorflow"), process_set, choice_asked())
+
+
+def local_weights(keras: Any, local_layers: Any) -> list[Any]:
+    """The weights of `local_layers` (a layer or several, built, or None), whose gradients are to stay on their rank."""
+    layers = [] if local_layers is None else local_layers
+    layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
+    for layer in layers:
+        if not isinstance(layer, keras.layers.Layer):
+            raise UserError(
+                f"local_layers has {type(layer).__name__}, which is no layer.",
+                "Give layers of Keras, such as model.layers[0].",
+            )
+    return [weight for layer in layers for weight in layer.trainable_weights]
+
+
+def is_optimizer(optimizer: Any) -> bool:
+    """Whether `optimizer` is one of Keras 3."""
+    return any(base.__module__ == "keras.src.optimizers.base_optimizer" for base in type(optimizer).__mro__)
+
+
+def distributed_optimizer(optimizer: Any, name: str | None, **choices: Any) -> Any:
+    """For Horovod's create_distributed_optimizer; `choices` are fields of paceline.keras3.settings.Settings."""
+    import horovod.tensorflow as hvd
+
+    from paceline.keras3.optimizer import distribute
+    from paceline.keras3.settings import Settings
+
+    keras = sys.modules["keras"]
+    if keras.backend.backend() != "tensorflow":
+        raise UsageError(
+            f"horovod.keras and horovod.tensorflow.keras need Keras on TensorFlow, not on {keras.backend.backend()}.",
+            "Set KERAS_BACKEND=tensorflow, or use paceline.keras, which also serves KERAS_BACKEND=torch.",
+        )
+    prefix = name or f"Distributed{type(optimizer).__name__}"
+    own = {"exchange": _exchange(), "travel": _travel(choices["process_set"])}
+    return distribute(optimizer, Settings(name=prefix, average=hvd.Average, **own, **choices))
+
+
+def load_model(
+    keras: Any,
+    wrap: Callable[[Any], Any],
+    filepath: Any,
+    custom_optimizers: Iterable[type[Any]] | None,
+    objects: Any,
+    **loading: Any,
+) -> Any:
+    """Load a model and wrap its optimizer, which keeps its state. `loading`: of keras.models.load_model."""
+    custom = {cls.__name__: cls for cls in custom_optimizers or ()}
+    model = keras.models.load_model(filepath, custom_objects={**custom, **(objects or {})}, **loading)
+    if getattr(model, "optimizer", None) is not None:
+        model.jit_compile = False
+        model.optimizer = wrap(model.optimizer)
+    return model
+
+
+def replace_callbacks(module: Any, keras: Any) -> None:
+    """Put callbacks for Keras 3 in place of those of `module`."""
+    if used_as(keras) and _loaded() is not None:
+        from paceline.keras3.callbacks import CALLBACKS
+
+        for callback in CALLBACKS:
+            setattr(module, callback.__name__, callback)
+
+
+def sync_batch_normalization(original: Any) -> Any:
+    """A decorator: `original`, or the one for Keras 3."""
+    if not any(base.__module__.startswith("keras.src.") for base in original.__mro__) or _loaded() is None:
+        return original
+    from paceline.keras3.batch_norm import SyncBatchNormalization
+
+    return SyncBatchNormalization
+
+
+def _is_keras_variable(variable: Any) -> bool:
+    keras = _loaded()
+    return keras is not None and isinstance(variable, keras.Variable)
+
+
+def tensorflow_variables(variables: Iterable[Any]) -> list[Any]:
+    """The tf.Variables inside those of Keras 3; others as they are."""
+    return [variable.value if _is_keras_variable(variable) else variable for variable in variables]
+
+
+def broadcast_variables(variables: Iterable[Any]) -> list[Any]:
+    """tf.Variables to broadcast, without the states of random number generators: ranks must drop different units.
+
+    `model.variables` of Keras 3 has these, that of Keras 2 has not.
+    """
+    chosen = (
+        variable
+        for variable in variables
+        if not (_is_keras_variable(variable) and variable.name == "seed_generator_state")
+    )
+    return tensorflow_variables(chosen)
+
+
+def build_optimizer(model: Any, optimizer: Any) -> None:
+    """For elastic state: a worker that joins later must have as many optimizer variables as the others."""
+    if is_optimizer(optimizer):
+        from paceline.keras3 import state
+
+        state.build_optimizer(model, optimizer)
+
+
+def forget_accumulated(optimizer: Any) -> None:
+    """For elastic state: after ranks came or went, all start a new round of backward_passes_per_step."""
+    if is_optimizer(optimizer):
+        from paceline.keras3.optimizer import find
+
+        wrapped = find(optimizer)
+        if wrapped is not None:
+            wrapped.forget_accumulated()

@@ -1,1 +1,0 @@
-"""What an allreduce call means: what all exchanges share."""
