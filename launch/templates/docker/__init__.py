@@ -78,7 +78,7 @@ def _compose(job: Job) -> dict[str, object]:
     for rank in range(job.ranks):
         gpus = ", ".join(f'"{gpu}"' for gpu in range(rank * share, (rank + 1) * share))
         services.append(fill(SCHEDULER.folder, "service.yaml", {**shared, "rank": str(rank), "gpus": gpus}))
-    return {**shared, "gpus": job.gpus, "services": "".join(services)}
+    return {**shared, "gpus": job.gpus, "services": "".join(services).rstrip()}
 
 
 SCHEDULER = Scheduler(
