@@ -102,8 +102,8 @@ def _progress(runs: int) -> Iterator[Callable[[str, float], None]]:
 def demo_command(steps: int | None, only: str | None, output: Path) -> int:
     """Train on real data over a slow network, with stock Horovod, DDP and Paceline.
 
-    Two ranks train a character-level transformer in PyTorch and a small convolutional net in Keras. They run
-    over a loopback of 200 Mbit/s where the kernel lets this user make one, else over the machine's own. Prints the time of a
+    Two ranks train a character-level transformer in PyTorch and a small convolutional net in Keras. They run over a
+    loopback of 200 Mbit/s where the kernel lets this user make one, else over the machine's own. Prints the time of a
     step in each run, the part of it that is not computing, and the accuracy on held-out data, and draws them. Exit code
     1 if a run fails, if the accuracies of a framework's runs differ by more than 5 %, or if replicas differ.
     """

@@ -53,7 +53,7 @@ class Found:
     left: dict[str, int] = field(default_factory=dict)  # steps of ranks that left in order
 
     def said_to_exit(self, exits: Mapping[str, int]) -> None:
-        """Take the statuses with which ranks said to exit, in that order: they count where horovodrun ended the rank."""
+        """Take the statuses with which ranks said to exit, in order: they count where horovodrun ended the rank."""
         ended, self.ended = self.ended, {}
         for rank, status in exits.items():
             known = ended.get(rank, status)

@@ -13,11 +13,11 @@ from paceline.collectives import network_file
 from paceline.errors import UserError
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives import systems
-from paceline.launch.benchmarks.collectives.buffers import Buffers
 from paceline.launch.benchmarks.collectives.callers import Callers
 from paceline.launch.benchmarks.collectives.cases import OPERATIONS, Case
 from paceline.launch.benchmarks.collectives.systems import Caller, Calls, CollectiveSystem
 from paceline.launch.benchmarks.hosts import Loopback
+from paceline.launch.probe.buffers import Buffers
 
 pytestmark = pytest.mark.more
 

@@ -18,13 +18,13 @@ from paceline.launch.bench import collectives as bench_collectives
 from paceline.launch.bench import command as bench
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives import mpi_start, report, systems, table, turns
-from paceline.launch.benchmarks.collectives.buffers import Buffers
 from paceline.launch.benchmarks.collectives.callers import CallsRun
-from paceline.launch.benchmarks.collectives.cases import MODEL, Called, Case
+from paceline.launch.benchmarks.collectives.cases import MODEL, Called, Case, model_case
 from paceline.launch.benchmarks.collectives.rank import place_of
 from paceline.launch.benchmarks.collectives.turns import Comparison
 from paceline.launch.benchmarks.hosts import Traffic
 from paceline.launch.benchmarks.turns import Limits
+from paceline.launch.probe.buffers import Buffers
 from paceline.launch.quantities import size_bytes, size_name, sizes_bytes
 
 SIZE = 50_000_000
@@ -168,7 +168,7 @@ def test_wrong_results_are_found(operation: str) -> None:
 
 
 def test_a_model_has_tensors_of_many_sizes() -> None:
-    arrays = Buffers(Case(MODEL, 4_000_000), 0, 2).arrays
+    arrays = Buffers(model_case(4_000_000), 0, 2).arrays
     assert len(arrays) == 199 and sum(array.nbytes for array in arrays) == pytest.approx(4_000_000, rel=0.01)
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from paceline.collectives.bounds import OPERATIONS as OPERATIONS
+from paceline.launch.benchmarks import models
+from paceline.launch.probe.buffers import Case as Case
+from paceline.launch.probe.calls import MODEL as MODEL
+from paceline.launch.quantities import ELEMENT_BYTES
 
-MODEL = "broadcast_parameters"  # an operation of its own: Horovod's call of that name, on a model of so many bytes
+_MODEL = "bert-base"  # whose sizes of tensors a model of any size has
 
 
-@dataclass(frozen=True)
-class Case:
-    """An operation on messages of `size_bytes`, of which `in_flight` are handed in together."""
-
-    operation: str
-    size_bytes: int
-    in_flight: int = 1
-
-    @property
-    def name(self) -> str:
-        """Of the operation, the same on all ranks; nothing else has it."""
-        return f"collectives.{self.operation}.{self.size_bytes}"
+def model_case(model_bytes: int) -> Case:
+    """Parameters of about so many bytes, broadcast."""
+    model = models.find(_MODEL)
+    scaled = [layer.scaled(model_bytes / model.gradient_bytes) for layer in model.layers]
+    sizes = tuple(math.prod(shape) * ELEMENT_BYTES for layer in scaled for _, shape in layer.tensors)
+    return Case(MODEL, model_bytes, tensor_bytes=sizes)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, OPERATIONS, REDUCE
 from paceline.launch.benchmarks.assignment import Place
-from paceline.launch.benchmarks.collectives.buffers import ROOT, Buffers
 from paceline.launch.benchmarks.collectives.cases import Case
 from paceline.launch.benchmarks.collectives.systems import Caller, Calls
+from paceline.launch.probe.buffers import ROOT, Buffers
 
 
 def setup(place: Place) -> Caller:

@@ -20,6 +20,7 @@ from paceline.config import nearest
 from paceline.errors import UserError
 from paceline.launch.benchmarks.assignment import Place
 from paceline.launch.benchmarks.collectives.cases import MODEL, Case
+from paceline.launch.probe.calls import Calls as Calls
 from paceline.registry.codecs import CODECS
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 
@@ -30,22 +31,6 @@ _HOROVOD = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "HOROVO
 ENCODED_ONES = ("linear+q8", "ring+bf16", "ring+q8", "direct+q8")
 # The systems that are measured unless others are named.
 DEFAULT = (GLOO, DDP, MPI, *(name for name in COLLECTIVES if name != GLOO), *ENCODED_ONES)
-
-
-@dataclass(frozen=True)
-class Calls:
-    """A case that a rank is ready for. `fill` puts the input into its memory, `call` returns when the rank has its
-    results, `check` raises ValueError if they are wrong.
-
-    `record` begins to write down when messages begin and end, and `recorded` returns for every call since then what
-    its messages took in seconds; None where a call is nothing but its message.
-    """
-
-    fill: Callable[[], None]
-    call: Callable[[], None]
-    check: Callable[[], None]
-    record: Callable[[int], None] | None = None
-    recorded: Callable[[], list[float]] | None = None
 
 
 class Caller(Protocol):

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from paceline.launch.benchmarks.collectives.callers import Callers, CallsRun
-from paceline.launch.benchmarks.collectives.cases import MODEL, Case
+from paceline.launch.benchmarks.collectives.cases import MODEL, Case, model_case
 from paceline.launch.benchmarks.collectives.systems import DDP, GLOO, MPI, CollectiveSystem, plain_of
 from paceline.launch.benchmarks.hosts import Hosts
 from paceline.launch.benchmarks.stats import FEWEST, Interval, median_interval
@@ -144,7 +144,8 @@ def compare(
         for operation, size_bytes in wanted.comparisons:
             able = [one for one in callers if operation in one.system.operations and operation in one.operations]
             if able:
-                yield _compare(wanted, Case(operation, size_bytes), able, systems, report)
+                case = model_case(size_bytes) if operation == MODEL else Case(operation, size_bytes)
+                yield _compare(wanted, case, able, systems, report)
 
 
 def _compare(
