@@ -82,7 +82,7 @@ demo: $(STAMPS)/horovod
 # Without root, or without the tools of emulated hosts, the command says which rows it leaves out.
 bench: $(STAMPS)/horovod
 	@.ci/bring-tools cluster || true
-	$(VENV)/bin/paceline bench all --output docs/benchmarks.md $(BENCH_ARGS)
+	$(PY) -m examples.benchmarks all --output docs/benchmarks.md $(BENCH_ARGS)
 
 test: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)

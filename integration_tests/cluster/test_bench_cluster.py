@@ -13,7 +13,7 @@ pytestmark = pytest.mark.more
 
 @pytest.mark.parametrize("latency", [None, "1ms"])
 def test_baseline_over_two_hosts_counts_what_crosses_each_link(latency: str | None) -> None:
-    command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", "--hosts", "2", "--rate", "200mbit"]
+    command = [sys.executable, "-m", "paceline.examples.benchmarks", "baseline", "--hosts", "2", "--rate", "200mbit"]
     command += [] if latency is None else ["--latency", latency]
     done = subprocess.run(
         [*command, "--model", "mini", "--turns", "1", "--json"],

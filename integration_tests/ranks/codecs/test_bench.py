@@ -1,4 +1,4 @@
-"""What `paceline bench codecs` trains: on two ranks, with and without error feedback."""
+"""What `python -m examples.benchmarks codecs` trains: on two ranks, with and without error feedback."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from integration_tests.support.ranks import run_ranks
+from paceline.examples.benchmarks.harness import codec_training
 from paceline.launch import runs
-from paceline.launch.benchmarks import codec_training
 
 pytestmark = pytest.mark.more
 

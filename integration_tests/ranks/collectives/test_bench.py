@@ -1,4 +1,4 @@
-"""`paceline bench collectives` and `paceline probe` with real ranks: figures of every system, right or refused."""
+"""Benchmark collectives and `paceline probe` with real ranks: figures of every system, right or refused."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 
 from paceline.collectives import network_file
 from paceline.errors import UserError
-from paceline.launch.benchmarks.assignment import Place
-from paceline.launch.benchmarks.collectives import systems
-from paceline.launch.benchmarks.collectives.callers import Callers
-from paceline.launch.benchmarks.collectives.cases import OPERATIONS, Case
-from paceline.launch.benchmarks.collectives.systems import Caller, Calls, CollectiveSystem
-from paceline.launch.benchmarks.hosts import Loopback
+from paceline.examples.benchmarks.harness.assignment import Place
+from paceline.examples.benchmarks.harness.collectives import systems
+from paceline.examples.benchmarks.harness.collectives.callers import Callers
+from paceline.examples.benchmarks.harness.collectives.cases import OPERATIONS, Case
+from paceline.examples.benchmarks.harness.collectives.systems import Caller, Calls, CollectiveSystem
+from paceline.examples.benchmarks.harness.hosts import Loopback
 from paceline.launch.probe.buffers import Buffers
 
 pytestmark = pytest.mark.more
 
 
-def paceline(*words: str) -> str:
-    command = [sys.executable, "-m", "paceline.launch.cli", *words]
+def output_of(module: str, *words: str) -> str:
+    command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -31,7 +31,9 @@ def paceline(*words: str) -> str:
 
 def test_systems_take_turns_on_two_ranks() -> None:
     words = ["--ranks", "2", "--systems", "gloo,ddp,ring,linear", "--sizes", "4,64KiB", "--turns", "1"]
-    printed = paceline("bench", "collectives", *words, "--in-flight", "3", "--model-mb", "0.1", "--json")
+    printed = output_of(
+        "paceline.examples.benchmarks", "collectives", *words, "--in-flight", "3", "--model-mb", "0.1", "--json"
+    )
     results = {(one["operation"], one["size_bytes"]): one for one in map(json.loads, printed.splitlines())}
     assert len(results) == 7
     able = {
@@ -95,7 +97,7 @@ def test_open_mpi_is_measured_and_leaves_nothing() -> None:
 def test_a_network_is_probed_and_shown(tmp_path: Path) -> None:
     file, picture = tmp_path / "network.json", tmp_path / "network.png"
     words = ["-np", "2", "-o", str(file), "--plot", str(picture), "--sizes", "4,4KiB", "--pair-size", "64KiB"]
-    printed = paceline("probe", *words)
+    printed = output_of("paceline.launch.cli", "probe", *words)
     network = network_file.load(file)
     assert network.ranks == 2 and len(network.pairs) == 2 and picture.stat().st_size > 1000
     assert {timing.collective for timing in network.timings} >= {"gloo", "linear", "ring", "direct", "doubling"}

@@ -1,4 +1,4 @@
-"""`paceline bench scale` with real ranks, forked from one process."""
+"""`python -m examples.benchmarks scale` with real ranks, forked from one process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.benchmarks.hosts import Loopback
-from paceline.launch.benchmarks.scale.cases import Case
-from paceline.launch.benchmarks.scale.systems import SYSTEMS, find
-from paceline.launch.benchmarks.scale.worlds import ScaleWorld
+from paceline.examples.benchmarks.harness.hosts import Loopback
+from paceline.examples.benchmarks.harness.scale.cases import Case
+from paceline.examples.benchmarks.harness.scale.systems import SYSTEMS, find
+from paceline.examples.benchmarks.harness.scale.worlds import ScaleWorld
 
 pytestmark = pytest.mark.more
 
-COMMAND = [sys.executable, "-m", "paceline.launch.cli", "bench", "scale"]
+COMMAND = [sys.executable, "-m", "paceline.examples.benchmarks", "scale"]
 
 
 def measured(words: list[str]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`paceline bench fusion` on two ranks: the policies are in force when they are measured."""
+"""`python -m examples.benchmarks fusion` on two ranks: the policies are in force when they are measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLICIES = ("none", "single", "mgwfbp", "optimal")
 
 
 def test_every_policy_is_measured_by_its_own_plan() -> None:
-    command = [sys.executable, "-m", "paceline.launch.cli", "bench", "fusion", "--hosts", "1", "--np", "2"]
+    command = [sys.executable, "-m", "paceline.examples.benchmarks", "fusion", "--hosts", "1", "--np", "2"]
     # Watching measures together with all ranks now and then: a message that is not in the plan.
     done = subprocess.run(
         [*command, "--model", "mini", "--turns", "2", "--json"],

@@ -1,4 +1,4 @@
-"""`paceline bench partial` on three ranks: it ends, and every round is counted. Times prove nothing in a test."""
+"""Benchmark partial on three ranks: it ends, and every round is counted. Times prove nothing in a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from integration_tests.support.more import more
 from paceline.errors import UserError
-from paceline.launch.benchmarks.launched import run_ranks
+from paceline.examples.benchmarks.harness.launched import run_ranks
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.more]
 
@@ -19,11 +19,11 @@ RANKS, ITERATIONS, SIZES_BYTES = 3, 3, [64, 32768]
 
 @pytest.mark.parametrize("flush", [more([], id="carried"), pytest.param(["--flush-each"], id="flushed")])
 def test_latencies_of_every_system_and_size(flush: list[str]) -> None:
-    words = ["bench", "partial", "--part", "micro", "--ranks", str(RANKS), "--iterations", str(ITERATIONS), *flush]
+    words = ["partial", "--part", "micro", "--ranks", str(RANKS), "--iterations", str(ITERATIONS), *flush]
     for size_bytes in SIZES_BYTES:
         words += ["--size", str(size_bytes)]
     done = subprocess.run(
-        [sys.executable, "-m", "paceline.launch.cli", *words, "--json"],
+        [sys.executable, "-m", "paceline.examples.benchmarks", *words, "--json"],
         capture_output=True,
         text=True,
         timeout=180,
@@ -47,7 +47,9 @@ def test_latencies_of_every_system_and_size(flush: list[str]) -> None:
 
 def test_a_program_that_fails_ends_with_what_its_ranks_said() -> None:
     told: list[str] = []
-    program = "from paceline.launch.benchmarks.launched import say; say('half way'); raise SystemExit('no way')"
+    program = (
+        "from paceline.examples.benchmarks.harness.launched import say; say('half way'); raise SystemExit('no way')"
+    )
     with pytest.raises(UserError, match="ended with exit code") as failed:
         run_ranks(["-c", program], 2, {}, 30.0, told.append)
     assert "no way" in failed.value.remedy and "half way" in told

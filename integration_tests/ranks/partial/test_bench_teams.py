@@ -17,14 +17,14 @@ import torch
 
 from integration_tests.support.packages import ROOT
 from paceline.errors import UserError
-from paceline.launch.benchmarks import systems, team, turns
-from paceline.launch.benchmarks.assignment import Assignment
-from paceline.launch.benchmarks.hosts import Loopback
-from paceline.launch.benchmarks.merging import Merging, Plan
-from paceline.launch.benchmarks.network import Network
-from paceline.launch.benchmarks.systems import Running, System
-from paceline.launch.benchmarks.team import Team
-from paceline.launch.benchmarks.team_run import TeamRun
+from paceline.examples.benchmarks.harness import systems, team, turns
+from paceline.examples.benchmarks.harness.assignment import Assignment
+from paceline.examples.benchmarks.harness.hosts import Loopback
+from paceline.examples.benchmarks.harness.merging import Merging, Plan
+from paceline.examples.benchmarks.harness.network import Network
+from paceline.examples.benchmarks.harness.systems import Running, System
+from paceline.examples.benchmarks.harness.team import Team
+from paceline.examples.benchmarks.harness.team_run import TeamRun
 
 pytestmark = pytest.mark.more
 
@@ -153,7 +153,7 @@ def refusal(system: System, size: int) -> str:
 
 @pytest.mark.soak
 def test_baseline_prints_one_line_of_json_with_all_systems() -> None:
-    command = [sys.executable, "-m", "paceline.launch.cli", "bench", "baseline", "--hosts", "1", "--np", "2"]
+    command = [sys.executable, "-m", "paceline.examples.benchmarks", "baseline", "--hosts", "1", "--np", "2"]
     done = subprocess.run(
         [*command, "--model", "mini", "--turns", "2", "--json"],
         capture_output=True,
@@ -273,7 +273,7 @@ def test_ranks_that_hang_are_reported_with_their_stacks(monkeypatch: pytest.Monk
 def test_ranks_end_when_their_controller_is_killed() -> None:
     code = (
         "import time\n"
-        "from paceline.launch.benchmarks import hosts, systems, team\n"
+        "from paceline.examples.benchmarks.harness import hosts, systems, team\n"
         "with team.Team(systems.find('horovod'), 'mini', 2, hosts.Loopback()) as started:\n"
         "    print(started.crew.folder, *started.crew.pids, flush=True)\n"
         "    time.sleep(300)\n"

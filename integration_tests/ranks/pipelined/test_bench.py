@@ -1,4 +1,4 @@
-"""`paceline bench pipelined` on two ranks: every system sends what it says, and the parts stand beside the whole."""
+"""Benchmark pipelined on two ranks: every system sends what it says, and the parts stand beside the whole."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from integration_tests.support.more import more
-from paceline.launch.benchmarks import systems
-from paceline.launch.benchmarks.hosts import Loopback
-from paceline.launch.benchmarks.models import find
-from paceline.launch.benchmarks.team import Team
+from paceline.examples.benchmarks.harness import systems
+from paceline.examples.benchmarks.harness.hosts import Loopback
+from paceline.examples.benchmarks.harness.models import find
+from paceline.examples.benchmarks.harness.team import Team
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.more]
 
@@ -30,7 +30,7 @@ RATIOS = {
 
 
 def test_every_system_sends_every_gradient_once_per_step() -> None:
-    command = [sys.executable, "-m", "paceline.launch.cli", "bench", "pipelined", "--hosts", "1", "--np", "2"]
+    command = [sys.executable, "-m", "paceline.examples.benchmarks", "pipelined", "--hosts", "1", "--np", "2"]
     done = subprocess.run(
         [*command, "--model", "mini", "--turns", "2", "--json"],
         capture_output=True,

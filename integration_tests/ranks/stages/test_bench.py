@@ -1,4 +1,4 @@
-"""`paceline bench pipeline` with real ranks: both libraries train alike, and hold what their schedules say."""
+"""Benchmark pipeline with real ranks: both libraries train alike, and hold what their schedules say."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.benchmarks.hosts import Loopback
-from paceline.launch.benchmarks.stages import systems
-from paceline.launch.benchmarks.stages.cases import BLOCKS, Case
-from paceline.launch.benchmarks.stages.worlds import World
+from paceline.examples.benchmarks.harness.hosts import Loopback
+from paceline.examples.benchmarks.harness.stages import systems
+from paceline.examples.benchmarks.harness.stages.cases import BLOCKS, Case
+from paceline.examples.benchmarks.harness.stages.worlds import World
 
 pytestmark = pytest.mark.more
 
@@ -21,7 +21,7 @@ SYNCHRONOUS = {"gpipe", "1f1b", "torch_gpipe", "torch_1f1b"}
 
 def test_systems_take_turns_on_two_stages() -> None:
     words = ["--stages", "2", "--microbatches", "3,1", "--forward-ms", "1", "--backward-ms", "1", "--turns", "1"]
-    command = [sys.executable, "-m", "paceline.launch.cli", "bench", "pipeline", *words, "--json"]
+    command = [sys.executable, "-m", "paceline.examples.benchmarks", "pipeline", *words, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     results = {(one["model"], one["microbatches"]): one for one in map(json.loads, done.stdout.splitlines())}

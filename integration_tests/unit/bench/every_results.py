@@ -1,4 +1,4 @@
-"""Results as rows of `paceline bench all` keep them: small ones, made by the reports of the commands."""
+"""Results as rows of `python -m examples.benchmarks all` keep them: small ones, made by the reports of the commands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from integration_tests.unit.bench import (
     test_pipeline,
     test_report,
 )
-from paceline.launch.benchmarks import codec_training, report, skew_report
-from paceline.launch.benchmarks.every.kept import Measured
-from paceline.launch.benchmarks.every.rows import Row
-from paceline.launch.benchmarks.stages import report as stages_report
+from paceline.examples.benchmarks.harness import codec_training, report, skew_report
+from paceline.examples.benchmarks.harness.every.kept import Measured
+from paceline.examples.benchmarks.harness.every.rows import Row
+from paceline.examples.benchmarks.harness.stages import report as stages_report
 
 MACHINE = {
     "processor": "a processor",
@@ -48,4 +48,4 @@ def result(benchmark: str) -> dict[str, Any]:
 def measured(row: Row, begun: str = "2026-11-23T22:47:03Z", results: int = 1, quick: bool = False) -> Measured:
     """A row whose command printed so many of them."""
     found = tuple(result(row.benchmark) for _ in range(results))
-    return Measured(row.name, "paceline bench of this row", begun, 61.4, quick, MACHINE, found)
+    return Measured(row.name, "python -m examples.benchmarks of this row", begun, 61.4, quick, MACHINE, found)

@@ -1,15 +1,15 @@
-"""Turns of `paceline bench scale` whose figures are made up."""
+"""Turns of `python -m examples.benchmarks scale` whose figures are made up."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from paceline.launch.benchmarks.scale import report
-from paceline.launch.benchmarks.scale.cases import Case, Rested, Stepped
-from paceline.launch.benchmarks.scale.systems import SYSTEMS, find
-from paceline.launch.benchmarks.scale.threads import Used
-from paceline.launch.benchmarks.scale.turns import Comparison
-from paceline.launch.benchmarks.scale.worlds import ScaleRun
+from paceline.examples.benchmarks.harness.scale import report
+from paceline.examples.benchmarks.harness.scale.cases import Case, Rested, Stepped
+from paceline.examples.benchmarks.harness.scale.systems import SYSTEMS, find
+from paceline.examples.benchmarks.harness.scale.threads import Used
+from paceline.examples.benchmarks.harness.scale.turns import Comparison
+from paceline.examples.benchmarks.harness.scale.worlds import ScaleRun
 from paceline.predict.coordination import Constants, time_s
 
 CASE = Case(tensors=10, parts=4, size_bytes=256)

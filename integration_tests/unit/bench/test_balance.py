@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.launch.benchmarks import balance
-from paceline.launch.benchmarks.models import find
-from paceline.launch.cluster.rates import parse_rate
+from paceline.examples.benchmarks.cluster.rates import parse_rate
+from paceline.examples.benchmarks.harness import balance
+from paceline.examples.benchmarks.harness.models import find
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from paceline.errors import UserError
 from paceline.examples.benchmarks import codecs_torch
+from paceline.examples.benchmarks.commands import command as bench
+from paceline.examples.benchmarks.harness import codec_training
+from paceline.examples.benchmarks.harness.codec_table import as_table
 from paceline.launch import runs
-from paceline.launch.bench import command as bench
-from paceline.launch.benchmarks import codec_training
-from paceline.launch.benchmarks.codec_table import as_table
 
 # By coding, the loss of seeds 0, 1, 2: means 1, 1.1 and 2, standard deviations 0.1, 0.1 and 0.
 LOSSES = {"none": [1.0, 0.9, 1.1], "q8": [1.1, 1.0, 1.2], "q8_plain": [2.0, 2.0, 2.0]}
@@ -151,9 +151,10 @@ def test_the_command_that_is_told_repeats_what_was_asked_for(monkeypatch: pytest
     for _ in range(2):
         done = CliRunner().invoke(bench.bench_command, ["codecs", *arguments, "--json"], catch_exceptions=False)
         told = json.loads(done.stdout)["command"]
-        arguments = told.removeprefix("paceline bench codecs ").split()
+        arguments = told.removeprefix("python -m examples.benchmarks codecs ").split()
     assert asked[0] == asked[1] == ("digits", ("none", "trunc16_plain"), 2, 2, "direct", 3, 3600.0)
     assert told == (
-        "paceline bench codecs --model digits --codecs none,trunc16_plain --seeds 2 --ranks 2 --collective direct"
+        "python -m examples.benchmarks "
+        "codecs --model digits --codecs none,trunc16_plain --seeds 2 --ranks 2 --collective direct"
         " --steps 3 --time-limit-s 3600"
     )

@@ -1,4 +1,4 @@
-"""From measured calls to figures, tables and refusals of `paceline bench collectives`."""
+"""From measured calls to figures, tables and refusals of `python -m examples.benchmarks collectives`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from paceline.errors import UserError
-from paceline.launch.bench import collectives as bench_collectives
-from paceline.launch.bench import command as bench
-from paceline.launch.benchmarks.assignment import Place
-from paceline.launch.benchmarks.collectives import mpi_start, report, systems, table, turns
-from paceline.launch.benchmarks.collectives.callers import CallsRun
-from paceline.launch.benchmarks.collectives.cases import MODEL, Called, Case, model_case
-from paceline.launch.benchmarks.collectives.rank import place_of
-from paceline.launch.benchmarks.collectives.turns import Comparison
-from paceline.launch.benchmarks.hosts import Traffic
-from paceline.launch.benchmarks.turns import Limits
+from paceline.examples.benchmarks.commands import collectives as bench_collectives
+from paceline.examples.benchmarks.commands import command as bench
+from paceline.examples.benchmarks.harness.assignment import Place
+from paceline.examples.benchmarks.harness.collectives import mpi_start, report, systems, table, turns
+from paceline.examples.benchmarks.harness.collectives.callers import CallsRun
+from paceline.examples.benchmarks.harness.collectives.cases import MODEL, Called, Case, model_case
+from paceline.examples.benchmarks.harness.collectives.rank import place_of
+from paceline.examples.benchmarks.harness.collectives.turns import Comparison
+from paceline.examples.benchmarks.harness.hosts import Traffic
+from paceline.examples.benchmarks.harness.turns import Limits
 from paceline.launch.probe.buffers import Buffers
 from paceline.launch.quantities import size_bytes, size_name, sizes_bytes
 
@@ -259,7 +259,7 @@ def test_the_command_that_is_told_repeats_what_was_asked_for() -> None:
     asked = bench_collectives.requested(
         **OPTIONS | {"hosts": "2,8", "latency": "2ms", "sizes": "4,64MiB", "model_mb": 400.0}
     )
-    words = asked.command.removeprefix("paceline bench collectives ").split()
+    words = asked.command.removeprefix("python -m examples.benchmarks collectives ").split()
     given = dict(zip(words[::2], words[1::2], strict=True))
     assert given["--hosts"] == given["--ranks"] == "2,8" and given["--latency"] == "2ms"
     again = OPTIONS | {

@@ -1,4 +1,4 @@
-"""`paceline bench` refuses what it cannot use before anything is started."""
+"""`python -m examples.benchmarks` refuses what it cannot use before anything is started."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from paceline.errors import UserError
-from paceline.launch.bench import command as bench_module
-from paceline.launch.bench.options import Request
-from paceline.launch.benchmarks import systems
-from paceline.launch.benchmarks.hosts import interface_of
-from paceline.launch.benchmarks.ratios import Ratio
+from paceline.examples.benchmarks.commands import command as bench_module
+from paceline.examples.benchmarks.commands.options import Request
+from paceline.examples.benchmarks.harness import systems
+from paceline.examples.benchmarks.harness.hosts import interface_of
+from paceline.examples.benchmarks.harness.ratios import Ratio
 
 
 def bench(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "paceline.launch.cli", "bench", name, *arguments]
+    command = [sys.executable, "-m", "paceline.examples.benchmarks", name, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -134,9 +134,9 @@ def test_fusion_compares_the_policies_with_stock_horovod_and_ddp(
         assert callable(systems.load(system.setup))
     assert chosen[0].env.get("PACELINE_WAKE") == ("cycle" if armed else None)
     assert chosen[0].env["PACELINE_BUCKET_BYTES"] == "0", "stock Horovod has none, whatever the environment says"
-    assert (
-        told
-        == f"paceline bench fusion --hosts 1 --np 2 --rate 1gbit --model mini {repeat} --time-limit-s 7 --turns 200"
+    assert told == (
+        "python -m examples.benchmarks "
+        f"fusion --hosts 1 --np 2 --rate 1gbit --model mini {repeat} --time-limit-s 7 --turns 200"
     )
 
 

@@ -1,4 +1,4 @@
-"""`paceline bench all`, with a stand-in for the commands that measure: failing rows, interrupted and resumed runs."""
+"""Benchmark all, with a stand-in for the commands that measure: failing rows, interrupted and resumed runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 
 from integration_tests.unit.bench.every_results import measured, result
 from paceline.errors import UserError
-from paceline.launch import cli
-from paceline.launch.bench.every import span
-from paceline.launch.benchmarks.every import kept as kept_module
-from paceline.launch.benchmarks.every import measuring, page
-from paceline.launch.benchmarks.every.kept import Kept
-from paceline.launch.benchmarks.every.rows import Row, chosen
-from paceline.launch.cluster import tools
+from paceline.examples.benchmarks.cluster import tools
+from paceline.examples.benchmarks.commands.command import main
+from paceline.examples.benchmarks.commands.every import span
+from paceline.examples.benchmarks.harness.every import kept as kept_module
+from paceline.examples.benchmarks.harness.every import measuring, page
+from paceline.examples.benchmarks.harness.every.kept import Kept
+from paceline.examples.benchmarks.harness.every.rows import Row, chosen
 
 # Two rows that need no root, and one that does.
 HERE = ("many", "stages", "late-ranks")
@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(cli.main, ["bench", "all", *words])
+    return CliRunner().invoke(main, ["all", *words])
 
 
 def calls(folder: Path) -> list[str]:
@@ -82,7 +82,7 @@ def test_rows_are_measured_kept_printed_and_written(folder: Path) -> None:
     assert {path.name for path in (folder / "bench-results/quick").iterdir()} == {f"{name}.json" for name in HERE}
     found = Kept(folder / "bench-results/quick").find("many")
     assert found is not None and found.quick and found.results == (result("fusion"),)
-    assert found.command.startswith("paceline bench fusion --hosts 1 ") and "--json" not in found.command
+    assert found.command.startswith("python -m examples.benchmarks fusion --hosts 1 ") and "--json" not in found.command
     text = (folder / "page.md").read_text()
     assert all(f"#### {name}:" in text for name in HERE) and text.startswith("above\n") and text.endswith("below\n")
 

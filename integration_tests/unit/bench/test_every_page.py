@@ -1,4 +1,4 @@
-"""What `paceline bench all` keeps and writes: files of results, tables of them, and a page around these."""
+"""What Benchmark all keeps and writes: files of results, tables of them, and a page around these."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from integration_tests.support.packages import ROOT
 from integration_tests.unit.bench.every_results import measured
 from paceline.errors import UserError
-from paceline.launch.benchmarks.every import page
-from paceline.launch.benchmarks.every.kept import Kept
-from paceline.launch.benchmarks.every.rows import GROUPS, ROWS, Row, chosen
-from paceline.launch.benchmarks.every.tables import as_markdown
+from paceline.examples.benchmarks.harness.every import page
+from paceline.examples.benchmarks.harness.every.kept import Kept
+from paceline.examples.benchmarks.harness.every.rows import GROUPS, ROWS, Row, chosen
+from paceline.examples.benchmarks.harness.every.tables import as_markdown
 
 (STEPS,) = chosen(["resnet20"])
 OF_EACH = [next(row for row in ROWS if row.benchmark == benchmark) for benchmark in GROUPS]
@@ -43,7 +43,7 @@ def test_a_row_has_its_figures_command_machine_and_date(row: Row, figures: list[
     for figure in figures:
         assert figure in found, found
     assert found.startswith(f"#### {row.name}: {row.title}\n\n    ")
-    assert ("    sudo env PATH=$PATH paceline bench of this row\n" in found) == row.needs_root
+    assert ("    sudo env PATH=$PATH python -m examples.benchmarks of this row\n" in found) == row.needs_root
     told = " ".join(found.split())
     assert "Measured 2026-11-23 22:47 UTC in 61 s; load average before each table 0.25" in told
     assert "2 cores of a processor, Linux 6.1 with TCP's cubic, python 3.11, paceline 0.1, horovod 0.28.1." in told

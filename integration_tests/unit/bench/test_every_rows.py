@@ -1,4 +1,4 @@
-"""The rows of `paceline bench all`: each is a command line that the real commands take."""
+"""The rows of `python -m examples.benchmarks all`: each is a command line that the real commands take."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.bench import collectives as bench_collectives
-from paceline.launch.bench import command as bench
-from paceline.launch.bench import partial as bench_partial
-from paceline.launch.bench import pipeline as bench_pipeline
-from paceline.launch.bench import scale as bench_scale
-from paceline.launch.benchmarks import models
-from paceline.launch.benchmarks.every.rows import GROUPS, QUICK, ROWS, START_S, Row, chosen
+from paceline.examples.benchmarks.commands import collectives as bench_collectives
+from paceline.examples.benchmarks.commands import command as bench
+from paceline.examples.benchmarks.commands import partial as bench_partial
+from paceline.examples.benchmarks.commands import pipeline as bench_pipeline
+from paceline.examples.benchmarks.commands import scale as bench_scale
+from paceline.examples.benchmarks.harness import models
+from paceline.examples.benchmarks.harness.every.rows import GROUPS, QUICK, ROWS, START_S, Row, chosen
 
 MOST_SYSTEMS = 4
 LONGEST_S = 2 * 3600

@@ -1,4 +1,4 @@
-"""The model of skewed arrivals, the way from samples to figures, and what `paceline bench partial` refuses."""
+"""The model of skewed arrivals, the way from samples to figures, and what Benchmark partial refuses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from paceline.errors import UserError
-from paceline.launch.bench import command as bench
-from paceline.launch.bench import partial as bench_partial
-from paceline.launch.benchmarks import skew_model, skew_report, uneven_report, uneven_training
-from paceline.launch.benchmarks.partial_table import as_table
-from paceline.launch.benchmarks.skew import SKEWED, Samples, SkewPlan
+from paceline.examples.benchmarks.commands import command as bench
+from paceline.examples.benchmarks.commands import partial as bench_partial
+from paceline.examples.benchmarks.harness import skew_model, skew_report, uneven_report, uneven_training
+from paceline.examples.benchmarks.harness.partial_table import as_table
+from paceline.examples.benchmarks.harness.skew import SKEWED, Samples, SkewPlan
 
 PLAN = SkewPlan(8, 2.0, 4, (64,), 1.0, flush_each=False, limit_s=10.0)
 ABOUT = {"cores": 2}
@@ -198,10 +198,11 @@ def test_the_command_that_is_told_repeats_what_was_asked_for(monkeypatch: pytest
     for _ in range(2):
         done = CliRunner().invoke(bench.bench_command, ["partial", *arguments, "--json"], catch_exceptions=False)
         told = json.loads(done.stdout)["command"]
-        arguments = told.removeprefix("paceline bench partial ").split()
+        arguments = told.removeprefix("python -m examples.benchmarks partial ").split()
     assert asked[0] == asked[1] and asked[0].sizes_bytes == (64, 512) and asked[0].flush_each
     assert told == (
-        "paceline bench partial --ranks 3 --part micro --skew-ms 1 --cycle-ms 1 --iterations 64 --flush-each"
+        "python -m examples.benchmarks "
+        "partial --ranks 3 --part micro --skew-ms 1 --cycle-ms 1 --iterations 64 --flush-each"
         " --size 64 --size 512 --time-limit-s 600"
     )
 
@@ -220,5 +221,5 @@ def test_training_is_asked_for_what_the_options_say(monkeypatch: pytest.MonkeyPa
     first, second = map(json.loads, done.stdout.splitlines())
     assert (first["case"], second["case"]) == ("random", "lengths")
     assert first["command"] == (
-        "paceline bench partial --ranks 4 --part training --seeds 2 --case random --time-limit-s 9"
+        "python -m examples.benchmarks partial --ranks 4 --part training --seeds 2 --case random --time-limit-s 9"
     )

@@ -1,4 +1,4 @@
-"""From measured stages to figures, tables and refusals of `paceline bench pipeline`."""
+"""From measured stages to figures, tables and refusals of `python -m examples.benchmarks pipeline`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from paceline.errors import UserError
-from paceline.launch.bench import command as bench
-from paceline.launch.bench import pipeline as bench_pipeline
-from paceline.launch.benchmarks.stages import models, report, systems, table, turns
-from paceline.launch.benchmarks.stages.cases import BLOCKS, MODELS, SLEEPING, Case, Trained
-from paceline.launch.benchmarks.stages.timed import Recorder, Timed, overlap_s
-from paceline.launch.benchmarks.stages.turns import Comparison
-from paceline.launch.benchmarks.stages.worlds import StagesRun
+from paceline.examples.benchmarks.commands import command as bench
+from paceline.examples.benchmarks.commands import pipeline as bench_pipeline
+from paceline.examples.benchmarks.harness.stages import models, report, systems, table, turns
+from paceline.examples.benchmarks.harness.stages.cases import BLOCKS, MODELS, SLEEPING, Case, Trained
+from paceline.examples.benchmarks.harness.stages.timed import Recorder, Timed, overlap_s
+from paceline.examples.benchmarks.harness.stages.turns import Comparison
+from paceline.examples.benchmarks.harness.stages.worlds import StagesRun
 
 CASE = Case(SLEEPING, 4, 4, 0.02, 0.02)
 
@@ -172,7 +172,8 @@ def test_a_request_says_how_to_ask_for_it_again() -> None:
         (BLOCKS, 8),
     ]
     assert request.command == (
-        "paceline bench pipeline --stages 4 --microbatches 4,8 --models sleeping,blocks --systems gpipe,torch_gpipe"
+        "python -m examples.benchmarks "
+        "pipeline --stages 4 --microbatches 4,8 --models sleeping,blocks --systems gpipe,torch_gpipe"
         " --forward-ms 20 --backward-ms 30 --time-limit-s 60 --turns 3"
     )
     assert replace(CASE, microbatches=2).fill == 6 and CASE.fill == 5

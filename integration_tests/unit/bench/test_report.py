@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from paceline.launch.benchmarks import report
-from paceline.launch.benchmarks.assignment import Measured
-from paceline.launch.benchmarks.balance import Balance
-from paceline.launch.benchmarks.hosts import Traffic
-from paceline.launch.benchmarks.merging import Merging, Plan
-from paceline.launch.benchmarks.models import find
-from paceline.launch.benchmarks.ratios import Ratio, over
-from paceline.launch.benchmarks.table import as_table
-from paceline.launch.benchmarks.team_run import TeamRun
-from paceline.launch.benchmarks.turns import Comparison, steps_per_turn
+from paceline.examples.benchmarks.harness import report
+from paceline.examples.benchmarks.harness.assignment import Measured
+from paceline.examples.benchmarks.harness.balance import Balance
+from paceline.examples.benchmarks.harness.hosts import Traffic
+from paceline.examples.benchmarks.harness.merging import Merging, Plan
+from paceline.examples.benchmarks.harness.models import find
+from paceline.examples.benchmarks.harness.ratios import Ratio, over
+from paceline.examples.benchmarks.harness.table import as_table
+from paceline.examples.benchmarks.harness.team_run import TeamRun
+from paceline.examples.benchmarks.harness.turns import Comparison, steps_per_turn
 
 STEPS = 4
 

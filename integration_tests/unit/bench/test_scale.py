@@ -1,4 +1,4 @@
-"""From measured ranks to figures, simulations, tables and pictures of `paceline bench scale`."""
+"""From measured ranks to figures, simulations, tables and pictures of `python -m examples.benchmarks scale`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from integration_tests.unit.bench.scale_results import (
     last,
     results,
 )
-from paceline.launch.benchmarks.scale import memory, messages, plans, plot, systems, table, threads
-from paceline.launch.benchmarks.scale.cases import Case
-from paceline.launch.benchmarks.scale.simulated import RANKS, simulate
-from paceline.launch.benchmarks.scale.worlds import ScaleRun
+from paceline.examples.benchmarks.harness.scale import memory, messages, plans, plot, systems, table, threads
+from paceline.examples.benchmarks.harness.scale.cases import Case
+from paceline.examples.benchmarks.harness.scale.simulated import RANKS, simulate
+from paceline.examples.benchmarks.harness.scale.worlds import ScaleRun
 from paceline.launch.record.plot import save
 from paceline.predict.coordination import ring, time_s, told
 from paceline.record.trace import Arrival, Collective, Step

@@ -1,4 +1,4 @@
-"""What `paceline bench scale` takes and refuses."""
+"""What `python -m examples.benchmarks scale` takes and refuses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from paceline.errors import UserError
-from paceline.launch.bench import command as bench
-from paceline.launch.bench import scale as bench_scale
-from paceline.launch.benchmarks.scale import memory
+from paceline.examples.benchmarks.commands import command as bench
+from paceline.examples.benchmarks.commands import scale as bench_scale
+from paceline.examples.benchmarks.harness.scale import memory
 
 OPTIONS = {"tensors": 64, "parts": 4, "time_limit_s": 20.0, "turns": 3}
 
@@ -55,7 +55,8 @@ def test_a_request_says_how_to_ask_for_it_again(tmp_path: Path, monkeypatch: pyt
     request = bench_scale.requested("8,2,8", "armed,cached", "1KiB", "50us", Path("s.png"), **OPTIONS)
     assert request.ranks == (2, 8) and bench_scale.latency_s(request.latency) == pytest.approx(5e-5)
     assert request.command == (
-        "paceline bench scale --ranks 2,8 --systems armed,cached --tensors 64 --parts 4 --size 1KiB --latency 50us"
+        "python -m examples.benchmarks "
+        "scale --ranks 2,8 --systems armed,cached --tensors 64 --parts 4 --size 1KiB --latency 50us"
         " --plot s.png --time-limit-s 20 --turns 3"
     )
     request = bench_scale.requested("2..4", None, "256", None, None, **OPTIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.launch.benchmarks.stats import Interval, median_interval
+from paceline.examples.benchmarks.harness.stats import Interval, median_interval
 
 
 def test_equal_values_leave_no_doubt() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.benchmarks import warm_up
-from paceline.launch.benchmarks.assignment import Ready, WarmUp
-from paceline.launch.benchmarks.merging import Merging, Plan, states
+from paceline.examples.benchmarks.harness import warm_up
+from paceline.examples.benchmarks.harness.assignment import Ready, WarmUp
+from paceline.examples.benchmarks.harness.merging import Merging, Plan, states
 
 
 def merging(state: str, reason: str = "") -> Merging:

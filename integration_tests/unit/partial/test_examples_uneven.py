@@ -14,9 +14,9 @@ import pytest
 from paceline.errors import UserError
 from paceline.examples import characters_lengths
 from paceline.examples.benchmarks import delays
+from paceline.examples.benchmarks.harness import uneven_training
 from paceline.examples.benchmarks.pace import UNMEASURED, Pace
 from paceline.launch import runs
-from paceline.launch.benchmarks import uneven_training
 
 RANKS = 8
 
