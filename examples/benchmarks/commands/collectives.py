@@ -80,7 +80,7 @@ def collectives_command(as_json: bool, **options: Any) -> None:
     """
     request = requested(**options)
     check_installed()
-    from paceline.examples.benchmarks.harness.collectives.table import as_table
+    from paceline.examples.benchmarks.collectives.table import as_table
 
     show_each(lambda tell: _measure(request, tell), as_table, as_json)
 
@@ -97,7 +97,7 @@ def requested(
     """What the options ask for. Raises UserError for what cannot be used."""
     from paceline.collectives.bounds import OPERATIONS
     from paceline.examples.benchmarks.cluster.rates import parse_rate
-    from paceline.examples.benchmarks.harness.collectives.systems import DEFAULT, find
+    from paceline.examples.benchmarks.collectives.systems import DEFAULT, find
 
     named = named_words(systems) or DEFAULT
     for name in named:
@@ -133,9 +133,9 @@ def _measure(request: CollectivesRequest, tell: Callable[[str], None]) -> Iterat
     from paceline import config
     from paceline.examples.benchmarks.cluster.latencies import parse_latency
     from paceline.examples.benchmarks.cluster.rates import parse_rate
+    from paceline.examples.benchmarks.collectives import report, turns
+    from paceline.examples.benchmarks.collectives.systems import find
     from paceline.examples.benchmarks.harness import report as machine_report
-    from paceline.examples.benchmarks.harness.collectives import report, turns
-    from paceline.examples.benchmarks.harness.collectives.systems import find
     from paceline.examples.benchmarks.harness.hosts import open_hosts
     from paceline.examples.benchmarks.harness.turns import Limits
 

@@ -18,8 +18,8 @@ from paceline.launch import console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paceline.examples.benchmarks.harness.every.kept import Kept
-    from paceline.examples.benchmarks.harness.every.rows import Row
+    from paceline.examples.benchmarks.every.kept import Kept
+    from paceline.examples.benchmarks.every.rows import Row
 
 FOLDER = "bench-results"
 QUICK = "quick"  # the folder in it of results that nobody should rely on
@@ -74,9 +74,9 @@ def all_command(
     Each row is a command line of its own. Rows that emulate hosts need root, and are left out without. A row that fails
     is named, and the others go on; the exit code is 1 then. The machine should have nothing else to do.
     """
-    from paceline.examples.benchmarks.harness.every import page
-    from paceline.examples.benchmarks.harness.every.kept import Kept
-    from paceline.examples.benchmarks.harness.every.rows import chosen
+    from paceline.examples.benchmarks.every import page
+    from paceline.examples.benchmarks.every.kept import Kept
+    from paceline.examples.benchmarks.every.rows import chosen
 
     rows = chosen(named_words(only))
     if output is not None:
@@ -155,7 +155,7 @@ class _Run:
 
     def measure(self, rows: Sequence[Row], begun: str) -> int:
         """Measure what was not since `begun`; the exit code."""
-        from paceline.examples.benchmarks.harness.every.measuring import measure
+        from paceline.examples.benchmarks.every.measuring import measure
 
         start_s = time.monotonic()
         waiting = [row for row in rows if not self._since(row, begun)]
@@ -209,9 +209,9 @@ class _Run:
         return True
 
     def _write(self, row: Row) -> None:
-        from paceline.examples.benchmarks.harness.every import page
-        from paceline.examples.benchmarks.harness.every.rows import ROWS
-        from paceline.examples.benchmarks.harness.every.tables import as_markdown
+        from paceline.examples.benchmarks.every import page
+        from paceline.examples.benchmarks.every.rows import ROWS
+        from paceline.examples.benchmarks.every.tables import as_markdown
 
         found = self.kept.find(row.name)
         if self.output is None or found is None:
@@ -220,7 +220,7 @@ class _Run:
         page.write(self.output, ROWS, self.texts)
 
     def _tell(self, row: Row, line: Mapping[str, Any]) -> None:
-        from paceline.examples.benchmarks.harness.every.tables import TABLES
+        from paceline.examples.benchmarks.every.tables import TABLES
 
         if self.as_json or "systems" in line or "codings" in line:
             show(dict(line), TABLES[row.benchmark], self.as_json)

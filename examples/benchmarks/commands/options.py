@@ -160,7 +160,8 @@ def named_words(text: str | None) -> tuple[str, ...]:
 
 def _rate(request: Request, model: str, tell: Callable[[str], None]) -> tuple[str | None, Balance | None]:
     """The rate of the links, if there are any, and why it was chosen, if it was."""
-    from paceline.examples.benchmarks.harness import balance, models
+    from paceline.examples.benchmarks.harness import balance
+    from paceline.examples.benchmarks.networks import models
 
     if request.hosts == 1:
         return None, None
@@ -223,7 +224,7 @@ def check_installed() -> None:
 
 def _check_models(models: Sequence[str]) -> None:
     """A wrong name is refused before the first model takes minutes."""
-    from paceline.examples.benchmarks.harness import models as known_models
+    from paceline.examples.benchmarks.networks import models as known_models
 
     for model in models:
         known_models.find(model)

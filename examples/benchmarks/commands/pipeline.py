@@ -16,7 +16,7 @@ from paceline.examples.benchmarks.commands.showing import show_each
 from paceline.launch import console
 
 if TYPE_CHECKING:
-    from paceline.examples.benchmarks.harness.stages.cases import Case
+    from paceline.examples.benchmarks.stages.cases import Case
 
 MOST_MICROBATCHES = 1024
 MOST_PASS_MS = 10_000.0
@@ -47,7 +47,7 @@ class PipelineRequest(Limited):
     @property
     def cases(self) -> list[Case]:
         """Every model with every number of micro-batches."""
-        from paceline.examples.benchmarks.harness.stages.cases import Case
+        from paceline.examples.benchmarks.stages.cases import Case
 
         times_s = self.forward_ms / 1e3, self.backward_ms / 1e3
         return [Case(model, self.stages, count, *times_s) for model in self.models for count in self.microbatches]
@@ -72,15 +72,15 @@ def pipeline_command(as_json: bool, **options: Any) -> None:
     """
     request = requested(**options)
     check_installed()
-    from paceline.examples.benchmarks.harness.stages.table import as_table
+    from paceline.examples.benchmarks.stages.table import as_table
 
     show_each(lambda tell: _measure(request, tell), as_table, as_json)
 
 
 def requested(microbatches: str, models: str | None, systems: str | None, **others: Any) -> PipelineRequest:
     """What the options ask for. Raises UserError for what cannot be used."""
-    from paceline.examples.benchmarks.harness.stages.cases import MODELS
-    from paceline.examples.benchmarks.harness.stages.systems import SYSTEMS, find
+    from paceline.examples.benchmarks.stages.cases import MODELS
+    from paceline.examples.benchmarks.stages.systems import SYSTEMS, find
 
     names = named_words(systems) or tuple(SYSTEMS)
     for name in names:
@@ -113,9 +113,9 @@ def _counts(text: str) -> tuple[int, ...]:
 def _measure(request: PipelineRequest, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     from paceline.examples.benchmarks.harness import report as machine_report
     from paceline.examples.benchmarks.harness.hosts import Loopback
-    from paceline.examples.benchmarks.harness.stages import report, turns
-    from paceline.examples.benchmarks.harness.stages.systems import find
     from paceline.examples.benchmarks.harness.turns import Limits
+    from paceline.examples.benchmarks.stages import report, turns
+    from paceline.examples.benchmarks.stages.systems import find
 
     most = Limits(request.time_limit_s, request.turns)
     measured = [find(name) for name in request.systems]

@@ -19,7 +19,7 @@ from paceline.launch import console, outputs
 from paceline.launch.quantities import size_bytes, size_name
 
 if TYPE_CHECKING:
-    from paceline.examples.benchmarks.harness.scale.cases import Case
+    from paceline.examples.benchmarks.scale.cases import Case
 
 MOST_TENSORS, FEWEST_PARTS = 4096, 2
 # Merging takes smaller ones that come last for values such as a loss, which no plan has (core/fusion/monitor.h).
@@ -55,7 +55,7 @@ class ScaleRequest(Limited):
     @property
     def case(self) -> Case:
         """A step."""
-        from paceline.examples.benchmarks.harness.scale.cases import Case
+        from paceline.examples.benchmarks.scale.cases import Case
 
         return Case(self.tensors, self.parts, self.size_bytes)
 
@@ -86,8 +86,8 @@ def scale_command(as_json: bool, **options: Any) -> None:
     """
     request = requested(**options)
     check_installed()
-    from paceline.examples.benchmarks.harness.scale import memory
-    from paceline.examples.benchmarks.harness.scale.table import as_table
+    from paceline.examples.benchmarks.scale import memory
+    from paceline.examples.benchmarks.scale.table import as_table
 
     memory.check(max(request.ranks), len(request.systems))
     show_each(lambda tell: _measure(request, tell), as_table, as_json)
@@ -97,7 +97,7 @@ def requested(
     ranks: str, systems: str | None, size: str, latency: str | None, plot: Path | None, **others: Any
 ) -> ScaleRequest:
     """What the options ask for. Raises UserError for what cannot be used."""
-    from paceline.examples.benchmarks.harness.scale.systems import SYSTEMS, find
+    from paceline.examples.benchmarks.scale.systems import SYSTEMS, find
 
     names = named_words(systems) or tuple(SYSTEMS)
     for name in names:
@@ -139,9 +139,9 @@ def latency_s(text: str | None) -> float:
 def _measure(request: ScaleRequest, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     from paceline.examples.benchmarks.harness import report as machine_report
     from paceline.examples.benchmarks.harness.hosts import Loopback
-    from paceline.examples.benchmarks.harness.scale import report, turns
-    from paceline.examples.benchmarks.harness.scale.systems import find
     from paceline.examples.benchmarks.harness.turns import Limits
+    from paceline.examples.benchmarks.scale import report, turns
+    from paceline.examples.benchmarks.scale.systems import find
 
     most = Limits(request.time_limit_s, request.turns)
     asked = [find(name) for name in request.systems]
@@ -160,7 +160,7 @@ def _measure(request: ScaleRequest, tell: Callable[[str], None]) -> Iterator[dic
     about = machine_report.machine()
     last = report.closing(request.case, results, request.latency, latency_s(request.latency), about, request.command)
     if request.plot is not None:
-        from paceline.examples.benchmarks.harness.scale.plot import scale_figure
+        from paceline.examples.benchmarks.scale.plot import scale_figure
         from paceline.launch.record.plot import save
 
         save(scale_figure(results, last), request.plot)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from paceline.examples.benchmarks.harness import systems
 from paceline.examples.benchmarks.harness.hosts import Loopback
-from paceline.examples.benchmarks.harness.models import Model
 from paceline.examples.benchmarks.harness.turns import Limits, compare
+from paceline.examples.benchmarks.networks.models import Model
 
 # What four ranks on two processor cores drive without the processor setting the pace.
 CLEAN_BIT_S = 200e6

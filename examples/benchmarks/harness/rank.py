@@ -16,7 +16,7 @@ from paceline.examples.benchmarks.harness.assignment import Assignment, Measured
 from paceline.examples.benchmarks.harness.systems import Running
 
 if TYPE_CHECKING:
-    from paceline.examples.benchmarks.harness.network import Network
+    from paceline.examples.benchmarks.networks.network import Network
 
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first step, Horovod's response cache is filled after it
 
@@ -70,9 +70,10 @@ def serve(assignment: Assignment, control: Connection) -> None:
     """
     import torch
 
-    from paceline.examples.benchmarks.harness import models, systems
-    from paceline.examples.benchmarks.harness.computing import ComputingNetwork
-    from paceline.examples.benchmarks.harness.sleeping import SleepingNetwork
+    from paceline.examples.benchmarks.harness import systems
+    from paceline.examples.benchmarks.networks import models
+    from paceline.examples.benchmarks.networks.computing import ComputingNetwork
+    from paceline.examples.benchmarks.networks.sleeping import SleepingNetwork
 
     torch.set_num_threads(1)
     model = models.find(assignment.model)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paceline.examples.benchmarks.harness.assignment import Assignment
-from paceline.examples.benchmarks.harness.network import Network
 from paceline.examples.benchmarks.harness.systems import Running
+from paceline.examples.benchmarks.networks.network import Network
 
 
 def setup(network: Network, assignment: Assignment) -> Running:

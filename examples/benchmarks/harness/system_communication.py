@@ -7,9 +7,9 @@ import time
 import torch
 
 from paceline.examples.benchmarks.harness.assignment import Assignment
-from paceline.examples.benchmarks.harness.network import Network
 from paceline.examples.benchmarks.harness.system_horovod import connect, counters
 from paceline.examples.benchmarks.harness.systems import Running
+from paceline.examples.benchmarks.networks.network import Network
 
 POLL_S = 0.5e-3
 

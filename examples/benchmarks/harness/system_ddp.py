@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.examples.benchmarks.harness.assignment import Assignment, Counters, Place
 from paceline.examples.benchmarks.harness.hosts import interface_of
-from paceline.examples.benchmarks.harness.network import Network
 from paceline.examples.benchmarks.harness.systems import SILENCE_LIMIT_S, Running
+from paceline.examples.benchmarks.networks.network import Network
 
 
 def connect(place: Place) -> None:

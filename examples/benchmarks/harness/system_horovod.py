@@ -13,8 +13,8 @@ from typing import Any
 from paceline.examples.benchmarks.harness import merging
 from paceline.examples.benchmarks.harness.assignment import Assignment, Counters, Place
 from paceline.examples.benchmarks.harness.hosts import interface_of
-from paceline.examples.benchmarks.harness.network import Network
 from paceline.examples.benchmarks.harness.systems import SILENCE_LIMIT_S, Running
+from paceline.examples.benchmarks.networks.network import Network
 
 RENDEZVOUS_TIMEOUT_S = 60.0
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from paceline.examples.benchmarks.harness import merging
 from paceline.examples.benchmarks.harness.assignment import Assignment
-from paceline.examples.benchmarks.harness.network import Network
 from paceline.examples.benchmarks.harness.system_horovod import connect, counters, training
 from paceline.examples.benchmarks.harness.systems import Running
+from paceline.examples.benchmarks.networks.network import Network
 
 
 def setup(network: Network, assignment: Assignment) -> Running:

@@ -17,7 +17,7 @@ from paceline.examples.benchmarks.harness.assignment import Assignment, Counters
 from paceline.examples.benchmarks.harness.merging import Merging
 
 if TYPE_CHECKING:
-    from paceline.examples.benchmarks.harness.network import Network
+    from paceline.examples.benchmarks.networks.network import Network
 
 ALONE = "alone"
 HOROVOD = "horovod"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from paceline.examples.benchmarks.harness import models
 from paceline.examples.benchmarks.harness.hosts import Hosts
 from paceline.examples.benchmarks.harness.merging import Plan
 from paceline.examples.benchmarks.harness.ratios import Ratio, over
@@ -19,6 +18,7 @@ from paceline.examples.benchmarks.harness.stats import FEWEST, Interval, median_
 from paceline.examples.benchmarks.harness.systems import ALONE, System
 from paceline.examples.benchmarks.harness.team import Team
 from paceline.examples.benchmarks.harness.team_run import TeamRun
+from paceline.examples.benchmarks.networks import models
 
 TURN_S = 1.5  # what one system's part of a turn should take
 FEWEST_STEPS, MOST_STEPS = 3, 40

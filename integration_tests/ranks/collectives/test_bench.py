@@ -11,11 +11,11 @@ import pytest
 
 from paceline.collectives import network_file
 from paceline.errors import UserError
+from paceline.examples.benchmarks.collectives import systems
+from paceline.examples.benchmarks.collectives.callers import Callers
+from paceline.examples.benchmarks.collectives.cases import OPERATIONS, Case
+from paceline.examples.benchmarks.collectives.systems import Caller, Calls, CollectiveSystem
 from paceline.examples.benchmarks.harness.assignment import Place
-from paceline.examples.benchmarks.harness.collectives import systems
-from paceline.examples.benchmarks.harness.collectives.callers import Callers
-from paceline.examples.benchmarks.harness.collectives.cases import OPERATIONS, Case
-from paceline.examples.benchmarks.harness.collectives.systems import Caller, Calls, CollectiveSystem
 from paceline.examples.benchmarks.harness.hosts import Loopback
 from paceline.launch.probe.buffers import Buffers
 

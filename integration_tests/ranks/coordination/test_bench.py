@@ -12,9 +12,9 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.examples.benchmarks.harness.hosts import Loopback
-from paceline.examples.benchmarks.harness.scale.cases import Case
-from paceline.examples.benchmarks.harness.scale.systems import SYSTEMS, find
-from paceline.examples.benchmarks.harness.scale.worlds import ScaleWorld
+from paceline.examples.benchmarks.scale.cases import Case
+from paceline.examples.benchmarks.scale.systems import SYSTEMS, find
+from paceline.examples.benchmarks.scale.worlds import ScaleWorld
 
 pytestmark = pytest.mark.more
 

@@ -21,10 +21,10 @@ from paceline.examples.benchmarks.harness import systems, team, turns
 from paceline.examples.benchmarks.harness.assignment import Assignment
 from paceline.examples.benchmarks.harness.hosts import Loopback
 from paceline.examples.benchmarks.harness.merging import Merging, Plan
-from paceline.examples.benchmarks.harness.network import Network
 from paceline.examples.benchmarks.harness.systems import Running, System
 from paceline.examples.benchmarks.harness.team import Team
 from paceline.examples.benchmarks.harness.team_run import TeamRun
+from paceline.examples.benchmarks.networks.network import Network
 
 pytestmark = pytest.mark.more
 

@@ -11,8 +11,8 @@ import pytest
 from integration_tests.support.more import more
 from paceline.examples.benchmarks.harness import systems
 from paceline.examples.benchmarks.harness.hosts import Loopback
-from paceline.examples.benchmarks.harness.models import find
 from paceline.examples.benchmarks.harness.team import Team
+from paceline.examples.benchmarks.networks.models import find
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.more]
 

@@ -10,9 +10,9 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.examples.benchmarks.harness.hosts import Loopback
-from paceline.examples.benchmarks.harness.stages import systems
-from paceline.examples.benchmarks.harness.stages.cases import BLOCKS, Case
-from paceline.examples.benchmarks.harness.stages.worlds import World
+from paceline.examples.benchmarks.stages import systems
+from paceline.examples.benchmarks.stages.cases import BLOCKS, Case
+from paceline.examples.benchmarks.stages.worlds import World
 
 pytestmark = pytest.mark.more
 

@@ -12,10 +12,10 @@ from integration_tests.unit.bench import (
     test_pipeline,
     test_report,
 )
+from paceline.examples.benchmarks.every.kept import Measured
+from paceline.examples.benchmarks.every.rows import Row
 from paceline.examples.benchmarks.harness import codec_training, report, skew_report
-from paceline.examples.benchmarks.harness.every.kept import Measured
-from paceline.examples.benchmarks.harness.every.rows import Row
-from paceline.examples.benchmarks.harness.stages import report as stages_report
+from paceline.examples.benchmarks.stages import report as stages_report
 
 MACHINE = {
     "processor": "a processor",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.examples.benchmarks.harness.scale import report
-from paceline.examples.benchmarks.harness.scale.cases import Case, Rested, Stepped
-from paceline.examples.benchmarks.harness.scale.systems import SYSTEMS, find
-from paceline.examples.benchmarks.harness.scale.threads import Used
-from paceline.examples.benchmarks.harness.scale.turns import Comparison
-from paceline.examples.benchmarks.harness.scale.worlds import ScaleRun
-from paceline.predict.coordination import Constants, time_s
+from paceline.examples.benchmarks.scale import report
+from paceline.examples.benchmarks.scale.cases import Case, Rested, Stepped
+from paceline.examples.benchmarks.scale.prediction import Constants, time_s
+from paceline.examples.benchmarks.scale.systems import SYSTEMS, find
+from paceline.examples.benchmarks.scale.threads import Used
+from paceline.examples.benchmarks.scale.turns import Comparison
+from paceline.examples.benchmarks.scale.worlds import ScaleRun
 
 CASE = Case(tensors=10, parts=4, size_bytes=256)
 CORES = 2

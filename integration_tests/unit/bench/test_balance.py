@@ -6,7 +6,7 @@ import pytest
 
 from paceline.examples.benchmarks.cluster.rates import parse_rate
 from paceline.examples.benchmarks.harness import balance
-from paceline.examples.benchmarks.harness.models import find
+from paceline.examples.benchmarks.networks.models import find
 
 
 @pytest.mark.parametrize(

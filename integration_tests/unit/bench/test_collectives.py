@@ -14,14 +14,14 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from paceline.errors import UserError
+from paceline.examples.benchmarks.collectives import mpi_start, report, systems, table, turns
+from paceline.examples.benchmarks.collectives.callers import CallsRun
+from paceline.examples.benchmarks.collectives.cases import MODEL, Called, Case, model_case
+from paceline.examples.benchmarks.collectives.rank import place_of
+from paceline.examples.benchmarks.collectives.turns import Comparison
 from paceline.examples.benchmarks.commands import collectives as bench_collectives
 from paceline.examples.benchmarks.commands import command as bench
 from paceline.examples.benchmarks.harness.assignment import Place
-from paceline.examples.benchmarks.harness.collectives import mpi_start, report, systems, table, turns
-from paceline.examples.benchmarks.harness.collectives.callers import CallsRun
-from paceline.examples.benchmarks.harness.collectives.cases import MODEL, Called, Case, model_case
-from paceline.examples.benchmarks.harness.collectives.rank import place_of
-from paceline.examples.benchmarks.harness.collectives.turns import Comparison
 from paceline.examples.benchmarks.harness.hosts import Traffic
 from paceline.examples.benchmarks.harness.turns import Limits
 from paceline.launch.probe.buffers import Buffers

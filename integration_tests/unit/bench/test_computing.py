@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paceline.examples.benchmarks.harness.computing import ComputingNetwork
-from paceline.examples.benchmarks.harness.models import find
+from paceline.examples.benchmarks.networks.computing import ComputingNetwork
+from paceline.examples.benchmarks.networks.models import find
 
 
 def test_it_has_the_tensors_of_the_model() -> None:

@@ -16,10 +16,10 @@ from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster import tools
 from paceline.examples.benchmarks.commands.command import main
 from paceline.examples.benchmarks.commands.every import span
-from paceline.examples.benchmarks.harness.every import kept as kept_module
-from paceline.examples.benchmarks.harness.every import measuring, page
-from paceline.examples.benchmarks.harness.every.kept import Kept
-from paceline.examples.benchmarks.harness.every.rows import Row, chosen
+from paceline.examples.benchmarks.every import kept as kept_module
+from paceline.examples.benchmarks.every import measuring, page
+from paceline.examples.benchmarks.every.kept import Kept
+from paceline.examples.benchmarks.every.rows import Row, chosen
 
 # Two rows that need no root, and one that does.
 HERE = ("many", "stages", "late-ranks")

@@ -9,10 +9,10 @@ import pytest
 from integration_tests.support.packages import ROOT
 from integration_tests.unit.bench.every_results import measured
 from paceline.errors import UserError
-from paceline.examples.benchmarks.harness.every import page
-from paceline.examples.benchmarks.harness.every.kept import Kept
-from paceline.examples.benchmarks.harness.every.rows import GROUPS, ROWS, Row, chosen
-from paceline.examples.benchmarks.harness.every.tables import as_markdown
+from paceline.examples.benchmarks.every import page
+from paceline.examples.benchmarks.every.kept import Kept
+from paceline.examples.benchmarks.every.rows import GROUPS, ROWS, Row, chosen
+from paceline.examples.benchmarks.every.tables import as_markdown
 
 (STEPS,) = chosen(["resnet20"])
 OF_EACH = [next(row for row in ROWS if row.benchmark == benchmark) for benchmark in GROUPS]

@@ -14,8 +14,8 @@ from paceline.examples.benchmarks.commands import command as bench
 from paceline.examples.benchmarks.commands import partial as bench_partial
 from paceline.examples.benchmarks.commands import pipeline as bench_pipeline
 from paceline.examples.benchmarks.commands import scale as bench_scale
-from paceline.examples.benchmarks.harness import models
-from paceline.examples.benchmarks.harness.every.rows import GROUPS, QUICK, ROWS, START_S, Row, chosen
+from paceline.examples.benchmarks.every.rows import GROUPS, QUICK, ROWS, START_S, Row, chosen
+from paceline.examples.benchmarks.networks import models
 
 MOST_SYSTEMS = 4
 LONGEST_S = 2 * 3600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
-from paceline.examples.benchmarks.harness.models import MODELS, Model, find
+from paceline.examples.benchmarks.networks.models import MODELS, Model, find
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from rich.console import Console
 from paceline.errors import UserError
 from paceline.examples.benchmarks.commands import command as bench
 from paceline.examples.benchmarks.commands import pipeline as bench_pipeline
-from paceline.examples.benchmarks.harness.stages import models, report, systems, table, turns
-from paceline.examples.benchmarks.harness.stages.cases import BLOCKS, MODELS, SLEEPING, Case, Trained
-from paceline.examples.benchmarks.harness.stages.timed import Recorder, Timed, overlap_s
-from paceline.examples.benchmarks.harness.stages.turns import Comparison
-from paceline.examples.benchmarks.harness.stages.worlds import StagesRun
+from paceline.examples.benchmarks.stages import models, report, systems, table, turns
+from paceline.examples.benchmarks.stages.cases import BLOCKS, MODELS, SLEEPING, Case, Trained
+from paceline.examples.benchmarks.stages.timed import Recorder, Timed, overlap_s
+from paceline.examples.benchmarks.stages.turns import Comparison
+from paceline.examples.benchmarks.stages.worlds import StagesRun
 
 CASE = Case(SLEEPING, 4, 4, 0.02, 0.02)
 

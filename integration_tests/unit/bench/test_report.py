@@ -14,11 +14,11 @@ from paceline.examples.benchmarks.harness.assignment import Measured
 from paceline.examples.benchmarks.harness.balance import Balance
 from paceline.examples.benchmarks.harness.hosts import Traffic
 from paceline.examples.benchmarks.harness.merging import Merging, Plan
-from paceline.examples.benchmarks.harness.models import find
 from paceline.examples.benchmarks.harness.ratios import Ratio, over
 from paceline.examples.benchmarks.harness.table import as_table
 from paceline.examples.benchmarks.harness.team_run import TeamRun
 from paceline.examples.benchmarks.harness.turns import Comparison, steps_per_turn
+from paceline.examples.benchmarks.networks.models import find
 
 STEPS = 4
 

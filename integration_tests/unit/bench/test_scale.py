@@ -21,12 +21,12 @@ from integration_tests.unit.bench.scale_results import (
     last,
     results,
 )
-from paceline.examples.benchmarks.harness.scale import memory, messages, plans, plot, systems, table, threads
-from paceline.examples.benchmarks.harness.scale.cases import Case
-from paceline.examples.benchmarks.harness.scale.simulated import RANKS, simulate
-from paceline.examples.benchmarks.harness.scale.worlds import ScaleRun
+from paceline.examples.benchmarks.scale import memory, messages, plans, plot, systems, table, threads
+from paceline.examples.benchmarks.scale.cases import Case
+from paceline.examples.benchmarks.scale.prediction import ring, time_s, told
+from paceline.examples.benchmarks.scale.simulated import RANKS, simulate
+from paceline.examples.benchmarks.scale.worlds import ScaleRun
 from paceline.launch.record.plot import save
-from paceline.predict.coordination import ring, time_s, told
 from paceline.record.trace import Arrival, Collective, Step
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from paceline.errors import UserError
 from paceline.examples.benchmarks.commands import command as bench
 from paceline.examples.benchmarks.commands import scale as bench_scale
-from paceline.examples.benchmarks.harness.scale import memory
+from paceline.examples.benchmarks.scale import memory
 
 OPTIONS = {"tensors": 64, "parts": 4, "time_limit_s": 20.0, "turns": 3}
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paceline.examples.benchmarks.harness.layers import dense
-from paceline.examples.benchmarks.harness.models import MODELS, Model, find
-from paceline.examples.benchmarks.harness.sleeping import NoUpdate, SleepingNetwork
+from paceline.examples.benchmarks.networks.layers import dense
+from paceline.examples.benchmarks.networks.models import MODELS, Model, find
+from paceline.examples.benchmarks.networks.sleeping import NoUpdate, SleepingNetwork
 
 
 @pytest.mark.parametrize("name", ["mini", "resnet20"])
