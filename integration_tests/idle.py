@@ -29,7 +29,7 @@ from integration_tests.patches import overlay
 from integration_tests.support.ranks import ROOT, World, run_ranks
 from integration_tests.support.turns import in_turn
 from paceline import config
-from paceline.examples.benchmarks.harness.stats import median_interval
+from paceline.examples.benchmarks.harness.ratio import median_interval
 from paceline.horovod import build
 
 COUNT_STEPS = 100

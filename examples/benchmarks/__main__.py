@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.examples.benchmarks.commands.command import main
+from paceline.examples.benchmarks.command import main
 
 if __name__ == "__main__":
-    main()
+    main.main()

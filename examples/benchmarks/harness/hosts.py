@@ -91,6 +91,8 @@ def open_hosts(count: int, rate: str | None, latency: str | None = None) -> Iter
     `latency` is the time from host to host, one way; None: no more than the machine itself takes.
     """
     if count == 1:
+        if latency is not None:
+            raise UserError(f"latency={latency} has no effect on one host: its ranks use loopback.", "Give hosts=2.")
         yield Loopback()
         return
     with Cluster(hosts=count, rate=rate, latency=latency) as cluster:

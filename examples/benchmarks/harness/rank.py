@@ -1,107 +1,112 @@
-"""One rank of one system: builds the network, connects to its peers, and steps when the controller says so.
+"""The program of a rank: it connects to its peers, and does what the controller orders until the controller closes.
 
-python -m paceline.examples.benchmarks.harness.rank ASSIGNMENT
+    python -m paceline.examples.benchmarks.harness.rank PLACE SETUP OPTIONS
+
+A PLACE without a rank stands for all ranks of the world: this process imports PyTorch and forks them.
 """
 
 from __future__ import annotations
 
-import resource
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import signal
 import sys
-import time
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+import traceback
+from dataclasses import replace
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import Any
 
-from paceline.examples.benchmarks.harness import crew_rank
-from paceline.examples.benchmarks.harness.assignment import Assignment, Measured, Ready, Run, WarmUp
-from paceline.examples.benchmarks.harness.systems import Running
+import msgspec
 
-if TYPE_CHECKING:
-    from paceline.examples.benchmarks.networks.network import Network
+from paceline.examples.benchmarks.harness import system
+from paceline.examples.benchmarks.harness.place import Hello, Place
 
-WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first step, Horovod's response cache is filled after it
-
-
-def _measure(running: Running, network: Network, run: Run) -> Measured:
-    network.hurried = True
-    for _ in range(run.fill):
-        running.step()
-    network.hurried = False
-    for _ in range(run.settle):
-        running.step()
-    counted = running.counters()
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    begin_s = time.monotonic()
-    for _ in range(run.steps):
-        running.step()
-    end_s = time.monotonic()
-    usage_end = resource.getrusage(resource.RUSAGE_SELF)
-    counted_end = running.counters()
-    return Measured(
-        wall_s=end_s - begin_s,
-        cpu_s=usage_end.ru_utime - usage.ru_utime + usage_end.ru_stime - usage.ru_stime,
-        wakeups=usage_end.ru_nvcsw - usage.ru_nvcsw,
-        counters=None
-        if counted is None or counted_end is None
-        else {name: counted_end[name] - counted[name] for name in counted},
-        merging=running.merging(),
-    )
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Imported once for all forked ranks. None of it starts a thread, which a fork would not have.
+_IMPORTED = (
+    "horovod.torch",
+    "horovod.runner.gloo_run",
+    "horovod.runner.http.http_server",
+    "paceline.fusion.driver",
+    "paceline.fusion.report",
+    "paceline.record.snapshot",
+)
 
 
-def _checked_step(running: Running, network: Network, assignment: Assignment) -> None:
-    network.mark(assignment.rank)
-    for _ in range(assignment.age):
-        running.step()
-        network.check_not_yet(assignment.size)
-    running.step()
-    network.check_mean(assignment.size)
+def log_path(folder: str, rank: int) -> Path:
+    """Return the file of a rank's output."""
+    return Path(folder) / f"rank{rank}.log"
 
 
-def _warm_up(running: Running, steps: int) -> Ready:
-    for _ in range(steps):
-        begin_s = time.monotonic()
-        running.step()
-        step_s = time.monotonic() - begin_s
-    return Ready(step_s, running.merging())
+def serve(place: Place, setup: str, options: dict[str, Any]) -> None:
+    """Connect, then answer orders. Leave without goodbyes of communication libraries: peers may be stopped."""
+    _prepare(place, place.rank)
+    with Client(place.control, "AF_UNIX") as control:
+        control.send(Hello(place.rank, os.getpid()))
+        worker = system.load(setup)(place, options)
+        control.send(worker.hello)
+        while True:
+            try:
+                control.send(worker.answer(control.recv(), control))
+            except EOFError:
+                break
+    os._exit(0)
 
 
-def serve(assignment: Assignment, control: Connection) -> None:
-    """Set the system up and warm up, then do what the controller says until it closes: `WarmUp` is answered with
-    `Ready`, `Run` with `Measured`.
-    """
-    import torch
-
-    from paceline.examples.benchmarks.harness import systems
-    from paceline.examples.benchmarks.networks import models
-    from paceline.examples.benchmarks.networks.computing import ComputingNetwork
-    from paceline.examples.benchmarks.networks.sleeping import SleepingNetwork
-
-    torch.set_num_threads(1)
-    model = models.find(assignment.model)
-    network = ComputingNetwork(assignment.rank) if model.computes else SleepingNetwork(model)
-    running = systems.load(assignment.setup)(network, assignment)
-    if assignment.averages:
-        _checked_step(running, network, assignment)
-    control.send(_warm_up(running, WARM_UP_STEPS))
-    while True:
-        try:
-            order = control.recv()
-        except EOFError:
-            return
-        if isinstance(order, Run):
-            control.send(_measure(running, network, order))
-            continue
-        assert isinstance(order, WarmUp)
-        ready = _warm_up(running, order.steps)
-        if order.check and assignment.averages:
-            _checked_step(running, network, assignment)
-        control.send(ready)
+def fork_all(place: Place, setup: str, options: dict[str, Any]) -> int:
+    """Fork all ranks and wait for their end; 0, or the status of the first that failed, with which the others end."""
+    _prepare(place, 0)
+    for module in (*_IMPORTED, setup.partition(":")[0]):
+        importlib.import_module(module)
+    pids = {_fork(replace(place, rank=rank), setup, options) for rank in range(place.size)}
+    failed = 0
+    while pids:
+        pid, status = os.wait()
+        pids.discard(pid)
+        if status and not failed:
+            failed = os.waitstatus_to_exitcode(status) or 1
+            for other in pids:
+                os.kill(other, signal.SIGKILL)  # also where it is stopped
+    return failed
 
 
-def main(text: str) -> None:
-    """Serve the assignment until the controller closes."""
-    assignment = Assignment.from_json(text)
-    crew_rank.serve(assignment.rank, assignment.folder, assignment.control, lambda control: serve(assignment, control))
+def _fork(place: Place, setup: str, options: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        serve(place, setup, options)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)  # no code of the parent's may run here
+
+
+def _prepare(place: Place, rank: int) -> None:
+    """Leave no process behind, and write output into a file, to which SIGUSR1 adds the stack of every thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    log = os.open(log_path(place.folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def main(place_text: str, setup: str, options_text: str) -> int:
+    """Serve as one rank, or fork all of them."""
+    place = msgspec.json.decode(place_text, type=Place)
+    options = json.loads(options_text)
+    if place.rank < 0:
+        return fork_all(place, setup, options)
+    serve(place, setup, options)
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    raise SystemExit(main(*sys.argv[1:]))

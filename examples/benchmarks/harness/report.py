@@ -1,34 +1,70 @@
-"""A comparison as JSON, with what it was measured on."""
+"""Results: as JSON, with the machine that they were measured on, and as tables."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.examples.benchmarks.harness.balance import Balance
-from paceline.examples.benchmarks.harness.hosts import Traffic
-from paceline.examples.benchmarks.harness.stats import Interval
-from paceline.examples.benchmarks.harness.team_run import TeamRun
-from paceline.examples.benchmarks.harness.turns import Comparison
+from paceline.examples.benchmarks.harness.ratio import Interval
+from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, shown
 
-DIGITS = 4
-# What the ranks count themselves; the same in every turn when nothing but the program decides it.
-COUNTERS = ("coordination_rounds", "messages", "bytes")
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
+DIGITS = 6
 # New network namespaces, emulated hosts among them, take it from here.
 _CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+Result = dict[str, Any]
 
 
-def machine() -> dict[str, Any]:
-    """Processor, kernel, how its TCP controls congestion, versions, and the load average over the last minute (what
-    else the machine does).
+@dataclass(frozen=True)
+class Column:
+    """A figure or a detail of each system: what stands above it, in which form, and in which unit."""
+
+    title: str
+    figure: str
+    form: str = ".1f"
+    unit: float = 1.0
+
+
+@dataclass
+class Measured:
+    """One comparison and what is to be known about it: `facts` go into the JSON, `notes` are lines below the table.
+
+    `left_out` has systems that cannot be measured, and why.
     """
+
+    title: str
+    comparison: Comparison
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A kind of measurement: its settings, its results one after another, and their columns.
+
+    The first column is shown with its interval. `start_s` is about what a result takes beside measuring. `quick` are
+    settings that make it short.
+    """
+
+    title: str
+    settings: type[Any]
+    measure: Callable[[Any, Limits, Tell], Iterator[Measured]]
+    rows: str
+    columns: Sequence[Column]
+    start_s: float
+    quick: Mapping[str, Any] = field(default_factory=dict)
+
+
+def machine() -> Result:
+    """Return processor, kernel, TCP's congestion control, versions, and the load average of the last minute."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -56,126 +92,78 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def as_json(
-    comparison: Comparison,
-    hosts: int,
-    rate: str | None,
-    machine: dict[str, Any],
-    command: str,
-    balance: Balance | None = None,
-    latency: str | None = None,
-) -> dict[str, Any]:
-    """One model's result, ready for json.dumps. Times in milliseconds; a figure nobody counts is None.
-
-    `wire_bytes_per_step` are Ethernet bytes of each host's link; `bytes_per_step` are payload as the system counts it.
-    Where systems merge by plan, `plans` has the plan of each. If the system that the first ratio is about has a plan
-    that foretells its steps, `predicted_over_measured` is among the ratios. `balance` is why the links have this rate,
-    if it was not given; `latency` is what the network adds from host to host, one way.
-    """
-    model = comparison.model
-    plans = {name: plan for name in comparison.runs if (plan := _plan(comparison, name)) is not None}
-    ratios = {one.name: ratio(comparison.value(one)) for one in comparison.ratios}
-    leading = plans.get(comparison.ratios[0].system) if comparison.ratios else None
-    if leading is not None and leading["predicted_over_measured"] is not None:
-        ratios["predicted_over_measured"] = leading["predicted_over_measured"]
+def as_json(measured: Measured, about: Result) -> Result:
+    """Return a result for json.dumps; a figure that a system does not count is None."""
+    comparison = measured.comparison
     return {
-        "model": model.name,
-        "tensors": model.tensors,
-        "parameters": model.parameters,
-        "forward_ms": None if model.computes else model.forward_ms,
-        "backward_ms": None if model.computes else model.backward_ms,
-        "hosts": hosts,
-        "ranks": comparison.size,
-        "rate": rate,
-        "latency": latency,
-        **({"balance": _balance(balance)} if balance else {}),
-        "systems": {name: _system(comparison, name) for name in comparison.runs},
-        **({"plans": plans} if plans else {}),
-        "ratios": ratios,
-        "machine": machine,
-        "command": command,
+        "title": measured.title,
+        **measured.facts,
+        "systems": {name: _system(comparison, name) for name in comparison.turns},
+        "ratios": {one.name: _ratio(comparison.value(one)) for one in comparison.ratios},
+        "notes": list(measured.notes),
+        "left_out": dict(measured.left_out),
+        "machine": about,
     }
 
 
-def _balance(balance: Balance) -> dict[str, float | bool]:
-    return {
-        "communication_share": balance.share,
-        "compute_ms": rounded(balance.compute_s * 1e3),
-        "link_bytes_per_step": round(balance.link_bytes),
-        "clean": balance.clean,
-    }
+def _system(comparison: Comparison, name: str) -> Result:
+    turns = comparison.turns[name]
+    figures = dict.fromkeys(figure for turn in turns for figure in turn.figures)
+    found: Result = {}
+    for figure in figures:
+        value = comparison.interval(name, figure)
+        found[figure] = None if value is None else _interval(value)
+    return {**found, **turns[-1].details, "turns": len(turns)}
 
 
-def _system(comparison: Comparison, name: str) -> dict[str, Any]:
-    runs = comparison.runs[name]
-
-    def middle(of: Callable[[TeamRun], float]) -> float:
-        return rounded(comparison.figure(name, of).median)
-
-    return {
-        "step_ms": interval(comparison.figure(name, lambda run: run.step_ms)),
-        "cpu_ms_per_step": middle(lambda run: run.cpu_ms),
-        "wakeups_per_step": middle(lambda run: run.wakeups),
-        **{f"{counter}_per_step": _counted(runs, counter) for counter in COUNTERS},
-        "wire_bytes_per_step": link_bytes([run.traffic for run in runs]),
-        "turns": len(runs),
-        "steps": sum(run.steps for run in runs),
-    }
+def _interval(value: Interval) -> Result:
+    return {"median": rounded(value.median), "low": rounded(value.low), "high": rounded(value.high)}
 
 
-def _plan(comparison: Comparison, name: str) -> dict[str, Any] | None:
-    """The last plan of a system that merges by plan, and how well it foretold the steps of all turns."""
-    plans = comparison.plans(name)
-    if not plans:
-        return None
-    last = plans[-1]
-    foretold = comparison.predicted_over_measured(name)
-    return {
-        "groups": len(last.group_bytes),
-        "group_bytes": list(last.group_bytes),
-        "a_ms": rounded(last.a_s * 1e3),
-        "b_ms_per_mb": rounded(last.b_s_per_byte * 1e9),
-        "coordination_ms": rounded(last.coordination_s * 1e3),
-        "predicted_step_ms": _milliseconds(last.step_s),
-        "predicted_exposed_ms": _milliseconds(last.exposed_s),
-        "predicted_stock_step_ms": _milliseconds(last.stock_step_s),
-        "predicted_over_measured": None if foretold is None else ratio(foretold),
-        "versions": len({plan.version for plan in plans}),
-        "timeouts": last.timeouts,
-    }
-
-
-def _counted(runs: list[TeamRun], counter: str) -> float | None:
-    values = [value for run in runs if (value := run.counted(counter)) is not None]
-    return rounded(median(values)) if values else None
-
-
-def link_bytes(turns: Sequence[list[Traffic] | None]) -> dict[str, list[int]] | None:
-    """What each host's link carried, median over turns; None where there are no links."""
-    traffic = [hosts for hosts in turns if hosts is not None]
-    if not traffic:
-        return None
-    by_host = list(zip(*traffic, strict=True))
-    return {
-        "sent": [round(median(link.sent_bytes for link in host)) for host in by_host],
-        "received": [round(median(link.received_bytes for link in host)) for host in by_host],
-    }
-
-
-def interval(value: Interval) -> dict[str, float]:
-    """A figure and how well it is known."""
-    return {name: rounded(bound) for name, bound in asdict(value).items() if name != "count"}
-
-
-def ratio(value: Interval) -> dict[str, float | int | bool]:
-    """The same of a ratio, and whether it is to be relied on."""
-    return {**interval(value), "turns": value.count, "wide": value.wide}
+def _ratio(value: Interval) -> Result:
+    return {**_interval(value), "turns": value.count, "wide": value.wide}
 
 
 def rounded(value: float) -> float:
-    """A figure as it stands in JSON."""
+    """Return a figure as it stands in JSON."""
     return round(value, DIGITS)
 
 
-def _milliseconds(value_s: float | None) -> float | None:
-    return None if value_s is None else rounded(value_s * 1e3)
+def as_table(result: Result, rows: str, columns: Sequence[Column]) -> RenderableType:
+    """Return a row for each system, and below it a line for each ratio and note."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    systems = list(result["systems"].values())
+    columns = [column for column in columns if any(system.get(column.figure) is not None for system in systems)]
+    table = Table(title=result["title"], title_justify="left")
+    table.add_column(rows, no_wrap=True)
+    for number, column in enumerate(columns):
+        table.add_column(column.title, justify="right")
+        if number == 0:
+            table.add_column("95 % interval", justify="right")
+    for name, system in result["systems"].items():
+        first, *others = columns
+        bounds = system[first.figure]
+        interval = f"{bounds['low'] / first.unit:{first.form}} .. {bounds['high'] / first.unit:{first.form}}"
+        table.add_row(name, _cell(system, first), interval, *(_cell(system, column) for column in others))
+    lines = [*result["notes"], *(_line(name, ratio) for name, ratio in result["ratios"].items())]
+    lines += [f"{name} is left out: {reason}" for name, reason in result["left_out"].items()]
+    return Group(table, *map(Text, lines))
+
+
+def _cell(system: Result, column: Column) -> str:
+    value = system.get(column.figure)
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    number = value["median"] if isinstance(value, dict) else value
+    return f"{number / column.unit:{column.form}}"
+
+
+def _line(name: str, ratio: Result) -> str:
+    doubt = "; wide: measure longer before relying on it" if ratio["wide"] else ""
+    interval = f"95 % in {ratio['low']:.3f} .. {ratio['high']:.3f} ({ratio['turns']} turns)"
+    return f"{shown(name)}: {ratio['median']:.3f}, {interval}{doubt}"

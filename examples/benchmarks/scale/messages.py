@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from paceline.examples.benchmarks.scale.cases import StepTimes
 from paceline.record.trace import Step
+
+# Of a step and each of its messages: seconds of coordination and of travel.
+StepTimes = tuple[tuple[float, float], ...]
 
 
 class Recording:

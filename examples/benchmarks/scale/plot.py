@@ -1,8 +1,14 @@
-"""The picture of coordination by the number of ranks: measured on this machine, and simulated beyond it."""
+"""The picture of coordination by the number of ranks: measured on this machine, and simulated beyond it.
+
+python -m examples.benchmarks.scale.plot bench-results/scale.json docs/scale.png
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.examples.benchmarks.scale.systems import ARMED, CACHED, EVENTS, UNCACHED
@@ -22,35 +28,31 @@ _LOOKS = {
 _GRID = "#dddddd"
 
 
-def scale_figure(results: Sequence[dict[str, Any]], last: dict[str, Any]) -> Figure:
+def scale_figure(results: Sequence[dict[str, Any]]) -> Figure:
     """Left: coordination of a step as measured, with what the fitted constants give. Right: simulated on hosts of their
-    own. `results` and `last` are those of report.as_json and report.closing.
+    own. `results` are those of the benchmark, by number of ranks; the last has what is simulated.
     """
     figure = outputs.figure(figsize=(12, 5.2), layout="constrained")
     here, hosts = figure.subplots(1, 2, sharey=True)
+    last = results[-1]
     for name, (colour, mark, _) in _LOOKS.items():
-        measured = [
-            (result["ranks"], found) for result in results if (found := _coordination(result, name)) is not None
-        ]
+        found = {one["ranks"]: one["systems"][name]["coordination_ms"] for one in results if name in one["systems"]}
+        measured = {ranks: value for ranks, value in found.items() if value is not None}
         if measured:
-            ranks = [count for count, _ in measured]
-            medians = [found["median"] for _, found in measured]
+            medians = [one["median"] for one in measured.values()]
             reach = [
-                [found["median"] - found["low"] for _, found in measured],
-                [found["high"] - found["median"] for _, found in measured],
+                [one["median"] - one["low"] for one in measured.values()],
+                [one["high"] - one["median"] for one in measured.values()],
             ]
-            here.errorbar(ranks, medians, reach, color=colour, marker=mark, markersize=6, linewidth=0, elinewidth=1.2)
-        followed = last["systems"].get(name)
+            here.errorbar(
+                list(measured), medians, reach, color=colour, marker=mark, markersize=6, linewidth=0, elinewidth=1.2
+            )
+        followed = last["simulated"].get(name)
         if followed is not None:
             _draw(here, followed["fitted_ms"], colour, "dashed")
             _draw(hosts, followed["simulated_ms"], colour, "solid")
     _label(here, hosts, last)
     return figure
-
-
-def _coordination(result: dict[str, Any], name: str) -> dict[str, float] | None:
-    found: dict[str, float] | None = result["systems"].get(name, {}).get("coordination_ms")
-    return found
 
 
 def _draw(axes: Axes, by_ranks_ms: dict[str, float], colour: str, style: str) -> None:
@@ -86,3 +88,13 @@ def _label(here: Axes, hosts: Axes, last: dict[str, Any]) -> None:
     ]
     handles.append(Line2D([], [], color="#555555", linestyle="dashed", linewidth=1.6, label="as fitted"))
     here.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+
+
+def main(kept: str, picture: str) -> None:
+    """Draw the results of the file that the benchmark has kept."""
+    results = json.loads(Path(kept).read_text())["results"]
+    scale_figure(results).savefig(picture)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from paceline.examples.benchmarks.stages.cases import BLOCKS, SLEEPING, Case
 from paceline.examples.benchmarks.stages.timed import Recorder, Timed
 
+SLEEPING, BLOCKS = "sleeping", "blocks"  # stages of a layer that sleep, and stages of blocks that compute
+MODELS = (SLEEPING, BLOCKS)
 ROWS = 16  # of a micro-batch
 WIDTHS = {SLEEPING: 16, BLOCKS: 256}  # of activations
 DEPTH, INNER = 2, 4  # blocks of a stage that computes, and how much wider they are inside
 RATE = 0.01
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of `stages` stages, and mini-batches of `microbatches` micro-batches.
+
+    `forward_s`, `backward_s`: time of a pass of one stage and micro-batch, where stages sleep.
+    """
+
+    model: str
+    stages: int
+    microbatches: int
+    forward_s: float
+    backward_s: float
+
+    @property
+    def fill(self) -> int:
+        """Steps before measuring: the pipeline is full, and both ends know the shapes of tensors."""
+        return 3 + -(-2 * (self.stages - 1) // self.microbatches)
 
 
 def stages_of(case: Case, recorder: Recorder) -> list[nn.Module]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.distributed import pipelining
 
-from paceline.examples.benchmarks.harness.assignment import Place
-from paceline.examples.benchmarks.harness.system_ddp import connect
+from paceline.examples.benchmarks.harness.connections import connect_torch
+from paceline.examples.benchmarks.harness.place import Place
 from paceline.examples.benchmarks.stages import models
-from paceline.examples.benchmarks.stages.cases import Case
-from paceline.examples.benchmarks.stages.systems import Prepare, Training
+from paceline.examples.benchmarks.stages.models import Case
 from paceline.examples.benchmarks.stages.timed import Recorder
+from paceline.examples.benchmarks.stages.worker import StageWorker, Training
 
 SCHEDULES = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
 
 
-def setup(place: Place) -> Prepare:
+def worker(place: Place, options: dict[str, Any]) -> StageWorker:
     """Connect through a file."""
-    connect(place)
+    connect_torch(place)
 
     def prepare(case: Case, schedule: str, stages: list[nn.Module], recorder: Recorder) -> Training:
         module = stages[place.rank]
@@ -41,4 +43,4 @@ def setup(place: Place) -> Prepare:
         # Its first step finds out the shapes of activations by passes of their own, some without a way back.
         return Training(step, recorder.clear, lambda: 1, lambda: None)
 
-    return prepare
+    return StageWorker(prepare)
