@@ -14,7 +14,7 @@ CONSTRAINTS ?= .ci/constraints.txt
 TESTS ?= unit ranks faults cluster
 # For `make test-more`, which CI may end early.
 TESTS_LARGEST_LAST = $(filter-out ranks,$(TESTS)) $(filter ranks,$(TESTS))
-# Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=..., make bench BENCH_ARGS='--only many'
+# Further arguments: make test PYTEST_ARGS='-k join -x', make demo DEMO_ARGS=..., make bench BENCH_ARGS=many
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
@@ -70,8 +70,8 @@ help:
 	@echo "make patches   show that each patch of Horovod is needed: its test fails on a Horovod without it"
 	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
 	@echo "make upstream  Horovod's own tests, unchanged: DIR=folder test/ of a checkout at tag v0.28.1; half an hour"
-	@echo "make bench     run all benchmarks and write the tables of docs/benchmarks.md, about 100 minutes on an idle machine;"
-	@echo "               root, or rows that emulate hosts are left out; BENCH_ARGS='--only NAMES', --list, --quick, --resume"
+	@echo "make bench     run all benchmarks and write the tables of docs/benchmarks.md, about two hours on an idle machine;"
+	@echo "               root, or rows that emulate hosts are left out; BENCH_ARGS='NAMES', --list, --quick, --resume"
 	@echo "make lint      formatters' checks, linters and types, of Python and C++"
 	@echo "make clean     remove $(VENV), build/ and caches in this folder (the cache of built Horovod wheels stays)"
 	@echo "Variables: VENV, PYTHON, CXX, CONSTRAINTS, PIP_INSTALL_ARGS; see docs/developing.md."
@@ -79,10 +79,10 @@ help:
 demo: $(STAMPS)/horovod
 	$(VENV)/bin/paceline demo $(DEMO_ARGS)
 
-# Without root, or without the tools of emulated hosts, the command says which rows it leaves out.
+# Without root, or without the tools of emulated hosts, the command says which cases it leaves out.
 bench: $(STAMPS)/horovod
 	@.ci/bring-tools cluster || true
-	$(VENV)/bin/paceline bench all --output docs/benchmarks.md $(BENCH_ARGS)
+	$(PY) -m examples.benchmarks --output docs/benchmarks.md $(BENCH_ARGS)
 
 test: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)

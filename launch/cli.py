@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
 
 import click
 
 import paceline
 from paceline import config
-from paceline.errors import UserError
-from paceline.launch import console, interrupts
+from paceline.launch.reports import Reports
 
 # Name -> where the command is defined, and its line in `paceline --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -52,8 +48,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "demo": ("paceline.launch.demo.command:demo_command", "Train over a slow network, with and without Paceline."),
     "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
-    "cluster": ("paceline.launch.cluster.command:cluster_command", "Emulate several hosts on this machine."),
-    "bench": ("paceline.launch.bench.command:bench_command", "Measure Paceline and its rivals in turn."),
 }
 
 # What a new user types, in this order, and what for.
@@ -71,8 +65,8 @@ def _present(target: str) -> bool:
     return importlib.util.find_spec(target.partition(":")[0]) is not None
 
 
-class _Paceline(click.Group):
-    """Commands from the table above, and one form for everything that the user can put right."""
+class _Paceline(Reports, click.Group):
+    """Commands from the table above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, (target, _) in COMMANDS.items() if _present(target)]
@@ -88,31 +82,6 @@ class _Paceline(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
-        extra.pop("standalone_mode", None)
-        stdout = sys.stdout
-        try:
-            with interrupts.remembered():
-                code = super().main(args, prog_name or "paceline", standalone_mode=False, **extra)
-        except SystemExit:
-            # click puts another stream there for a reader that has seen enough of a help text, as in `| head`.
-            if sys.stdout is stdout:
-                raise
-            code = 0
-        except UserError as error:
-            console.show_error(error)
-            code = console.USER_ERROR
-        except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.format_message())
-            code = console.USER_ERROR
-        except click.ClickException as error:
-            console.show_error(console.from_click(error))
-            code = console.USER_ERROR
-        except (click.Abort, KeyboardInterrupt):
-            code = interrupts.INTERRUPTED
-        sys.exit(code if isinstance(code, int) else 0)
 
 
 def _show_first_commands() -> None:

@@ -1,7 +1,15 @@
-"""What measures with the examples' data and models, and slows ranks down on purpose; no examples.
+"""Measuring, in a clone: `python -m examples.benchmarks NAME`. Not part of an installed Paceline.
 
-uneven_digits.py, uneven_lengths.py   `paceline bench partial --part training` runs them (uneven.py is their loop)
-pace.py, delays.py                    how long a step takes, and which ranks are late
-stages_torch.py, stages_report.py     training by schedules of stages, and a picture of it
-compare_exchanges.py                  where training ends with each exchange, as a table
+command.py   the command; cases.py, the table of cases; kept.py, page.py, markdown.py: results
+harness/     systems in turn, until their ratios are known well enough
+cluster/     emulated hosts, for tests and benchmarks
+steps/       training steps of a network (networks/) under Horovod, DDP and Paceline
+collectives/, stages/, scale/, skew/, training/   the other kinds of cases
+
+Scripts, which run by themselves, too:
+
+uneven_digits.py, uneven_lengths.py, codecs_torch.py   trained by cases of training/ (uneven.py is a loop)
+pace.py, delays.py                                     how long a step takes, and which ranks are late
+stages_torch.py, stages_report.py                      training by schedules of stages, and a picture of it
+compare_exchanges.py                                   where training ends with each exchange, as a table
 """

@@ -1,6 +1,6 @@
 """What stages_torch.py has found, as a table and as loss curves over steps and over time.
 
-    paceline bench pipeline --microbatches 1,4 --models sleeping --systems gpipe,1f1b,pipemare --json > times.txt
+    python -m examples.benchmarks stages systems=gpipe,1f1b,pipemare microbatches=1,4 --json > times.txt
     python examples/benchmarks/stages_report.py losses.txt --times times.txt --plot late_gradients.png
 
 Ranks that share a few processors say nothing about the time that stages take on devices of their own. So time is put
@@ -90,12 +90,12 @@ def read_losses(paths: Sequence[Path]) -> list[Found]:
 
 
 def read_work(path: Path | None) -> Work:
-    """From what `paceline bench pipeline --models sleeping --json` printed."""
+    """From what `python -m examples.benchmarks stages --json` printed."""
     if path is None:
         return {}
     cases = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
     return {
-        (schedule, case["microbatches"]): found["bound_share"]
+        (schedule, case["microbatches"]): found["bound_share"]["median"]
         for case in cases
         for schedule, found in case["systems"].items()
     }
@@ -181,7 +181,7 @@ def main() -> None:
     """Read, print, draw."""
     parser = argparse.ArgumentParser(description="Draw what stages_torch.py found.")
     parser.add_argument("losses", nargs="+", type=Path, help="what stages_torch.py printed")
-    parser.add_argument("--times", type=Path, help="what `paceline bench pipeline --json` printed")
+    parser.add_argument("--times", type=Path, help="what `python -m examples.benchmarks stages --json` printed")
     parser.add_argument("--gpipe-microbatches", default="1,4", help="to show GPipe's time for (default: %(default)s)")
     parser.add_argument("--plot", type=Path, help="a PNG file")
     chosen = parser.parse_args()

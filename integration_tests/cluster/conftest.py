@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.cluster import Cluster, tools
+from paceline.examples.benchmarks.cluster import Cluster, tools
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,7 +24,7 @@ exec chroot "$1" "$2" -c "$3"
 _CLUSTER = f"""
 import os
 os.chdir({str(ROOT)!r})
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 with Cluster(hosts=2) as cluster:
     for command in (["sh", "-c", "cat /run/mark; pwd"], ["ssh", "host1", "cat /run/mark; hostname"]):
         done = cluster.run(command, timeout_s=30)

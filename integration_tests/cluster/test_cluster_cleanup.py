@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support.cluster import processes_at_switch
-from paceline.launch.cluster import Cluster, ClusterError, remove_stale
-from paceline.launch.cluster.lifetime import start_time
+from paceline.examples.benchmarks.cluster import Cluster, ClusterError, remove_stale
+from paceline.examples.benchmarks.cluster.lifetime import start_time
 
 pytestmark = pytest.mark.more
 
 OWNER = """
 import sys, time
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 with Cluster(hosts=2, rate="100mbit", latency=sys.argv[1] if sys.argv[1:] else None) as cluster:
     process = cluster.popen(["sh", "-c", "trap '' HUP INT TERM; while true; do sleep 300; done"], host=1)
     print(cluster.tag, process.pid, flush=True)
@@ -85,7 +85,7 @@ def guardian_of(tag: str) -> int:
             arguments = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"paceline.launch.cluster.guardian" in arguments and tag.encode() in arguments:
+        if b"paceline.examples.benchmarks.cluster.guardian" in arguments and tag.encode() in arguments:
             return int(process.name)
     raise AssertionError("no guardian")
 

@@ -1,4 +1,4 @@
-"""`paceline cluster`: its command runs on host0, and its exit status and signals pass through."""
+"""`python -m examples.benchmarks.cluster`: its command runs on host0, and its exit status and signals pass through."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-ARGUMENTS = [sys.executable, "-c", "from paceline.launch.cluster.command import cluster_command as c; c()"]
+ARGUMENTS = [sys.executable, "-m", "paceline.examples.benchmarks.cluster"]
 
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 SCRIPTS = Path(__file__).parent / "scripts"
 HOROVODRUN = Path(sys.executable).parent / "horovodrun"

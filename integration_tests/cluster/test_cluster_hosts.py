@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.cluster import Cluster, ClusterError
-from paceline.launch.cluster.lifetime import namespaces, processes_in
+from paceline.examples.benchmarks.cluster import Cluster, ClusterError
+from paceline.examples.benchmarks.cluster.lifetime import namespaces, processes_in
 
 
 def printed(cluster: Cluster, script: str, host: int = 0) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests.support.cluster import processes_at_switch
-from paceline.launch.cluster import Cluster, ClusterError
-from paceline.launch.cluster.switch import SOCKET_BUFFER_BYTES
+from paceline.examples.benchmarks.cluster import Cluster, ClusterError
+from paceline.examples.benchmarks.cluster.switch import SOCKET_BUFFER_BYTES
 
 pytestmark = pytest.mark.more
 

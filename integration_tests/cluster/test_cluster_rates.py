@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 pytestmark = pytest.mark.more
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support.more import more
-from paceline.launch.cluster import Cluster
-from paceline.launch.cluster.network import SWITCH
+from paceline.examples.benchmarks.cluster import Cluster
+from paceline.examples.benchmarks.cluster.network import SWITCH
 
 HOROVODRUN = Path(sys.executable).parent / "horovodrun"
 LIMIT_S = 8  # HOROVOD_GLOO_TIMEOUT_SECONDS

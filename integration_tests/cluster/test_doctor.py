@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 DOCTOR = [sys.executable, "-m", "paceline.launch.cli", "doctor", "--no-runs"]
 NO_WAY_IN = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 HOROVODRUN = Path(sys.executable).parent / "horovodrun"
 

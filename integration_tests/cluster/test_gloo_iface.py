@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 PORT = 29411
 

@@ -15,7 +15,7 @@ import pytest
 
 from integration_tests.support import tasks
 from integration_tests.support.ranks import ROOT
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 SCRIPT = ROOT / "integration_tests" / "support" / "rank_script.py"
 PACELINE = [sys.executable, "-m", "paceline.launch.cli", "rank"]

@@ -14,7 +14,7 @@ from integration_tests.support import slurm as support
 from integration_tests.support import tasks
 from integration_tests.support.ranks import ROOT
 from integration_tests.support.slurm import Slurm
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 SCRIPT = ROOT / "integration_tests" / "support" / "rank_script.py"
 PACELINE = [sys.executable, "-m", "paceline.launch.cli", "rank"]

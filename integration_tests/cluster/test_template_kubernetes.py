@@ -16,7 +16,7 @@ import yaml
 from integration_tests.support import tasks
 from integration_tests.support.ranks import ROOT
 from integration_tests.support.templates import made
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 DIGITS = (sys.executable, str(ROOT / "examples" / "digits_torch.py"), "--epochs", "8")
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

@@ -18,7 +18,7 @@ from integration_tests.support import slurm as support
 from integration_tests.support.ranks import ROOT
 from integration_tests.support.slurm import Slurm
 from integration_tests.support.templates import made
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 DIGITS = (sys.executable, str(ROOT / "examples" / "digits_torch.py"))
 PROGRAMS = Path(sys.executable).parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.launch.cluster.lifetime import NETNS, processes_in
+from paceline.examples.benchmarks.cluster.lifetime import NETNS, processes_in
 
 
 def processes_at_switch(tag: str) -> list[int]:

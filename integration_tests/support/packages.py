@@ -25,12 +25,18 @@ def declared(name: str, root: Path = ROOT) -> Any:
 
 
 def packages(root: Path = ROOT) -> dict[str, Path]:
-    """Import name -> folder, for every package of the distribution."""
+    """Import name -> folder, for every package."""
     return {
         ".".join((name, *made.parent.relative_to(root / folder).parts)): made.parent
         for name, folder in declared("FLOORS", root).items()
         for made in sorted((root / folder).rglob("__init__.py"))
     }
+
+
+def shipped(root: Path = ROOT) -> dict[str, Path]:
+    """The packages of the distribution: all but those that measure."""
+    left_out = root / declared("LEFT_OUT", root)
+    return {name: folder for name, folder in packages(root).items() if not folder.is_relative_to(left_out)}
 
 
 def link_tree(tree: Path, root: Path = ROOT) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from paceline.launch.cluster import Cluster
+from paceline.examples.benchmarks.cluster import Cluster
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo", "munged")
 START_LIMIT_S = 90.0

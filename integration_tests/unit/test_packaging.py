@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from integration_tests.support.packages import ROOT, declared, packages
+from integration_tests.support.packages import ROOT, declared, shipped
 
 pytestmark = pytest.mark.more
 
@@ -46,7 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     leftovers = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
-    for top in sorted({folder.relative_to(ROOT).parts[0] for folder in packages().values()}):
+    for top in sorted({folder.relative_to(ROOT).parts[0] for folder in shipped().values()}):
         shutil.copytree(ROOT / top, copy / top, ignore=leftovers)
     done = _run(
         sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-index", "--no-build-isolation", "-w", "out",
@@ -62,7 +62,7 @@ def test_wheel_has_every_package_and_its_data(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         present = set(archive.namelist())
     data = declared("package_data")
-    for name, folder in packages().items():
+    for name, folder in shipped().items():
         patterns = ["*.py", *data[""], *data.get(name, [])]
         place = name.replace(".", "/")
         wanted = {f"{place}/{path.relative_to(folder)}" for pattern in patterns for path in folder.glob(pattern)}
@@ -74,6 +74,7 @@ def test_wheel_has_every_package_and_its_data(wheel: Path) -> None:
     ):  # fmt: skip
         assert any(re.fullmatch(f"paceline/{pattern}", path) for path in present), f"nothing like {pattern}"
     assert any(re.fullmatch(r"paceline/core/_core\..*\.so", path) for path in present)
+    assert not any(path.startswith("paceline/examples/benchmarks") for path in present), "measuring is done in a clone"
     foreign = {path for path in present if path.split("/")[0] not in ("paceline",) and ".dist-info/" not in path}
     assert not foreign
     assert any(path.endswith("/licenses/LICENSE") for path in present)

@@ -32,7 +32,7 @@ EXAMPLES: dict[str, tuple[Any, ...] | Callable[[], Exception]] = {
     "paceline.horovod.shims.glue.ConnectError": ("Rank 0 of 2 could not connect.",),
     "paceline.horovod.shims.private_environment.Command": ("env A=1 run", {"A": "1"}, "run"),
     "paceline.keras.backend.NotUsable": TWO,
-    "paceline.launch.cluster.errors.ClusterError": (*TWO, "what a command printed"),
+    "paceline.examples.benchmarks.cluster.errors.ClusterError": (*TWO, "what a command printed"),
     "paceline.launch.rank.channel.Closed": ("it broke",),
     "paceline.native.mail.MailError": ("it failed",),
     "paceline.native.mail.StageLost": ("Rank 3 died: its host is gone",),

@@ -11,7 +11,7 @@ import pytest
 from integration_tests.support.packages import ROOT
 from integration_tests.support.skips import expected
 from paceline.errors import UserError
-from paceline.launch.cluster import tools
+from paceline.examples.benchmarks.cluster import tools
 
 CASES = {
     "import pytest\n\ndef test_one():\n    pytest.skip('no such luck')\n": 1,

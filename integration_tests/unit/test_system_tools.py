@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support.packages import ROOT
-from paceline.launch.cluster import tools
+from paceline.examples.benchmarks.cluster import tools
 
 BASICS = ("sh", "make", "dirname", "sed", "mktemp", "rm", "mkdir", "chmod", "tail", "grep", "touch")
 PACKAGES = set(tools.PACKAGES.values())
@@ -163,7 +163,7 @@ def test_one_command_brings_all_that_a_build_needs(machine: Machine) -> None:
 _WITHOUT_TOOLS = """
 import os, sys
 import pytest
-from paceline.launch.cluster import tools
+from paceline.examples.benchmarks.cluster import tools
 tools.find, os.geteuid = lambda program: None, lambda: 0
 sys.exit(pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "integration_tests/cluster/test_cluster_hosts.py"]))
 """

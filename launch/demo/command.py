@@ -102,8 +102,8 @@ def _progress(runs: int) -> Iterator[Callable[[str, float], None]]:
 def demo_command(steps: int | None, only: str | None, output: Path) -> int:
     """Train on real data over a slow network, with stock Horovod, DDP and Paceline.
 
-    Two ranks train a character-level transformer in PyTorch and a small convolutional net in Keras. They run on two
-    emulated hosts with a slow link where the kernel lets this user make such, else on loopback. Prints the time of a
+    Two ranks train a character-level transformer in PyTorch and a small convolutional net in Keras. They run over a
+    loopback of 200 Mbit/s where the kernel lets this user make one, else over the machine's own. Prints the time of a
     step in each run, the part of it that is not computing, and the accuracy on held-out data, and draws them. Exit code
     1 if a run fails, if the accuracies of a framework's runs differ by more than 5 %, or if replicas differ.
     """
@@ -123,7 +123,8 @@ def demo_command(steps: int | None, only: str | None, output: Path) -> int:
         (framework, system) for framework in frameworks for system in framework.systems
     ]
     outcomes: list[Outcome] = []
-    with best_place() as place, _progress(len(runs)) as show:
+    place = best_place()
+    with _progress(len(runs)) as show:
         for framework, system in runs:
             name = f"{framework.name}, {system.label}"
             show(name, 0.0)

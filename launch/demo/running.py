@@ -49,10 +49,10 @@ def run(
         old.unlink(missing_ok=True)
     spec = importlib.util.find_spec(f"paceline.examples.{framework.script}")
     assert spec is not None and spec.origin is not None
-    command = [*place.enter, *ranks.horovodrun(), *place.horovodrun, sys.executable, spec.origin]
+    command = [*place.enter, *ranks.horovodrun(), "-np", "2", sys.executable, spec.origin]
     command += ["--steps", str(steps), "--late-ms", str(system.late_ms), "--wrapper", system.wrapper]
     command += ["--result", str(result.absolute())]
-    ours = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "GLOO_SOCKET_IFNAME": place.interface}
+    ours = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     environ = {**os.environ, **ours, **dict(framework.environment), **dict(system.variables)}
     lines: list[str] = []
 

@@ -22,7 +22,7 @@ import paceline
 from paceline import config
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile, Pair, Timing
-from paceline.launch.benchmarks.collectives.cases import Case
+from paceline.launch.probe.buffers import Case
 from paceline.launch.probe.pairs import LEAST_BYTES, measure_pair
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 
@@ -89,7 +89,7 @@ def _timings(hvd: Any, order: Order) -> Iterator[Timing]:
     import numpy as np
     import torch
 
-    from paceline.launch.benchmarks.collectives.horovod_calls import HorovodCaller
+    from paceline.launch.probe.calls import HorovodCaller
     from paceline.native.library import loaded
 
     library = loaded("torch")

@@ -69,7 +69,8 @@ def test_settings_are_compared_and_drawn(tmp_path: Path, monkeypatch: Any, capsy
 
     losses, times, picture = tmp_path / "losses.txt", tmp_path / "times.txt", tmp_path / "curves.png"
     losses.write_text(first[0])
-    systems = {"gpipe": {"bound_share": 0.5}, "1f1b": {"bound_share": 0.5}, "pipemare": {"bound_share": 0.8}}
+    shares = {"gpipe": 0.5, "1f1b": 0.5, "pipemare": 0.8}
+    systems = {name: {"bound_share": {"median": share}} for name, share in shares.items()}
     times.write_text(json.dumps({"microbatches": 1, "systems": systems}) + "\n")
     monkeypatch.setattr(
         sys, "argv", ["report", str(losses), "--times", str(times), "--gpipe-microbatches", "1", "--plot", str(picture)]

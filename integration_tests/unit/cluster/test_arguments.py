@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.cluster import Cluster, tools
+from paceline.examples.benchmarks.cluster import Cluster, tools
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_without_root_the_user_is_told(tmp_path: Path) -> None:
     script = (
         "import os\n"
         "from paceline.errors import UserError\n"
-        "from paceline.launch.cluster import Cluster\n"
+        "from paceline.examples.benchmarks.cluster import Cluster\n"
         "if os.geteuid() == 0: os.setgid(65534), os.setuid(65534)\n"
         "try: Cluster(hosts=1).__enter__()\n"
         "except UserError as error: print(error)\n"

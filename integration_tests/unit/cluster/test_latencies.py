@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.cluster.latencies import parse_latency
+from paceline.examples.benchmarks.cluster.latencies import parse_latency
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.cluster.rates import FRAME_BYTES, TokenBucket, parse_rate
+from paceline.examples.benchmarks.cluster.rates import FRAME_BYTES, TokenBucket, parse_rate
 
 
 @pytest.mark.parametrize(

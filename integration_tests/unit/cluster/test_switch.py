@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from paceline.launch.cluster.switch import OFFLOAD_BYTES, Switch
+from paceline.examples.benchmarks.cluster.switch import OFFLOAD_BYTES, Switch
 
 LATENCY_NS = 5_000_000
 LONG_NS = 3_600 * 10**9  # nothing leaves

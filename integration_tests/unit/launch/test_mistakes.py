@@ -87,8 +87,6 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("horovod isntall", {}, "no command isntall", "Did you mean install?"),
     ("horovod build --build-jobs 0", {}, "must be at least 1", "PACELINE_BUILD_JOBS"),
     ("horovod build --cache-dir text.txt/cache", {}, "no wheel for this build and cannot be written", "--cache-dir"),
-    ("cluster --hosts many", {}, "'many' is not a valid integer", "cluster --help"),
-    ("bench fusoin", {}, "no command fusoin", "Did you mean fusion?"),
 ]
 # fmt: on
 

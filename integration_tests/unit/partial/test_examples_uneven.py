@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ import pytest
 from paceline.errors import UserError
 from paceline.examples import characters_lengths
 from paceline.examples.benchmarks import delays
+from paceline.examples.benchmarks.harness.turns import Limits
 from paceline.examples.benchmarks.pace import UNMEASURED, Pace
+from paceline.examples.benchmarks.training import uneven
 from paceline.launch import runs
-from paceline.launch.benchmarks import uneven_training
 
 RANKS = 8
 
@@ -85,54 +85,28 @@ def test_batches_have_pieces_of_similar_length() -> None:
     assert all(np.array_equal(one[0], other[0]) for one, other in zip(batches, again))
 
 
-def _comparison(
-    monkeypatch: pytest.MonkeyPatch, *, limit_s: float = 1e3, systems: Any = uneven_training.SYSTEMS
-) -> Any:
-    """`compare` of two cases with three seeds where a run says what its seed and system are and takes ten seconds."""
-    now_s = 0.0
+def test_exchanges_train_alike_but_for_the_seed_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str, str]] = []
 
     def train(script: Path, ranks: int, arguments: Any, environ: Any, limit_s: float) -> dict[str, Any]:
-        nonlocal now_s
-        now_s += 10
         assert script.exists() and ranks == 8
-        seed = int(arguments[arguments.index("--seed") + 1])
-        speed = {"sync": 2.0, "majority": 3.0, "solo": 4.0}[environ["PACELINE_EXCHANGE"]]
-        return {"steps_per_s": speed + seed, "accuracy": 0.9, "loss": 0.1 * seed, "apart": 0.02 * seed}
+        seed = arguments[arguments.index("--seed") + 1]
+        seen.append((script.stem, environ["PACELINE_EXCHANGE"], seed))
+        speed = {"sync": 2.0, "majority": 4.0}[environ["PACELINE_EXCHANGE"]]
+        return {"steps_per_s": speed, "accuracy": 0.9, "loss": 0.1, "apart": 0.02}
 
     monkeypatch.setattr(runs, "train", train)
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    said: list[str] = []
-    return uneven_training.compare(8, range(3), ["random", "lengths"], systems, said.append, limit_s), said
-
-
-def test_systems_are_compared_over_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, said = _comparison(monkeypatch)
-    assert [(one["case"], one["system"]) for one in found] == [
-        (case, system) for case in ("random", "lengths") for system in uneven_training.SYSTEMS
-    ]
-    assert found[1] == {
-        "case": "random",
-        "system": "majority",
-        "steps_per_s": {"mean": 4.0, "sd": 1.0},
-        "accuracy": {"mean": pytest.approx(0.9), "sd": pytest.approx(0.0)},
-        "loss": {"mean": pytest.approx(0.1), "sd": pytest.approx(0.1)},
-        "apart": {"mean": pytest.approx(0.02), "sd": pytest.approx(0.02)},
-        "seeds": 3,
-        "over_sync": pytest.approx(4 / 3),
-    }
-    assert json.loads(json.dumps(found)) and len(said) == 18
-    assert said[0] == "random, seed 0, sync: 2.00 steps/s, accuracy 90.00%, loss 0.0000"
-
-
-def test_no_seed_is_begun_that_would_pass_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, said = _comparison(monkeypatch, limit_s=100, systems=["majority", "solo"])
-    assert [one["seeds"] for one in found] == [3, 3, 2, 2] and len(said) == 10
-    assert {one["over_sync"] for one in found} == {None}
-    found, _ = _comparison(monkeypatch, limit_s=1)
-    assert {one["seeds"] for one in found} == {1}, "each case gets one"
+    settings = uneven.Settings(cases=("random", "lengths"), systems=("sync", "majority"), seeds=2)
+    found = list(uneven.measure(settings, Limits(60.0), lambda text: None))
+    turns = [("sync", "0"), ("majority", "0"), ("sync", "1"), ("majority", "1")]
+    assert seen == [(script, *turn) for script in ("uneven_digits", "uneven_lengths") for turn in turns]
+    (ratio,) = found[0].comparison.ratios
+    assert ratio.name == "majority_over_sync" and found[0].comparison.value(ratio).median == 0.5
+    once = list(uneven.measure(settings, Limits(1e-9), lambda text: None))
+    assert [one.comparison.complete for one in once] == [1, 1], "each case gets one seed"
 
 
 def test_unknown_cases_and_systems_are_refused() -> None:
-    for cases, systems in ((["late"], ["sync"]), (["random"], ["late"])):
-        with pytest.raises(UserError, match="'late' cannot be compared"):
-            uneven_training.compare(2, [0], cases, systems, print, 1.0)
+    for settings in (uneven.Settings(cases=("late",)), uneven.Settings(systems=("late",))):
+        with pytest.raises(UserError, match="'late'"):
+            next(uneven.measure(settings, Limits(), print))

@@ -1,0 +1,186 @@
+"""The cases of docs/benchmarks.md as data: name, kind, title, limit and settings.
+
+At most four systems take turns: more crowd each other out of a small machine's processor.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from paceline.config import nearest
+from paceline.errors import UserError
+from paceline.examples.benchmarks.harness.report import Benchmark
+from paceline.examples.benchmarks.harness.turns import Limits
+
+# Kind -> module of its benchmark; in the order of the page.
+KINDS = {
+    "steps": "steps.benchmark",
+    "collectives": "collectives.benchmark",
+    "codecs": "training.codecs",
+    "pipeline": "stages.benchmark",
+    "skew": "skew.benchmark",
+    "uneven": "training.uneven",
+    "coordination": "scale.benchmark",
+}
+QUICK_S, QUICK_TURNS = 20.0, 2
+
+
+def benchmark(kind: str) -> Benchmark:
+    """Import the benchmark of a kind."""
+    module = importlib.import_module(f"paceline.examples.benchmarks.{KINDS[kind]}")
+    found: Benchmark = module.BENCHMARK
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """Settings of a benchmark, which give `results` tables and measure at most `limit_s` seconds for each.
+
+    `changed` are settings of the command line, as it has them.
+    """
+
+    name: str
+    kind: str
+    title: str
+    limit_s: float
+    settings: Mapping[str, Any]
+    results: int = 1
+    changed: tuple[str, ...] = ()
+
+    @property
+    def needs_root(self) -> bool:
+        """True if it emulates hosts."""
+        settings = self.parsed()
+        hosts = getattr(settings, "hosts", 1)
+        if isinstance(hosts, int):
+            return hosts > 1
+        return max(hosts) > 1 and not settings.ranks
+
+    @property
+    def shown(self) -> str:
+        """The title, or the changed settings."""
+        return " ".join(self.changed) or self.title
+
+    def with_settings(self, words: Sequence[str]) -> Case:
+        """Return the case with settings replaced, of words such as "hosts=2". Raises UserError for a wrong one."""
+        values = dict(self.settings)
+        fields = {field.name: field for field in msgspec.structs.fields(benchmark(self.kind).settings)}
+        for word in words:
+            name, _, text = word.partition("=")
+            if name not in fields:
+                raise UserError(f"A case of {self.kind} has no setting {name}.", nearest(name, list(fields)))
+            several = "tuple" in str(fields[name].type)
+            values[name] = [part for part in text.split(",") if part] if several else (text if text != "none" else None)
+        found = replace(self, settings=values, changed=(*self.changed, *words))
+        found.parsed()
+        return found
+
+    def parsed(self, quick: bool = False) -> Any:
+        """Return the settings. Raises UserError for a value that cannot be used."""
+        kind = benchmark(self.kind)
+        values = {**self.settings, **(kind.quick if quick else {})}
+        try:
+            return msgspec.convert(values, kind.settings, strict=False)
+        except msgspec.ValidationError as error:
+            raise UserError(f"Settings of {self.name} cannot be used: {error}.", "Correct it.") from None
+
+    def limits(self, quick: bool, limit_s: float | None, turns: int | None) -> Limits:
+        """Return the limits; those of the command line come first."""
+        usual = Limits(min(self.limit_s, QUICK_S), QUICK_TURNS) if quick else Limits(self.limit_s)
+        return Limits(usual.time_s if limit_s is None else limit_s, usual.turns if turns is None else turns)
+
+    def expected_s(self, quick: bool, limit_s: float | None) -> float:
+        """Return about how long it takes at most."""
+        return self.results * (benchmark(self.kind).start_s + self.limits(quick, limit_s, None).time_s)
+
+
+_FAST = {"hosts": 4, "rate": "1gbit"}
+_FAR = {"hosts": 4, "rate": "200mbit", "latency": "2ms"}
+_MANY = {"hosts": 1, "models": ["many"], "bucket_bytes": 65536}
+_PARTS = ["stock", "pipelined", "communication", "alone"]
+_SLOW = {"hosts": [4], "rate": "200mbit"}
+
+# fmt: off
+CASES: tuple[Case, ...] = (
+    Case("baseline", "steps", "ResNet-20 and a tenth of ResNet-50, 4 hosts, 1 Gbit/s", 60.0,
+         {**_FAST, "models": ["resnet20", "resnet50-x0.1"], "systems": ["stock", "ddp", "alone"]}, results=2),
+    Case("resnet20", "steps", "ResNet-20, 4 hosts, 1 Gbit/s", 120.0, _FAST),
+    Case("resnet20-2-hosts", "steps", "ResNet-20, 2 hosts, 1 Gbit/s", 120.0, {"hosts": 2}),
+    Case("resnet50-x0.1", "steps", "a tenth of ResNet-50, 4 hosts, 1 Gbit/s", 150.0,
+         {**_FAST, "models": ["resnet50-x0.1"]}),
+    Case("resnet50", "steps", "ResNet-50, 4 hosts, 1 Gbit/s", 240.0, {**_FAST, "models": ["resnet50"]}),
+    Case("vgg16-x0.3", "steps", "three tenths of VGG-16, whose largest layers go in parts, 4 hosts, 1 Gbit/s", 300.0,
+         {**_FAST, "models": ["vgg16-x0.3"]}),
+    Case("resnet20-rtt", "steps", "ResNet-20, 4 hosts, 200 Mbit/s, a round trip of 4 ms", 120.0, _FAR),
+    Case("bert-x0.02-rtt", "steps", "a fiftieth of BERT-base, 4 hosts, 200 Mbit/s, a round trip of 4 ms", 180.0,
+         {**_FAR, "models": ["bert-base-x0.02"]}),
+    Case("bert-x0.02-fast-rtt", "steps", "the same where it computes twice as fast, and the wire sets the pace", 150.0,
+         {**_FAR, "models": ["bert-base-x0.02-t0.5"]}),
+    Case("vgg16-x0.02-rtt", "steps", "a fiftieth of VGG-16, 4 hosts, 200 Mbit/s, a round trip of 4 ms", 180.0,
+         {**_FAR, "models": ["vgg16-x0.02"]}),
+    Case("mgwfbp", "steps", "the policy of MG-WFBP, a tenth of ResNet-50, 4 hosts, 1 Gbit/s", 120.0,
+         {**_FAST, "models": ["resnet50-x0.1"], "systems": ["stock", "ddp", "mgwfbp", "alone"]}),
+    Case("many", "steps", "1,000 tensors of 4 KiB in buckets, 2 ranks of one machine", 90.0, _MANY),
+    Case("many-wrapper", "steps",
+         "1,000 tensors of 4 KiB in buckets through Paceline's optimizer, 2 ranks of one machine", 90.0,
+         {**_MANY, "systems": ["ddp", "sync_armed", "pipelined", "majority"]}),
+    Case("many-unmodified", "steps",
+         "1,000 tensors of 4 KiB in buckets, a script for Horovod, 2 ranks of one machine", 90.0,
+         {**_MANY, "systems": ["ddp", "unmodified_pipelined", "unmodified_majority"]}),
+    Case("pipelined-balance", "steps", "communication takes as long as compute, 4 hosts", 120.0,
+         {"models": ["lstm-x0.01", "resnet50-x0.02"], "share": 1.0, "systems": _PARTS}, results=2),
+    Case("pipelined-third", "steps", "communication takes 0.3 times as long as compute, 4 hosts", 90.0,
+         {"models": ["resnet50-x0.02"], "share": 0.3, "systems": _PARTS}),
+    Case("pipelined-plans", "steps", "communication takes as long as compute, beside plans and DDP", 120.0,
+         {"models": ["lstm-x0.01", "resnet50-x0.02"], "share": 1.0,
+          "systems": ["ddp", "sync_optimal", "pipelined", "pipelined_optimal"]}, results=2),
+    Case("broadcast", "collectives", "64 MiB, 4 hosts, 200 Mbit/s", 120.0,
+         {**_SLOW, "operations": ["broadcast"], "systems": ["gloo", "ddp", "linear"]}),
+    Case("reduce", "collectives", "64 MiB, 4 hosts, 200 Mbit/s", 120.0,
+         {**_SLOW, "operations": ["reduce"], "systems": ["gloo", "ddp", "linear"]}),
+    Case("allreduce", "collectives", "64 MiB, 4 hosts, 200 Mbit/s", 150.0,
+         {**_SLOW, "operations": ["allreduce"], "systems": ["gloo", "ddp", "ring", "direct"]}),
+    Case("allreduce-codecs", "collectives", "64 MiB, 4 hosts, 200 Mbit/s, with codecs, and by linear pipelines", 150.0,
+         {**_SLOW, "operations": ["allreduce"], "systems": ["linear", "ring", "ring+bf16", "ring+q8"]}),
+    Case("collectives-2-hosts", "collectives", "64 MiB, 2 hosts, 1 Gbit/s", 60.0,
+         {"hosts": [2], "rate": "1gbit", "systems": ["gloo", "ddp", "linear", "ring"]}, results=3),
+    Case("collectives-far", "collectives", "small messages, 2 ms from host to host, alone and eight at once", 60.0,
+         {**_SLOW, "latency": "2ms", "operations": ["allreduce"], "sizes": ["4KiB", "64KiB"], "in_flight": 8,
+          "systems": ["gloo", "ddp", "direct", "doubling"]}, results=2),
+    Case("collectives-small", "collectives", "small messages, 2 and 4 ranks of one machine", 30.0,
+         {"ranks": [2, 4], "operations": ["allreduce"], "sizes": ["4", "4KiB"],
+          "systems": ["gloo", "ddp", "direct", "doubling"]}, results=4),
+    Case("broadcast-growth", "collectives", "64 MiB among 2 and 8 hosts, 200 Mbit/s", 120.0,
+         {**_SLOW, "hosts": [2, 8], "operations": ["broadcast"], "systems": ["gloo", "linear"]}, results=2),
+    Case("model", "collectives", "broadcast_parameters of 400 MB, 4 hosts, 200 Mbit/s", 300.0,
+         {**_SLOW, "operations": [], "model_mb": 400, "systems": ["gloo", "linear"]}),
+    Case("codecs-digits", "codecs", "where training of digits ends", 180.0, {"model": "digits"}),
+    Case("codecs-uneven", "codecs", "ranks that pull apart", 120.0,
+         {"model": "uneven", "systems": ["none", "q8", "q8_plain"], "seeds": 3}),
+    Case("stages", "pipeline", "stages that sleep, as torch.distributed.pipelining has them", 90.0,
+         {"systems": ["gpipe", "1f1b", "torch_gpipe", "torch_1f1b"]}),
+    Case("stages-late", "pipeline", "stages that sleep, schedules with late gradients", 90.0,
+         {"systems": ["gpipe", "pipedream", "2bw", "pipemare"]}),
+    Case("late-ranks", "skew", "64 bytes among 8 ranks, each 100 ms later than the one before", 300.0, {}),
+    Case("uneven-training", "uneven", "training where one random rank is late", 300.0, {"seeds": 1}),
+    Case("scale", "coordination", "coordination by the number of ranks, on one machine and simulated 50 us apart", 20.0,
+         {"latency": "50us"}, results=5),
+)
+# fmt: on
+
+
+def chosen(names: Sequence[str]) -> list[Case]:
+    """Return the cases with these names, or of these kinds, in their order; all of them without names.
+
+    Raises UserError for an unknown name.
+    """
+    known = [*(case.name for case in CASES), *KINDS]
+    for name in names:
+        if name not in known:
+            raise UserError(f"There is no case {name}.", nearest(name, known))
+    return [case for case in CASES if not names or case.name in names or case.kind in names]

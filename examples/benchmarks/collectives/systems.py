@@ -1,0 +1,75 @@
+"""What is compared: systems that move messages between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline import config
+from paceline.codecs.choice import EXACT
+from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR, OPERATIONS, REDUCE, RING, TREE
+from paceline.config import nearest
+from paceline.errors import UserError
+from paceline.examples.benchmarks.harness.system import System
+from paceline.launch.probe.calls import MODEL
+from paceline.registry.codecs import CODECS
+from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
+
+GLOO, DDP = HOROVODS, "ddp"
+RIVALS = (GLOO, DDP)
+_WORKER = "paceline.examples.benchmarks.collectives.worker"
+# Whatever the environment of the benchmark asks for; and nothing is merged with anything.
+_HOROVOD = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "HOROVOD_FUSION_THRESHOLD": "0"}
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A system, and by operation the collective whose bound is its own; "" where none is known.
+
+    `plain` is the name of the same system without its codec; "" for one without.
+    """
+
+    system: System
+    bounds: Mapping[str, str]
+    codec: str = EXACT
+    plain: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """Why it cannot be measured here; "" if it can."""
+        try:
+            config.read({name: text for name, text in self.system.env.items() if name.startswith(config.PREFIX)})
+        except UserError as error:
+            return error.problem
+        return ""
+
+
+def find(name: str) -> Collective:
+    """Return gloo (stock Horovod), ddp, a collective of Paceline's, or one with a codec ("ring+q8").
+
+    Raises UserError for an unknown one.
+    """
+    if name == DDP:
+        bounds = {BROADCAST: TREE, REDUCE: "", ALLREDUCE: RING}
+        return Collective(System(DDP, f"{_WORKER}:torch_worker"), bounds)
+    collective, _, codec = name.partition("+")
+    codec = codec or EXACT
+    if collective not in COLLECTIVES or codec not in CODECS:
+        raise UserError(
+            f"There is no system {name!r}.",
+            f"{nearest(name, [*COLLECTIVES, DDP])} A codec may follow one of Paceline's: ring+bf16; codecs are "
+            f"{', '.join(one for one in CODECS if one != EXACT)}.",
+        )
+    env = {**_HOROVOD, "PACELINE_COLLECTIVE": collective} | ({} if codec == EXACT else {"PACELINE_CODEC": codec})
+    if collective == GLOO:
+        bounds = {BROADCAST: TREE, ALLREDUCE: RING, MODEL: TREE}
+    else:
+        bounds = {BROADCAST: LINEAR, REDUCE: LINEAR, ALLREDUCE: collective, MODEL: LINEAR}
+    # Whatever the collective is for allreduces, broadcasts and reductions go along a chain; codecs are for sums.
+    able: tuple[str, ...] = (*OPERATIONS, MODEL) if collective in (GLOO, LINEAR, AUTO) else (ALLREDUCE,)
+    if codec != EXACT:
+        able = tuple(one for one in able if one in (REDUCE, ALLREDUCE))
+    bounds = {operation: bound for operation, bound in bounds.items() if operation in able}
+    return Collective(
+        System(name, f"{_WORKER}:horovod_worker", env), bounds, codec, "" if codec == EXACT else collective
+    )

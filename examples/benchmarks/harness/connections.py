@@ -1,0 +1,92 @@
+"""How ranks connect: Horovod through a rendezvous server in rank 0, torch.distributed through a file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from paceline.examples.benchmarks.harness.hosts import interface_of
+from paceline.examples.benchmarks.harness.place import Place
+
+RENDEZVOUS_TIMEOUT_S = 60.0
+# A system waits for its turn longer than communication libraries expect a peer to be silent.
+SILENCE_LIMIT_S = 24 * 3600
+
+
+def connect_torch(place: Place) -> None:
+    """Join torch.distributed's process group over Gloo. The file needs no port: all hosts share the file system."""
+    import torch.distributed as dist
+
+    os.environ["GLOO_SOCKET_IFNAME"] = interface_of(place.host_addresses[place.host])
+    dist.init_process_group(
+        "gloo",
+        init_method=(Path(place.folder) / "store").as_uri(),
+        rank=place.rank,
+        world_size=place.size,
+        timeout=timedelta(seconds=SILENCE_LIMIT_S),
+    )
+
+
+def connect_horovod(place: Place) -> None:
+    """Initialize Horovod over Gloo."""
+    import horovod.torch as hvd
+
+    with _rendezvous(place):
+        hvd.init()
+        hvd.barrier()  # all ranks are connected, none needs the server any more
+
+
+def counters() -> Mapping[str, int] | None:
+    """Return Horovod's totals so far: coordination rounds, messages, bytes. None if it has no hook points."""
+    from paceline.native import library as attach
+
+    if not hasattr(attach.loaded("torch"), "horovod_paceline_counters"):
+        return None
+    return attach.counters("torch")
+
+
+@contextmanager
+def _rendezvous(place: Place) -> Iterator[None]:
+    """Set the variables that `horovodrun` would set; rank 0 runs the server meanwhile."""
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
+    from horovod.runner.http.http_server import RendezvousServer
+
+    hosts = ",".join(f"{name}:{place.ranks_per_host}" for name in place.host_names)
+    plan = get_host_assignments(parse_hosts(hosts), place.size)
+    port_file = Path(place.folder) / "port"
+    server = None
+    if place.rank == 0:
+        server = RendezvousServer()
+        port = server.start()
+        server.init(plan)
+        draft = port_file.with_suffix(".draft")
+        draft.write_text(str(port))
+        draft.rename(port_file)  # appears complete or not at all
+    else:
+        port = _read_port(port_file)
+    nics = [interface_of(place.host_addresses[place.host])]
+    variables = {
+        **create_run_env_vars(place.host_addresses[0], nics, port),
+        **create_slot_env_vars(plan[place.rank]),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": SILENCE_LIMIT_S,
+    }
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    try:
+        yield
+    finally:
+        if server is not None:
+            server.stop()
+
+
+def _read_port(port_file: Path) -> int:
+    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT_S
+    while not port_file.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank 0 started no rendezvous server within {RENDEZVOUS_TIMEOUT_S:g} s")
+        time.sleep(0.02)
+    return int(port_file.read_text())

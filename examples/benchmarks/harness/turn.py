@@ -1,0 +1,23 @@
+"""What one system gave in one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Figures by name, per step or per call; None where the system does not count one.
+
+    `details` have no median: a plan, the copies of weights of each stage. A report shows those of the last turn.
+    """
+
+    figures: Mapping[str, float | None]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, figure: str) -> float:
+        value = self.figures[figure]
+        assert value is not None, f"ratios are formed of {figure}, which a system does not count"
+        return value

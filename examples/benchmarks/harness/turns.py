@@ -1,0 +1,104 @@
+"""The systems in turn, A B C A B C ..., until their ratios are known well enough.
+
+The machine may be shared: its speed changes from minute to minute, so times of different systems compare only within a
+turn, where they lie seconds apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paceline.examples.benchmarks.harness.ratio import FEWEST, Interval, Ratio, median_interval
+from paceline.examples.benchmarks.harness.turn import Turn
+
+SHOWN = 2  # ratios on the line of progress
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """End of measuring at the latest: seconds for a result (the start of ranks is not counted), and turns.
+
+    `settles`: measuring ends before that when all ratios are narrow.
+    """
+
+    time_s: float = 120.0
+    turns: int = 200
+    settles: bool = True
+
+
+@dataclass
+class Comparison:
+    """All turns of the systems, by name. `figure` is the one that matters; `ratios` are formed within turns."""
+
+    turns: dict[str, list[Turn]]
+    figure: str
+    ratios: Sequence[Ratio] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def complete(self) -> int:
+        """The number of complete turns."""
+        return min(len(turns) for turns in self.turns.values())
+
+    def value(self, ratio: Ratio) -> Interval:
+        """Return a ratio over all turns."""
+        return ratio.value(self.turns)
+
+    def interval(self, system: str, figure: str) -> Interval | None:
+        """Return a figure of one system over its turns; None if the system does not count it."""
+        values = [value for turn in self.turns[system] if (value := turn.figures.get(figure)) is not None]
+        return median_interval(values) if values else None
+
+    @property
+    def settled(self) -> bool:
+        """True if no ratio is wide any more; without ratios, no system's figure."""
+        if self.complete < FEWEST or not self.limits.settles:
+            return False
+        found = [self.value(ratio) for ratio in self.ratios]
+        alone = [self.interval(name, self.figure) for name in self.turns] if not found else []
+        return not any(one.wide for one in (*found, *alone) if one is not None)
+
+    @property
+    def progress(self) -> str:
+        """A line about the turns so far."""
+        parts = [f"turn {self.complete}"]
+        for ratio in self.ratios[:SHOWN]:
+            value = self.value(ratio)
+            parts.append(f"{shown(ratio.name)} {value.median:.3f} [{value.low:.3f}, {value.high:.3f}]")
+        return ", ".join(parts)
+
+
+def compare(
+    takes: Mapping[str, Callable[[], Turn]],
+    figure: str,
+    ratios: Sequence[Ratio],
+    limits: Limits,
+    tell: Tell = lambda text: None,
+    what: str = "",
+) -> Comparison:
+    """Let each system take its part of a turn, again and again, until the ratios are narrow or a limit is reached.
+
+    `takes` measures one part of a turn of each system. `tell` gets a line about each turn, with `what`.
+    """
+    comparison = Comparison({name: [] for name in takes}, figure, ratios, limits)
+    begin_s = time.monotonic()
+    while True:
+        for name, take in takes.items():
+            comparison.turns[name].append(take())
+        elapsed_s = time.monotonic() - begin_s
+        tell(f"{what}: {comparison.progress}, {elapsed_s:.0f} s")
+        if comparison.settled or comparison.complete >= limits.turns or elapsed_s >= limits.time_s:
+            return comparison
+
+
+def count_for(time_s: float, each_s: float, fewest: int, most: int) -> int:
+    """Return how many steps or calls of `each_s` seconds fill a part of a turn of `time_s`, within bounds."""
+    return max(fewest, min(most, round(time_s / each_s)))
+
+
+def shown(name: str) -> str:
+    """Return a ratio's name for the eye: "ddp / stock"."""
+    return name.replace("_over_", " / ")

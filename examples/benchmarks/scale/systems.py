@@ -1,0 +1,52 @@
+"""What is compared: ways of agreeing on what to reduce, all of them Horovod over Gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.examples.benchmarks.scale.prediction import Way, gathered, ring, told
+
+UNCACHED, CACHED, EVENTS, ARMED = "uncached", "cached", "events", "armed"
+# Whatever the environment of the benchmark asks for.
+_STOCK = {
+    "HOROVOD_CACHE_CAPACITY": "1024",
+    "HOROVOD_CYCLE_TIME": "1",
+    "PACELINE_EXCHANGE": "sync",
+    "PACELINE_WAKE": "cycle",
+    "PACELINE_ARMED": "no",
+    "PACELINE_FUSION": "threshold",
+}
+_EVENTS = {**_STOCK, "PACELINE_WAKE": "events"}
+# A plan that is looked at again would be measured while steps are.
+_ARMED = {**_EVENTS, "PACELINE_ARMED": "yes", "PACELINE_FUSION_WATCH_STEPS": "0"}
+
+
+@dataclass(frozen=True)
+class ScaleSystem:
+    """`env` is set on its ranks; `way` is the course of one coordination among a number of ranks.
+
+    `once`: one coordination in a step, in place of one for each part. `planned`: it merges by plan, a message for each
+    part.
+    """
+
+    name: str
+    env: Mapping[str, str]
+    way: Way
+    once: bool = False
+    planned: bool = False
+
+    def coordinations(self, parts: int) -> int:
+        """Return how many coordinations a step has."""
+        return 1 if self.once else parts
+
+
+SYSTEMS: dict[str, ScaleSystem] = {
+    system.name: system
+    for system in (
+        ScaleSystem(UNCACHED, {**_STOCK, "HOROVOD_CACHE_CAPACITY": "0"}, gathered),
+        ScaleSystem(CACHED, _STOCK, ring),
+        ScaleSystem(EVENTS, _EVENTS, told),
+        ScaleSystem(ARMED, _ARMED, told, once=True, planned=True),
+    )
+}

@@ -1,0 +1,114 @@
+"""Stages to train: one module each, the same on every rank and for every library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.examples.benchmarks.stages.timed import Recorder, Timed
+
+SLEEPING, BLOCKS = "sleeping", "blocks"  # stages of a layer that sleep, and stages of blocks that compute
+MODELS = (SLEEPING, BLOCKS)
+ROWS = 16  # of a micro-batch
+WIDTHS = {SLEEPING: 16, BLOCKS: 256}  # of activations
+DEPTH, INNER = 2, 4  # blocks of a stage that computes, and how much wider they are inside
+RATE = 0.01
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of `stages` stages, and mini-batches of `microbatches` micro-batches.
+
+    `forward_s`, `backward_s`: time of a pass of one stage and micro-batch, where stages sleep.
+    """
+
+    model: str
+    stages: int
+    microbatches: int
+    forward_s: float
+    backward_s: float
+
+    @property
+    def fill(self) -> int:
+        """Steps before measuring: the pipeline is full, and both ends know the shapes of tensors."""
+        return 3 + -(-2 * (self.stages - 1) // self.microbatches)
+
+
+def stages_of(case: Case, recorder: Recorder) -> list[nn.Module]:
+    """All stages. Every rank makes the same weights, whatever it drew before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return [Timed(_MAKE[case.model](case), recorder) for _ in range(case.stages)]
+
+
+def batch_of(case: Case) -> tuple[Tensor, Tensor]:
+    """One mini-batch, the same on every rank and in every step: rows, and a class of each."""
+    draw = torch.Generator().manual_seed(1)
+    rows, width = ROWS * case.microbatches, WIDTHS[case.model]
+    return torch.randn(rows, width, generator=draw), torch.randint(width, (rows,), generator=draw)
+
+
+loss_of = nn.functional.cross_entropy
+
+
+def optimizer_of(parameters: Any) -> torch.optim.Optimizer:
+    """Of one stage."""
+    return torch.optim.SGD(parameters, lr=RATE, momentum=0.9)
+
+
+class Sleeping(nn.Module):
+    """One linear layer, and sleep where an accelerator would compute more: `forward_s` and `backward_s`."""
+
+    def __init__(self, width: int, forward_s: float, backward_s: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.forward_s, self.backward_s = forward_s, backward_s
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """The layer's output, later."""
+        output: Tensor = _Sleep.apply(self.linear(tensor), self.forward_s, self.backward_s)
+        return output
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, forward_s: float, backward_s: float) -> Tensor:
+        ctx.backward_s = backward_s
+        time.sleep(forward_s)
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        time.sleep(ctx.backward_s)
+        return gradients[0], None, None
+
+
+class Block(nn.Module):
+    """A residual block: normalised, wider, and back."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, INNER * width), nn.GELU(), nn.Linear(INNER * width, width)
+        )
+
+    def forward(self, tensor: Tensor) -> Tensor:
+        """What it adds, and its input."""
+        added: Tensor = self.layers(tensor)
+        return tensor + added
+
+
+def _blocks(case: Case) -> nn.Module:
+    return nn.Sequential(*(Block(WIDTHS[case.model]) for _ in range(DEPTH)))
+
+
+def _sleeping(case: Case) -> nn.Module:
+    return Sleeping(WIDTHS[case.model], case.forward_s, case.backward_s)
+
+
+_MAKE: dict[str, Callable[[Case], nn.Module]] = {SLEEPING: _sleeping, BLOCKS: _blocks}

@@ -1,0 +1,139 @@
+"""The state of merging by plan on one rank, and steps until all ranks follow their plan.
+
+Merging measures and plans for some tens of steps. Ranks may differ in what they know at a time, but all must make the
+same number of steps: so the controller orders small batches and looks after each how far every rank is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paceline.errors import UserError
+
+if TYPE_CHECKING:
+    from paceline.fusion.report import FusionReport
+
+ACTIVE = "active"
+REFUSED = "refused"
+BATCH_STEPS = 5
+MOST_STEPS = 1000
+LIMIT_S = 900.0  # tens of steps of several seconds each, on a machine that others use
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan in force and its costs: a message of n bytes takes a_s + b_s_per_byte n, after `coordination_s`.
+
+    `step_s` is the step that the plan promises, `exposed_s` the part of it that waits for communication. `timeouts`
+    counts messages that were sent incomplete.
+    """
+
+    version: int
+    timeouts: int
+    group_bytes: tuple[int, ...]
+    a_s: float
+    b_s_per_byte: float
+    coordination_s: float
+    step_s: float
+    exposed_s: float
+
+
+@dataclass(frozen=True)
+class Merging:
+    """A rank's state, with a reason where there is one, and its plan if it follows one."""
+
+    state: str
+    reason: str
+    plan: Plan | None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A rank has made unmeasured steps, the last in `step_s`. `merging` is None without plans."""
+
+    step_s: float
+    merging: Merging | None = None
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Make `steps` steps that nobody measures and, with `check`, one more whose results are checked."""
+
+    steps: int
+    check: bool
+
+
+def of_this_rank() -> Merging:
+    """Return the state of this process. A plan whose steps are to be armed counts once they are armed."""
+    from paceline.fusion.report import report
+
+    found = report(library="torch")
+    if found.state == ACTIVE and _waits_for_armed(found):
+        return Merging(f"{found.state}, not armed", found.armed.reason, None)
+    expected = (
+        found.a_s,
+        found.b_s_per_byte,
+        found.coordination_s,
+        found.predicted_step_s,
+        found.predicted_exposed_s,
+    )
+    known = [figure for figure in expected if figure is not None]
+    plan = None
+    if found.state == ACTIVE and len(known) == len(expected):
+        plan = Plan(found.version, found.timeouts, tuple(found.group_bytes), *known)
+    return Merging(found.state, found.reason, plan)
+
+
+def _waits_for_armed(found: FusionReport) -> bool:
+    from paceline import config
+
+    return config.read().armed and len(found.groups) > 1 and found.armed.state not in ("armed", "running")
+
+
+def states(ranks: Sequence[Merging]) -> str:
+    """Return each state once, with its ranks: "active (rank 0, 2), sweeping: too few sizes (rank 1)"."""
+    standing: dict[str, list[int]] = {}
+    for rank, one in enumerate(ranks):
+        standing.setdefault(f"{one.state}: {one.reason}" if one.reason else one.state, []).append(rank)
+    return ", ".join(f"{state} (rank {', '.join(map(str, those))})" for state, those in standing.items())
+
+
+def check_not_refused(system: str, ranks: Sequence[Merging]) -> None:
+    """Raise UserError if a rank refuses to merge: something else would be measured than the table says."""
+    for rank, one in enumerate(ranks):
+        if one.state == REFUSED:
+            raise UserError(
+                f"Rank {rank} of {system} refuses to merge: {one.reason or 'no reason given'}.",
+                "Correct what it names, or leave the system out: systems=...",
+            )
+
+
+def until_active(
+    system: str,
+    ready: Sequence[Ready],
+    ask: Callable[[WarmUp], list[Ready]],
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Ready]:
+    """Order steps until all ranks follow their plan, and one more whose results are checked; the ranks' last answers.
+
+    A system without plans makes no step. Raises UserError when a rank refuses, and after MOST_STEPS or LIMIT_S.
+    """
+    answers = list(ready)
+    begin_s, steps = time.monotonic(), 0
+    while True:
+        merging = [one.merging for one in answers if one.merging is not None]
+        if all(one.plan for one in merging):
+            return ask(WarmUp(1, check=True)) if merging else answers
+        check_not_refused(system, merging)
+        elapsed_s = time.monotonic() - begin_s
+        if steps >= MOST_STEPS or elapsed_s >= LIMIT_S:
+            raise UserError(
+                f"{system} does not merge by a plan after {steps} steps in {elapsed_s:.0f} s: {states(merging)}.",
+                "Take a smaller model (resnet50-x0.1 has a tenth of the bytes), or leave the system out: systems=...",
+            )
+        tell(f"{system} warms up, {steps} steps, {states(merging)}")
+        answers = ask(WarmUp(BATCH_STEPS, check=False))
+        steps += BATCH_STEPS

@@ -1,0 +1,1 @@
+"""Training of small models on real data, a run in each turn: with codecs (codecs.py), on uneven ranks (uneven.py)."""

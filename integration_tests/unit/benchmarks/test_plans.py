@@ -1,0 +1,42 @@
+"""Steps before measuring: ranks step alike until all follow their plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.examples.benchmarks.steps import plans
+from paceline.examples.benchmarks.steps.plans import Merging, Plan, Ready, WarmUp
+
+PLAN = Plan(1, 0, (4,), 0.0, 0.0, 0.0, 1e-3, 0.0)
+
+
+def ready(*states: str) -> list[Ready]:
+    return [Ready(0.1, Merging(state, "", PLAN if state == "active" else None)) for state in states]
+
+
+def test_ranks_step_in_batches_until_all_have_a_plan_and_are_checked_then() -> None:
+    asked: list[WarmUp] = []
+    told: list[str] = []
+    answers = iter([ready("active", "warming"), ready("active", "active"), ready("active", "active")])
+
+    def ask(order: WarmUp) -> list[Ready]:
+        asked.append(order)
+        return next(answers)
+
+    found = plans.until_active("optimal", ready("warming", "warming"), ask, told.append)
+    assert asked == [WarmUp(plans.BATCH_STEPS, check=False)] * 2 + [WarmUp(1, check=True)]
+    assert all(one.merging is not None and one.merging.plan for one in found)
+    assert told[-1] == "optimal warms up, 5 steps, active (rank 0), warming (rank 1)"
+
+
+def test_a_system_without_plans_makes_no_step() -> None:
+    assert plans.until_active("ddp", [Ready(0.1)], lambda order: pytest.fail("it was asked")) == [Ready(0.1)]
+
+
+def test_a_rank_that_refuses_and_one_that_never_plans_end_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="Rank 1 of optimal refuses to merge: no reason given"):
+        plans.until_active("optimal", ready("warming", "refused"), lambda order: [])
+    monkeypatch.setattr(plans, "MOST_STEPS", 10)
+    with pytest.raises(UserError, match=r"does not merge by a plan after 10 steps .* warming \(rank 0, 1\)"):
+        plans.until_active("optimal", ready("warming", "warming"), lambda order: ready("warming", "warming"))

@@ -1,0 +1,100 @@
+"""Hops and messages of a coordination by the number of ranks, and constants that are found again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from paceline.examples.benchmarks.scale.prediction import (
+    Constants,
+    Work,
+    fit,
+    gathered,
+    handled,
+    phases,
+    ring,
+    time_s,
+    told,
+    worst_error,
+)
+from paceline.examples.benchmarks.scale.simulated import simulate
+from paceline.examples.benchmarks.scale.systems import SYSTEMS
+
+RANKS = (2, 4, 8, 16, 32)
+
+
+@pytest.mark.parametrize(("ranks", "hops", "messages"), [(2, 1, 1), (4, 1, 3), (8, 1, 7), (32, 2, 10), (64, 2, 14)])
+def test_events_take_the_hops_and_messages_of_the_page(ranks: int, hops: int, messages: int) -> None:
+    """docs/coordination.md has this table."""
+    assert told(ranks) == Work(hops, messages, ranks * messages)
+    assert ring(ranks).hops == ring(ranks).messages == 2 * (ranks - 1)
+
+
+@pytest.mark.parametrize("ranks", [*range(2, 70), 100, 511, 512, 513, 4096])
+def test_after_all_phases_every_rank_has_been_told_of_all(ranks: int) -> None:
+    radix = max(phases(ranks)) + 1
+    count = len(phases(ranks))
+    assert 8 ** (count - 1) < ranks <= 8**count and radix <= 8
+    known = {0}  # by how many places before it the ranks are that rank 0 knows of
+    for phase, told_of in zip(reversed(range(count)), phases(ranks), strict=True):
+        known = {(one + step * radix**phase) % ranks for one, step in itertools.product(known, range(told_of + 1))}
+    assert known == set(range(ranks))
+
+
+def test_rank_0_gathers_from_all_and_broadcasts_along_a_tree() -> None:
+    assert gathered(2) == Work(4, 4, 4)
+    assert gathered(8) == Work(2 + 2 * 3, 2 * 7 + 2 * 3, 4 * 7)
+    assert gathered(9).hops == gathered(16).hops == 2 + 2 * 4
+    assert gathered(4096) == Work(26, 2 * 4095 + 24, 4 * 4095)
+
+
+def test_times_follow_closed_formulas() -> None:
+    constants = Constants(fixed_s=1e-3, hop_s=3e-5, message_s=2e-6)
+    for ranks in (2, 32, 4096):
+        assert time_s(ring(ranks), constants) == pytest.approx(1e-3 + 2 * (ranks - 1) * 32e-6)
+        assert time_s(ring(ranks), constants, 5e-5) == pytest.approx(1e-3 + 2 * (ranks - 1) * 82e-6)
+    assert time_s(told(8), constants, 5e-5) == pytest.approx(1e-3 + 8e-5 + 7 * 2e-6)
+    assert time_s(told(4096), constants) == pytest.approx(1e-3 + 4 * 3e-5 + 4 * 7 * 2e-6)
+    # Two cores take half of what all ranks' messages cost, or all of what one rank's cost.
+    assert time_s(ring(32), constants, cores=2) == pytest.approx(1e-3 + 62 * 3e-5 + 32 * 62 / 2 * 2e-6)
+    assert handled(told(2), 2) == handled(told(2), 64) == 1 and handled(told(32), None) == 10
+
+
+@pytest.mark.parametrize("way", [ring, gathered, told])
+@pytest.mark.parametrize("true", [Constants(5e-4, 2e-5, 8e-6), Constants(0.0, 1e-5, 3e-6), Constants(1e-3, 0.0, 1e-5)])
+def test_constants_are_found_again(way: Callable[[int], Work], true: Constants) -> None:
+    points = [(way(ranks), time_s(way(ranks), true, cores=2)) for ranks in RANKS]
+    found = fit(points, 2)
+    assert (found.fixed_s, found.hop_s, found.message_s) == pytest.approx(
+        (true.fixed_s, true.hop_s, true.message_s), abs=1e-9
+    )
+    assert worst_error(points, found, 2) < 1e-6
+
+
+def test_no_constant_is_negative() -> None:
+    """Less from ranks to ranks, as no constants can have it."""
+    points = [(ring(ranks), 1e-2 / ranks) for ranks in RANKS]
+    found = fit(points, 2)
+    assert min(found.fixed_s, found.hop_s, found.message_s) == 0 and found.fixed_s > 0
+    assert worst_error(points, found, 2) > 0.5
+
+
+def test_what_nothing_follows_from_is_refused() -> None:
+    for measured in ([], [(ring(2), 0.0)]):
+        with pytest.raises(ValueError, match="constants need coordinations"):
+            fit(measured, 2)
+
+
+def test_more_ranks_follow_from_those_that_were_measured() -> None:
+    constants = Constants(500e-6, 20e-6, 10e-6)
+    measured_s = {ranks: 4 * time_s(ring(ranks), constants, cores=2) for ranks in RANKS}
+    found = simulate(SYSTEMS["cached"], 4, measured_s, 2, 50e-6)
+    assert found is not None and found.error < 0.01 and max(found.hosts_s) == 4096
+    assert found.hosts_s[4096] == pytest.approx(4 * time_s(ring(4096), constants, 50e-6), rel=0.02)
+
+
+def test_too_few_numbers_of_ranks_and_times_that_do_not_grow_say_nothing_of_more() -> None:
+    assert simulate(SYSTEMS["cached"], 4, {2: 0.1, 4: 0.2}, 2, 0.0) is None
+    assert simulate(SYSTEMS["cached"], 4, {ranks: 0.1 / ranks for ranks in RANKS}, 2, 0.0) is None

@@ -1,8 +1,0 @@
-"""What is behind `paceline bench all`: every row of docs/benchmarks.md, measured one after another.
-
-rows.py       the rows: a `paceline bench` command line each
-measuring.py  one of them, in a process of its own
-kept.py       what was measured, in a file for each row; how far a run came
-tables.py     its tables, those of the row's own command; markdown.py for a page
-page.py       a page with them, between markers
-"""

@@ -1,0 +1,62 @@
+"""The memory that a call works on, and what must be in it afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.collectives.bounds import ALLREDUCE, REDUCE
+from paceline.launch.quantities import ELEMENT_BYTES
+
+ROOT = 0
+CODEC_ERROR = 0.02  # relative: q8's half step of the greatest magnitude, of some hops
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation on messages of `size_bytes`, `in_flight` of them submitted together.
+
+    `tensor_bytes`: sizes of a model's tensors, in place of equal messages.
+    """
+
+    operation: str
+    size_bytes: int
+    in_flight: int = 1
+    tensor_bytes: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the operation, the same on all ranks and of no other case."""
+        return f"collectives.{self.operation}.{self.size_bytes}"
+
+
+class Buffers:
+    """float32 arrays: one for each message in flight, or one for each tensor of a model."""
+
+    def __init__(self, case: Case, rank: int, size: int) -> None:
+        sizes = case.tensor_bytes or (case.size_bytes,) * case.in_flight
+        self.arrays: list[NDArray[np.float32]] = [np.empty(one // ELEMENT_BYTES, np.float32) for one in sizes]
+        self._rank = rank
+        everyone = size * (size + 1) / 2
+        self._expected = everyone if case.operation in (REDUCE, ALLREDUCE) else ROOT + 1.0
+        self._checked = case.operation != REDUCE or rank == ROOT
+        self._what = f"{case.operation} of {case.size_bytes} bytes"
+
+    def fill(self) -> None:
+        """Write values that identify this rank."""
+        for array in self.arrays:
+            array.fill(self._rank + 1)
+
+    def check(self) -> None:
+        """Raise ValueError if a result is wrong."""
+        if not self._checked:
+            return
+        for array in self.arrays:
+            wrong = np.abs(array - self._expected) > CODEC_ERROR * self._expected
+            if wrong.any():
+                at = int(wrong.argmax())
+                raise ValueError(
+                    f"{self._what} on rank {self._rank}: element {at} is {array[at]}, expected {self._expected}"
+                )

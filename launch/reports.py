@@ -1,0 +1,41 @@
+"""How a command ends: its own exit code, or one form for all that a user can put right."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from paceline.errors import UserError
+from paceline.launch import console, interrupts
+
+
+class Reports(click.Command):
+    """A click command, or with click.Group a group, that reports errors of the user in two lines."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        """Run and exit: 0, the command's own code, 2 for an error of the user's, 130 when interrupted."""
+        extra.pop("standalone_mode", None)
+        stdout = sys.stdout
+        try:
+            with interrupts.remembered():
+                code = super().main(args, prog_name or self.name, standalone_mode=False, **extra)
+        except SystemExit:
+            # click puts another stream there for a reader that has seen enough of a help text, as in `| head`.
+            if sys.stdout is stdout:
+                raise
+            code = 0
+        except UserError as error:
+            console.show_error(error)
+            code = console.USER_ERROR
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            code = console.USER_ERROR
+        except click.ClickException as error:
+            console.show_error(console.from_click(error))
+            code = console.USER_ERROR
+        except (click.Abort, KeyboardInterrupt):
+            code = interrupts.INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)
