@@ -164,9 +164,12 @@ def _differences(rank: int, size: int, name: str, folder: str) -> dict[str, floa
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("name", "size"), first_of([(name, size) for name in TRAINERS for size in (2, 3)], ("accelerate", 2))
+    "case",
+    first_of([(name, size) for name in TRAINERS for size in (2, 3)], ("accelerate", 2)),
+    ids=lambda case: "-".join(map(str, case)),
 )
-def test_replicas_end_equal_and_as_one_process(name: str, size: int, tmp_path: Path) -> None:
+def test_replicas_end_equal_and_as_one_process(case: tuple[str, int], tmp_path: Path) -> None:
+    name, size = case
     for rank, found in enumerate(run_ranks(_differences, size, name, str(tmp_path), timeout_s=250)):
         print(name, size, rank, found)
         for exchange, value in found.items():
