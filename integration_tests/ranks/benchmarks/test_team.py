@@ -109,7 +109,7 @@ def test_gradients_of_a_network_that_computes_are_averaged_and_sent_once_per_ste
         assert abs(sent / models.find("resnet20-real").gradient_bytes - 1) <= (0.5 if name == "pipelined" else 0)
 
 
-def test_a_wrong_sum_ends_the_benchmark() -> None:
+def test_an_operation_that_fails_on_ranks_ends_the_benchmark() -> None:
     collective = find_collective("ring")
     with pytest.raises(UserError, match=r"Rank \d of ring on localhost ended") as caught:
         with CallTeam(collective, Settings(ranks=(2,)), 2, Loopback()) as started:
