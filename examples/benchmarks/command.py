@@ -110,7 +110,7 @@ def main(
 
 @dataclass
 class _Run:
-    """What the options ask for, and what became of the cases so far."""
+    """The choices of the command line, and the results of the cases so far."""
 
     kept: Kept
     quick: bool

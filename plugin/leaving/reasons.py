@@ -10,23 +10,21 @@ from typing import Any, NoReturn
 _exit = sys.exit
 _installed = False
 _exiting = False
-_failed = False
-_status = 0
+_status: Any = None  # as sys.exit() got it
 
 
 def _exit_noted(status: Any = None, /) -> NoReturn:
     # Nothing else knows the status while handlers of atexit run.
-    global _failed, _status
+    global _status
     if threading.current_thread() is threading.main_thread():
-        _failed = status not in (None, 0)
-        _status = status & 0xFF if isinstance(status, int) else int(_failed)
+        _status = status
     _exit(status)
 
 
 def install() -> None:
     """Note from here on with which status the script exits. Called by init(), whose handler of atexit comes first."""
-    global _installed, _failed
-    _failed = False
+    global _installed, _status
+    _status = None
     if not _installed:
         _installed = True
         sys.exit = _exit_noted
@@ -44,14 +42,16 @@ def exiting() -> bool:
 
 
 def status() -> int:
-    """The exit status of a script that ended by sys.exit(), and 0 before and without."""
-    return _status if _exiting else 0
+    """Return the exit status of a script that ended by sys.exit(); 0 before and without."""
+    if not _exiting or _status is None:
+        return 0
+    return _status & 0xFF if isinstance(_status, int) else 1
 
 
 def failed() -> bool:
     """Whether this rank leaves by an exception, or with a status that says so: nobody must wait for it then."""
     if _exiting:
-        return _failed or hasattr(sys, "last_type")
+        return _status not in (None, 0) or hasattr(sys, "last_type")
     error = sys.exc_info()[1]  # of a handler or a finally around shutdown()
     return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))
 

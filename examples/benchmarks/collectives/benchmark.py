@@ -98,7 +98,7 @@ class CallTeam(Team):
         return Turn(figures)
 
     def _calls(self, case: Case) -> tuple[list[Called], float | None]:
-        """What each rank measured, and the bytes that the busiest host sent per call."""
+        """Return the figures of each rank, and the bytes that the busiest host sent per call."""
         if case not in self._call_s:
             # The first calls say how many make up a turn.
             warm = self._bytes_per_s is None or case.size_bytes / self._bytes_per_s < WARM_UP_S

@@ -1,4 +1,4 @@
-"""What is compared: systems that move messages between ranks."""
+"""Systems that move messages between ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ranks connect: Horovod through a rendezvous server in rank 0, torch.distributed through a file."""
+"""Connections of ranks: Horovod through a rendezvous server in rank 0, torch.distributed through a file."""
 
 from __future__ import annotations
 

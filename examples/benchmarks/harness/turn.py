@@ -1,4 +1,4 @@
-"""What one system gave in one turn."""
+"""Figures of one system in one turn."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is trained: networks of real sizes, whose layers sleep (sleeping.py) or compute (computing.py)."""
+"""Networks of real sizes, whose layers sleep (sleeping.py) or compute (computing.py)."""

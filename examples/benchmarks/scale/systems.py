@@ -1,4 +1,4 @@
-"""What is compared: ways of agreeing on what to reduce, all of them Horovod over Gloo."""
+"""Ways of agreeing on what to reduce, all of them Horovod over Gloo."""
 
 from __future__ import annotations
 
