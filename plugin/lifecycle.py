@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from paceline import config, progress, uncaught
 from paceline.arguments import choice_asked
@@ -23,8 +24,9 @@ from paceline.launchers import alone_by_mistake
 from paceline.leaving import reasons
 from paceline.leaving.leave import leave
 from paceline.native.interruptible import LOOK_S
-from paceline.native.library import begin_world, library_name
+from paceline.native.library import library_name
 from paceline.native.prototypes import declare
+from paceline.native.world import begin_world, everywhere, process
 from paceline.partial.state import drain_for_at_most
 from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
@@ -38,10 +40,14 @@ uncaught.install()
 # How long a rank that ends waits for its gradients in flight.
 SHUTDOWN_LIMIT_S = 60.0
 
-# The recorded libraries and where their traces go, by the library's handle.
-_recordings: dict[int, tuple[ctypes.CDLL, Path]] = {}
 # Of one who writes; a signal's handler may come in between in the same thread.
 _writing = threading.RLock()
+
+
+class _Recording(NamedTuple):
+    """Of a library that records: where its trace goes."""
+
+    path: Path
 
 
 def before_init(library: ctypes.CDLL) -> list[Setting]:
@@ -75,9 +81,9 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
     exchange_of_variables().check_environment()
     if not exchange_of_variables().synchronous:
         _refuse_keras_2(library, settings.exchange)
-    if settings.record is not None and library._handle not in _recordings:
+    if settings.record is not None and process(library).find(_Recording) is None:
         library.horovod_paceline_record_start(settings.record_steps)
-        _recordings[library._handle] = library, settings.record
+        process(library).put(_Recording(settings.record))
         before_the_end(_write_all)
     if progress.asked():
         progress.came_to_init()
@@ -107,7 +113,7 @@ def after_init(library: ctypes.CDLL) -> None:
         if library.horovod_size() > 1:
             _announce_collective(settings)
         if progress.asked():
-            progress.watch(library, recorded=library._handle in _recordings)
+            progress.watch(library, recorded=process(library).find(_Recording) is not None)
         for sentence in settings.without_effect():
             tell(sentence)
 
@@ -148,8 +154,8 @@ def before_shutdown(library: ctypes.CDLL) -> None:
         _settle(library)
         _say_if_exchange_was_not_used(library)
         progress.before_shutdown(not (reasons.failed() or reasons.resetting()), reasons.status())
-    if library._handle in _recordings:
-        _write(*_recordings[library._handle])
+    if (recording := process(library).find(_Recording)) is not None:
+        _write(library, recording.path)
 
 
 def _settle(library: ctypes.CDLL) -> None:
@@ -172,8 +178,8 @@ def _write(library: ctypes.CDLL, record: Path) -> None:
 
 
 def _write_all() -> None:
-    for library, record in list(_recordings.values()):
+    for library, recording in everywhere(_Recording):
         try:
-            _write(library, record)
+            _write(library, recording.path)
         except UserError as error:  # the end must not wait for it
             tell(str(error))

@@ -16,6 +16,7 @@ import threading
 import time
 
 from paceline import config
+from paceline.native.library import read
 from paceline.record.snapshot import steps
 from paceline.steps import most_steps
 
@@ -104,9 +105,8 @@ class _FirstAllreduce:
             return self._done
 
     def _reduced(self) -> bool:
-        counters = (ctypes.c_int64 * 4)()
-        self._library.horovod_paceline_counters(counters)
-        before, self._messages = self._messages, counters[1]
+        counted = read(self._library, "counters") or {}
+        before, self._messages = self._messages, counted["messages"]
         return self._messages > before and any(
             message.kind in ("allreduce", "adasum") for step in steps(self._library) for message in step.collectives
         )

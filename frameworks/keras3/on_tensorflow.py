@@ -21,6 +21,8 @@ import tensorflow as tf
 from paceline.errors import UsageError
 from paceline.keras3.checks import after_checks as after_checks
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
+from paceline.native.library import loaded
+from paceline.native.world import process
 
 LIBRARY = "tensorflow"  # Horovod's
 # An absolute scope: names below it are unique in a graph, and Horovod leaves the scope out of the name it uses.
@@ -28,10 +30,20 @@ _SCOPE = "horovod/"
 # What Horovod's TensorFlow operations cannot carry travels as float32.
 _CARRIED_AS_FLOAT32 = (tf.bfloat16,)
 
-_functions: dict[tuple[Any, ...], Any] = {}
-# Compiled reductions of synchronous exchanges, the oldest first. One that is given up costs a trace, nothing else.
-_reductions: dict[tuple[Any, ...], Any] = {}
+# More compiled reductions than these are given up, the oldest first: one costs a trace, nothing else.
 _MOST_REDUCTIONS = 128
+
+
+class _Compiled:
+    """Functions of named operations, and reductions of synchronous exchanges."""
+
+    def __init__(self) -> None:
+        self.functions: dict[tuple[Any, ...], Any] = {}
+        self.reductions: dict[tuple[Any, ...], Any] = {}
+
+
+def _known() -> _Compiled:
+    return process(loaded(LIBRARY)).of(_Compiled)
 
 
 def _elastic() -> bool:
@@ -222,7 +234,7 @@ class Reducer(Reduction):
         if self.exchange is not None:
             functions = self.exchange.adapter.functions
         else:
-            functions, key = _reductions, (self._settings.compiled_with, *key)
+            functions, key = _known().reductions, (self._settings.compiled_with, *key)
         if key not in functions:
             while len(functions) >= _MOST_REDUCTIONS:
                 functions.pop(next(iter(functions)))
@@ -359,15 +371,15 @@ def value(variable: Any) -> Any:
 
 def _named(operation: Callable[..., Any], name: str, *args: Any) -> Any:
     """A function of one tensor that runs `operation` under `name`, eagerly or not."""
-    key = (operation, name, *args)
-    if key not in _functions:
+    key, functions = (operation, name, *args), _known().functions
+    if key not in functions:
 
         def run(tensor: Any) -> Any:
             with tf.name_scope(_SCOPE):
                 return operation(tensor, name, *args)
 
-        _functions[key] = tf.function(run, reduce_retracing=True, autograph=False)
-    return _functions[key]
+        functions[key] = tf.function(run, reduce_retracing=True, autograph=False)
+    return functions[key]
 
 
 def call_named(function: Callable[..., Any], given: inspect.BoundArguments) -> Any:
@@ -378,15 +390,15 @@ def call_named(function: Callable[..., Any], given: inspect.BoundArguments) -> A
     word = "tensors" if "tensors" in options else "tensor"
     value = options.pop(word)
     about = {name: getattr(one, "process_set_id", one) for name, one in options.items()}
-    key = (call_named, function, *sorted(about.items()))
-    if key not in _functions:
+    key, functions = (call_named, function, *sorted(about.items())), _known().functions
+    if key not in functions:
 
         def body(value: Any) -> Any:
             one = list(value) if word == "tensors" else value
             return function(**{word: one}, **options, ignore_name_scope=True)
 
-        _functions[key] = tf.function(body, reduce_retracing=True, autograph=False)
-    return _functions[key](value)
+        functions[key] = tf.function(body, reduce_retracing=True, autograph=False)
+    return functions[key](value)
 
 
 def _average(tensor: Any, name: str) -> Any:

@@ -8,7 +8,8 @@ from pathlib import Path
 from paceline.collectives import probed
 from paceline.exchange import channel_owners
 from paceline.lifecycle import SHUTDOWN_LIMIT_S
-from paceline.native.in_flight import MEET_LIMIT_S, SETTLE_LIMIT_S
+from paceline.native.agreement import MEET_LIMIT_S
+from paceline.native.in_flight import SETTLE_LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 # A constant in C++: the file, how it is written there, seconds of one.

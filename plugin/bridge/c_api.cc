@@ -8,11 +8,11 @@
 #include "bridge/agree.h"
 #include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
+#include "core/interface.h"
 
 extern "C" {
 
-// Raised whenever these entry points or the hooks change their meaning.
-int32_t horovod_paceline_interface() { return 8; }
+int32_t horovod_paceline_interface() { return paceline::core::kInterface; }
 
 // Why the last entry point that this thread called failed with an exception; empty if it did not. Asked once.
 void horovod_paceline_take_error(char* error, int64_t capacity) { horovod::paceline::TakeError(error, capacity); }

@@ -11,9 +11,9 @@ from typing import Any, TypedDict
 from paceline.codecs.choice import AGREED, Choice
 from paceline.codecs.naming import disown, own
 from paceline.errors import UsageError
+from paceline.native.agreement import agree
 from paceline.native.codecs import Residual, put_residual, residual
-from paceline.native.in_flight import InFlight
-from paceline.native.library import world
+from paceline.native.world import world
 from paceline.telling import tell
 
 # Whose a gradient is (paceline.exchange.adapter.Key).
@@ -32,6 +32,10 @@ class Residuals(TypedDict):
     values: dict[Any, Any]  # float32, flat, by whose the gradients are
 
 
+class _Met(set[tuple[int, str]]):
+    """Labels for which all ranks have chosen the same, by the number of the Travel."""
+
+
 class Travel:
     """How the gradients of one optimizer or tape travel, with their residuals.
 
@@ -47,7 +51,6 @@ class Travel:
         self._begun: set[str] = set()  # first names
         self._members: dict[str, Key] = {}  # by full name
         self._loaded: dict[Key, Residual] = {}
-        self._met: set[tuple[object, str]] = set()
         self._announced = False
         if choice.error_feedback:
             weakref.finalize(self, _end, library, process_set, self._members, self._number).atexit = False
@@ -91,13 +94,17 @@ class Travel:
 
         Raises UserError within a minute if they do not. For gradients whose exchange does not ask.
         """
-        here = world(self._library)
-        key = (here, label)
-        if not self.choice.own or key in self._met:
+        met = world(self._library).of(_Met)
+        if not self.choice.own or (self._number, label) in met:
             return
-        self._met = {met for met in self._met if met[0] is here} | {key}
-        InFlight(self._library, self._process_set.process_set_id).meet(
-            f"paceline.travel.{label}", list(self.choice.numbers), f"{', '.join(AGREED)} ({self.choice} here)", REMEDY
+        met.add((self._number, label))
+        agree(
+            self._library,
+            self._process_set.process_set_id,
+            f"paceline.travel.{label}",
+            self.choice.numbers,
+            f"{', '.join(AGREED)} ({self.choice} here)",
+            REMEDY,
         )
         self.announce(label)
 

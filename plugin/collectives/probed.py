@@ -12,7 +12,7 @@ from paceline.collectives import network_file
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile
 from paceline.errors import UserError
-from paceline.native.everyone import everyone
+from paceline.native.agreement import everyone
 from paceline.native.interruptible import interruptible
 from paceline.native.prototypes import ERROR_BYTES
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
@@ -62,7 +62,7 @@ def use(library: ctypes.CDLL, path: Path | None) -> None:
         *(int(getattr(library, f"horovod_{word}")()) for word in ("rank", "size", "local_rank", "local_size"))
     )
     misfit = "" if found is None else mismatch(found, place)
-    everyones = everyone(library, "paceline.network", (number, int(bool(misfit))), LIMIT_S, _SAME)
+    everyones = everyone(library, "paceline.network", (number, int(bool(misfit))), _SAME, LIMIT_S)
     if reason is not None:
         raise reason
     _check_same([one[0] for one in everyones], place.rank)

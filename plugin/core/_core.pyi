@@ -1,5 +1,9 @@
 from collections.abc import Sequence
 
+INTERFACE: int
+MOST_K: int
+TOGETHER: int
+
 class CostModel:
     @staticmethod
     def linear(a_s: float, b_s_per_byte: float) -> CostModel: ...

@@ -25,6 +25,7 @@ from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.update_sets import UpdateSets
+from paceline.native.agreement import SAME_EXCHANGE, agree
 from paceline.native.in_flight import InFlight
 from paceline.telling import tell
 
@@ -260,7 +261,8 @@ class Exchange(ABC):
 
     def meet(self, what: str, values: list[int], meaning: str) -> None:
         """Wait for all ranks to come here with the same values. Raises UserError within a minute if they do not."""
-        self.in_flight.meet(f"paceline.{what}.{self.adapter.label}", values, meaning)
+        here = self.adapter.library, self.adapter.process_set.process_set_id
+        agree(*here, f"paceline.{what}.{self.adapter.label}", values, meaning, SAME_EXCHANGE)
 
     @cached_property
     def in_flight(self) -> InFlight:

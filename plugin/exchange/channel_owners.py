@@ -21,13 +21,15 @@ RELEASE_LIMIT_S = 20.0
 _SHORTEST_S = 0.001
 # release(full name, limit in seconds): drop what the library has; False if it still travelled then and was kept.
 Release = Callable[[str, float], bool]
-# Library and process set.
-Place = tuple[int, int]
-Key = tuple[int, int, str]
+Key = tuple[int, str]  # process set, name
 
-_owners: dict[Key, weakref.ref[ChannelOwner]] = {}
-# Names of owners that were collected while something travelled under them.
-_abandoned: dict[Key, Release] = {}
+
+class _Known:
+    """Of a library: by name its owner, or how to release what an owner left that was collected meanwhile."""
+
+    def __init__(self) -> None:
+        self.owners: dict[Key, weakref.ref[ChannelOwner]] = {}
+        self.abandoned: dict[Key, Release] = {}
 
 
 class ChannelOwner:
@@ -39,14 +41,14 @@ class ChannelOwner:
         `release`: that of `in_flight`, or another, which must not hold the optimizer.
         """
         self._in_flight = in_flight
-        self._place = in_flight.place
+        self._set, self._known = in_flight.process_set_id, in_flight.process.of(_Known)
         self._exchange = exchange
         self._empty = release or in_flight.release
         self._release = _and_unregister(in_flight, self._empty)
         self._names: set[str] = set()
         self._world: object = None
         # Nothing is left to do at the end of a process, when the library may be gone.
-        weakref.finalize(self, _abandon, self._place, self._names, self._release).atexit = False
+        weakref.finalize(self, _abandon, self._known, self._set, self._names, self._release).atexit = False
 
     def claim(self, names: Iterable[str], label: str, refuse: bool = True) -> None:
         """Own `names` from here on, empty, and register them; those that are owned already keep what they have.
@@ -54,13 +56,13 @@ class ChannelOwner:
         `label`: what users call them. Raises UsageError if another optimizer has owned one of them since the ranks
         began, unless `refuse` is false: what it has in flight is dropped then.
         """
-        self._world = self._in_flight.world
+        self._world = self._in_flight.process.world
         for name in names:
             if name in self._names:
                 self._in_flight.register(name, *self._exchange)  # a process set may have begun anew
                 continue
-            key = (*self._place, name)
-            known = _owners.get(key)
+            key = (self._set, name)
+            known = self._known.owners.get(key)
             other = known() if known is not None else None
             if refuse and other is not None and other._world is self._world:
                 raise UsageError(
@@ -70,13 +72,13 @@ class ChannelOwner:
                 )
             if other is not None:
                 other._names.discard(name)
-            if known is not None or key in _abandoned:
-                _abandoned.pop(key, None)
+            if known is not None or key in self._known.abandoned:
+                self._known.abandoned.pop(key, None)
                 self._release(name, SETTLE_LIMIT_S)
             self._in_flight.register(name, *self._exchange)
-            _owners[key] = weakref.ref(self)
+            self._known.owners[key] = weakref.ref(self)
             self._names.add(name)
-        _let_go_of_abandoned()
+        _let_go_of(self._known.abandoned)
 
     def empty(self) -> None:
         """Drop all that is in flight under the names, waiting for what travels; they stay owned and registered."""
@@ -91,7 +93,7 @@ class ChannelOwner:
         end = time.monotonic() + RELEASE_LIMIT_S
         for name in self._names:
             self._release(name, max(end - time.monotonic(), _SHORTEST_S))
-            _owners.pop((*self._place, name), None)
+            self._known.owners.pop((self._set, name), None)
         self._names.clear()
 
 
@@ -105,16 +107,16 @@ def _and_unregister(in_flight: InFlight, release: Release) -> Release:
     return let_go
 
 
-def _abandon(place: Place, names: set[str], release: Release) -> None:
+def _abandon(known: _Known, process_set_id: int, names: set[str], release: Release) -> None:
     # Runs wherever an optimizer is collected: it must not wait.
     for name in names:
-        key = (*place, name)
-        _owners.pop(key, None)
+        key = (process_set_id, name)
+        known.owners.pop(key, None)
         if not release(name, 0.0):
-            _abandoned[key] = release
+            known.abandoned[key] = release
 
 
-def _let_go_of_abandoned() -> None:
-    for key, release in list(_abandoned.items()):
+def _let_go_of(abandoned: dict[Key, Release]) -> None:
+    for key, release in list(abandoned.items()):
         if release(key[-1], 0.0):
-            _abandoned.pop(key, None)
+            abandoned.pop(key, None)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from paceline.exchange.adapter import Weights
 from paceline.exchange.base import Exchange
+from paceline.native.world import process
 
 
 class Ending(NamedTuple):
@@ -30,36 +31,37 @@ class _Entry(NamedTuple):
     how: str
 
 
-_entries: list[_Entry] = []
-# Process sets that exchanges were made for in this process, by library, whether these live or not.
-_sets: dict[int, list[Any]] = {}
+class _Known:
+    """Of a library: who registered, and the process sets that exchanges were made for, whether these live or not."""
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self.sets: list[Any] = []
 
 
 def at_end(exchange: Exchange, drain: Callable[[], int], weights: Weights, how: str) -> None:
     """Have `drain()` called when the ranks of the exchange end, while the objects of both methods live."""
     adapter = exchange.adapter
-    known = _sets.setdefault(adapter.library._handle, [])
-    if adapter.process_set not in known:
-        known.append(adapter.process_set)
-    _entries.append(_Entry(weakref.ref(exchange), weakref.WeakMethod(drain), weakref.WeakMethod(weights), how))
+    known = process(adapter.library).of(_Known)
+    if adapter.process_set not in known.sets:
+        known.sets.append(adapter.process_set)
+    known.entries.append(_Entry(weakref.ref(exchange), weakref.WeakMethod(drain), weakref.WeakMethod(weights), how))
 
 
 def process_sets(library: ctypes.CDLL) -> list[int]:
     """Those of this world that this rank has had exchanges in, in ascending order."""
-    known = [one for one in _sets.get(library._handle, []) if one.process_set_id is not None]
+    known = [one for one in process(library).of(_Known).sets if one.process_set_id is not None]
     return sorted({int(one.process_set_id) for one in known if one.included()})
 
 
 def endings(library: ctypes.CDLL, process_set_id: int) -> list[Ending]:
     """What is to be done in this process set, in the order in which it was registered."""
     found = []
-    for entry in list(_entries):
+    entries = process(library).of(_Known).entries
+    for entry in list(entries):
         exchange, drain, weights = entry.exchange(), entry.drain(), entry.weights()
         if exchange is None or drain is None or weights is None:
-            _entries.remove(entry)
-        elif (
-            exchange.adapter.library._handle == library._handle
-            and exchange.adapter.process_set.process_set_id == process_set_id
-        ):
+            entries.remove(entry)
+        elif exchange.adapter.process_set.process_set_id == process_set_id:
             found.append(Ending(exchange, drain, weights, entry.how))
     return found

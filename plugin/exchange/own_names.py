@@ -9,20 +9,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable
 
-from paceline.native.library import world
+from paceline.native.world import world
 
-# By the handle of a library: the names that are taken, with their process sets, in this world of its ranks. A new world
-# counts from the beginning: it may have processes that have used no name.
-_taken: dict[int, tuple[object, set[tuple[int, str]]]] = {}
+
+class _Taken(set[tuple[int, str]]):
+    """Names that are taken in a world, with their process sets. A new one may have processes that have used none."""
 
 
 def own_number(library: ctypes.CDLL, process_set_id: int, names: Callable[[int], Iterable[str]]) -> int:
     """The least number, from 0 on, for which none of `names(number)` is taken in the process set; these are then."""
-    here = world(library)
-    known, taken = _taken.get(library._handle, (None, set()))
-    if known is not here:
-        taken = set()
-    _taken[library._handle] = here, taken
+    taken = world(library).of(_Taken)
     number = 0
     while not taken.isdisjoint(wanted := {(process_set_id, name) for name in names(number)}):
         number += 1

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.native.everyone import everyone
-from paceline.native.in_flight import MEET_LIMIT_S
+from paceline.native.agreement import everyone
 
 _REMEDY = "Call check_replicas on all ranks after the same step, with the same model."
 
@@ -20,9 +19,7 @@ def check(library: ctypes.CDLL, weights: Iterable[tuple[str, np.ndarray[Any, Any
     """Raise UserError on all ranks unless they have `weights`, by name, of the same bytes; all ranks call it."""
     known = list(weights)
     names = [(name, one.shape, str(one.dtype)) for name, one in known]
-    of_names = everyone(
-        library, "paceline.replicas.names", [len(known), zlib.crc32(repr(names).encode())], MEET_LIMIT_S, _REMEDY
-    )
+    of_names = everyone(library, "paceline.replicas.names", [len(known), zlib.crc32(repr(names).encode())], _REMEDY)
     if len(set(of_names)) > 1:
         raise UserError(
             f"The ranks gave check_replicas weights of other names, shapes or types: expected those of rank 0, "
@@ -30,7 +27,7 @@ def check(library: ctypes.CDLL, weights: Iterable[tuple[str, np.ndarray[Any, Any
             "Build the same model on all ranks.",
         )
     sums = [zlib.crc32(np.ascontiguousarray(one).tobytes()) for _, one in known]
-    by_rank = everyone(library, "paceline.replicas.sums", sums, MEET_LIMIT_S, _REMEDY)
+    by_rank = everyone(library, "paceline.replicas.sums", sums, _REMEDY)
     differing = [number for number in range(len(known)) if len({one[number] for one in by_rank}) > 1]
     if differing:
         unlike = _unlike([(one[differing[0]],) for one in by_rank])

@@ -6,16 +6,19 @@ import ctypes
 import weakref
 from typing import Any
 
-_alive: weakref.WeakSet[Any] = weakref.WeakSet()
+from paceline.native.world import process
+
+
+class _Alive(weakref.WeakSet[Any]):
+    """Exchanges of a library."""
 
 
 def watch(exchange: Any) -> None:
     """Have `exchange.forget()` called when the ranks of its adapter's library begin anew, while it lives."""
-    _alive.add(exchange)
+    process(exchange.adapter.library).of(_Alive).add(exchange)
 
 
 def new_world(library: ctypes.CDLL) -> None:
     """The ranks of `library` begin anew: nothing is in flight any more."""
-    for exchange in list(_alive):
-        if exchange.adapter.library._handle == library._handle:
-            exchange.forget()
+    for exchange in list(process(library).of(_Alive)):
+        exchange.forget()

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from paceline.fusion.armed import ArmedReport, armed
+from paceline.native.library import read
 
-# A readiness at or above this says that the tensor is missing in some steps on some rank (merger.h: kIrregular).
-IRREGULAR_S = 1e8
-# The layout of a measurement (merger.h, monitor.h).
-_MEASURE_HEADER = 3
-_SWEEP_KINDS = 3
-_MOST_SWEEPS = 64
-_MOST_MESSAGES = 256
 _MOST_SETS = 1024
 
 
@@ -29,14 +22,6 @@ class ControlOp(IntEnum):
     PLAN = 3
     FAST_SWEEP = 4
     BURST = 5
-
-
-class _What(IntEnum):
-    STATUS = 0
-    AGREEMENT = 1
-    PLAN = 2
-    MEASUREMENT = 3
-    OWN = 4
 
 
 @dataclass(frozen=True)
@@ -122,7 +107,6 @@ class Bridge:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        self._lock = threading.Lock()  # the library keeps one picture at a time
 
     def want(self, policy: int) -> None:
         """Ask for the policy with this digest on this rank; 0 for Horovod's own merging."""
@@ -141,95 +125,50 @@ class Bridge:
 
     def status(self, process_set: int) -> Status | None:
         """Where merging stands, or None if there is no such process set (any more)."""
-        taken = self._take(process_set, _What.STATUS)
-        if taken is None:
-            return None
-        rank, size, agreed, plans, steps, version, expired, threshold_bytes, cycle_s, serial, armed = taken[0]
-        return Status(
-            int(rank), int(size), bool(agreed), bool(plans), int(steps), int(version), int(expired),
-            int(threshold_bytes), cycle_s, int(serial), bool(armed),
-        )  # fmt: skip
+        found = read(self.library, "fusion_status", process_set)
+        return None if found is None else Status(**found)
 
     def agreement(self, process_set: int) -> list[int | None]:
         """The digest of the policy that each rank asked for, None where it has not been heard."""
-        taken = self._take(process_set, _What.AGREEMENT)
-        return [int(value) - 1 if value else None for value in taken[0][1:]] if taken else []
+        found = read(self.library, "fusion_agreement", process_set)
+        return [] if found is None else [None if one is None else int(one) for one in found["asked"]]
 
     def own(self, process_set: int) -> Own:
         """This rank's medians."""
-        taken = self._take(process_set, _What.OWN)
-        return _own(iter(taken[0])) if taken else Own(0, -1, -1, -1)
+        found = read(self.library, "fusion_own", process_set)
+        return Own(0, -1, -1, -1) if found is None else Own(**found)
 
     def plan(self, process_set: int) -> PlanState | None:
         """The plan that is followed, and the tensors known so far."""
-        taken = self._take(process_set, _What.PLAN)
-        if taken is None:
-            return None
-        values, names = iter(taken[0]), taken[1]
-        version, active = int(next(values)), bool(next(values))
-        expected = _vector(values)
-        group_of, parts_of = ([int(value) for value in _vector(values)] for _ in range(2))
-        return PlanState(version, active, expected, group_of, parts_of, _tensors(values, names))
+        found = read(self.library, "fusion_plan", process_set)
+        return None if found is None else PlanState(**{**found, "tensors": _tensors(found["tensors"])})
 
     def measurement(self, process_set: int, number: int) -> Measurement | str | None:
         """The answer to the operation MEASURE with this number: None while it is under way, text if it failed."""
-        taken = self._take(process_set, _What.MEASUREMENT)
-        if taken is None or int(taken[0][0]) < number:
+        found = read(self.library, "fusion_measurement", process_set)
+        if found is None or found["number"] < number:
             return None
-        values, names = iter(taken[0]), taken[1]
-        found, fine = int(next(values)), bool(next(values))
-        if not fine:
+        if found["failed"]:
             return "the ranks could not measure together"
-        combined = _vector(values)
-        tensors = _tensors(values, names)
-        *sweeps, messages = (_vector(values) for _ in range(_SWEEP_KINDS + 1))
-        # A tensor that came after the question was put has no place in the answer.
-        places = len(combined) - _MEASURE_HEADER - _SWEEP_KINDS * _MOST_SWEEPS - _MOST_MESSAGES
-        ready = combined[_MEASURE_HEADER : _MEASURE_HEADER + places]
-        rates = combined[_MEASURE_HEADER + places :]
-        swept, fast, burst = (_samples(one, rates[n * _MOST_SWEEPS :]) for n, one in enumerate(sweeps))
+        samples = {
+            name: [(size_bytes, seconds) for size_bytes, seconds in found[name]]
+            for name in ("sweeps", "fast_sweeps", "burst", "messages")
+        }
         return Measurement(
-            found,
-            tensors[:places],
-            [None if at >= IRREGULAR_S else at for at in ready],
-            combined[1],
-            1 / combined[2] if combined[2] else 0.0,
-            swept + _samples(messages, rates[_SWEEP_KINDS * _MOST_SWEEPS :]),
-            round(1 / combined[0]) if combined[0] else 0,  # all ranks have joined
-            swept,
-            fast,
-            burst,
+            found["number"],
+            _tensors(found["tensors"]),
+            found["ready_s"],
+            found["compute_s"],
+            found["coordination_s"],
+            samples["sweeps"] + samples.pop("messages"),
+            found["steps"],
+            **samples,
         )
 
     def armed(self) -> ArmedReport:
         """How armed steps do, in the process set of all ranks."""
         return armed(self.library)
 
-    def _take(self, process_set: int, what: _What) -> tuple[list[float], list[str]] | None:
-        names_bytes = ctypes.c_int64()
-        with self._lock:
-            count = self.library.horovod_paceline_fusion_take(process_set, what, ctypes.byref(names_bytes))
-            if count < 0:
-                return None
-            values = self.library.horovod_paceline_fusion_values()[:count]
-            names = ctypes.string_at(self.library.horovod_paceline_fusion_names(), names_bytes.value)
-        return values, names.decode().split("\0")[:-1]
 
-
-def _samples(sizes_bytes: list[float], rates: list[float]) -> list[tuple[float, float]]:
-    """Bytes and seconds, where a rate, the inverse of seconds, is known."""
-    return [(size_bytes, 1 / rate) for size_bytes, rate in zip(sizes_bytes, rates, strict=False) if rate > 0]
-
-
-def _vector(values: Iterator[float]) -> list[float]:
-    return [next(values) for _ in range(int(next(values)))]
-
-
-def _tensors(values: Iterator[float], names: list[str]) -> list[Tensor]:
-    count = int(next(values))
-    return [Tensor(name, int(next(values)), int(next(values))) for name in names[:count]]
-
-
-def _own(values: Iterator[float]) -> Own:
-    steps, step_s, exposed_s, coordination_s = (next(values) for _ in range(4))
-    return Own(int(steps), step_s, exposed_s, coordination_s)
+def _tensors(told: list[tuple[str, tuple[int, int]]]) -> list[Tensor]:
+    return [Tensor(name, *rest) for name, rest in told]

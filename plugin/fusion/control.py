@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline import config
 from paceline.errors import UserError
@@ -14,6 +14,7 @@ from paceline.fusion.bridge import Bridge
 from paceline.fusion.driver import Driver, Limits, State
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
+from paceline.native.world import process
 from paceline.telling import tell
 
 if TYPE_CHECKING:
@@ -87,12 +88,9 @@ class Control:
             return busy
 
 
-_controls: dict[int, Control] = {}
-
-
 def control(library: ctypes.CDLL) -> Control:
     """The one that belongs to `library`."""
-    return _controls.setdefault(library._handle, Control(library))
+    return process(library).of(Control, lambda: Control(library))
 
 
 def _limits(settings: config.Settings) -> Limits:
@@ -117,8 +115,8 @@ def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
     if "fusion" in settings.given():
         policy = _checked(resolve(settings.fusion), settings.origin("fusion"))
         control(library).choose(policy, _limits(settings))
-    elif library._handle in _controls and (policy_now := _controls[library._handle].policy) is not None:
-        _checked(policy_now, "fusion")
+    elif (known := chosen(library)) is not None and known.policy is not None:
+        _checked(known.policy, "fusion")
 
 
 def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -> None:
@@ -131,6 +129,6 @@ def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -
         control(library).choose(policy, _limits(config.read()))
 
 
-def chosen(library: ctypes.CDLL) -> Any:
+def chosen(library: ctypes.CDLL) -> Control | None:
     """The control of `library` if merging was ever asked for in this process, else None."""
-    return _controls.get(library._handle)
+    return process(library).find(Control)

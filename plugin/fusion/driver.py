@@ -27,7 +27,6 @@ from enum import Enum
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion import costs
-from paceline.fusion.armed import GIVEN_UP
 from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Status
 from paceline.fusion.gradient import Gradient
 from paceline.fusion.offer import Offer
@@ -283,7 +282,7 @@ class Driver:
         if not status.armed:
             return False
         report = self._bridge.armed()
-        return report.reason != GIVEN_UP and (report.steps > 0 or not self._could_arm)
+        return not report.gave_up and (report.steps > 0 or not self._could_arm)
 
     def _fit(self, measured: Measurement, status: Status) -> CostModel:
         """What messages of a plan cost. Where all ranks want armed steps they go by the fastest collective, and what

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.errors import UserError
-from paceline.fusion.armed import TOGETHER
 from paceline.fusion.gradient import Gradient, check, in_order
 from paceline.fusion.parts import first_whole, whole, with_parts
 from paceline.fusion.policies import Policy
@@ -108,7 +107,7 @@ def predict(
     """
     columns = _columns(gradients)
     if work_s is not None:
-        return _core.predict_armed(groups, *columns, costs, coordination_s, TOGETHER, work_s)
+        return _core.predict_armed(groups, *columns, costs, coordination_s, _core.TOGETHER, work_s)
     return _core.predict(whole(groups), *columns, costs.plus(coordination_s))
 
 
@@ -179,7 +178,7 @@ def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction
         return _core.predict_stock(*columns, task.stock_costs, task.coordination_s, task.cycle_s, task.threshold_bytes)
     if task.armed and name == OPTIMAL:
         limit_bytes = task.max_group_bytes
-        groups = _core.plan_armed(*columns, task.costs, task.coordination_s, TOGETHER, limit_bytes, task.work_s)
+        groups = _core.plan_armed(*columns, task.costs, task.coordination_s, _core.TOGETHER, limit_bytes, task.work_s)
     else:
         groups = _core.plan(name, *columns, task.with_rounds, max_group_bytes=task.max_group_bytes)
     return groups, task.predict(groups)

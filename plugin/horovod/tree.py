@@ -24,6 +24,7 @@ CORE_IN_HOST = (
     "events",
     "gate",
     "holdups",
+    "interface",
     "merge_plan",
     "message_packing",
     "monitor",
@@ -35,7 +36,7 @@ CORE_IN_HOST = (
     "waiting",
 )
 # And these rooms of it, whole.
-ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "transport")
+ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "text", "transport")
 
 # Rows of the table of hooks that call nothing by themselves: the bridge is compiled against them.
 _READ_ONLY = ("include", "handed", "told")

@@ -17,7 +17,7 @@ from paceline.errors import UserError
 from paceline.exchange.ending import Ending, endings, process_sets
 from paceline.leaving import reasons
 from paceline.leaving.waiting import wait_for_all
-from paceline.native.in_flight import InFlight
+from paceline.native.agreement import extremes
 from paceline.telling import tell
 
 _SAME = "Keep the same models and optimizers on all ranks until the end, or call drain() on all of them before."
@@ -95,4 +95,5 @@ def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) ->
 
 def _meet(library: ctypes.CDLL, process_set_id: int, what: str, values: Sequence[int]) -> list[tuple[int, int]]:
     """The least and the most of each value over the ranks; [] if a rank is gone."""
-    return InFlight(library, process_set_id).least_and_most(f"paceline.leaving.{what}", values)
+    met = extremes(library, process_set_id, f"paceline.leaving.{what}", values)
+    return [] if met.reason else list(zip(met.least, met.most, strict=True))

@@ -1,25 +1,14 @@
-"""Horovod's library in this process: which one is loaded, whose world it is in, what it has counted."""
+"""Horovod's library in this process: which one is loaded, whether its world has ended, what it has counted."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from paceline.native.prototypes import declare
-
-_worlds: dict[int, object] = {}
-
-
-def world(library: ctypes.CDLL) -> object:
-    """An object that is another one whenever the ranks of `library` begin anew: init() after shutdown()."""
-    return _worlds.get(library._handle)
-
-
-def begin_world(library: ctypes.CDLL) -> None:
-    """The ranks of `library` begin anew."""
-    _worlds[library._handle] = object()
 
 
 def ended(library: ctypes.CDLL) -> bool:
@@ -38,9 +27,15 @@ def counters(library: str) -> dict[str, int]:
     `library` is "torch" or "tensorflow", whose Horovod must be loaded. A coordination round is one exchange between
     the background threads of all ranks; a message is one executed collective, into which tensors may be merged.
     """
-    out = (ctypes.c_int64 * 4)()
-    loaded(library).horovod_paceline_counters(out)
-    return dict(zip(("coordination_rounds", "messages", "tensors", "bytes"), out, strict=True))
+    found: dict[str, int] | None = read(loaded(library), "counters")
+    assert found is not None
+    return found
+
+
+def read(library: ctypes.CDLL, entry: str, *of: Any) -> dict[str, Any] | None:
+    """The fields that an entry point tells of `of`; None if there is no such thing."""
+    text = getattr(library, f"horovod_paceline_{entry}")(*of)
+    return None if text is None else json.loads(text)
 
 
 def loaded(library: str) -> ctypes.CDLL:

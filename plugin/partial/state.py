@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UserError
+from paceline.native.agreement import SAME_EXCHANGE, agree
 from paceline.native.in_flight import SETTLE_LIMIT_S, InFlight
-from paceline.native.library import ended
+from paceline.native.library import ended, read
 from paceline.native.prototypes import ERROR_BYTES, TensorDescription
 
 _NUMBERS = 4
@@ -64,7 +65,7 @@ class PartialBuffers:
     def __init__(self, library: ctypes.CDLL, process_set_id: int) -> None:
         self._library = library
         self._set = process_set_id
-        self.meeting = InFlight(library, process_set_id)
+        self._in_flight = InFlight(library, process_set_id)
 
     def save(self, name: str) -> SavedRounds:
         """A copy of what `name` has. Waits for a round that is under way.
@@ -84,7 +85,7 @@ class PartialBuffers:
             if saved == 0:
                 return SavedRounds(send, results, *numbers)
             if saved != _BUSY or time.monotonic() > deadline or ended(self._library):
-                raise self.meeting.failure(
+                raise self._in_flight.failure(
                     f"The send buffer of {name} cannot be saved: a call or a round of it has not ended."
                 )
             time.sleep(_LOOK_EVERY_S)
@@ -119,26 +120,25 @@ class PartialBuffers:
                 rounds, heard_s = now_rounds, time.monotonic()
             elif time.monotonic() - heard_s > _drain_limit_s:
                 raise UserError(
-                    f"Rank {self.meeting.rank} waited in drain() for {name}, of which no rank made a round for "
+                    f"Rank {self._in_flight.rank} waited in drain() for {name}, of which no rank made a round for "
                     f"{_drain_limit_s:.0f} s.",
                     "Call drain() on all ranks, or raise PACELINE_DRAIN_LIMIT_S.",
                 )
 
     def _rounds(self) -> int:
-        return self._counters()[1]
+        return int(self._counters()["rounds"])
 
     def calls(self) -> int:
         """Of all names of this process set, so far."""
-        return sum(self._counters()[2:4])
+        counted = self._counters()
+        return int(counted["on_time"] + counted["late"])
 
-    def _counters(self) -> list[int]:
-        out = (ctypes.c_int64 * 4)()
-        self._library.horovod_paceline_partial_counters(self._set, out, 4)
-        return list(out)
+    def _counters(self) -> dict[str, Any]:
+        return read(self._library, "partial_counters", self._set) or {}
 
     def _check(self, state: int, error: Any) -> None:
         if state < 0:
-            raise self.meeting.failure(error.value.decode(errors="replace"))
+            raise self._in_flight.failure(error.value.decode(errors="replace"))
 
     def called(self, name: str) -> bool:
         """Whether there were calls of this name."""
@@ -161,9 +161,8 @@ class PartialBuffers:
             "rounds before the states were saved, which is to be between two barriers on all ranks; their digest; and "
             "whether a rank loads another rank's state"
         )
-        self.meeting.meet(
-            "paceline.partial.load", [sum(count for _, count in rounds), digest, int(bool(foreign))], meaning
-        )
+        numbers = [sum(count for _, count in rounds), digest, int(bool(foreign))]
+        agree(self._library, self._set, "paceline.partial.load", numbers, meaning, SAME_EXCHANGE)
         if foreign:  # all of them are: what other ranks have not been given yet would be lost, or counted twice
             raise UserError(
                 f"The saved state is that of {foreign}.",
@@ -173,7 +172,7 @@ class PartialBuffers:
         for name, saved in states.items():
             self._restore(name, saved)
         # No round begins before all ranks are here.
-        self.meeting.meet("paceline.partial.loaded", [digest], meaning)
+        agree(self._library, self._set, "paceline.partial.loaded", [digest], meaning, SAME_EXCHANGE)
 
     def _restore(self, name: str, saved: SavedRounds) -> None:
         numbers = (ctypes.c_int64 * _NUMBERS)(saved.rounds, saved.pending, saved.missed, saved.fresh)

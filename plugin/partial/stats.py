@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.native.library import loaded
-
-_BEFORE = 6  # numbers before the histogram (bridge/partial/api.cc)
-_MOST = 64
+from paceline.native.library import loaded, read
 
 
 @dataclass(frozen=True)
@@ -68,10 +64,7 @@ def reader(library_name: str) -> Callable[..., ExchangeStats]:
     def exchange_stats(process_set: Any = 0) -> ExchangeStats:
         """Totals since hvd.init(), of the rounds that did not wait for all ranks (docs/partial.md)."""
         number = getattr(process_set, "process_set_id", process_set)
-        counters = loaded(library_name).horovod_paceline_partial_counters
-        out = (ctypes.c_int64 * _MOST)()
-        count = counters(number, out, _MOST)
-        names, rounds, on_time, late, missed, carried = out[:_BEFORE]
-        return ExchangeStats(names, rounds, on_time, late, missed, carried, tuple(out[_BEFORE:count]))
+        found = read(loaded(library_name), "partial_counters", number) or {}
+        return ExchangeStats(**{**found, "lags": tuple(found["lags"])})
 
     return exchange_stats

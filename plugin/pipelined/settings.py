@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from paceline import option
+from paceline.core import _core
 from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, whole
-
-MOST_K = 64  # bridge/pipelined/pipelined.cc: kMostK
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Pipelined(ExchangeSettings):
     def __post_init__(self) -> None:
         right = isinstance(self.correction, (int, float)) and 0 <= self.correction < 1
         self._require(
-            ("k", whole(self.k, 1, MOST_K), f"Use a whole number from 1 to {MOST_K}; 2 is usual."),
+            ("k", whole(self.k, 1, _core.MOST_K), f"Use a whole number from 1 to {_core.MOST_K}; 2 is usual."),
             ("warmup_steps", whole(self.warmup_steps, 0), "Use a whole number, 0 or more."),
             ("anneal_steps", whole(self.anneal_steps, 0), "Use a whole number, 0 or more."),
             ("correction", right, "Use a number above 0 and below 1, such as 0.1, or 0 for no correction."),

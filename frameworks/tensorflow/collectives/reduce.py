@@ -9,13 +9,17 @@ import tensorflow as tf
 
 from paceline.collectives.reduce_form import Call, form_of
 from paceline.errors import UsageError
+from paceline.native.library import loaded
+from paceline.native.world import process
 from paceline.tensorflow.horovod import horovod_tensorflow as horovod
 from paceline.tensorflow.names import node_name
 
 # What Horovod's operations cannot carry travels as float32.
 _CARRIED_AS = {tf.bfloat16: tf.float32}
-# Graphs of calls that are made eagerly, where operations would have no names.
-_compiled: dict[tuple[Any, ...], Any] = {}
+
+
+class _Compiled(dict[tuple[Any, ...], Any]):
+    """Graphs of calls that are made eagerly, where operations would have no names."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -66,9 +70,10 @@ def _named(function: Callable[[Any], Any], key: tuple[Any, ...]) -> Callable[[An
     if not tf.executing_eagerly():
         return function
     key = (function.__name__, *key)
-    if key not in _compiled:
-        _compiled[key] = tf.function(function, reduce_retracing=True, autograph=False)
-    compiled: Callable[[Any], Any] = _compiled[key]
+    known = process(loaded("tensorflow")).of(_Compiled)
+    if key not in known:
+        known[key] = tf.function(function, reduce_retracing=True, autograph=False)
+    compiled: Callable[[Any], Any] = known[key]
     return compiled
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from paceline.native.exchanges import flush_next
 from paceline.native.library import loaded
+from paceline.native.world import process
 from paceline.partial.calls import DENSE, begin, calls, check
 from paceline.partial.settings import Partial
 from paceline.tensorflow.horovod import horovod_tensorflow as horovod
@@ -18,8 +19,6 @@ from paceline.tensorflow.names import node_name
 
 # What an answer consists of: the result, and an int32 scalar.
 Answer = tuple[Any, Any]
-# Calls by name, dtype, op and process set.
-_operations: dict[tuple[str, Any, Any, int], _Operation] = {}
 
 
 class PartialResult:
@@ -50,11 +49,13 @@ def _hand_in(
     layout = type(tensor).__name__ if sparse else DENSE
     check(horovod, name, tensor.dtype.name, op, layout)
     node = node_name(name)
-    begin(loaded("tensorflow"), node, partial, process_set)
+    library = loaded("tensorflow")
+    begin(library, node, partial, process_set)
     key = (node, tensor.dtype, op, process_set.process_set_id)
-    if key not in _operations:
-        _operations[key] = _Operation(node, tensor.dtype, op, process_set)
-    operation = _operations[key]
+    operations = process(library).of(_Operations)
+    if key not in operations:
+        operations[key] = _Operation(node, tensor.dtype, op, process_set)
+    operation = operations[key]
     flat = tf.reshape(tf.stop_gradient(tensor), [-1])
 
     def run() -> Answer:
@@ -65,7 +66,7 @@ def _hand_in(
         return tf.ensure_shape(tf.reshape(result, tf.shape(tensor)), tensor.shape), fresh
 
     def bring_out() -> None:
-        flush_next(loaded("tensorflow"), process_set.process_set_id, node)
+        flush_next(library, process_set.process_set_id, node)
 
     return PartialResult(run() if waits or not tf.executing_eagerly() else _in_thread(run, name))
 
@@ -106,6 +107,10 @@ class _Operation:
             fresh = tf.cast(tf.round(answer[-1]), tf.int32)
             self._fresh.assign(fresh)
             return answer[:-1], fresh
+
+
+class _Operations(dict[tuple[str, Any, Any, int], _Operation]):
+    """By name, dtype, op and process set."""
 
 
 def _in_thread(run: Callable[[], Answer], name: str) -> Future[Answer]:

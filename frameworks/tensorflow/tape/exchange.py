@@ -27,6 +27,7 @@ from paceline.exchange.sync_settings import Sync
 from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
 from paceline.native.library import loaded
+from paceline.native.world import process
 from paceline.registry.making import make_watched
 from paceline.telling import tell
 from paceline.tensorflow.horovod import horovod_tensorflow
@@ -75,8 +76,8 @@ class _Kept:
         return {index: one for index, one in enumerate(self._variables()) if one is not None}
 
     def _gone(self) -> None:
-        if self in _kept:
-            _kept.remove(self)
+        if self in _tapes().kept:
+            _tapes().kept.remove(self)
 
     def _variables(self) -> list[Any]:
         return [None if one is None else one() for one in self._sources]
@@ -92,13 +93,20 @@ class _Kept:
         return any(mine is not None and mine is one for mine in self._variables() for one in sources)
 
 
-# In the order of first use, and with it of names.
-_kept: list[_Kept] = []
-_to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
-# Of synchronous tapes, whose operations have the tape's name: by choice, the one that was used last at the end.
-_travels: dict[tuple[str, int], dict[Choice, Travel]] = {}
-# Exchanges that were put into a graph.
-_in_graphs: weakref.WeakKeyDictionary[Any, list[Exchange]] = weakref.WeakKeyDictionary()
+class _Tapes:
+    """What is known of the tapes of a process; names come with their process set."""
+
+    def __init__(self) -> None:
+        self.kept: list[_Kept] = []  # in the order of first use, and with it of names
+        self.to_load: dict[tuple[str, int], list[tuple[dict[str, Any], Sequence[Any] | None]]] = {}
+        # Of synchronous tapes, whose operations have the tape's name: by choice, the one that was used last at the end.
+        self.travels: dict[tuple[str, int], dict[Choice, Travel]] = {}
+        # Exchanges that were put into a graph.
+        self.in_graphs: weakref.WeakKeyDictionary[Any, list[Exchange]] = weakref.WeakKeyDictionary()
+
+
+def _tapes() -> _Tapes:
+    return process(loaded("tensorflow")).of(_Tapes)
 
 
 def check(chosen: ExchangeSettings) -> None:
@@ -114,18 +122,18 @@ def travel_for(name: str, process_set: Any, choice: Choice, chosen: ExchangeSett
     if not chosen.synchronous:
         return made
     key = _key(name, process_set)
-    travels = _travels.setdefault(key, {})
+    travels, to_load = _tapes().travels.setdefault(key, {}), _tapes().to_load
     known = travels[choice] = travels.pop(choice, made)
-    for waiting in list(_to_load.get(key, [])):
+    for waiting in list(to_load.get(key, [])):
         rest, residuals = without_residuals(waiting[0])
         if rest is None:
-            _to_load[key].remove(waiting)
+            to_load[key].remove(waiting)
             known.load(residuals)
     return known
 
 
 def _last_travel(key: tuple[str, int]) -> Travel | None:
-    return next(reversed(_travels.get(key, {}).values()), None)
+    return next(reversed(_tapes().travels.get(key, {}).values()), None)
 
 
 def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Exchange]) -> Callable[[Any], Exchange]:
@@ -136,15 +144,15 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
     """
 
     def find(settings: Any) -> Exchange:
-        here = wire.here()
-        taken = used if here is None else _in_graphs.setdefault(here, [])
+        here, tapes = wire.here(), _tapes()
+        taken = used if here is None else tapes.in_graphs.setdefault(here, [])
         key = _key(settings.name, settings.process_set)
 
         def free(exchange: Exchange) -> bool:
             # What comes behind an update is the next step, unrolled.
             return exchange not in taken or (here is not None and applied_in(here, exchange))
 
-        known = [kept for kept in _kept if kept.key == key and free(kept.exchange)]
+        known = [kept for kept in tapes.kept if kept.key == key and free(kept.exchange)]
         found = next((kept for kept in known if kept.has(sources)), None)
         if found is None:
             found = next((kept for kept in known if kept.shares(sources)), None)
@@ -153,13 +161,13 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
         wanted = chosen, settings.travel.choice
         if found is not None and (found.exchange.settings, found.exchange.adapter.travel.choice) != wanted:
             found.exchange.forget()
-            _kept.remove(found)
+            tapes.kept.remove(found)
             found = None
         if found is None:
             made = make_watched(chosen, TensorFlowAdapter, settings)
             found = _Kept(key, made, sources)
             made.loading = _taken_to_load(key, found)
-            _kept.append(found)
+            tapes.kept.append(found)
             at_end(made, found.drain, found.weights, "hvd.drain_tape(optimizer, variables)")
         taken.append(found.exchange)
         return found.exchange
@@ -240,11 +248,11 @@ def load_tape_in_flight(
         travel.load(residuals if rest is None else None)
     if state is not None and (rest is not None or travel is None):
         sources = None if variables is None else list(map(wire.native, variables))
-        _to_load.setdefault(_key(name, process_set), []).append((state, sources))
+        _tapes().to_load.setdefault(_key(name, process_set), []).append((state, sources))
 
 
 def _taken_to_load(key: tuple[str, int], kept: _Kept) -> dict[str, Any] | None:
-    waiting = _to_load.get(key, [])
+    waiting = _tapes().to_load.get(key, [])
     for number, (state, sources) in enumerate(waiting):
         if sources is None or kept.has(sources):
             del waiting[number]
@@ -254,7 +262,7 @@ def _taken_to_load(key: tuple[str, int], kept: _Kept) -> dict[str, Any] | None:
 
 def _chosen(key: tuple[str, int], sources: Sequence[Any] | None) -> list[_Kept]:
     """Those of this name and process set, of these sources or of all."""
-    known = [kept for kept in _kept if kept.key == key]
+    known = [kept for kept in _tapes().kept if kept.key == key]
     return [kept for kept in known if sources is None or kept.has(sources) or kept.shares(sources)]
 
 

@@ -13,10 +13,12 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.exchange.own_names import own_number
-from paceline.native.library import loaded, world
+from paceline.native.library import loaded
+from paceline.native.world import world
 
-# By name and process set, of the variables that live: the world, the sources (None for a tensor) and the name.
-_known: dict[tuple[str, int], list[tuple[object, list[Any], str]]] = {}
+
+class _Known(dict[tuple[str, int], list[tuple[list[Any], str]]]):
+    """By name and process set, of the variables that live: the sources (None for a tensor) and the name."""
 
 
 def _dead(references: list[Any]) -> bool:
@@ -26,11 +28,10 @@ def _dead(references: list[Any]) -> bool:
 def numbered_name(name: str, process_set_id: int, sources: Sequence[Any]) -> str:
     """`name`, or for the second, third list of `sources` in this world `name` with "_2", "_3" behind it."""
     library = loaded("tensorflow")
-    here = world(library)
     mine = [one if isinstance(one, tf.Variable) else None for one in sources]
-    known = _known.setdefault((name, process_set_id), [])
-    known[:] = [one for one in known if one[0] is here and not _dead(one[1])]
-    for _, references, found in known:
+    known = world(library).of(_Known).setdefault((name, process_set_id), [])
+    known[:] = [one for one in known if not _dead(one[0])]
+    for references, found in known:
         if len(references) == len(mine) and all(
             (None if reference is None else reference()) is one for reference, one in zip(references, mine, strict=True)
         ):
@@ -38,5 +39,5 @@ def numbered_name(name: str, process_set_id: int, sources: Sequence[Any]) -> str
     # Numbers of variables that are gone stay taken: ranks collect garbage at different times.
     number = own_number(library, process_set_id, lambda number: [f"tape {name} {number}"])
     found = f"{name}_{number + 1}" if number else name
-    known.append((here, [None if one is None else weakref.ref(one) for one in mine], found))
+    known.append(([None if one is None else weakref.ref(one) for one in mine], found))
     return found

@@ -7,6 +7,7 @@ inherits from the tape's and shares its attributes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,6 @@ from paceline.tensorflow.tape.updates import expect_update
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-# What `_class_for` has made.
-_classes: dict[type[Any], type[Any]] = {}
 
 
 class _State:
@@ -197,12 +195,10 @@ def DistributedGradientTape(
     return tape
 
 
+@functools.cache
 def _class_for(wrapped: type[Any]) -> type[Any]:
     """`wrapped`, the class of a tape, as one whose gradients are averaged."""
-    if wrapped not in _classes:
-        namespace = {"__slots__": ("_distributed_state",)}
-        _classes[wrapped] = type(wrapped.__name__, (_Distributed, wrapped), namespace)
-    return _classes[wrapped]
+    return type(wrapped.__name__, (_Distributed, wrapped), {"__slots__": ("_distributed_state",)})
 
 
 @tf.autograph.experimental.do_not_convert

@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from paceline.exchange.base import Exchange
 from paceline.keras3 import on_tensorflow as wire
+from paceline.native.library import loaded
+from paceline.native.world import process
 
 
 class _Waiting:
@@ -39,30 +41,41 @@ class _Waiting:
         return any(grad is not None and grad is one for one in known for grad in grads)
 
 
-# Who made the last update with an exchange's answers, or traced one.
-_appliers: weakref.WeakKeyDictionary[Exchange, weakref.ref[Any]] = weakref.WeakKeyDictionary()
-# By graph; of eager execution apart.
-_in_graphs: weakref.WeakKeyDictionary[Any, list[_Waiting]] = weakref.WeakKeyDictionary()
-_eagerly: list[_Waiting] = []
+class _Updates:
+    """Those of a process."""
+
+    def __init__(self) -> None:
+        # Who made the last update with an exchange's answers, or traced one.
+        self.appliers: weakref.WeakKeyDictionary[Exchange, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+        # What waits, by graph; of eager execution apart.
+        self.in_graphs: weakref.WeakKeyDictionary[Any, list[_Waiting]] = weakref.WeakKeyDictionary()
+        self.eagerly: list[_Waiting] = []
+
+
+def _updates() -> _Updates:
+    return process(loaded("tensorflow")).of(_Updates)
 
 
 def expect_update(exchange: Exchange, sources: Sequence[Any], grads: Sequence[Any]) -> None:
     """A coming update of a Keras optimizer in this graph uses `grads`, the answers of `exchange` for `sources`."""
     _patch()
-    graph = wire.here()
-    waiting = _eagerly if graph is None else _in_graphs.setdefault(graph, [])
+    graph, updates = wire.here(), _updates()
+    waiting = updates.eagerly if graph is None else updates.in_graphs.setdefault(graph, [])
     waiting[:] = [one for one in waiting if one.exchange not in (None, exchange)]
     waiting.append(_Waiting(exchange, sources, grads))
 
 
 def applied_in(graph: Any, exchange: Exchange) -> bool:
     """Return whether an update of Keras with the last answers of `exchange` has been traced in this graph."""
-    return exchange in _appliers and all(one.exchange is not exchange for one in _in_graphs.get(graph, []))
+    updates = _updates()
+    return exchange in updates.appliers and all(
+        one.exchange is not exchange for one in updates.in_graphs.get(graph, [])
+    )
 
 
 def applier(exchange: Exchange) -> Any:
     """The optimizer of Keras that applies the answers of `exchange`; None if there is none, or none any more."""
-    found = _appliers.get(exchange)
+    found = _updates().appliers.get(exchange)
     return None if found is None else found()
 
 
@@ -75,11 +88,11 @@ def _take(grads: Sequence[Any], variables: Sequence[Any]) -> list[_Part]:
     ids = {id(wire.native(variable)) for variable in variables}
     graph = wire.here()
     while graph is not None:
-        taken = _taken_from(_in_graphs.get(graph, []), grads, ids)
+        taken = _taken_from(_updates().in_graphs.get(graph, []), grads, ids)
         if taken:
             return taken
         graph = getattr(graph, "outer_graph", None)
-    return _taken_from(_eagerly, grads, ids) if tf.executing_eagerly() else []
+    return _taken_from(_updates().eagerly, grads, ids) if tf.executing_eagerly() else []
 
 
 def _taken_from(waiting: list[_Waiting], grads: Sequence[Any], ids: set[int]) -> list[_Part]:
@@ -142,7 +155,7 @@ def _patch_apply(optimizer: Any) -> None:
             grads = _rescaled(self.dynamic_scale, parts, grads, variables)
         update: Callable[[], Any] = functools.partial(original, self, grads, trainable_variables)
         for exchange, _ in parts:
-            _appliers[exchange] = weakref.ref(self)
+            _updates().appliers[exchange] = weakref.ref(self)
             update = functools.partial(exchange.update, dict, update)
         return update()
 

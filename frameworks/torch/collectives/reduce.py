@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from paceline.collectives.reduce_form import Call, form_of
-from paceline.native.library import loaded, world
+from paceline.native.library import loaded
+from paceline.native.world import world
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.state.travelling import put_back, to_reduce
 
-# Unnamed calls so far, in this world, by process set.
-_unnamed: dict[int, tuple[object, int]] = {}
+
+class _Unnamed(Counter[int]):
+    """Unnamed calls so far, by process set."""
 
 
 def _automatic(process_set: Any) -> str:
-    here = world(loaded("torch"))
-    known, count = _unnamed.get(process_set.process_set_id, (None, 0))
-    count = count if known is here else 0
-    _unnamed[process_set.process_set_id] = here, count + 1
-    return f"unnamed.{count}"
+    calls = world(loaded("torch")).of(_Unnamed)
+    calls[process_set.process_set_id] += 1
+    return f"unnamed.{calls[process_set.process_set_id] - 1}"
 
 
 _form = form_of(horovod, _automatic)

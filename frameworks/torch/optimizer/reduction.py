@@ -12,7 +12,8 @@ from torch import Tensor
 
 from paceline.exchange.adapter import Answer, Weights
 from paceline.exchange.base import Exchange
-from paceline.native.library import loaded, world
+from paceline.native.library import loaded
+from paceline.native.world import world
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.accumulation import GradientAccumulation

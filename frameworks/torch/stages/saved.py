@@ -7,6 +7,7 @@ autograd checks that nobody changed it in place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,6 @@ from torch import Tensor
 from torch._C._autograd import SavedTensor
 
 _PREFIX = "_raw_saved_"
-# What nodes of a type can have saved, by name.
-_names: dict[type, tuple[str, ...]] = {}
 
 
 def replace(outputs: Iterable[Tensor], weights: Sequence[Tensor], instead: Callable[[int], Tensor]) -> int:
@@ -81,11 +80,14 @@ def _nodes(outputs: Iterable[Tensor]) -> Iterator[Any]:
         waiting.extend(before for before, _ in node.next_functions)
 
 
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    """What nodes of this type can have saved."""
+    return tuple(name for name in dir(kind) if name.startswith(_PREFIX))
+
+
 def _saved(node: Any) -> Iterator[Any]:
-    kind = type(node)
-    if kind not in _names:
-        _names[kind] = tuple(name for name in dir(node) if name.startswith(_PREFIX))
-    for name in _names[kind]:
+    for name in _names(type(node)):
         held = getattr(node, name)
         for one in held if isinstance(held, (tuple, list)) else (held,):
             if isinstance(one, SavedTensor):

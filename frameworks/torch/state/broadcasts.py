@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.torch.errors import UsageError
+from paceline.native.agreement import agree
+from paceline.native.library import loaded
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.state.structures import within
 from paceline.torch.state.travelling import put_back, to_copy
@@ -59,16 +60,14 @@ def broadcast_structure(structure: Any, root_rank: int, name: str) -> Any:
 def agree_on(what: str, description: Any) -> None:
     """Wait for all ranks; raises UsageError on each of them if they have other descriptions of `what`."""
     digest = zlib.crc32(repr(description).encode())
-    # The maximum of a number and of its negative, which is minus the minimum.
-    both = torch.tensor([digest, -digest], dtype=torch.int64)
-    handle = horovod.allreduce_async_(both, name="paceline.broadcast.digest", op=horovod.Max)
-    most, least = horovod.synchronize(handle).tolist()
-    if most != -least:
-        raise UsageError(
-            f"A broadcast of {what} was asked for, which is not alike on all ranks: expected one digest, found from "
-            f"{-least} to {most}; rank {horovod.rank()} has {digest}, of {_short(description)}.",
-            f"Build {what} in the same way on all ranks before the broadcast.",
-        )
+    agree(
+        loaded("torch"),
+        0,
+        "paceline.broadcast.digest",
+        [digest],
+        f"digests of {what} (here of {_short(description)})",
+        f"Build {what} in the same way on all ranks before the broadcast.",
+    )
 
 
 def broadcast_among(tensors: Iterable[tuple[str, Any]], process_set: Any) -> None:

@@ -256,7 +256,7 @@ def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int) ->
                 del run, step, weight
     gc.collect()
     # TensorFlow keeps compiled functions, and what they captured, for longer.
-    assert not [kept for kept in tape_exchange._kept if kept.key[0] == "sweptFalse"]
+    assert not [kept for kept in tape_exchange._tapes().kept if kept.key[0] == "sweptFalse"]
 
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)

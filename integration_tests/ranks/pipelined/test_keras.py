@@ -293,7 +293,7 @@ def _refused(rank: int, size: int) -> None:
     import keras
 
     import paceline.keras as hvd
-    import paceline.native.in_flight
+    import paceline.native.agreement
     from paceline.errors import UserError
 
     hvd.init()
@@ -322,7 +322,7 @@ def _refused(rank: int, size: int) -> None:
         other.build(variables)
         other.load_in_flight(optimizer.in_flight())
     # A drain on one rank only.
-    paceline.native.in_flight.MEET_LIMIT_S = 2.0
+    paceline.native.agreement.MEET_LIMIT_S = 2.0
     if rank == 0:
         with pytest.raises(UserError, match=r"Rank 0 waited(.|\n)*not all ranks came within 2 s"):
             optimizer.drain()

@@ -172,11 +172,11 @@ def test_models_that_differ_are_refused_on_all_ranks(rank: int, size: int) -> No
     import paceline.torch as hvd
 
     hvd.init()
-    with pytest.raises(hvd.UsageError, match=r"(?s)broadcast of the model.*digest.*same way on all ranks"):
+    with pytest.raises(hvd.UsageError, match=r"(?s)ranks differ at .*digests of the model.*same way on all ranks"):
         hvd.broadcast_state(torch.nn.Linear(3, 4 + rank))
     model = net(seed=rank)
     groups = [{"params": [one]} for one in model.parameters()] if rank else model.parameters()
-    with pytest.raises(hvd.UsageError, match=r"(?s)parameter groups.*digest.*same way on all ranks"):
+    with pytest.raises(hvd.UsageError, match=r"(?s)digests of the optimizer.s parameter groups.*same way on all ranks"):
         hvd.broadcast_state(model, torch.optim.SGD(groups, lr=0.1))
     weight = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [("rounds", weight)], exchange="solo")

@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 from integration_tests.support.ranks import run_ranks
-from paceline.native.in_flight import InFlight
+from paceline.native.agreement import agree
 from paceline.native.library import loaded
 
 SOAK_ROUNDS = 300
@@ -126,18 +126,17 @@ def _meets_alone(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
     hvd.init()
-    here = InFlight(loaded("torch"), 0)
     if rank == 0:
         before = signal.signal(signal.SIGALRM, _interrupted)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            here.meet("interrupts", [1], "numbers")
+            agree(loaded("torch"), 0, "interrupts", [1], "numbers", "")
         signal.signal(signal.SIGALRM, before)
         assert time.monotonic() - begun < LATER_S
     else:
         time.sleep(LATER_S)
-        here.meet("interrupts", [1], "numbers")
+        agree(loaded("torch"), 0, "interrupts", [1], "numbers", "")
     hvd.barrier()
 
 

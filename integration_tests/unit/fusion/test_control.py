@@ -18,6 +18,7 @@ from paceline.fusion.bridge import ControlOp, Measurement
 from paceline.fusion.control import Control
 from paceline.fusion.driver import DISAGREEMENT_LOOKS, State
 from paceline.fusion.resolve import resolve
+from paceline.native import world as native_world
 
 RUN = Control._run
 # Tests of the others are in test_trial.py.
@@ -157,7 +158,7 @@ def test_policy_that_fails_at_planning_anew_keeps_the_last_plan() -> None:
 def library(monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     """A library whose bridge is a fake; threads end at once, and the test looks itself."""
     monkeypatch.setattr(control, "Bridge", lambda library: FakeBridge())
-    monkeypatch.setattr(control, "_controls", {})
+    monkeypatch.setattr(native_world, "_processes", {})
     monkeypatch.setattr(Control, "_run", lambda self: None)
     for name in [name for name in os.environ if name.startswith(("PACELINE_", "HOROVOD_"))]:
         monkeypatch.delenv(name)

@@ -1,23 +1,24 @@
 // The C entry point of armed steps, which plugin/fusion/report.py calls through ctypes.
 
-#include <cstdint>
-
 #include "bridge/armed/armed.h"
 #include "bridge/c_boundary.h"
 #include "bridge/participants.h"
+#include "bridge/told.h"
 
 extern "C" {
 
-// out[0..5]: state and why not armed (core/armed/step_watch.h), why this rank last raised its flag
-// (core/armed/armed_step.h), armed steps of this world, messages in them, armed steps that were given up.
-void horovod_paceline_armed_status(int64_t* out) try {
+// As ArmedReport of plugin/fusion/armed.py; the last three are of this world.
+const char* horovod_paceline_armed_status() try {
   const auto& status = horovod::paceline::Get<horovod::paceline::Armed>().status();
-  out[0] = status.state;
-  out[1] = status.why;
-  out[2] = status.attention;
-  out[3] = status.steps;
-  out[4] = status.messages;
-  out[5] = status.given_up;
+  const auto why = status.why.load();
+  return horovod::paceline::Told(paceline::core::Json()
+                                     .Put("state", paceline::core::StepWatch::Words(status.state))
+                                     .Put("reason", paceline::core::Words(why))
+                                     .Put("gave_up", why == paceline::core::Unarmed::kGaveUp)
+                                     .Put("given_up_because", paceline::core::Words(status.attention.load()))
+                                     .Put("steps", status.steps.load())
+                                     .Put("messages", status.messages.load())
+                                     .Put("given_up", status.given_up.load()));
 }
-PACELINE_CATCH()
+PACELINE_CATCH(nullptr)
 }

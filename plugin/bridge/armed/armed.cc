@@ -37,7 +37,7 @@ void Armed::BeginWorld() {
   offered_.clear();
   told_ = false;
   status_.steps = status_.messages = status_.given_up = 0;
-  status_.attention = 0;
+  status_.attention = core::Attention::kNone;
   Tell();
 }
 
@@ -61,8 +61,8 @@ void Armed::Disarm() {
 }
 
 void Armed::Tell() {
-  status_.state = static_cast<int32_t>(watch_.state());
-  status_.why = static_cast<int32_t>(watch_.why());
+  status_.state = watch_.state();
+  status_.why = watch_.why();
 }
 
 void Armed::Cycle(common::HorovodGlobalState& state, common::ProcessSet& process_set, int32_t process_set_id) {

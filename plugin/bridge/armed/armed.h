@@ -28,9 +28,10 @@ namespace horovod::paceline {
 
 // What Python asks. Any thread.
 struct ArmedStatus {
-  std::atomic<int32_t> state{0};                            // as StepWatch::State
-  std::atomic<int32_t> why{1};                              // as Unarmed
-  std::atomic<int32_t> attention{0};                        // why this rank last raised its flag: as Attention
+  std::atomic<::paceline::core::StepWatch::State> state{::paceline::core::StepWatch::State::kOff};
+  std::atomic<::paceline::core::Unarmed> why{::paceline::core::Unarmed::kNoPlan};
+  // Why this rank last raised its flag.
+  std::atomic<::paceline::core::Attention> attention{::paceline::core::Attention::kNone};
   std::atomic<int64_t> steps{0}, messages{0}, given_up{0};  // of this world; the latter: steps that were
 };
 
@@ -80,7 +81,7 @@ class Armed : public Participant {
   struct Run;  // running.cc
 
   // Messages that may be under way together, beside the first group's. The plan's model counts that one, too.
-  static constexpr int32_t kTogether = 2;
+  static constexpr int32_t kTogether = ::paceline::core::kTogether;
   // At most so long, and half of the transport's limit, a rank waits for a gradient of an armed step: then it sends its
   // flag, before a rank that waits for this one's message ends the world (docs/limits.md).
   static constexpr int64_t kMostPatience_ns = 5'000'000'000;

@@ -229,7 +229,7 @@ void Armed::Step(common::ProcessSet& process_set) {
     return;
   }
   ++status_.given_up;
-  status_.attention = static_cast<int32_t>(run.step.attention());
+  status_.attention = run.step.attention();
   if (watch_.state() == State::kOff && !told_) {
     told_ = true;
     using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace

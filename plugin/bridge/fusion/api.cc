@@ -1,108 +1,87 @@
 // The C entry points of merging, which plugin/fusion/bridge.py calls through ctypes.
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bridge/c_boundary.h"
 #include "bridge/fusion/merging.h"
 #include "bridge/participants.h"
+#include "bridge/told.h"
 #include "bridge/waking.h"
 
 using horovod::paceline::Answer;
 using horovod::paceline::ControlKind;
 using horovod::paceline::Merger;
 using horovod::paceline::Merging;
+using paceline::core::Json;
 
 namespace {
 
 Merging& TheMerging() { return horovod::paceline::Get<Merging>(); }
 
-// What the last horovod_paceline_fusion_take took; one caller at a time.
-struct Taken {
-  std::vector<double> values;
-  std::string names;
-};
+using Tensor = std::pair<std::string, std::pair<int64_t, int32_t>>;
+using Sample = std::pair<int64_t, double>;
 
-Taken& LastTaken() {
-  static auto* taken = new Taken;
-  return *taken;
-}
-
-// What can be taken; plugin/fusion/bridge.py has the same numbers.
-enum class What : int32_t { kStatus = 0, kAgreement = 1, kPlan = 2, kMeasurement = 3, kOwn = 4 };
-
-template <typename T>
-void Append(std::vector<double>& values, const std::vector<T>& more) {
-  values.push_back(static_cast<double>(more.size()));
-  values.insert(values.end(), more.begin(), more.end());
-}
-
-void AppendTensors(Taken& taken, const std::vector<paceline::core::ReducedTensor>& tensors) {
-  taken.values.push_back(static_cast<double>(tensors.size()));
-  for (const auto& tensor : tensors) {
-    taken.values.push_back(static_cast<double>(tensor.bytes));
-    taken.values.push_back(tensor.type);
-    taken.names.append(tensor.name).push_back('\0');
+// Name, and bytes and type.
+std::vector<Tensor> Tensors(const std::vector<paceline::core::ReducedTensor>& tensors, size_t most) {
+  std::vector<Tensor> found;
+  for (size_t n = 0; n < std::min(tensors.size(), most); ++n) {
+    found.push_back({tensors[n].name, {tensors[n].bytes, tensors[n].type}});
   }
+  return found;
 }
 
-void AppendBytes(std::vector<double>& values, const std::vector<paceline::core::Message>& messages) {
-  values.push_back(static_cast<double>(messages.size()));
-  for (const auto& message : messages) {
-    values.push_back(static_cast<double>(message.bytes));
+// Bytes and seconds, where a rate, the inverse of seconds, is known.
+std::vector<Sample> Samples(const std::vector<paceline::core::Message>& messages, const double* rates, size_t count) {
+  std::vector<Sample> found;
+  for (size_t n = 0; n < std::min(messages.size(), count); ++n) {
+    if (rates[n] > 0) {
+      found.push_back({messages[n].bytes, 1 / rates[n]});
+    }
   }
+  return found;
 }
 
-void AppendOwn(std::vector<double>& values, const paceline::core::Measured& own) {
-  values.insert(values.end(), {static_cast<double>(own.steps), own.step_s, own.exposed_s, own.coordination_s});
-}
+double Inverse(double value) { return value != 0 ? 1 / value : 0; }
 
-void Take(const Merger& merger, What what, Taken& taken) {
-  auto& values = taken.values;
-  switch (what) {
-    case What::kStatus: {
-      const auto agreement = merger.agreement();
-      values = {static_cast<double>(merger.rank()),
-                static_cast<double>(merger.size()),
-                agreement.complete ? 1.0 : 0.0,
-                agreement.plans ? 1.0 : 0.0,
-                static_cast<double>(merger.monitor().steps()),
-                static_cast<double>(merger.plan().version),
-                static_cast<double>(merger.expired()),
-                merger.threshold_bytes(),
-                merger.cycle_s(),
-                static_cast<double>(merger.serial()),
-                agreement.armed && merger.process_set_id() == 0 ? 1.0 : 0.0};
-      break;
-    }
-    case What::kAgreement:
-      Append(values, merger.agreement().asked);
-      break;
-    case What::kPlan: {
-      const auto plan = merger.plan();
-      values = {static_cast<double>(plan.version), plan.active ? 1.0 : 0.0};
-      Append(values, plan.expected);
-      Append(values, plan.group_of);
-      Append(values, plan.parts_of);
-      AppendTensors(taken, merger.monitor().tensors());
-      break;
-    }
-    case What::kMeasurement: {
-      const Answer answer = merger.answer(ControlKind::kMeasure);
-      values = {static_cast<double>(answer.number), answer.error.empty() ? 1.0 : 0.0};
-      Append(values, answer.values);
-      AppendTensors(taken, answer.tensors);
-      for (const auto& sweeps : answer.sweeps) {
-        AppendBytes(values, sweeps);
-      }
-      AppendBytes(values, answer.messages);
-      break;
-    }
-    case What::kOwn:
-      AppendOwn(values, merger.monitor().Measure());
-      break;
+// The layout is that of Merger::OwnMeasurement. A tensor that came after the question was put has no place in the
+// answer.
+void PutMeasured(const Answer& answer, Json& told) {
+  constexpr size_t kSweeps = Merger::kSweeps, kMessages = paceline::core::Monitor::kMessages;
+  const auto& values = answer.values;
+  const size_t tensors = values.size() - Merger::kMeasureHeader - Merger::kAllSweeps - kMessages;
+  std::vector<double> ready_s(values.begin() + Merger::kMeasureHeader,
+                              values.begin() + Merger::kMeasureHeader + static_cast<int64_t>(tensors));
+  for (auto& one : ready_s) {
+    one = one >= Merger::kIrregular ? std::numeric_limits<double>::quiet_NaN() : one;
   }
+  const double* rates = values.data() + Merger::kMeasureHeader + tensors;
+  told.Put("steps", static_cast<int64_t>(std::lround(Inverse(values[0]))))  // 0: all ranks have joined
+      .Put("compute_s", values[1])
+      .Put("coordination_s", Inverse(values[2]))
+      .Put("tensors", Tensors(answer.tensors, tensors))
+      .Put("ready_s", ready_s)
+      .Put("sweeps", Samples(answer.sweeps[0], rates, kSweeps))
+      .Put("fast_sweeps", Samples(answer.sweeps[1], rates + kSweeps, kSweeps))
+      .Put("burst", Samples(answer.sweeps[2], rates + 2 * kSweeps, kSweeps))
+      .Put("messages", Samples(answer.messages, rates + 3 * kSweeps, kMessages));
+}
+
+// What `tell` puts of a merger, or null if there is no such process set.
+template <typename Tell>
+const char* Of(int32_t process_set, const Tell& tell) {
+  const auto merger = TheMerging().Find(process_set);
+  if (merger == nullptr) {
+    return nullptr;
+  }
+  Json told;
+  tell(*merger, told);
+  return horovod::paceline::Told(told);
 }
 
 }  // namespace
@@ -139,23 +118,72 @@ int64_t horovod_paceline_fusion_ask(int32_t process_set, int32_t kind, const dou
 }
 PACELINE_CATCH(-1)
 
-// Takes a picture of something and returns its number of values, or -1 if there is no such process set; *names_bytes
-// is the length of the names that belong to it.
-int64_t horovod_paceline_fusion_take(int32_t process_set, int32_t what, int64_t* names_bytes) try {
-  auto& taken = LastTaken();
-  taken = {};
-  const auto merger = TheMerging().Find(process_set);
-  if (merger == nullptr) {
-    return -1;
-  }
-  Take(*merger, static_cast<What>(what), taken);
-  *names_bytes = static_cast<int64_t>(taken.names.size());
-  return static_cast<int64_t>(taken.values.size());
+// What follows is null if there is no such process set (any more); the fields are those of the class in
+// plugin/fusion/bridge.py that has the entry's name.
+const char* horovod_paceline_fusion_status(int32_t process_set) try {
+  return Of(process_set, [](const Merger& merger, Json& told) {
+    const auto agreement = merger.agreement();
+    told.Put("rank", merger.rank())
+        .Put("size", merger.size())
+        .Put("agreed", agreement.complete)
+        .Put("plans", agreement.plans)
+        .Put("steps", merger.monitor().steps())
+        .Put("version", merger.plan().version)
+        .Put("expired", merger.expired())
+        .Put("threshold_bytes", static_cast<int64_t>(merger.threshold_bytes()))
+        .Put("cycle_s", merger.cycle_s())
+        .Put("serial", merger.serial())
+        .Put("armed", agreement.armed && merger.process_set_id() == 0);
+  });
 }
-PACELINE_CATCH(-1)
-
-const double* horovod_paceline_fusion_values() try { return LastTaken().values.data(); }
 PACELINE_CATCH(nullptr)
-const char* horovod_paceline_fusion_names() try { return LastTaken().names.data(); }
+
+// "asked": the digest of the policy that each rank asked for, null where it has not been heard.
+const char* horovod_paceline_fusion_agreement(int32_t process_set) try {
+  return Of(process_set, [](const Merger& merger, Json& told) {
+    std::vector<double> asked;
+    for (const double one : merger.agreement().asked) {
+      asked.push_back(one == 0 ? std::numeric_limits<double>::quiet_NaN() : one - 1);
+    }
+    told.Put("asked", asked);
+  });
+}
+PACELINE_CATCH(nullptr)
+
+const char* horovod_paceline_fusion_own(int32_t process_set) try {
+  return Of(process_set, [](const Merger& merger, Json& told) {
+    const auto own = merger.monitor().Measure();
+    told.Put("steps", own.steps)
+        .Put("step_s", own.step_s)
+        .Put("exposed_s", own.exposed_s)
+        .Put("coordination_s", own.coordination_s);
+  });
+}
+PACELINE_CATCH(nullptr)
+
+const char* horovod_paceline_fusion_plan(int32_t process_set) try {
+  return Of(process_set, [](const Merger& merger, Json& told) {
+    const auto plan = merger.plan();
+    const auto tensors = merger.monitor().tensors();
+    told.Put("version", plan.version)
+        .Put("active", plan.active)
+        .Put("expected", std::vector<double>(plan.expected.begin(), plan.expected.end()))
+        .Put("group_of", plan.group_of)
+        .Put("parts_of", plan.parts_of)
+        .Put("tensors", Tensors(tensors, tensors.size()));
+  });
+}
+PACELINE_CATCH(nullptr)
+
+// The last measurement: its "number", "failed", and what was measured if it did not fail.
+const char* horovod_paceline_fusion_measurement(int32_t process_set) try {
+  return Of(process_set, [](const Merger& merger, Json& told) {
+    const Answer answer = merger.answer(ControlKind::kMeasure);
+    told.Put("number", answer.number).Put("failed", !answer.error.empty());
+    if (answer.error.empty() && !answer.values.empty()) {
+      PutMeasured(answer, told);
+    }
+  });
+}
 PACELINE_CATCH(nullptr)
 }

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/description.h"
 #include "bridge/partial/partial.h"
 #include "bridge/participants.h"
+#include "bridge/told.h"
 
 using horovod::paceline::Get;
 using horovod::paceline::Partial;
@@ -20,27 +22,32 @@ using paceline::core::RoundState;
 
 extern "C" {
 
-// Totals over all names of a process set, on this rank: the number of names; rounds performed; calls that came in time
-// and late; rounds without a fresh contribution of this rank; contributions that left with a later round; then, for
-// each lag from 0, the calls that were so many rounds late, the last element: or more. Returns how many numbers there
-// are, of which at most `capacity` are written.
-int32_t horovod_paceline_partial_counters(int32_t process_set, int64_t* out, int32_t capacity) try {
-  constexpr int32_t kBefore = 6;
-  int64_t totals[kBefore + RoundState::Counters::kLags] = {};
+// Totals over all names of a process set, on this rank: as ExchangeStats of plugin/partial/stats.py.
+const char* horovod_paceline_partial_counters(int32_t process_set) try {
+  RoundState::Counters all;
+  int64_t names = 0;
+  std::vector<int64_t> lags(RoundState::Counters::kLags);
   for (const auto& one : Get<Partial>().Counters(process_set)) {
-    const int64_t values[kBefore] = {1, one.rounds, one.on_time, one.late, one.missed, one.carried};
-    for (int32_t n = 0; n < kBefore; ++n) {
-      totals[n] += values[n];
-    }
-    for (size_t lag = 0; lag < RoundState::Counters::kLags; ++lag) {
-      totals[kBefore + lag] += one.lags[lag];
+    ++names;
+    all.rounds += one.rounds;
+    all.on_time += one.on_time;
+    all.late += one.late;
+    all.missed += one.missed;
+    all.carried += one.carried;
+    for (size_t lag = 0; lag < lags.size(); ++lag) {
+      lags[lag] += one.lags[lag];
     }
   }
-  constexpr auto kCount = static_cast<int32_t>(kBefore + RoundState::Counters::kLags);
-  std::copy_n(totals, std::min(kCount, capacity), out);
-  return kCount;
+  return horovod::paceline::Told(paceline::core::Json()
+                                     .Put("names", names)
+                                     .Put("rounds", all.rounds)
+                                     .Put("on_time", all.on_time)
+                                     .Put("late", all.late)
+                                     .Put("missed", all.missed)
+                                     .Put("carried", all.carried)
+                                     .Put("lags", lags));
 }
-PACELINE_CATCH(-1)
+PACELINE_CATCH(nullptr)
 
 // Describes the tensors of this name; returns 0, or -1 if there were no calls or there are too many dimensions.
 int32_t horovod_paceline_partial_describe(int32_t process_set, const char* name, TensorDescription* out) try {

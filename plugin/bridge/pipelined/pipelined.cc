@@ -9,8 +9,7 @@ namespace horovod::paceline {
 
 namespace {
 
-// K beyond this is a fault: so many gradients of every parameter would be kept.
-constexpr int32_t kMostK = 64;
+using ::paceline::core::kMostK;
 constexpr double kMostSyncCalls = 0x1p53;
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "bridge/c_boundary.h"
 #include "bridge/participants.h"
 #include "bridge/record/recording.h"
+#include "bridge/told.h"
 
 namespace {
 
@@ -42,13 +43,14 @@ PACELINE_CATCH(nullptr)
 const char* horovod_paceline_record_names() try { return Taken().names.data(); }
 PACELINE_CATCH(nullptr)
 
-// out[0..3]: coordination rounds, messages, tensors, bytes since the library was loaded.
-void horovod_paceline_counters(int64_t* out) try {
+// Since the library was loaded.
+const char* horovod_paceline_counters() try {
   const auto counters = TheRecorder().counters();
-  out[0] = counters.coordination_rounds;
-  out[1] = counters.messages;
-  out[2] = counters.tensors;
-  out[3] = counters.bytes;
+  return horovod::paceline::Told(paceline::core::Json()
+                                     .Put("coordination_rounds", counters.coordination_rounds)
+                                     .Put("messages", counters.messages)
+                                     .Put("tensors", counters.tensors)
+                                     .Put("bytes", counters.bytes));
 }
-PACELINE_CATCH()
+PACELINE_CATCH(nullptr)
 }

@@ -5,6 +5,30 @@
 
 namespace paceline::core {
 
+const char* Words(Attention why) {
+  switch (why) {
+    case Attention::kNone:
+      return "";
+    case Attention::kMissing:
+      return "a gradient did not come in time";
+    case Attention::kOther:
+      return "another operation was waited for before the step's last gradient";
+    case Attention::kRepeated:
+      return "a gradient came twice before another one came";
+    case Attention::kChanged:
+      return "a gradient changed its shape, type, operation or codec";
+    case Attention::kOffered:
+      return "gradients were handed in before those of the first group";
+    case Attention::kJoined:
+      return "this rank has joined";
+    case Attention::kShutdown:
+      return "this rank shuts down";
+    case Attention::kOthers:
+      return "another rank gave them up";
+  }
+  return "";
+}
+
 ArmedStep::ArmedStep(std::vector<int32_t> tensors, int32_t ahead)
     : missing_(std::move(tensors)), ahead_(ahead), last_(static_cast<int32_t>(missing_.size())) {}
 

@@ -22,6 +22,11 @@ enum class Attention : int32_t {
   kShutdown = 7,  // this rank shuts down
   kOthers = 8,    // another rank wanted it
 };
+// What users read of it; empty: nothing.
+const char* Words(Attention why);
+
+// Messages behind the first group that may be under way together.
+constexpr int32_t kTogether = 2;
 
 // All ranks begin the same messages in the same order. Each message carries a flag beside its tensors, and adds up the
 // flags of all ranks: if any is raised, no rank uses its values. With at most `ahead` messages under way, a rank may

@@ -6,6 +6,36 @@
 
 namespace paceline::core {
 
+const char* Words(Unarmed why) {
+  switch (why) {
+    case Unarmed::kNothing:
+      return "";
+    case Unarmed::kNoPlan:
+      return "no plan of several messages is followed, or not all ranks have PACELINE_ARMED=yes";
+    case Unarmed::kWatching:
+      return "too few equal steps have been seen";
+    case Unarmed::kIncomplete:
+      return "a step was without some group of the plan, or had one in parts";
+    case Unarmed::kOrder:
+      return "groups of a step came in another order than the plan's";
+    case Unarmed::kBetween:
+      return "other operations came between the groups of a step";
+    case Unarmed::kUnequal:
+      return "steps differed, in gradients, sizes, types or operations";
+    case Unarmed::kUnfit:
+      return "a message cannot go without negotiation: not a sum of floating-point numbers in CPU memory, or one with "
+             "a codec";
+    case Unarmed::kGaveUp:
+      return "armed steps were given up too often";
+  }
+  return "";
+}
+
+const char* StepWatch::Words(State state) {
+  constexpr const char* kWords[] = {"off", "watching", "proved", "armed", "running"};
+  return kWords[static_cast<size_t>(state)];
+}
+
 void StepWatch::Follow(int32_t groups, std::vector<WatchedMessage> before) {
   groups_ = groups;
   state_ = groups >= 2 ? State::kWatching : State::kOff;

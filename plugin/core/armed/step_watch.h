@@ -27,6 +27,8 @@ enum class Unarmed : int32_t {
   kUnfit = 7,       // a message that an armed step cannot carry
   kGaveUp = 8,      // armed steps had to be given up too often
 };
+// What users read of it; empty: nothing.
+const char* Words(Unarmed why);
 
 // Every rank has one, and all of them see the same events in the same order: messages in the order in which they are
 // performed, what the ranks found out together about an armed step, changes of the plan. So all are always in the same
@@ -52,6 +54,8 @@ enum class Unarmed : int32_t {
 class StepWatch {
  public:
   enum class State : uint8_t { kOff, kWatching, kProved, kArmed, kRunning };
+
+  static const char* Words(State state);
 
   static constexpr int32_t kSteps = 2;
   static constexpr int32_t kMostStrikes = 3;

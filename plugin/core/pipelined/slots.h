@@ -10,6 +10,9 @@
 
 namespace paceline::core {
 
+// K beyond this is a fault: so many gradients of every parameter would be kept.
+constexpr int32_t kMostK = 64;
+
 // Pipe-SGD (Li et al., NeurIPS 2018) with iteration dependency K: call t under a name hands in the gradient of step t
 // and is answered with the reduced gradient of step t - (K - 1). So K - 1 gradients of a name are between the call that
 // brought them and the call that takes their result: one in each slot, slot t mod (K - 1) for call t.

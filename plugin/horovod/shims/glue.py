@@ -12,21 +12,22 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from horovod.common.exceptions import HorovodInternalError
 
 from paceline import common_settings
+from paceline.core import _core
 from paceline.errors import UserError
 from paceline.horovod import above
 from paceline.horovod.shims import host_staging
+from paceline.native.world import process
 
 
 class ConnectError(HorovodInternalError, ValueError):
     """Ranks could not connect. Horovod's own type for this was ValueError; elastic training waits for the other."""
 
 
-INTERFACE = 8  # bridge/c_api.cc: horovod_paceline_interface
 _TEXT_BYTES = 1 << 16
 
 
@@ -36,26 +37,29 @@ def _attach() -> ModuleType | None:
     return None
 
 
-# The process that called init(), by the library's handle.
-_processes: dict[int, int] = {}
+class _Caller(NamedTuple):
+    """The process that called init()."""
+
+    pid: int
 
 
 def is_forked(library: ctypes.CDLL) -> bool:
     """Whether this is a child of the process that called init(): it has no background thread that it could end."""
-    return _processes.get(library._handle, os.getpid()) != os.getpid()
+    caller = process(library).find(_Caller)
+    return caller is not None and caller.pid != os.getpid()
 
 
 def before_init(library: ctypes.CDLL) -> None:
     """Hand this process's options to the library, before its background thread starts."""
-    _processes[library._handle] = os.getpid()
+    process(library).put(_Caller(os.getpid()))
     operations = sys.modules.get("horovod.torch.mpi_ops")
     if operations is not None:
         host_staging.install(operations)
     found = library.horovod_paceline_interface()
-    if found != INTERFACE:
+    if found != _core.INTERFACE:
         from paceline.horovod.check import REMEDY
 
-        raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {INTERFACE}.", REMEDY)
+        raise UserError(f"Horovod's library speaks interface {found} of Paceline, expected {_core.INTERFACE}.", REMEDY)
     attach = _attach()
     own = attach.before_init(library) if attach is not None else []
     shared = [common_settings.build(), *own, *common_settings.of_horovod()]

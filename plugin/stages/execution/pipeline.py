@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.native.library import loaded, world
+from paceline.native.library import loaded
 from paceline.native.mail import Mail
+from paceline.native.world import world
 from paceline.stages.execution import posting
 from paceline.stages.execution.batches import Microbatches
 from paceline.stages.execution.evaluation import joined, of_last_stage
@@ -26,8 +28,9 @@ from paceline.stages.execution.terms import meet
 from paceline.stages.schedule import Schedule
 from paceline.steps import Steps
 
-# How many pipelines there were in a world of Horovod, by process set: their messages are kept apart.
-_made: dict[int, tuple[object, int]] = {}
+
+class _Made(Counter[int]):
+    """How many pipelines there were, by process set: their messages are kept apart."""
 
 
 class StagedTraining(ABC):
@@ -60,11 +63,10 @@ class StagedTraining(ABC):
         before = 0
         if self._own_connections is not None:
             library, set_id = self._own_connections
-            known, count = _made.get(set_id, (None, 0))
-            before = count if known is world(library) else 0
+            before = world(library).of(_Made)[set_id]
         meet(Post(self._mail), _tried(lambda: {**asked(), "pipelines before": before}))
         if self._own_connections is not None:
-            _made[set_id] = world(library), before + 1
+            world(library).of(_Made)[set_id] = before + 1
         # The tags of one pipeline end where those of the next begin.
         first_tag = before * len(posting.Tag)
         self._everyone = Post(self._mail, first_tag)
