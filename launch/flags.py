@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from paceline import config
+from paceline import config, renamed
 from paceline.errors import UserError
 
 MEANING_COLUMNS = 40  # of the table of options: narrower, a list is easier to read
@@ -106,7 +106,8 @@ def _values_of_theirs(word: str, name: str, ours: Mapping[str, int], theirs: Map
         return 0
     raise UserError(
         f"Neither {program} nor horovodrun has an option {name}.",
-        config.nearest(
+        renamed.flag(name)
+        or config.nearest(
             name,
             [*ours, *theirs],
             f"`{program} --help` lists Paceline's options, `horovodrun --help` Horovod's.",

@@ -68,11 +68,11 @@ def DistributedOptimizer(
         exchange: what becomes of gradients before the update.
             {exchanges}
             The result also has drain(), in_flight() and load_in_flight(state).
-        codec: how gradients travel: "none" (as they are), "bf16", "trunc16" or "q8" (docs/codecs.md); not together with
+        codec: how gradients travel: "none" (as they are), "bf16" or "q8" (docs/codecs.md); not together with
             `compression`. None: as PACELINE_CODEC says.
         error_feedback: whether what the codec loses of a gradient is added to the next one; in_flight() has it, to be
             saved. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
-        collective: how gradients in CPU memory move between ranks: "gloo" (Horovod's own), "linear", "ring", "direct",
+        collective: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
             "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
             "direct". These three are the same on all ranks, which compare them before the first update.
 

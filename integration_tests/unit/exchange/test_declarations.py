@@ -39,7 +39,9 @@ def test_every_setting_with_an_option_is_one_of_the_options() -> None:
     declared = {option.name: option for option in config.OPTIONS}
     for declaration in DECLARATIONS:
         for option in declaration.options():
-            assert declared[option.name] == option and option.meaning and option.kind
+            shown = declared[option.name]
+            assert (shown.meaning, shown.kind, shown.parse) == (option.meaning, option.kind, option.parse)
+            assert option.needs is not None and set(option.needs[1]) <= set(shown.needs[1] if shown.needs else ())
         values = config.read({})
         for name in declaration.names:
             assert declaration.of_options(name, values) == declaration.settings(**declaration.names[name])
