@@ -47,6 +47,7 @@ def test_help_lists_every_command() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
     assert [name for name in cli.COMMANDS if name not in result.output] == []
+    assert len(cli.COMMANDS) <= 9
 
 
 def test_without_arguments_five_commands_lead_a_new_user() -> None:
@@ -76,7 +77,7 @@ def test_help_imports_neither_horovod_nor_a_framework_nor_rich() -> None:
 
 def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cli.COMMANDS, "absent", ("paceline.launch.absent:command", "Not there."))
-    assert invoke("options").exit_code == 0
+    assert invoke("doctor", "--options").exit_code == 0
     assert "absent" not in invoke("--help").output
     refused(invoke("absent"), "no command absent")
 
@@ -84,7 +85,9 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
 @pytest.mark.parametrize(
     ("words", "problem", "remedy"),
     [
-        (["optoins"], "paceline has no command optoins", "Did you mean options?"),
+        (["docotr"], "paceline has no command docotr", "Did you mean doctor?"),
+        (["options"], "paceline has no command options", "Use `paceline doctor --options`."),
+        (["schedule", "gpipe"], "paceline has no command schedule", "Use `paceline plan stages`."),
         (["horovod", "instal"], "paceline horovod has no command instal", "Did you mean install?"),
         (["demo", "--step", "3"], "paceline demo has no option --step", "Did you mean --steps?"),
         (["demo", "--steps", "none"], "'none' is not a valid", "paceline demo --help"),
@@ -112,7 +115,9 @@ def test_wrong_words_are_refused_with_a_remedy(words: list[str], problem: str, r
 
 
 @pytest.mark.parametrize(
-    "words", [["options"], ["run", "-np", "1", "true"], ["horovod", "clean"], ["demo"]], ids=lambda words: words[0]
+    "words",
+    [["doctor", "--options"], ["run", "-np", "1", "true"], ["horovod", "clean"], ["demo"]],
+    ids=lambda words: words[0],
 )
 def test_unknown_variable_is_refused_by_every_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_BUCKET_BYTE", "5")
@@ -120,7 +125,7 @@ def test_unknown_variable_is_refused_by_every_command(words: list[str], monkeypa
 
 
 def test_wrong_value_is_refused_in_a_real_process_without_a_traceback() -> None:
-    done = start("options", PACELINE_DRAIN_LIMIT_S="a few")
+    done = start("doctor", "--options", PACELINE_DRAIN_LIMIT_S="a few")
     assert done.returncode == 2
     assert done.stdout == ""
     problem, remedy = done.stderr.splitlines()
@@ -132,7 +137,7 @@ def test_wrong_value_is_refused_in_a_real_process_without_a_traceback() -> None:
 def test_options_lists_all_with_value_and_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DRAIN_LIMIT_S", "77")
     monkeypatch.setenv("PACELINE_CACHE_DIR", "/a/long/path" * 9)  # longer than a line: it must not fold the names
-    result = invoke("options")
+    result = invoke("doctor", "--options")
     assert result.exit_code == 0
     lines = result.output.splitlines()
     for option in config.OPTIONS:

@@ -64,11 +64,11 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("run --fusion os:nothing -np 2 true", {}, "os has no 'nothing'", "module:function"),
     ("rnu -np 2 true", {}, "no command rnu", "Did you mean run?"),
     # Variables.
-    ("options", {"PACELINE_EXCHANG": "solo"}, "PACELINE_EXCHANG is not an option", "mean PACELINE_EXCHANGE?"),
-    ("options", {"PACELINE_EXCHANGE": "Solo"}, "PACELINE_EXCHANGE='Solo'", "PACELINE_EXCHANGE"),
-    ("options", {"PACELINE_PROGRESS": "maybe"}, "must be 1 or 0", "PACELINE_PROGRESS"),
-    ("options", {"PACELINE_FUSION": " "}, "must not be empty", "PACELINE_FUSION"),
-    ("options --all", {}, "no option --all", "--help"),
+    ("doctor --options", {"PACELINE_EXCHANG": "solo"}, "PACELINE_EXCHANG is not an option", "mean PACELINE_EXCHANGE?"),
+    ("doctor --options", {"PACELINE_EXCHANGE": "Solo"}, "PACELINE_EXCHANGE='Solo'", "PACELINE_EXCHANGE"),
+    ("doctor --options", {"PACELINE_PROGRESS": "maybe"}, "must be 1 or 0", "PACELINE_PROGRESS"),
+    ("doctor --options", {"PACELINE_FUSION": " "}, "must not be empty", "PACELINE_FUSION"),
+    ("doctor --options --all", {}, "no option --all", "--help"),
     # Traces and pictures.
     ("record -o absent/t.json -np 2 true", {}, "{tmp}/absent of the trace t.json does not exist", "Make it"),
     ("record -o {tmp} -np 2 true", {}, "is a folder", "Name a file in it"),
