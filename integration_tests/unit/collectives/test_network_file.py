@@ -37,6 +37,13 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (content["format"], content["version"], content["hosts"]) == ("paceline-network", 1, list(HOSTS))
 
 
+def test_files_of_0_1_have_another_name_for_horovods_own_collective(tmp_path: Path) -> None:
+    network_file.write(measured(), tmp_path / "network.json")
+    old = (tmp_path / "network.json").read_text().replace('"horovod"', '"gloo"')
+    (tmp_path / "network.json").write_text(old)
+    assert '"gloo"' in old and network_file.load(tmp_path / "network.json") == measured()
+
+
 def test_constants_are_those_between_hosts() -> None:
     assert measured().alpha_s == 2e-3
     assert measured().beta_s_per_byte == pytest.approx(4e-8)

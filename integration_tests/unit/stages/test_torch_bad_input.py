@@ -163,6 +163,7 @@ def test_shapes_that_a_stage_cannot_take(failing: int) -> None:
         ({"schedule": None}, "schedule=None: expected a name"),
         ({"schedule": ["1f1b"]}, "schedule=['1f1b']: expected a name"),
         ({"correction": "0.3"}, "correction='0.3': expected a number"),
+        ({"discrepancy": 0.3}, "hvd.Pipeline has no argument discrepancy.\nUse correction=0.3."),
         ({"max_norm": "1"}, "max_norm='1': expected a positive number"),
         ({"max_norm": float("nan")}, "max_norm=nan: expected a positive number"),
         ({"costs": [1, "2", 3, 4, 5, 6, 7, 8, 9]}, "costs="),
