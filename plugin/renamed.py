@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.debug_values import DEBUG_VALUES, NAME
@@ -48,9 +48,9 @@ def flag(name: str) -> str:
     return _option(option, lambda new: "--" + new.replace("_", "-"), f"--{NAME} {option}={value}")
 
 
-def _option(option: str, spelt: Any, debug: str) -> str:
+def _option(option: str, written: Callable[[str], str], debug: str) -> str:
     if option in OPTIONS:
-        return f"Use {spelt(OPTIONS[option])}."
+        return f"Use {written(OPTIONS[option])}."
     if option in ARGUMENTS:
         return f"Give {ARGUMENTS[option]} to the wrapper in the script."
     return f"Use {debug}." if option in _DEBUG else ""

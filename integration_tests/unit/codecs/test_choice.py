@@ -61,6 +61,8 @@ def test_arguments_win_over_variables(
 @pytest.mark.parametrize(
     ("variables", "arguments", "problem", "remedy"),
     [
+        ({}, {"codec": "trunc16"}, "codec='trunc16' is not known", "Use bf16."),
+        ({}, {"collective": "gloo"}, "collective='gloo' is not known", "Use horovod."),
         ({}, {"codec": "bf61"}, "codec='bf61' is not known", "none, bf16, q8. Did you mean bf16?"),
         ({}, {"codec": 8}, "codec=8 is not known", "Use one of"),
         ({}, {"collective": "rnig"}, "collective='rnig'", "Did you mean ring?"),
