@@ -1,6 +1,6 @@
 """A character-level transformer cut into stages, one on each rank.
 
-    horovodrun -np 4 python examples/characters_stages_torch.py --schedule pipemare --discrepancy 0.135
+    horovodrun -np 4 python examples/characters_stages_torch.py --schedule pipemare --correction 0.135
 
 No rank has the whole model; micro-batches pass through the stages, and gradients back. `--schedule gpipe` or `1f1b`
 trains as one process would. `pipemare` keeps all stages at work all the time, with gradients that are late, and what is
@@ -85,7 +85,7 @@ def pipeline_of(chosen: argparse.Namespace) -> hvd.Pipeline:
         schedule=chosen.schedule,
         n_microbatches=chosen.microbatches,
         annealing_steps=chosen.annealing_steps,
-        discrepancy=chosen.discrepancy,
+        correction=chosen.correction,
         warmup_steps=chosen.warmup_steps,
         nesterov=chosen.nesterov,
         update_every=chosen.update_every,
@@ -130,7 +130,7 @@ def arguments_of(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--schedule", choices=tuple(SCHEDULES), default="pipemare")
     parser.add_argument("--microbatches", type=int, default=1, help="into how many a batch is cut (default: 1)")
     parser.add_argument("--annealing-steps", type=int, default=0, help="T1: lower learning rates for so many updates")
-    parser.add_argument("--discrepancy", type=float, help="T2: D, such as 0.135, of corrected backward passes")
+    parser.add_argument("--correction", type=float, help="T2: D, such as 0.135, of corrected backward passes")
     parser.add_argument("--warmup-steps", type=int, default=0, help="T3: so many steps first are synchronous")
     parser.add_argument("--nesterov", type=float, help="Nesterov's momentum on the last stage, such as 0.9")
     parser.add_argument("--update-every", type=int, default=1, help="mini-batches that an update takes (default: 1)")

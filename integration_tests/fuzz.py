@@ -26,6 +26,7 @@ import numpy as np
 from rich.console import Console
 
 from integration_tests import races, sanitizers
+from integration_tests.support.debug import debug
 from integration_tests.support.encoded import encoded
 from integration_tests.support.fuzz_events import EVENTS, OF_TENSORFLOW, VARIABLES
 from integration_tests.support.ranks import World
@@ -36,7 +37,7 @@ TURN_TIMEOUT_S = 300.0
 SIZES = (0, 1, 2, 3, 7, 64, 255, 256, 257, 1000, 4099, 70_001)
 TYPES = ("int32", "int64", "float16", "float32", "float64")
 FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
-CODECS = ("none", "none", "bf16", "trunc16", "q8")
+CODECS = ("none", "none", "bf16", "q8")
 
 
 def given(rank: int, seed: int, length: int, dtype: str) -> np.ndarray:
@@ -110,9 +111,8 @@ def chosen_world(chosen: random.Random) -> tuple[int, dict[str, str]]:
     """A number of ranks, and their variables."""
     variables = {
         "PACELINE_COLLECTIVE": chosen.choice(races.COLLECTIVES),
-        "PACELINE_COLLECTIVE_BLOCK_BYTES": str(chosen.choice([512, 4096, 1 << 18])),
         "PACELINE_CODEC": chosen.choice(CODECS),
-        "PACELINE_CODEC_LEAST_BYTES": str(chosen.choice([1, 1024])),
+        **debug(collective_block_bytes=chosen.choice([512, 4096, 1 << 18]), codec_least_bytes=chosen.choice([1, 1024])),
         "HOROVOD_FUSION_THRESHOLD": str(chosen.choice([0, 4096, 1 << 26])),
         "PACELINE_ARMED": chosen.choice(["no", "yes"]),
         **VARIABLES,

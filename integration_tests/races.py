@@ -32,6 +32,7 @@ from rich.console import Console
 from integration_tests import sanitizers
 from integration_tests.support.armed_stress import torch_steps
 from integration_tests.support.arming import ARMED
+from integration_tests.support.debug import debug
 from integration_tests.support.fuzz_events import EVENTS, OF_TENSORFLOW, VARIABLES
 from integration_tests.support.ranks import World
 
@@ -104,7 +105,7 @@ def armed(rank: int, size: int, seed: int) -> int:
 # Several messages of a round in flight, which end in an order of each rank's own.
 _RING = {
     "PACELINE_COLLECTIVE": "ring",
-    "PACELINE_COLLECTIVE_BLOCK_BYTES": "16384",
+    **debug(collective_block_bytes=16384),
     "HOROVOD_FUSION_THRESHOLD": "65536",
 }
 # What ranks do in a turn, and with which variables.
@@ -112,7 +113,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "partial": ("partial", {}),
     "armed": ("armed", ARMED),
     "armed-events": ("armed", ARMED | {"PACELINE_WAKE": "events"}),
-    "armed-flight": ("armed", ARMED | {"HOROVOD_FUSION_THRESHOLD": "0", "PACELINE_COLLECTIVE_BLOCK_BYTES": "4096"}),
+    "armed-flight": ("armed", ARMED | {"HOROVOD_FUSION_THRESHOLD": "0", **debug(collective_block_bytes=4096)}),
     **{event: (event, _RING | VARIABLES) for event in EVENTS if event not in OF_TENSORFLOW},
 }
 

@@ -27,12 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Run an unmodified script and trace its communication.",
     ),
     "plan": (
-        "paceline.launch.plan.command:plan_command",
-        "Predict from a trace how long each way of merging gradients would take.",
-    ),
-    "schedule": (
-        "paceline.launch.schedule.command:schedule_command",
-        "Show what stages of a pipeline do when, how late gradients are, and what that costs.",
+        "paceline.launch.plan.group:plan_command",
+        "Predict from a trace what each remedy saves; show schedules of pipeline stages.",
     ),
     "probe": (
         "paceline.launch.probe.command:probe_command",
@@ -44,10 +40,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "doctor": (
         "paceline.launch.doctor.command:doctor_command",
-        "Look for what keeps ranks from starting, and say what to do.",
+        "Look for what keeps ranks from starting, and say what to do; list all options.",
     ),
     "demo": ("paceline.launch.demo.command:demo_command", "Train over a slow network, with and without Paceline."),
-    "options": ("paceline.launch.flags:options_command", "List all options, their values and where they come from."),
 }
 
 # What a new user types, in this order, and what for.
@@ -89,7 +84,7 @@ def _show_first_commands() -> None:
     width = max(len(command) for command, _ in FIRST_COMMANDS)
     for number, (command, purpose) in enumerate(FIRST_COMMANDS, 1):
         click.echo(f"  {number}. {command:{width}}  {purpose}")
-    click.echo("\n`paceline --help` lists all commands, `paceline options` all settings.")
+    click.echo("\n`paceline --help` lists all commands, `paceline doctor --options` all settings.")
 
 
 @click.group(
@@ -104,7 +99,7 @@ def _show_first_commands() -> None:
 def main(ctx: click.Context) -> None:
     """Data-parallel training that waits less for the network and for slow ranks: a plugin for Horovod.
 
-    Options of `paceline run` can also be given as PACELINE_* variables: `paceline options` lists them.
+    Options of `paceline run` can also be given as PACELINE_* variables: `paceline doctor --options` lists them.
     """
     config.read()  # a PACELINE_* variable that is unknown or wrong is refused by every command
     if ctx.invoked_subcommand is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from paceline import renamed
 from paceline.config import nearest
 from paceline.errors import UserError
 
@@ -64,9 +65,12 @@ def from_click(error: click.ClickException) -> UserError:
         known = [name for parameter in context.command.get_params(context) for name in parameter.opts]
         known += [name for parameter in context.command.get_params(context) for name in parameter.secondary_opts]
         options = [name for name in known if name.startswith("-")]
-        return UserError(f"{command} has no option {error.option_name}.", nearest(error.option_name, options))
+        remedy = renamed.flag(error.option_name) or nearest(error.option_name, options)
+        return UserError(f"{command} has no option {error.option_name}.", remedy)
     if isinstance(error, click.exceptions.NoSuchCommand) and context and isinstance(context.command, click.Group):
         known = context.command.list_commands(context)
-        return UserError(f"{command} has no command {error.command_name}.", nearest(error.command_name, known))
+        new = renamed.COMMANDS.get(f"{command} {error.command_name}")
+        remedy = f"Use `{new}`." if new else nearest(error.command_name, known)
+        return UserError(f"{command} has no command {error.command_name}.", remedy)
     help_command = f"`{command} --help`" if context else "The command with --help"
     return UserError(f"{command}: {error.format_message()}", f"{help_command} shows the correct use.")

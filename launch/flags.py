@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from paceline import config
+from paceline import config, renamed
 from paceline.errors import UserError
 
-MEANING_COLUMNS = 40  # of the table of options: narrower, a list is easier to read
 # A unit as help texts show it where a value stands.
 _UNITS = {"s": "seconds", "ms": "milliseconds"}
 
@@ -106,34 +105,10 @@ def _values_of_theirs(word: str, name: str, ours: Mapping[str, int], theirs: Map
         return 0
     raise UserError(
         f"Neither {program} nor horovodrun has an option {name}.",
-        config.nearest(
+        renamed.flag(name)
+        or config.nearest(
             name,
             [*ours, *theirs],
             f"`{program} --help` lists Paceline's options, `horovodrun --help` Horovod's.",
         ),
-    )
-
-
-@click.command("options")
-def options_command() -> None:
-    """List all options, their present values and where each value comes from: a PACELINE_* variable or the default."""
-    from rich.table import Table
-
-    from paceline.launch import console
-
-    settings = config.read()
-    table = Table(title="Options of Paceline", title_justify="left", show_lines=True)
-    table.add_column("option", no_wrap=True)  # a name must stay one word, to be found and copied
-    table.add_column("value (from)", overflow="fold")
-    table.add_column("meaning", min_width=MEANING_COLUMNS)
-    for option in config.OPTIONS:
-        value = config.as_text(getattr(settings, option.name))
-        unit = f" {option.unit}" if option.unit else ""
-        origin = "default" if settings.origin(option.name) == config.DEFAULT else "variable"
-        table.add_row("\n".join((option.variable, *option.flags)), f"{value}{unit} ({origin})", option.meaning)
-    console.out().print(table)
-    console.out().print(
-        "The variables work with horovodrun and, where Horovod was built with it, MPI; the flags belong to `paceline "
-        "run` and `paceline horovod` and win over the variables.",
-        soft_wrap=True,
     )

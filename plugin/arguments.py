@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from paceline import config
+from paceline import config, renamed
 from paceline.codecs.choice import EXACT, Choice
 from paceline.config import exchange_of_variables
 from paceline.errors import UsageError, UserError
@@ -102,9 +102,8 @@ def check_choice(choice: Choice, compression: Any, none: Any, exchange: Exchange
 
 def _known(word: str, name: str | None, known: list[str]) -> None:
     if name is not None and name not in known:
-        raise UsageError(
-            f"{word}={name!r} is not known.", f"Use one of {', '.join(known)}. {nearest(str(name), known, ' ')}".strip()
-        )
+        listed = f"Use one of {', '.join(known)}. {nearest(str(name), known, ' ')}".strip()
+        raise UsageError(f"{word}={name!r} is not known.", renamed.value(word, str(name)) or listed)
 
 
 def _chosen(values: config.Settings, codec: str | None, error_feedback: bool | None, collective: str | None) -> Choice:

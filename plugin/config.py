@@ -1,6 +1,6 @@
 """Every option of Paceline, declared once: those of exchanges with their exchange (paceline.registry.exchanges).
 
-The command line's flags, the `PACELINE_*` variables, the help texts, the table in docs/options.md and the checks all
+The command line's flags, the `PACELINE_*` variables, the help texts, the tables in docs/options.md and the checks all
 derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so there is one place that parses them:
 `read`. A name that is not declared here is refused, with the nearest that is.
 """
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paceline import debug_values, renamed
 from paceline import option as of
 from paceline.codecs.choice import EXACT
-from paceline.common_settings import HOROVODS as OF_HOROVOD
 from paceline.common_settings import Setting
 from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
@@ -64,15 +64,6 @@ OPTIONS: tuple[Option, ...] = (
         shared=whether_given,  # recorded gradients do not travel in buckets
     ),
     Option(
-        "record_steps", of.positive, "whole number", "steps", 1000,
-        "keep the trace of this many most recent steps", "run", ("record", ()), shared=None,
-    ),
-    Option(
-        "check_horovod", of.boolean, "yes or no", "", True,
-        "at start, check that Horovod was built by this Paceline for the frameworks that are installed", "run",
-        shared=None,
-    ),
-    Option(
         "progress", of.boolean, "yes or no", "", True,
         "under `paceline run`, show which hosts are up, and say when the first step is done; other launchers let the "
         "ranks say so themselves where it is set", "run", shared=None,
@@ -88,27 +79,9 @@ OPTIONS: tuple[Option, ...] = (
         "each by itself (docs/small_gradients.md)", "run",
     ),
     Option(
-        "fusion_warmup_steps", of.positive, "whole number", "steps", 10,
-        "measure this many steps before the first plan is made", "run", ("fusion", ()), unless=_POLICY,
-    ),
-    Option(
-        "fusion_watch_steps", of.count, "whole number", "steps", 100,
-        "measure again, and plan anew where that pays, after so many steps; 0: never", "run",
-        ("fusion", ()), unless=_POLICY,
-    ),
-    Option(
-        "fusion_trial_steps", of.count, "whole number", "steps", 100,
-        "steps in which a plan may show that it is ahead of Horovod's own merging, or goes; 0: plans are not tried",
-        "run", ("fusion", ()), unless=_POLICY,
-    ),
-    Option(
         "armed", of.boolean, "yes or no", "", False,
         "where steps are alike and merged by plan, negotiate only the first message of each (docs/armed.md)", "run",
         ("fusion", ()), unless=_POLICY,
-    ),
-    Option(
-        "fusion_time_limit_s", of.positive, "whole number", "s", 10,
-        "how long a policy of your own may take to make a plan", "run", ("fusion", ()), unless=_POLICY,
     ),
     Option(
         "exchange", of.one_of(NAMES), "exchange", "", NAMES[0],
@@ -122,11 +95,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "collective", of.one_of(COLLECTIVES), "collective", "", HOROVODS,
         f"how messages move between ranks, those in CPU memory: {_listed(COLLECTIVES)} (docs/collectives.md)", "run",
-    ),
-    Option(
-        "collective_block_bytes", of.count, "whole number", "bytes", 0,
-        "what our own collectives send at a time, the same on all ranks; 0: 64 KiB for linear, 512 KiB for ring of 3 "
-        "and more, else 128 KiB", "run",
     ),
     Option(
         "network_file", of.path, "path", "", None,
@@ -143,18 +111,13 @@ OPTIONS: tuple[Option, ...] = (
         "add what a codec loses of a gradient to the next one of its name", "run", ("codec", ()), unless=_CODEC,
     ),
     Option(
-        "codec_least_bytes", of.count, "whole number", "bytes", 1024,
-        "smaller tensors travel as they are", "run", ("codec", ()), unless=_CODEC,
-    ),
-    Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
         "when ranks coordinate: in every cycle, as Horovod does, or when something was handed in "
         "(docs/coordination.md)", "run",
     ),
     Option(
-        "gate_timeout_ms", of.positive, "whole number", "ms", 500,
-        "let an incomplete group of gradients go when none has appeared for this long (at least 3 x the longest pause)",
-        "run",
+        debug_values.NAME, debug_values.parse, "name=value,...", "", None,
+        "values for tests and support (docs/options.md)", "run", shared=debug_values.shared,
     ),
     Option(
         "cache_dir", of.path, "path", "", _cache_home,
@@ -170,7 +133,7 @@ _BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class Settings:
-    """Parsed values by option name: `settings.record_steps`; `settings.origin(name)` says where a value came from."""
+    """Parsed values by the names of options and debug values; `settings.origin(name)`: where an option's came from."""
 
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> None:
         self._values = dict(values)
@@ -193,7 +156,7 @@ class Settings:
     def shared(self) -> list[Setting]:
         """The options that must be equal on all ranks and are not at their defaults: variable, value and default."""
         compared = [
-            (option.variable, option.shared(getattr(self, option.name)), option.shared(option.default))
+            (option.variable, option.shared(getattr(self, option.name)), option.shared(option.default_value))
             for option in OPTIONS
             if option.shared is not None
         ]
@@ -238,7 +201,8 @@ def parse(option: Option, text: str, given_as: str) -> Any:
         unit = f" ({option.unit})" if option.unit else ""
         raise UserError(
             f"{given_as}={text!r} cannot be used: it {error}{unit}.",
-            f"{option.variable}: {option.meaning}. Correct the value or leave it out.",
+            renamed.value(option.name, text)
+            or f"{option.variable}: {option.meaning}. Correct the value or leave it out.",
         ) from None
 
 
@@ -259,7 +223,8 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
         if name not in variables:
             raise UserError(
                 f"The environment variable {name} is not an option of Paceline.",
-                nearest(name, list(variables)) + " `paceline options` lists all of them.",
+                renamed.variable(name)
+                or nearest(name, list(variables)) + " `paceline doctor --options` lists all of them.",
             )
         option = variables[name]
         if not environ[name]:  # as shells and job files leave it where nothing was given
@@ -271,8 +236,8 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
         values[name], origins[name] = value, option.flags[-1] if value is False else option.flag
     for option in OPTIONS:
         if option.name not in values:
-            values[option.name] = option.default() if callable(option.default) else option.default
-    return Settings(values, origins)
+            values[option.name] = option.default_value
+    return Settings({**debug_values.defaults(), **(values[debug_values.NAME] or {}), **values}, origins)
 
 
 def exchange_of_variables() -> ExchangeSettings:
@@ -288,58 +253,3 @@ def buckets_of_variables() -> int:
     """
     values = read()
     return 0 if values.record else int(values.bucket_bytes)
-
-
-def markdown_table() -> str:
-    """The table of options in docs/options.md."""
-    lines = [
-        "| variable | flag | value | default | on all ranks | meaning |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for option in OPTIONS:
-        value = f"{option.kind} ({option.unit})" if option.unit else option.kind
-        command = "paceline run" if option.scope == "run" else "paceline horovod"
-        flag = ", ".join(f"`{flag}`" for flag in option.flags)
-        ranks = "any" if option.shared is None else "given or not" if option.shared is whether_given else "equal"
-        lines.append(
-            f"| `{option.variable}` | {flag} of `{command}` | {value} | {option.default_text} | {ranks} | "
-            f"{option.meaning} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def options_page() -> str:
-    """The whole of docs/options.md."""
-    horovods = "\n".join(f"| `{one.name}` | {one.default or 'by build'} | {one.why} |" for one in OF_HOROVOD)
-    return f"""# Options
-
-Every option is declared once, in `plugin/config.py`; this page is made from it by
-`python -c "from paceline import config; print(config.options_page(), end='')"`, and a test compares them.
-
-A flag wins over its variable, the variable over the default. `paceline options` shows the values in force. An unknown
-`PACELINE_*` variable and a value that does not parse are refused by every command and by `hvd.init()`.
-
-{markdown_table()}
-## Settings that must be equal on all ranks
-
-`hvd.init()` compares the settings of all ranks, in every world of an elastic job, too. Where they differ, it raises an
-error on all ranks that names each variable, its value on each rank and how to export it:
-
-| launcher | how it exports a variable |
-| --- | --- |
-| `paceline run`, horovodrun | by itself, all of them |
-| mpirun (Open MPI) | `-x NAME` for each |
-| mpiexec (MPICH) | `-genvlist NAME,...` or `-genvall` |
-| srun | `--export=ALL` (its default, unless SLURM_EXPORT_ENV says otherwise) or `--export=ALL,NAME` |
-| ssh | `ssh HOST env NAME=VALUE COMMAND` |
-
-Compared are the options marked "equal" above ("given or not": whether there is a value), the version of Paceline, the
-digest of its changes of Horovod, and these variables of Horovod:
-
-| variable | default | why it must be equal |
-| --- | --- | --- |
-{horovods}
-
-Other variables of Horovod may differ: HOROVOD_CYCLE_TIME and HOROVOD_THREAD_AFFINITY change a rank's speed alone, the
-HOROVOD_STALL_ and HOROVOD_TIMELINE variables count on rank 0, and HOROVOD_GLOO_IFACE belongs to the host.
-"""

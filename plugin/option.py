@@ -55,8 +55,13 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
     @property
+    def default_value(self) -> Any:
+        """The default on the machine at hand."""
+        return self.default() if callable(self.default) else self.default
+
+    @property
     def default_text(self) -> str:
-        """The default as documents show it; one that is worked out on the machine at hand is described."""
+        """The default as documents show it; a computed one is described by its docstring."""
         if callable(self.default):
             return (self.default.__doc__ or "").strip().rstrip(".")
         return as_text(self.default)

@@ -44,9 +44,9 @@ def environment(exchange: str, k: int, warmup_steps: int, correction: float) -> 
     """Variables for the ranks, for an exchange of EXCHANGES."""
     return runs.environment(
         exchange="pipelined" if exchange == CORRECTED else exchange,
-        pipeline_k=k,
-        pipeline_warmup_steps=warmup_steps,
-        pipeline_correction=correction if exchange == CORRECTED else 0.0,
+        pipelined_k=k,
+        pipelined_warmup_steps=warmup_steps,
+        pipelined_correction=correction if exchange == CORRECTED else 0.0,
     )
 
 
@@ -82,7 +82,7 @@ def main() -> int:
     )
     parser.add_argument("--k", type=int, default=2, help="iteration dependency K (default: 2)")
     parser.add_argument("--warmup-steps", type=int, default=0, help="updates that are synchronous first")
-    parser.add_argument("--correction", type=float, default=0.01, help="PACELINE_PIPELINE_CORRECTION (default: 0.01)")
+    parser.add_argument("--correction", type=float, default=0.01, help="PACELINE_PIPELINED_CORRECTION (default: 0.01)")
     parser.add_argument("--limit-s", type=float, default=900.0, help="time limit of one run (default: 900)")
     parser.add_argument("arguments", nargs="*", help="after --: more for every script, such as --steps 1000")
     chosen = parser.parse_args()

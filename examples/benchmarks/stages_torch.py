@@ -15,7 +15,7 @@ from typing import Any
 
 import paceline.torch as hvd
 from paceline.examples import characters_stages_torch as example
-from paceline.stages.corrections import DISCREPANCY, least_microbatches
+from paceline.stages.corrections import CORRECTION, least_microbatches
 from paceline.stages.costs import costs
 from paceline.stages.schedules import make
 
@@ -33,7 +33,7 @@ def settings(stages: int, steps: int, microbatches: int) -> dict[str, dict[str, 
     schedules do.
     """
     t1 = {"annealing_steps": round(ANNEALED * steps)}
-    t2 = {"discrepancy": DISCREPANCY}
+    t2 = {"correction": CORRECTION}
     t3 = {"warmup_steps": round(WARM_UP * steps)}
     time = t3["warmup_steps"] / costs(make("1f1b", stages, microbatches)).utilisation + steps - t3["warmup_steps"]
     short = round(time * costs(make("gpipe", stages, CUT)).utilisation)

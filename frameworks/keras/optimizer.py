@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.codecs.travel import Travel
 from paceline.errors import UserError
-from paceline.gradient_arguments import GradientArguments, asked, takes_gradient_arguments
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.gradient_arguments import asked
 from paceline.keras.backend import horovod_module as hvd
 from paceline.keras.backend import keras, wire
 from paceline.keras.exchange.making import exchange_of
@@ -16,12 +17,10 @@ from paceline.keras3 import hooks
 from paceline.keras3.optimizer import distribute
 from paceline.keras3.settings import Settings
 from paceline.native.library import loaded
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from paceline.registry.exchanges import lists_exchanges
 
 
-@takes_gradient_arguments
+@lists_exchanges
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
@@ -37,7 +36,12 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
-    **gradients: Unpack[GradientArguments],
+    *,
+    fusion: Any = None,
+    exchange: str | ExchangeSettings | None = None,
+    codec: str | None = None,
+    error_feedback: bool | None = None,
+    collective: str | None = None,
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -68,11 +72,11 @@ def DistributedOptimizer(
         exchange: what becomes of gradients before the update.
             {exchanges}
             The result also has drain(), in_flight() and load_in_flight(state).
-        codec: how gradients travel: "none" (as they are), "bf16", "trunc16" or "q8" (docs/codecs.md); not together with
+        codec: how gradients travel: "none" (as they are), "bf16" or "q8" (docs/codecs.md); not together with
             `compression`. None: as PACELINE_CODEC says.
         error_feedback: whether what the codec loses of a gradient is added to the next one; in_flight() has it, to be
             saved. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
-        collective: how gradients in CPU memory move between ranks: "gloo" (Horovod's own), "linear", "ring", "direct",
+        collective: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
             "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
             "direct". These three are the same on all ranks, which compare them before the first update.
 
@@ -80,7 +84,7 @@ def DistributedOptimizer(
     """
     if op not in (hvd.Average, hvd.Sum):
         raise UserError(f"op={op} cannot be used for gradients of Keras.", "Use op=hvd.Average or op=hvd.Sum.")
-    found = asked("DistributedOptimizer", gradients)
+    found = asked(fusion, exchange, codec, error_feedback, collective)
     found.check(compression, hvd.Compression.none)
     found.fuse(keras.backend.backend())
     return distribute(

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from paceline.codecs.travel import Travel
 from paceline.errors import UserError
-from paceline.gradient_arguments import NAMES, asked, takes_gradient_arguments
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.gradient_arguments import asked
 from paceline.horovod.shims import unmodified
 from paceline.keras3 import hooks
 from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
 from paceline.native.library import loaded
+from paceline.registry.exchanges import lists_exchanges
 from paceline.registry.making import maker
-from paceline.tensorflow.horovod import horovod_tensorflow
+from paceline.tensorflow.horovod import horovod_tensorflow as hvd
 
-_horovods = unmodified.original(horovod_tensorflow.DistributedOptimizer)
+_horovods = unmodified.original(hvd.DistributedOptimizer)
 
 
-@takes_gradient_arguments
-def DistributedOptimizer(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+@lists_exchanges
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = hvd.Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: Any = hvd.Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = hvd.global_process_set,
+    scale_local_gradients: bool = True,
+    *,
+    fusion: Any = None,
+    exchange: str | ExchangeSettings | None = None,
+    codec: str | None = None,
+    error_feedback: bool | None = None,
+    collective: str | None = None,
+) -> Any:
     """An optimizer that averages gradients over all ranks before it applies them.
 
     Arguments are those of horovod.tensorflow.DistributedOptimizer, and `fusion`: how gradients are merged into messages
@@ -34,7 +57,22 @@ def DistributedOptimizer(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     Raises UserError for settings that cannot be used, and with another optimizer for an exchange that is not
     synchronous and for a codec or collective.
     """
-    found = asked("DistributedOptimizer", {name: kwargs.pop(name) for name in NAMES if name in kwargs})
+    found = asked(fusion, exchange, codec, error_feedback, collective)
+    given = {
+        "name": name,
+        "device_dense": device_dense,
+        "device_sparse": device_sparse,
+        "compression": compression,
+        "sparse_as_dense": sparse_as_dense,
+        "backward_passes_per_step": backward_passes_per_step,
+        "op": op,
+        "gradient_predivide_factor": gradient_predivide_factor,
+        "average_aggregated_gradients": average_aggregated_gradients,
+        "num_groups": num_groups,
+        "groups": groups,
+        "process_set": process_set,
+        "scale_local_gradients": scale_local_gradients,
+    }
     if not hooks.is_optimizer(optimizer):
         if not found.exchange.synchronous:
             raise UserError(
@@ -47,19 +85,15 @@ def DistributedOptimizer(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
                 "Use an optimizer of tf.keras, or PACELINE_CODEC and PACELINE_COLLECTIVE.",
             )
         found.fuse("tensorflow")
-        return _horovods(optimizer, *args, **kwargs)
+        return _horovods(optimizer, use_locking=use_locking, **given)
     import horovod.tensorflow.keras
 
-    given = dict(inspect.signature(_horovods).bind(optimizer, *args, **kwargs).arguments)
-    given.pop("use_locking", None)
-    none = horovod_tensorflow.Compression.none
-    found.check(given.get("compression", none), none)
+    found.check(compression, hvd.Compression.none)
     found.fuse("tensorflow")
-    process_set = given.get("process_set", horovod_tensorflow.global_process_set)
     before = hooks.exchange, hooks.travel
     hooks.exchange = maker(found.exchange, TensorFlowAdapter)
     hooks.travel = Travel(loaded("tensorflow"), process_set, found.choice)
     try:
-        return horovod.tensorflow.keras.DistributedOptimizer(**given)
+        return horovod.tensorflow.keras.DistributedOptimizer(optimizer, **given)
     finally:
         hooks.exchange, hooks.travel = before

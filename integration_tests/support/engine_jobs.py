@@ -18,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from integration_tests.support.debug import debug
+
 WORKERS = 2
 STEPS = 12
 RATE = 2.0**-6
 SIZES = (1, 300, 5001)
 SETTINGS: dict[str, dict[str, str]] = {
     "stock": {},
-    "optimal": {"PACELINE_FUSION": "optimal", "PACELINE_FUSION_WARMUP_STEPS": "2", "PACELINE_ARMED": "yes"},
+    "optimal": {"PACELINE_FUSION": "optimal", **debug(fusion_warmup_steps=2), "PACELINE_ARMED": "yes"},
     "pipelined": {"PACELINE_EXCHANGE": "pipelined"},
     "majority": {"PACELINE_EXCHANGE": "majority"},
 }

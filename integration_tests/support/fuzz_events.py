@@ -17,6 +17,7 @@ import numpy as np
 from integration_tests.support.keras_events import train as train_keras
 from integration_tests.support.merging import ByHand
 from integration_tests.support.training_events import train
+from paceline.config import read
 
 # Half a step of q8 for each partial sum and for its sum, of gradients below 1.
 _Q8 = 2.0 / 127
@@ -150,7 +151,7 @@ def plans(rank: int, size: int, seed: int) -> int:
     same, own = random.Random(seed), random.Random(seed * size + rank)
     hand = ByHand("torch").start()
     # A few hundred blocks each at most: more take minutes under a sanitizer.
-    block_bytes = int(os.environ.get("PACELINE_COLLECTIVE_BLOCK_BYTES", 1 << 18))
+    block_bytes = read().collective_block_bytes or 1 << 18
     sizes = [n for n in (1, 3, 1001, 20_011, 50_021, 100_003, 200_003) if 4 * n <= 400 * block_bytes]
     lengths = {f"plans.{seed}.{n:02}": same.choice(sizes) for n in range(24)}
 

@@ -42,7 +42,7 @@ class Training:
         exchanges: list[Any] = ["sync", hvd.Pipelined(k=2), hvd.Pipelined(k=3), "majority", "solo"]
         exchanges += [hvd.Pipelined(k=2, warmup_steps=3), hvd.Pipelined(k=3, warmup_steps=2)]
         if not self.tape:
-            exchanges += [hvd.Pipelined(k=k, correction=0.1) for k in (2, 3)] + [hvd.Local(every=3)]
+            exchanges += [hvd.Pipelined(k=k, correction=0.1) for k in (2, 3)] + [hvd.Local(sync_every=3)]
         self.exchange = same.choice(exchanges)
         self.holds = self.exchange != "sync" and not isinstance(self.exchange, hvd.Local)
         self.codec = "none"

@@ -31,6 +31,7 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support import debug
 from integration_tests.support.forks import Process, end_templates, forkable, frameworks_of, template
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +67,8 @@ class World:
         plan = get_host_assignments(parse_hosts(f"localhost:{size}"), size)
         self._rendezvous.init(plan)
         listener = Listener(str(Path(self._dir.name) / "socket"))
+        # A plan stays, even one that is made to be slow, unless a test says otherwise.
+        env = {**env, debug.NAME: ",".join(filter(None, ["fusion_trial_steps=0", env.get(debug.NAME)]))}
         own = {
             # A test may put another build of Horovod in front of the installed one.
             "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
@@ -73,7 +76,6 @@ class World:
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            "PACELINE_FUSION_TRIAL_STEPS": "0",  # a plan stays, even one that is made to be slow
         }
         forked = forks and frameworks and forkable(env)
         source = template(frameworks, {**os.environ, **own, **env}) if forked else None

@@ -73,7 +73,7 @@ def drawn(dice: random.Random, how: str, stages: int) -> Case:
         if maybe():
             arguments["annealing_steps"] = 7
         if maybe():
-            arguments["discrepancy"] = 0.3
+            arguments["correction"] = 0.3
     victim = dice.randrange(stages)
     kinds = [one.kind for again in (False, True) for one in _round(arguments, stages, victim, again)]
     kind = dice.choice(list(Kind))

@@ -46,7 +46,7 @@ def train_with_old_weights(
     batches: Sequence[tuple[Tensor, Tensor]],
     warmup_steps: int = 0,
     annealing_steps: int = 0,
-    discrepancy: float | None = None,
+    correction: float | None = None,
     max_norm: float | None = None,
     nesterov: float | None = None,
     update_every: int = 1,
@@ -96,7 +96,7 @@ def train_with_old_weights(
                 stage = everyone[number]
                 version = updates if warm else stage.backwards[place]
                 used = stage.weights[version]
-                if not warm and discrepancy is not None:
+                if not warm and correction is not None:
                     gap = taus[number][0] - taus[number][1]
                     used = [one - gap * delta for one, delta in zip(used, stage.deltas[version], strict=True)]
                 gradient, found = _backward(model, layers[number], used, saved[number], gradient)
@@ -116,7 +116,7 @@ def train_with_old_weights(
             gamma = None
             if nesterov is not None and not warm:
                 gamma = nesterov + (0.99 - nesterov) * (stages - 1 - number) / stages
-            _update(stage, taus[number], updates - warm_updates, annealing_steps, discrepancy, gamma)
+            _update(stage, taus[number], updates - warm_updates, annealing_steps, correction, gamma)
         updates, summed = updates + 1, 0
     return {
         f"{layer}.{name}": one.detach()
@@ -130,7 +130,7 @@ def _update(
     taus: tuple[float, float],
     asynchronous: int,
     annealing_steps: int,
-    discrepancy: float | None,
+    correction: float | None,
     nesterov: float | None,
 ) -> None:
     forward, backward = taus
@@ -149,7 +149,7 @@ def _update(
         after = _with_momentum(stage, nesterov, before, after)
     stage.weights.append(after)
     gap = forward - backward
-    gamma = discrepancy ** (1 / gap) if discrepancy is not None and gap > 0 else 0.0
+    gamma = correction ** (1 / gap) if correction is not None and gap > 0 else 0.0
     stage.deltas.append(
         [
             gamma * delta + (1 - gamma) * (new - old)

@@ -43,7 +43,8 @@ class Training:
         import paceline.torch as hvd
 
         self.hvd, self.rank, self.size, self.label, self.same, self.own = hvd, rank, size, label, same, own
-        exchanges: list[Any] = ["sync", hvd.Pipelined(k=2), hvd.Pipelined(k=3), "majority", "solo", hvd.Local(every=3)]
+        late = [hvd.Pipelined(k=2), hvd.Pipelined(k=3)]
+        exchanges: list[Any] = ["sync", *late, "majority", "solo", hvd.Local(sync_every=3)]
         self.exchange = same.choice(exchanges)
         self.options: dict[str, Any] = {"backward_passes_per_step": same.choice([1, 1, 2]), "codec": "none"}
         if self.exchange == "sync" or isinstance(self.exchange, hvd.Pipelined):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline import config
+from paceline import config, options_page, renamed
+from paceline.debug_values import DEBUG_VALUES
 from paceline.errors import UserError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
@@ -14,25 +15,26 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 
 def test_nothing_set_gives_the_defaults_and_says_so() -> None:
     settings = config.read({"HOME": "/nowhere", "HOROVOD_RANK": "1"})
-    assert (settings.record, settings.record_steps, settings.check_horovod) == (None, 1000, True)
-    assert settings.origin("record_steps") == "default"
+    assert (settings.record, settings.build_jobs > 0, settings.progress, settings.debug) == (None, True, True, None)
+    assert settings.origin("build_jobs") == "default"
+    assert (settings.record_steps, settings.check_horovod) == (1000, True)
     assert settings.given() == []
 
 
 def test_flag_wins_over_variable_and_variable_over_default() -> None:
-    environ = {"PACELINE_RECORD_STEPS": "20", "PACELINE_CHECK_HOROVOD": "off"}
-    settings = config.read(environ, {"record_steps": "30"})
-    assert (settings.record_steps, settings.origin("record_steps")) == (30, "--record-steps")
-    assert (settings.check_horovod, settings.origin("check_horovod")) == (False, "PACELINE_CHECK_HOROVOD")
-    assert settings.given() == ["record_steps", "check_horovod"]
+    environ = {"PACELINE_BUCKET_BYTES": "20", "PACELINE_PROGRESS": "off"}
+    settings = config.read(environ, {"bucket_bytes": "30"})
+    assert (settings.bucket_bytes, settings.origin("bucket_bytes")) == (30, "--bucket-bytes")
+    assert (settings.progress, settings.origin("progress")) == (False, "PACELINE_PROGRESS")
+    assert settings.given() == ["progress", "bucket_bytes"]
 
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
         ("PACELINE_RECRD", "Did you mean PACELINE_RECORD?"),
-        ("PACELINE_RECORD_STEP", "Did you mean PACELINE_RECORD_STEPS?"),
-        ("PACELINE_cache_dir", "paceline options"),
+        ("PACELINE_BUCKET_BYTE", "Did you mean PACELINE_BUCKET_BYTES?"),
+        ("PACELINE_cache_dir", "paceline doctor --options"),
     ],
 )
 def test_unknown_variable_is_refused_with_the_nearest(name: str, nearest: str) -> None:
@@ -45,11 +47,11 @@ def test_unknown_variable_is_refused_with_the_nearest(name: str, nearest: str) -
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("PACELINE_RECORD_STEPS", "ten"),
-        ("PACELINE_RECORD_STEPS", "0"),
-        ("PACELINE_RECORD_STEPS", "-3"),
-        ("PACELINE_RECORD_STEPS", "1.5"),
-        ("PACELINE_CHECK_HOROVOD", "maybe"),
+        ("PACELINE_DRAIN_LIMIT_S", "ten"),
+        ("PACELINE_DRAIN_LIMIT_S", "0"),
+        ("PACELINE_DRAIN_LIMIT_S", "-3"),
+        ("PACELINE_DRAIN_LIMIT_S", "1.5"),
+        ("PACELINE_PROGRESS", "maybe"),
         ("PACELINE_RECORD", "  "),
         ("PACELINE_BUILD_JOBS", "2x"),
     ],
@@ -67,18 +69,18 @@ def test_an_empty_variable_is_not_set() -> None:
 
 
 def test_wrong_variable_is_refused_even_where_a_flag_overrides_it() -> None:
-    with pytest.raises(UserError, match="PACELINE_RECORD_STEPS='ten'"):
-        config.read({"PACELINE_RECORD_STEPS": "ten"}, {"record_steps": "10"})
+    with pytest.raises(UserError, match="PACELINE_BUILD_JOBS='ten'"):
+        config.read({"PACELINE_BUILD_JOBS": "ten"}, {"build_jobs": "10"})
 
 
 def test_wrong_flag_is_named_as_a_flag() -> None:
-    with pytest.raises(UserError, match="--record-steps='ten'"):
-        config.read({}, {"record_steps": "ten"})
+    with pytest.raises(UserError, match="--build-jobs='ten'"):
+        config.read({}, {"build_jobs": "ten"})
 
 
-@pytest.mark.parametrize("option", config.OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", (*config.OPTIONS, *DEBUG_VALUES), ids=lambda option: option.name)
 def test_every_default_survives_its_own_text(option: config.Option) -> None:
-    value = option.default() if callable(option.default) else option.default
+    value = option.default_value
     if value is not None:
         assert option.parse(config.as_text(value)) == value
 
@@ -91,4 +93,85 @@ def test_declarations_are_complete_and_unique() -> None:
 
 
 def test_options_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == config.options_page(), "make docs/options.md anew with config.options_page()"
+    assert PAGE.read_text() == options_page.options_page(), "python -m paceline.options_page > docs/options.md"
+
+
+def test_debug_values_are_read_as_options_are() -> None:
+    settings = config.read({"PACELINE_DEBUG": "record_steps=7, check_horovod=off,record_steps=8"})
+    assert (settings.record_steps, settings.check_horovod, settings.gate_timeout_ms) == (8, False, 500)
+    assert config.as_text(settings.debug) == "record_steps=8,check_horovod=no"
+    assert config.read(flags={"debug": "gate_timeout_ms=9"}).gate_timeout_ms == 9
+
+
+def test_ranks_share_the_debug_values_that_must_be_equal() -> None:
+    def told(text: str) -> list[tuple[str, str, str]]:
+        return config.read({"PACELINE_DEBUG": text}).shared()
+
+    assert told("record_steps=7,check_horovod=no,gate_timeout_ms=500") == []
+    first = told("gate_timeout_ms=9,record_steps=7,fusion_watch_steps=0")
+    assert first == [("PACELINE_DEBUG", "fusion_watch_steps=0,gate_timeout_ms=9", "")]
+    assert told("fusion_watch_steps=0,gate_timeout_ms=9") == first
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("record_step=3", "Did you mean record_steps?"),
+        ("record_steps", "must be name=value,name=value, and 'record_steps' is not"),
+        ("gate_timeout_ms=0", "gate_timeout_ms='0' must be at least 1 (ms)"),
+        ("gate_timeout_ms=5,,", "and '' is not"),
+        ("exchange=solo", "must name debug values, and exchange is none"),
+    ],
+)
+def test_wrong_debug_values_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(UserError) as caught:
+        config.read({"PACELINE_DEBUG": text})
+    assert f"PACELINE_DEBUG={text!r} cannot be used: it " in caught.value.problem
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("PACELINE_PIPELINE_K", "Use PACELINE_PIPELINED_K."),
+        ("PACELINE_LOCAL_EVERY", "Use PACELINE_SYNC_EVERY."),
+        ("PACELINE_LOCAL_NESTEROV", "hvd.Local(nesterov=True)"),
+        ("PACELINE_GATE_TIMEOUT_MS", "Use PACELINE_DEBUG=gate_timeout_ms=VALUE."),
+    ],
+)
+def test_variables_of_0_1_are_refused_with_the_new_name(name: str, new: str) -> None:
+    with pytest.raises(UserError) as caught:
+        config.read({name: "1"})
+    assert name in caught.value.problem
+    assert new in caught.value.remedy
+
+
+def test_renamed_things_are_none_any_more_and_their_new_names_are() -> None:
+    options = {option.name: option for option in config.OPTIONS}
+    debug = {one.name for one in DEBUG_VALUES}
+    assert not {*renamed.OPTIONS, *renamed.ARGUMENTS, *debug} & set(options)
+    assert set(renamed.OPTIONS.values()) <= set(options)
+    for name, changed in renamed.VALUES.items():
+        for old, new in changed.items():
+            assert config.as_text(options[name].parse(new)) == new
+            with pytest.raises(UserError) as caught:
+                config.read({options[name].variable: old})
+            assert caught.value.remedy == f"Use {new}."
+    for owner, keywords in renamed.KEYWORDS.items():
+        for old, new in keywords.items():
+            with pytest.raises(UserError, match=f"hvd.{owner} has no argument {old}") as caught:
+                renamed.refuse_keywords(owner, {old: 3})
+            assert caught.value.remedy == f"Use {new}=3."
+
+
+def test_exchanges_share_an_option_and_keep_their_own_defaults() -> None:
+    def every(exchange: str, **more: str) -> int:
+        values = config.read({"PACELINE_EXCHANGE": exchange, **more})
+        return int(config.named(exchange).of_options(exchange, values).sync_every)  # type: ignore[attr-defined]
+
+    assert (every("local"), every("majority")) == (8, 0)
+    assert every("local", PACELINE_SYNC_EVERY="3") == every("solo", PACELINE_SYNC_EVERY="3") == 3
+
+
+def test_there_are_at_most_twenty_options() -> None:
+    assert len(config.OPTIONS) <= 20

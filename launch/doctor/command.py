@@ -35,11 +35,19 @@ _SHOWN = {Severity.OK: "[green]ok[/]", Severity.WARNING: "[yellow]warning[/]", S
 @click.option("-H", "--hosts", "host_list", default="", metavar="HOSTS", help="Also look between these, as a:2,b:2.")
 @click.option("--runs/--no-runs", default=True, help="Try every exchange with 2 ranks (a minute).")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor_command(host_list: str, runs: bool, as_json: bool) -> int:
+@click.option(
+    "--options", "lists_options", is_flag=True, help="List all options and their values, and look no further."
+)
+def doctor_command(host_list: str, runs: bool, as_json: bool, lists_options: bool) -> int:
     """Look for what keeps ranks from starting or from working well.
 
     What is not as it should be comes with its remedy. Exit code 0: all is well, 1: warnings, 3: errors.
     """
+    if lists_options:
+        from paceline.launch.doctor import options
+
+        options.show()
+        return 0
     findings = [finding for check in CHECKS for finding in check()]
     if host_list:
         findings += hosts.between(host_list)

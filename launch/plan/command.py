@@ -1,4 +1,4 @@
-"""`paceline plan`: from a recorded trace, what every merging and exchange would take, and a plan."""
+"""`paceline plan TRACE`: from a recorded trace, what every merging and exchange would take, and a plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARMED = (
 )
 
 
-@click.command("plan")
+@click.command("trace", epilog="`paceline plan stages --help`: what the stages of a pipeline do when.")
 @click.argument("trace_path", metavar="TRACE", type=Path)
 @click.option(
     "--policy",
@@ -68,7 +68,7 @@ ARMED = (
 @click.option("--coordination-ms", type=float, help="One coordination round. [default: measured]")
 @click.option("--cycle-time-ms", default=CYCLE_TIME_MS, show_default=True, help="Horovod's cycle time.")
 @click.option("--threshold-mb", default=THRESHOLD_MB, show_default=True, help="Horovod's fusion threshold, MiB.")
-def plan_command(
+def trace_command(
     trace_path: Path,
     policy: str,
     output: Path | None,

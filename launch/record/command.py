@@ -55,7 +55,7 @@ def collect(path: Path) -> trace.Trace:
             f"No rank wrote a trace for {path}.",
             "The script must call hvd.init(), average gradients and end by itself, in a Horovod that was built by "
             "Paceline: `paceline horovod check` tells; ranks on other hosts need a file system that all hosts share. "
-            "hvd.Pipeline without replicas= averages no gradients: `paceline schedule` shows its steps.",
+            "hvd.Pipeline without replicas= averages no gradients: `paceline plan stages` shows its steps.",
         )
     try:
         merged = trace.merge(usable.values())

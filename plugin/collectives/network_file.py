@@ -24,6 +24,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from paceline import renamed
 from paceline.collectives.bounds import ALLREDUCE
 from paceline.errors import UserError
 
@@ -52,6 +53,11 @@ class Timing(Struct, frozen=True):
     size_bytes: Count
     message_s: Positive
     call_s: Positive
+
+    def __post_init__(self) -> None:
+        """Read the names of files of Paceline 0.1, too."""
+        name = renamed.VALUES["collective"].get(self.collective, self.collective)
+        msgspec.structs.force_setattr(self, "collective", name)
 
 
 class NetworkFile(Struct, frozen=True, tag_field="format", tag=FORMAT):

@@ -14,7 +14,7 @@ from paceline.native.library import loaded
 
 
 class ModelAveraging(AroundUpdates):
-    """After every `every` updates of a rank, and after a drain, its weights become the mean of all ranks'; 0: never.
+    """After `sync_every` updates of a rank, and after a drain, its weights become the mean of all ranks'; 0: never.
 
     The ranks wait for each other there, so all must make equally many updates; partial rounds of those that have not
     come yet do not wait for those that have. Updates of different weights that take turns, as those of a GAN, count
@@ -23,14 +23,14 @@ class ModelAveraging(AroundUpdates):
 
     def __init__(
         self,
-        every: int,
+        sync_every: int,
         adapter: Adapter,
         meet: Callable[[str, list[int], str], None],
         members: Callable[[], set[Key]],
         word: str,
     ) -> None:
-        """`meet`: Exchange.meet. `members()`: whose gradients travel. `word`: what users call `every`."""
-        self._every = every
+        """`meet`: Exchange.meet. `members()`: whose gradients travel. `word`: what errors call `sync_every`."""
+        self._every = sync_every
         self._adapter = adapter
         self._meet = meet
         self._members = members

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from paceline import option, renamed
 from paceline.errors import UserError
 from paceline.option import Option
 
@@ -32,6 +33,11 @@ class ExchangeSettings:
     gradients_travel: ClassVar[bool] = True
     # Whether results wait in Horovod's library, as they travelled: in types that NumPy has.
     results_wait: ClassVar[bool] = False
+
+    def __new__(cls, *_: Any, **given: Any) -> ExchangeSettings:
+        """Raise UsageError for a keyword argument of Paceline 0.1 that has another name now."""
+        renamed.refuse_keywords(cls.__name__, given)
+        return super().__new__(cls)
 
     def _require(self, *rules: tuple[str, bool, str]) -> None:
         """Raise UserError for the first field that is not as it must be: its name, whether it is, and the remedy."""
@@ -80,6 +86,15 @@ class Setting:
 def setting(default: Any, **words: Any) -> Any:
     """A field of an ExchangeSettings with this default; `words` are those of Setting."""
     return dataclasses.field(default=default, metadata={"setting": Setting(**words)})
+
+
+def sync_every(default: int) -> Any:
+    """The field of exchanges under which models drift apart: how often all ranks average them."""
+    return setting(
+        default, option="sync_every", parse=option.count, kind="whole number", unit="updates",
+        meaning="where models drift apart (local, majority, solo), average those of all ranks after this many updates; "
+        "0: never", agreed="sync_every",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,7 +155,8 @@ class Declaration:
     def of_options(self, name: str, values: Any) -> ExchangeSettings:
         """The settings of `name`, with what `values` (paceline.config.Settings) has of the options."""
         given = {field: getattr(values, one.option) for field, _, one in self.fields() if one.option}
-        return self.settings(**{**given, **self.names[name]})
+        chosen = {field: value for field, value in given.items() if value is not None}
+        return self.settings(**{**chosen, **self.names[name]})
 
     def agreed(self) -> list[tuple[str, str, Setting]]:
         """Field, word in errors and declaration of the settings that ranks must have equal values of."""

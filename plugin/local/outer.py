@@ -23,7 +23,7 @@ class OuterUpdates(ModelAveraging):
         members: Callable[[], set[Key]],
     ) -> None:
         """See ModelAveraging."""
-        super().__init__(settings.every, adapter, meet, members, "the local exchange")
+        super().__init__(settings.sync_every, adapter, meet, members, "the local exchange")
         self._settings = settings
         self._begun = adapter.cell(False)  # whether `_anchors` hold what all ranks began with
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x

@@ -11,29 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from paceline import option
-from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, whole
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, sync_every, whole
 
 LOCAL_TAG = -1
-
-
-def _rate(text: str) -> float:
-    """A number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("must be a number") from None
-    if not 0 < value < float("inf"):
-        raise ValueError("must be above 0")
-    return value
 
 
 @dataclass(frozen=True)
 class Local(ExchangeSettings):
     """Updates with this rank's own gradients; models are averaged now and then.
 
-    `every`: H, the updates of a rank between two averages. With x what all ranks had after the last average, m the mean
-    of their models now and d = x - m, models become x - outer_lr * v, where v = outer_momentum * v + d; with
+    `sync_every`: H, the updates of a rank between two averages. With x what all ranks had after the last average, m the
+    mean of their models now and d = x - m, models become x - outer_lr * v, where v = outer_momentum * v + d; with
     `nesterov` x - outer_lr * (d + outer_momentum * v). Without outer momentum and with outer_lr 1 that is m.
     Raises UserError for other values than H >= 1, 0 <= outer_momentum < 1, outer_lr > 0.
     """
@@ -42,28 +30,18 @@ class Local(ExchangeSettings):
     states_differ: ClassVar[bool] = True  # so do the models
     gradients_travel: ClassVar[bool] = False
 
-    every: int = setting(
-        8, option="local_every", parse=option.positive, kind="whole number", unit="updates",
-        meaning="of the local exchange: average the models of all ranks after so many updates", agreed="every",
-    )  # fmt: skip
+    sync_every: int = sync_every(8)
     outer_momentum: float = setting(
-        0.0, option="local_outer_momentum", parse=option.share, kind="number",
-        meaning="of the local exchange: momentum of what averages change, such as 0.9; 0: off",
-        agreed="outer_momentum (in millionths)", number=lambda one, ranks: round(one.outer_momentum * 1e6),
-    )  # fmt: skip
+        0.0, agreed="outer_momentum (in millionths)", number=lambda one, ranks: round(one.outer_momentum * 1e6)
+    )
     outer_lr: float = setting(
-        1.0, option="local_outer_lr", parse=_rate, kind="number",
-        meaning="of the local exchange: how much of what averages change is applied, such as 0.7",
-        agreed="outer_lr (in millionths)", number=lambda one, ranks: round(one.outer_lr * 1e6),
-    )  # fmt: skip
-    nesterov: bool = setting(
-        False, option="local_nesterov", parse=option.boolean, kind="yes or no",
-        meaning="of the local exchange: Nesterov's form of the outer momentum", agreed="nesterov",
-    )  # fmt: skip
+        1.0, agreed="outer_lr (in millionths)", number=lambda one, ranks: round(one.outer_lr * 1e6)
+    )
+    nesterov: bool = setting(False, agreed="nesterov")
 
     def __post_init__(self) -> None:
         self._require(
-            ("every", whole(self.every, 1), "Use a whole number, 1 or more."),
+            ("sync_every", whole(self.sync_every, 1), "Use a whole number, 1 or more."),
             ("outer_momentum", 0 <= self.outer_momentum < 1, "Use a number from 0 to below 1."),
             ("outer_lr", 0 < self.outer_lr < float("inf"), "Use a number above 0."),
         )

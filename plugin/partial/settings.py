@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from paceline import option
 from paceline.errors import UserError
-from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, whole
+from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, sync_every, whole
 from paceline.native.exchanges import PARTIAL
 
 SOLO, MAJORITY, RANDOM = "solo", "majority", "random"
@@ -49,11 +49,7 @@ class Partial(ExchangeSettings):
         meaning="of exchanges that do not wait: wait for a rank that has not come for this many rounds; 0: never",
         agreed="max_lag",
     )  # fmt: skip
-    sync_every: int = setting(
-        0, option="partial_sync_every", parse=option.count, kind="whole number", unit="updates",
-        meaning="of exchanges that do not wait: average the models of all ranks after this many updates; 0: never",
-        agreed="sync_every",
-    )  # fmt: skip
+    sync_every: int = sync_every(0)
     seed: int = setting(0, agreed="seed")
 
     def __post_init__(self) -> None:
@@ -86,7 +82,7 @@ class Partial(ExchangeSettings):
             return None
         return (
             f"A tape was given sync_every={self.sync_every}; it does not know when the model is updated.",
-            "Leave sync_every (PACELINE_PARTIAL_SYNC_EVERY) out, and call hvd.average_variables("
+            "Leave sync_every (PACELINE_SYNC_EVERY) out, and call hvd.average_variables("
             "model.trainable_variables) on all ranks after as many updates; or use hvd.DistributedOptimizer.",
         )
 

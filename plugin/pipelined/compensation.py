@@ -60,7 +60,7 @@ class Compensation(AroundUpdates):
 
     def rate(self, rate: Any) -> Any:
         """See AroundUpdates.rate."""
-        steps = self._settings.anneal_steps
+        steps = self._settings.annealing_steps
         if not steps or self._late is False:
             return rate
         adapter, updates = self._adapter, self._updates.read()

@@ -21,7 +21,7 @@ class Pipelined(ExchangeSettings):
     """Updates with gradients that are K - 1 steps old.
 
     `k`: the iteration dependency K, 1 to 64; 1 is the synchronous exchange. `warmup_steps`: updates that are made
-    synchronously first. Compensation of staleness (staleness.py), both off by default: `anneal_steps`: the learning
+    synchronously first. Compensation of staleness (staleness.py), both off by default: `annealing_steps`: the learning
     rate begins divided by K - 1 and has its own value after so many pipelined updates, 0: at once. `correction`:
     gradients are computed at the weights that are expected when they will be applied; so much (0 < correction < 1, 0.1
     for example) is left of an old change of the weights after K - 1 updates, 0: no correction.
@@ -31,21 +31,17 @@ class Pipelined(ExchangeSettings):
     results_wait: ClassVar[bool] = True
 
     k: int = setting(
-        2, option="pipeline_k", parse=option.positive, kind="whole number",
+        2, option="pipelined_k", parse=option.positive, kind="whole number",
         meaning="iteration dependency K of the pipelined exchange: gradients are K - 1 steps old when they are used",
         agreed="K", otherwise=lambda ranks: 1,
     )  # fmt: skip
     warmup_steps: int = setting(
-        0, option="pipeline_warmup_steps", parse=option.count, kind="whole number", unit="updates",
+        0, option="pipelined_warmup_steps", parse=option.count, kind="whole number", unit="updates",
         meaning="make this many updates synchronously before exchanges are pipelined", agreed="warm-up steps",
     )  # fmt: skip
-    anneal_steps: int = setting(
-        0, option="pipeline_anneal_steps", parse=option.count, kind="whole number", unit="updates",
-        meaning="with K above 2, let the learning rate grow to its own value for this many pipelined updates, from "
-        "1/(K - 1) of it", agreed="anneal steps",
-    )  # fmt: skip
+    annealing_steps: int = setting(0, agreed="annealing steps")
     correction: float = setting(
-        0.0, option="pipeline_correction", parse=option.share, kind="number",
+        0.0, option="pipelined_correction", parse=option.share, kind="number",
         meaning="compute gradients at the weights expected when they will be used: what is left of an old change of "
         "the weights after K - 1 updates, such as 0.1; 0: off",
         agreed="correction (in millionths)", number=lambda one, ranks: round(one.correction * 1e6),
@@ -56,7 +52,7 @@ class Pipelined(ExchangeSettings):
         self._require(
             ("k", whole(self.k, 1, _core.MOST_K), f"Use a whole number from 1 to {_core.MOST_K}; 2 is usual."),
             ("warmup_steps", whole(self.warmup_steps, 0), "Use a whole number, 0 or more."),
-            ("anneal_steps", whole(self.anneal_steps, 0), "Use a whole number, 0 or more."),
+            ("annealing_steps", whole(self.annealing_steps, 0), "Use a whole number, 0 or more."),
             ("correction", right, "Use a number above 0 and below 1, such as 0.1, or 0 for no correction."),
         )
 
@@ -81,7 +77,7 @@ class Pipelined(ExchangeSettings):
         if not self.compensates:
             return None
         return (
-            f"A tape was given anneal_steps={self.anneal_steps} and correction={self.correction}.",
+            f"A tape was given annealing_steps={self.annealing_steps} and correction={self.correction}.",
             "Use hvd.DistributedOptimizer of paceline.keras, which compensates for staleness, or leave both out.",
         )
 
@@ -93,7 +89,7 @@ class Pipelined(ExchangeSettings):
     @property
     def compensates(self) -> bool:
         """Whether something is done about that age."""
-        return self.delay > 0 and (self.anneal_steps > 0 or self.correction > 0)
+        return self.delay > 0 and (self.annealing_steps > 0 or self.correction > 0)
 
 
 DECLARATION = Declaration(

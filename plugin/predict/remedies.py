@@ -103,7 +103,7 @@ def _all(
         yield Remedy(f"--codec {codec}{merging}", by_policy[policy], ranks, rounded)
         encoded = dataclasses.replace(iteration, costs=on_the_wire(iteration.costs, share))
         yield Remedy(f"{pipelined} --codec {codec}", pipelined_s(encoded), ranks, f"{late}; {rounded}")
-    every = Local().every
+    every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
     yield Remedy("--exchange local", compute_s + communication_s(iteration) / every, ranks, local)
     if late_s > 0:

@@ -23,7 +23,6 @@ class Codec(NamedTuple):
 CODECS: dict[str, Codec] = {
     EXACT: Codec(0, "as they are"),
     "bf16": Codec(1, "the nearest bfloat16", 0.5, 2.0**-8),
-    "trunc16": Codec(2, "the upper half of a float32", 0.5, 2.0**-7),
-    "q8": Codec(3, "8 bits and a scale for 256 values", (256 + 4) / (4 * 256), 1 / 127 / 2, of_largest=True),
+    "q8": Codec(2, "8 bits and a scale for 256 values", (256 + 4) / (4 * 256), 1 / 127 / 2, of_largest=True),
 }
 BFLOAT16 = "bf16"  # loses nothing of gradients of that type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-HOROVODS, AUTO = "gloo", "auto"
+HOROVODS, AUTO = "horovod", "auto"
 # What messages go by that travel through a codec, where nothing else was chosen: they are encoded twice, wherever else
 # by every rank on the way.
 OF_CODECS = "direct"

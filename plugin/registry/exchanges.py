@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from textwrap import fill
 from typing import TypeVar
@@ -41,7 +43,24 @@ def declaration_of(settings: ExchangeSettings) -> Declaration:
 
 def options_of_exchanges() -> list[Option]:
     """The options that exchanges have, in the order of declaration."""
-    return [option for one in DECLARATIONS for option in one.options()]
+    by_name: dict[str, list[Option]] = {}
+    for option in (option for one in DECLARATIONS for option in one.options()):
+        by_name.setdefault(option.name, []).append(option)
+    return [_joined(options) for options in by_name.values()]
+
+
+def _joined(options: list[Option]) -> Option:
+    """The option of equal `options`, each of another exchange and with a default of its own."""
+    if len(options) == 1:
+        return options[0]
+    needed = [one.needs[1] for one in options if one.needs is not None]
+
+    def default() -> None: ...
+
+    default.__doc__ = ", ".join(
+        f"{one.default_text} with {' and '.join(names)}" for one, names in zip(options, needed, strict=True)
+    )
+    return dataclasses.replace(options[0], default=default, needs=("exchange", tuple(itertools.chain(*needed))))
 
 
 def summary() -> str:

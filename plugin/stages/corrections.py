@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 # T2's D for which the paper's theory finds gamma = 1 - 2/(tau_forward - tau_backward + 1), to first order.
-DISCREPANCY = math.exp(-2)
+CORRECTION = math.exp(-2)
 HIGHEST_MOMENTUM = 0.99
 
 
@@ -31,15 +31,15 @@ def correction_weight(tau_forward: float, tau_backward: float) -> float:
     return tau_forward - tau_backward
 
 
-def delta_decay(discrepancy: float, tau_forward: float, tau_backward: float) -> float:
-    """T2: gamma = D^(1/(tau_forward - tau_backward)), with D = discrepancy in (0, 1): after each update
+def delta_decay(correction: float, tau_forward: float, tau_backward: float) -> float:
+    """T2: gamma = D^(1/(tau_forward - tau_backward)), with D = correction in (0, 1): after each update
     delta = gamma * delta + (1 - gamma) * (change of the weights). 0, the last change alone, where both taus are the
     same and delta is multiplied by 0. Raises ValueError for another D.
     """
-    if not 0 < discrepancy < 1:
-        raise ValueError(f"discrepancy is {discrepancy}, give a number between 0 and 1")
+    if not 0 < correction < 1:
+        raise ValueError(f"correction is {correction}, give a number between 0 and 1")
     late = correction_weight(tau_forward, tau_backward)
-    return float(discrepancy ** (1 / late)) if late > 0 else 0.0
+    return float(correction ** (1 / late)) if late > 0 else 0.0
 
 
 def graded_momentum(momentum: float, stage: int, stages: int, highest: float = HIGHEST_MOMENTUM) -> float:

@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     latency: str | None = None
     operations: tuple[str, ...] = OPERATIONS
     sizes: tuple[str, ...] = ("64MiB",)
-    systems: tuple[str, ...] = ("gloo", "ddp", "linear", "ring")
+    systems: tuple[str, ...] = ("horovod", "ddp", "linear", "ring")
     in_flight: int = 1
     model_mb: float = 0.0
 

@@ -15,8 +15,8 @@ from paceline.launch.probe.calls import MODEL
 from paceline.registry.codecs import CODECS
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS
 
-GLOO, DDP = HOROVODS, "ddp"
-RIVALS = (GLOO, DDP)
+STOCK, DDP = HOROVODS, "ddp"
+RIVALS = (STOCK, DDP)
 _WORKER = "paceline.examples.benchmarks.collectives.worker"
 # Whatever the environment of the benchmark asks for; and nothing is merged with anything.
 _HOROVOD = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "HOROVOD_FUSION_THRESHOLD": "0"}
@@ -45,7 +45,7 @@ class Collective:
 
 
 def find(name: str) -> Collective:
-    """Return gloo (stock Horovod), ddp, a collective of Paceline's, or one with a codec ("ring+q8").
+    """Return horovod (stock), ddp, a collective of Paceline's, or one with a codec ("ring+q8").
 
     Raises UserError for an unknown one.
     """
@@ -61,12 +61,12 @@ def find(name: str) -> Collective:
             f"{', '.join(one for one in CODECS if one != EXACT)}.",
         )
     env = {**_HOROVOD, "PACELINE_COLLECTIVE": collective} | ({} if codec == EXACT else {"PACELINE_CODEC": codec})
-    if collective == GLOO:
+    if collective == STOCK:
         bounds = {BROADCAST: TREE, ALLREDUCE: RING, MODEL: TREE}
     else:
         bounds = {BROADCAST: LINEAR, REDUCE: LINEAR, ALLREDUCE: collective, MODEL: LINEAR}
     # Whatever the collective is for allreduces, broadcasts and reductions go along a chain; codecs are for sums.
-    able: tuple[str, ...] = (*OPERATIONS, MODEL) if collective in (GLOO, LINEAR, AUTO) else (ALLREDUCE,)
+    able: tuple[str, ...] = (*OPERATIONS, MODEL) if collective in (STOCK, LINEAR, AUTO) else (ALLREDUCE,)
     if codec != EXACT:
         able = tuple(one for one in able if one in (REDUCE, ALLREDUCE))
     bounds = {operation: bound for operation, bound in bounds.items() if operation in able}

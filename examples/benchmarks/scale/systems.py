@@ -19,7 +19,7 @@ _STOCK = {
 }
 _EVENTS = {**_STOCK, "PACELINE_WAKE": "events"}
 # A plan that is looked at again would be measured while steps are.
-_ARMED = {**_EVENTS, "PACELINE_ARMED": "yes", "PACELINE_FUSION_WATCH_STEPS": "0"}
+_ARMED = {**_EVENTS, "PACELINE_ARMED": "yes", "PACELINE_DEBUG": "fusion_watch_steps=0"}
 
 
 @dataclass(frozen=True)

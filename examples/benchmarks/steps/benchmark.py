@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -24,10 +25,11 @@ CLEAN_BIT_S = 200e6
 _TRAINING = "paceline.examples.benchmarks.steps.training"
 # Whatever the environment of the benchmark asks for. Plans themselves are measured: none has to show that it is ahead.
 _SYNC = {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "threshold", "PACELINE_WAKE": "cycle", "PACELINE_ARMED": "no"}
-_PLANS = {**_SYNC, "PACELINE_FUSION_TRIAL_STEPS": "0"}
+_DEBUG = ",".join(filter(None, ["fusion_trial_steps=0", os.environ.get("PACELINE_DEBUG")]))
+_PLANS = {**_SYNC, "PACELINE_DEBUG": _DEBUG}
 _OPTIMAL = {**_PLANS, "PACELINE_FUSION": "optimal"}
 _ARMED = {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"}
-_PIPELINED = {"PACELINE_EXCHANGE": "pipelined", "PACELINE_PIPELINE_K": "2", "PACELINE_PIPELINE_WARMUP_STEPS": "0"}
+_PIPELINED = {"PACELINE_EXCHANGE": "pipelined", "PACELINE_PIPELINED_K": "2", "PACELINE_PIPELINED_WARMUP_STEPS": "0"}
 _MAJORITY = {**_SYNC, "PACELINE_EXCHANGE": "majority", "PACELINE_WAKE": "events"}
 _PLANNED, _LATE, _APART = {"planned": True}, {"age": 1}, {"averages": False}
 # Name -> function of training.py, environment, options of the worker. Names of policies are systems, too, and those of

@@ -68,7 +68,7 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
         "PACELINE_EXCHANGE": "sync",
         "PACELINE_COLLECTIVE": settings.collective,
         "PACELINE_CODEC": EXACT,
-        "PACELINE_CODEC_LEAST_BYTES": "0",
+        "PACELINE_DEBUG": "codec_least_bytes=0",
     }
     options = {"model": settings.model, "steps": settings.steps}
     world = System("codecs", f"{__name__}:TrainingWorker", env, options)

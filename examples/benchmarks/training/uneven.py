@@ -63,7 +63,7 @@ def measure(settings: Settings, limits: Limits, tell: Tell) -> Iterator[Measured
             found = importlib.util.find_spec(f"paceline.examples.benchmarks.{script}")
             assert found is not None and found.origin is not None
             words = [*arguments, "--seed", str(seeds[system]), *settings.arguments]
-            environ = runs.environment(exchange=system, partial_sync_every=SYNC_EVERY)
+            environ = runs.environment(exchange=system, sync_every=SYNC_EVERY)
             tell(f"{case}, seed {seeds[system]}, {system}")
             seeds[system] += 1
             result = runs.train(Path(found.origin), settings.ranks, words, environ, RUN_LIMIT_S)

@@ -36,9 +36,9 @@ class Assembly:
 
     def correction(self, made: Callable[..., Correction], weights: Sequence[Any]) -> Correction | None:
         """T2's, which `made` makes; None where it was not asked for, or where there is nothing to correct."""
-        if self.settings.discrepancy is None or self.taus[0] <= self.taus[1] or not weights:
+        if self.settings.correction is None or self.taus[0] <= self.taus[1] or not weights:
             return None
-        return made(weights, self.settings.discrepancy, *self.taus)
+        return made(weights, self.settings.correction, *self.taus)
 
     def finish(self, loss: Callable[[Any, Any], Any]) -> Finish:
         """What ends this stage's passes; `loss`: of outputs and targets."""

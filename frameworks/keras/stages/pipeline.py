@@ -72,7 +72,7 @@ class Pipeline(StagedTraining):
         recompute: bool = False,
         warmup_steps: int = 0,
         annealing_steps: int = 0,
-        discrepancy: float | None = None,
+        correction: float | None = None,
         process_set: Any = horovod_module.global_process_set,
         mail: posting.Mail | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class Pipeline(StagedTraining):
         def asked() -> dict[str, Any]:
             computed, reduction = loss_of(loss)
             chosen.extend([computed, optimizers.found_in(optimizer)])
-            late = warmup_steps, annealing_steps, discrepancy
+            late = warmup_steps, annealing_steps, correction
             self._settings = Settings(schedule, n_microbatches, stages, costs, *late, max_norm, reduction, recompute)
             layers.extend(layers_of(model))
             refuse_unfit(layers)

@@ -45,10 +45,10 @@ class Correction:
     """T2, see paceline.torch.stages.correction: delta is the running mean of what updates change."""
 
     def __init__(
-        self, variables: Sequence[tf.Variable], discrepancy: float, tau_forward: float, tau_backward: float
+        self, variables: Sequence[tf.Variable], correction: float, tau_forward: float, tau_backward: float
     ) -> None:
         self.weight = corrections.correction_weight(tau_forward, tau_backward)
-        self._gamma = corrections.delta_decay(discrepancy, tau_forward, tau_backward)
+        self._gamma = corrections.delta_decay(correction, tau_forward, tau_backward)
         self._variables = list(variables)
         self.deltas = [tf.zeros(one.shape, _kept_as(one.dtype)) for one in self._variables]
 

@@ -9,24 +9,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.gradient_arguments import GradientArguments, asked, takes_gradient_arguments
+from paceline.gradient_arguments import asked
 from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3.hooks import local_weights
 from paceline.keras3.settings import Settings
+from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
 from paceline.tensorflow.tape.numbers import numbered_name
 from paceline.tensorflow.tape.updates import expect_update
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class _State:
@@ -136,7 +134,7 @@ class _Distributed:
 
 
 @tf.autograph.experimental.do_not_convert
-@takes_gradient_arguments
+@lists_exchanges
 def DistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -150,7 +148,12 @@ def DistributedGradientTape(
     process_set: Any = hvd.global_process_set,
     scale_local_gradients: bool = True,
     name: str = TAPE_NAME,
-    **gradients: Unpack[GradientArguments],
+    *,
+    fusion: Any = None,
+    exchange: str | ExchangeSettings | None = None,
+    codec: str | None = None,
+    error_feedback: bool | None = None,
+    collective: str | None = None,
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -170,15 +173,15 @@ def DistributedGradientTape(
     Where a pipelined exchange has no gradients yet they are zeros, `tape.answered` is false, and an optimizer of Keras
     leaves out the update.
 
-    `codec`: how gradients travel: "none" (as they are), "bf16", "trunc16" or "q8" (docs/codecs.md), with
-    `error_feedback` or without, which tape_in_flight() saves. `collective`: how they move between ranks
-    (docs/collectives.md). None: as the variables say. The same on all ranks.
+    `codec`: how gradients travel: "none" (as they are), "bf16" or "q8" (docs/codecs.md), with `error_feedback` or
+    without, which tape_in_flight() saves. `collective`: how they move between ranks (docs/collectives.md).
+    None: as the variables say. The same on all ranks.
 
     Raises UserError for settings that cannot be used.
     """
     if isinstance(gradtape, _Distributed):
         raise UserError("DistributedGradientTape got a tape that is wrapped already.", "Wrap it once.")
-    found = asked("DistributedGradientTape", gradients)
+    found = asked(fusion, exchange, codec, error_feedback, collective)
     check(found.exchange)
     found.check(compression, hvd.Compression.none)
     found.fuse("tensorflow")

@@ -79,12 +79,12 @@ def DistributedOptimizer(
       PACELINE_FUSION. None: what that variable says.
     - `exchange`: what becomes of gradients between the backward pass and the update.
       {exchanges}
-    - `codec`: how gradients travel: "none" (as they are), "bf16", "trunc16" or "q8" (docs/codecs.md). The optimizer is
+    - `codec`: how gradients travel: "none" (as they are), "bf16" or "q8" (docs/codecs.md). The optimizer is
       given what the ranks have decoded, the same on all of them. Not together with `compression`. None: as
       PACELINE_CODEC says.
     - `error_feedback`: whether what the codec loses of a gradient is added to the next one; it is saved with
       `state_dict`. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
-    - `collective`: how gradients in CPU memory move between ranks: "gloo" (Horovod's own), "linear", "ring", "direct",
+    - `collective`: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
       "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither, "direct".
     - `bucket_bytes`: dense gradients in CPU memory of so many bytes and less travel with their neighbours in one tensor
       (docs/small_gradients.md); 0: each by itself. None: as PACELINE_BUCKET_BYTES says.

@@ -20,10 +20,10 @@ class Correction:
     """
 
     def __init__(
-        self, parameters: Sequence[Tensor], discrepancy: float, tau_forward: float, tau_backward: float
+        self, parameters: Sequence[Tensor], correction: float, tau_forward: float, tau_backward: float
     ) -> None:
         self.weight = corrections.correction_weight(tau_forward, tau_backward)
-        self._gamma = corrections.delta_decay(discrepancy, tau_forward, tau_backward)
+        self._gamma = corrections.delta_decay(correction, tau_forward, tau_backward)
         self._parameters = list(parameters)
         self.deltas = [memory_like(one) for one in self._parameters]
 

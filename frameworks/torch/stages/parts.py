@@ -49,8 +49,8 @@ def assembled(
             "Give a function of a stage's parameters that returns one.",
         )
     correction = None
-    if settings.discrepancy is not None and tau_forward > tau_backward and stage.parameters:
-        correction = Correction(stage.parameters, settings.discrepancy, tau_forward, tau_backward)
+    if settings.correction is not None and tau_forward > tau_backward and stage.parameters:
+        correction = Correction(stage.parameters, settings.correction, tau_forward, tau_backward)
     nesterov = None
     if settings.nesterov is not None and optimizer is not None:
         refuse_momentum(optimizer)

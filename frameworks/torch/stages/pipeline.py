@@ -82,7 +82,7 @@ class Pipeline(StagedTraining):
     - `warmup_steps`: so many steps first are synchronous (PipeMare's T3).
     - `annealing_steps`: for so many asynchronous updates learning rates are lower where gradients are late (T1); 0:
       never.
-    - `discrepancy`: D in (0, 1), for backward passes at corrected weights (T2); None: off.
+    - `correction`: D in (0, 1), for backward passes at corrected weights (T2); None: off.
     - `nesterov`: Nesterov's momentum on the last stage, in (0, 1), and nearer to 0.99 on earlier ones (AsyncPP); None:
       off, as during the warm-up. The optimizer must have no momentum of its own: betas=(0, 0.999) of Adam.
     - `update_every`: how many mini-batches an update takes, their mean. With n_microbatches * update_every >= 2P - 1 no
@@ -119,7 +119,7 @@ class Pipeline(StagedTraining):
         recompute: bool = False,
         warmup_steps: int = 0,
         annealing_steps: int = 0,
-        discrepancy: float | None = None,
+        correction: float | None = None,
         nesterov: float | None = None,
         update_every: int = 1,
         device: torch.device | str | None = None,
@@ -144,7 +144,7 @@ class Pipeline(StagedTraining):
                 costs,
                 warmup_steps,
                 annealing_steps,
-                discrepancy,
+                correction,
                 max_norm,
                 loss_reduction,
                 recompute,

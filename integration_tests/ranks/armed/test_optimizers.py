@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from integration_tests.support.arming import ARMED, state
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.ranks import run_ranks
 from paceline.fusion.report import report
@@ -125,5 +126,5 @@ def _keras(rank: int, size: int) -> Any:
 
 
 def test_keras() -> None:
-    answers = run_ranks(_keras, 2, env=ARMED | {"PACELINE_FUSION_WARMUP_STEPS": "3"}, timeout_s=120)
+    answers = run_ranks(_keras, 2, env=ARMED | debug(fusion_warmup_steps=3), timeout_s=120)
     assert answers[0][0] == answers[1][0]

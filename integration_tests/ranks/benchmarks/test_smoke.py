@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support.debug import debug
+
 pytestmark = [pytest.mark.timeout(300), pytest.mark.more]
 
 TENSORS = 7  # of the model mini
@@ -28,7 +30,7 @@ def measured(*words: str, **variables: str) -> list[dict[str, Any]]:
 def test_every_policy_is_measured_by_its_own_plan() -> None:
     systems = f"systems=stock,{','.join(POLICIES)}"
     # Watching measures together with all ranks now and then: a message that is not in the plan.
-    (result,) = measured("resnet20", "hosts=1", "models=mini", systems, "--turns", "2", PACELINE_FUSION_WATCH_STEPS="0")
+    (result,) = measured("resnet20", "hosts=1", "models=mini", systems, "--turns", "2", **debug(fusion_watch_steps=0))
     gradient_bytes = 4 * result["parameters"]
     for policy in POLICIES:
         system = result["systems"][policy]
@@ -69,13 +71,14 @@ def test_every_system_sends_every_gradient_once_per_step() -> None:
 
 
 def test_collectives_have_calls_and_messages() -> None:
-    words = ["ranks=2", "systems=gloo,ddp,ring,linear", "sizes=4,64KiB", "in_flight=3", "model_mb=0.1", "--turns", "1"]
+    systems = "systems=horovod,ddp,ring,linear"
+    words = ["ranks=2", systems, "sizes=4,64KiB", "in_flight=3", "model_mb=0.1", "--turns", "1"]
     results = {(one["operation"], one["size_bytes"]): one for one in measured("allreduce", *words)}
     results |= {(one["operation"], one["size_bytes"]): one for one in measured("broadcast", *words)}
     able = {
-        "broadcast": {"gloo", "ddp", "linear"},
-        "allreduce": {"gloo", "ddp", "ring", "linear"},
-        "broadcast_parameters": {"gloo", "linear"},
+        "broadcast": {"horovod", "ddp", "linear"},
+        "allreduce": {"horovod", "ddp", "ring", "linear"},
+        "broadcast_parameters": {"horovod", "linear"},
     }
     sized = {(operation, size) for operation in ("broadcast", "allreduce") for size in (4, 65536)}
     assert set(results) == {("broadcast_parameters", 100_000)} | sized
@@ -87,7 +90,7 @@ def test_collectives_have_calls_and_messages() -> None:
             assert (0 < message_ms == call_ms) if name == "ddp" else (0 < message_ms < call_ms), (operation, name)
             assert operation == "broadcast_parameters" or system["together_ms"]["median"] > 0, name
     assert "ring_over_ddp_allreduce" in results["allreduce", 4]["ratios"]
-    assert "linear_over_gloo_broadcast_message" in results["broadcast", 65536]["ratios"]
+    assert "linear_over_horovod_broadcast_message" in results["broadcast", 65536]["ratios"]
 
 
 def test_both_libraries_train_alike_and_hold_what_their_schedules_say() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from paceline.registry.codecs import CODECS
 
 LOSSY = tuple(name for name, codec in CODECS.items() if codec.error)
-ELEMENTS = 1003  # above PACELINE_CODEC_LEAST_BYTES, no whole number of slices or of shards
+ELEMENTS = 1003  # above codec_least_bytes, no whole number of slices or of shards
 
 
 def gradient(rank: int, step: int = 0) -> np.ndarray:

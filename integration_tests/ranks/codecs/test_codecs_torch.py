@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.ranks import run_ranks
 from paceline.launch import runs
 
@@ -27,7 +28,7 @@ def _said(rank: int, size: int, model: str) -> str:
 
 
 def test_uneven_ranks_end_where_they_would_without_codec_if_errors_are_fed_back() -> None:
-    env = {"PACELINE_COLLECTIVE": "direct", "PACELINE_CODEC_LEAST_BYTES": "0", "HOROVOD_FUSION_THRESHOLD": "0"}
+    env = {"PACELINE_COLLECTIVE": "direct", **debug(codec_least_bytes=0), "HOROVOD_FUSION_THRESHOLD": "0"}
     first, second = run_ranks(_said, 2, "uneven", env=env, fresh=True, timeout_s=100)
     assert second == "", "rank 0 speaks"
     results = [result for result in map(runs.result_in, first.splitlines()) if result is not None]

@@ -105,8 +105,8 @@ def _tapes(rank: int, size: int) -> None:
     exact = step("none")
     np.testing.assert_allclose(exact, mean(size), rtol=1e-5, atol=1e-6)
     for call in (step, tf.function(step)):
-        wrong = np.abs(np.asarray(call("trunc16"), np.float64) - mean(size))
-        assert wrong.max() > 1e-4 and (wrong <= bound("trunc16", size)).all()
+        wrong = np.abs(np.asarray(call("bf16"), np.float64) - mean(size))
+        assert wrong.max() > 1e-4 and (wrong <= bound("bf16", size)).all()
     total = np.sum([np.asarray(step("q8"), np.float64) for _ in range(20)], 0)
     assert (np.abs(total - 20 * mean(size)) <= 2 * bound("q8", size) + 2e-4).all()
     state = hvd.tape_in_flight()

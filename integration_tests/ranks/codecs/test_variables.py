@@ -46,7 +46,7 @@ def _exact(rank: int, size: int) -> None:
     hvd.init()
     _, fresh = hvd.partial_allreduce(torch.from_numpy(gradient(rank)), "counted", quorum=size)
     assert fresh == size
-    for number, choices in enumerate(({"codec": "none"}, {"codec": "none", "exchange": hvd.Local(every=1)})):
+    for number, choices in enumerate(({"codec": "none"}, {"codec": "none", "exchange": hvd.Local(sync_every=1)})):
         parameter = torch.nn.Parameter(torch.zeros(ELEMENTS))
         sgd = torch.optim.SGD([parameter], lr=1.0)
         optimizer = hvd.DistributedOptimizer(sgd, [(f"exact{number}", parameter)], **choices)

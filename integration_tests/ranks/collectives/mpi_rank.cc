@@ -78,7 +78,7 @@ void Lengths(MPI_Comm set) {
   const auto longer = transport.Receive(0, 2, bytes.data() + 20, 20);
   const auto errors = Ended(transport, 2);
   const std::string remedy =
-      "where 20 were expected. Are PACELINE_COLLECTIVE and PACELINE_COLLECTIVE_BLOCK_BYTES the same on all ranks?";
+      "where 20 were expected. Are PACELINE_COLLECTIVE and PACELINE_DEBUG the same on all ranks?";
   Check(errors.at(shorter) == "it sends 10 bytes " + remedy, errors.at(shorter));
   Check(errors.at(longer) == "it sends more " + remedy, errors.at(longer));
   // Only these two failed.
@@ -95,7 +95,8 @@ void Tags(MPI_Comm set) {
   uint8_t byte = 0;
   transport.Send(transport.rank(), (uint64_t{1} << Transport::kMessageBits) - 1, &byte, 1);
   const auto errors = Ended(transport, 1);
-  Check(errors.begin()->second.find("Set PACELINE_COLLECTIVE_BLOCK_BYTES higher") != std::string::npos, "no error");
+  Check(errors.begin()->second.find("Set collective_block_bytes of PACELINE_DEBUG higher") != std::string::npos,
+        "no error");
 }
 
 // Rank 1 gives up; the others hear of it while they wait for somebody else, and afterwards.

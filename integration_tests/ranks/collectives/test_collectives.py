@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from integration_tests.support.debug import debug
 from integration_tests.support.ranks import run_ranks
 from paceline.registry import collectives
 
@@ -62,7 +63,7 @@ def _body(rank: int, size: int) -> list[bytes]:
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_values(collective: str, size: int) -> None:
-    env = {"PACELINE_COLLECTIVE": collective, "PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
+    env = {"PACELINE_COLLECTIVE": collective, **debug(collective_block_bytes=BLOCK_BYTES)}
     first, *others = run_ranks(_body, size, env=env, timeout_s=100, fresh=True)
     assert all(other == first for other in others), "the bits differ between ranks"
 
@@ -86,7 +87,7 @@ def _all_in_turn(rank: int, size: int) -> list[list[bytes]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("size", OTHER_SIZES)
 def test_values_among_other_numbers_of_ranks(size: int) -> None:
-    env = {"PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES)}
+    env = debug(collective_block_bytes=BLOCK_BYTES)
     first, *others = run_ranks(_all_in_turn, size, env=env, timeout_s=500, fresh=True)
     assert all(other == first for other in others), "the bits differ between ranks"
     assert size == 1 or first[: len(COLLECTIVES) - 1] == first[len(COLLECTIVES) : -1], "the bits differ between runs"
@@ -138,7 +139,7 @@ def _many(rank: int, size: int) -> list[bytes]:
 def test_many_messages_in_flight(collective: str, threshold: str) -> None:
     env = {
         "PACELINE_COLLECTIVE": collective,
-        "PACELINE_COLLECTIVE_BLOCK_BYTES": "1024",
+        **debug(collective_block_bytes=1024),
         "HOROVOD_FUSION_THRESHOLD": threshold,
         "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
     }
@@ -164,7 +165,7 @@ def _refused(rank: int, size: int) -> None:
 def test_messages_after_a_refused_one() -> None:
     env = {
         "PACELINE_COLLECTIVE": "linear",
-        "PACELINE_COLLECTIVE_BLOCK_BYTES": str(BLOCK_BYTES),
+        **debug(collective_block_bytes=BLOCK_BYTES),
         "HOROVOD_FUSION_THRESHOLD": "68100000",
     }
     run_ranks(_refused, 2, env=env, timeout_s=100, fresh=True)

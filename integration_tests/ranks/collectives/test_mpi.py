@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from integration_tests.ranks.collectives import test_collectives
+from integration_tests.support.debug import debug
 from integration_tests.support.mpi import BUILD_TIMEOUT_S, horovod_with_mpi, needs_open_mpi, run_under_mpi
 from integration_tests.support.ranks import RankFailed, run_ranks
 
@@ -25,7 +26,7 @@ def with_mpi(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def _chosen(collective: str) -> dict[str, str]:
     block_bytes = str(test_collectives.BLOCK_BYTES)
-    return {"PACELINE_COLLECTIVE": collective, "PACELINE_COLLECTIVE_BLOCK_BYTES": block_bytes}
+    return {"PACELINE_COLLECTIVE": collective, **debug(collective_block_bytes=block_bytes)}
 
 
 @pytest.mark.parametrize("collective", test_collectives.COLLECTIVES)
@@ -114,7 +115,7 @@ def test_a_rank_that_dies_ends_the_others(with_mpi: dict[str, str]) -> None:
 
 
 def _differ(rank: int, size: int) -> None:
-    os.environ["PACELINE_COLLECTIVE"] = "ring" if rank == 0 else "gloo"
+    os.environ["PACELINE_COLLECTIVE"] = "ring" if rank == 0 else "horovod"
     import horovod.torch as hvd
 
     import paceline.torch  # noqa: F401  hands the option on

@@ -23,7 +23,7 @@ SMALL, MIDDLE, LARGE = 64, 4096, 1 << 18
 ALLREDUCES = {
     ("allreduce", name, size): seconds
     for name, times in {
-        "gloo": (8e-3, 1e-3, 9e-1),
+        "horovod": (8e-3, 1e-3, 9e-1),
         "linear": (7e-3, 2e-2, 9e-1),
         "ring": (7e-3, 2e-2, 9e-1),
         "direct": (7e-3, 2e-2, 2e-2),
@@ -33,12 +33,12 @@ ALLREDUCES = {
 }
 BROADCASTS = {
     ("broadcast", name, size): seconds
-    for name, times in {"gloo": (1e-3, 9e-2), "linear": (2e-3, 3e-2)}.items()
+    for name, times in {"horovod": (1e-3, 9e-2), "linear": (2e-3, 3e-2)}.items()
     for size, seconds in zip((SMALL, LARGE), times, strict=True)
 }
 SAID = (
-    "Paceline: Collectives: allreduces below 4 KiB doubling, below 16 KiB gloo, above direct; "
-    "broadcasts below 8 KiB gloo, above linear (auto, from "
+    "Paceline: Collectives: allreduces below 4 KiB doubling, below 16 KiB horovod, above direct; "
+    "broadcasts below 8 KiB horovod, above linear (auto, from "
 )
 
 

@@ -21,6 +21,6 @@ def test_a_network_is_probed_and_shown(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     network = network_file.load(file)
     assert network.ranks == 2 and len(network.pairs) == 2 and picture.stat().st_size > 1000
-    assert {timing.collective for timing in network.timings} >= {"gloo", "linear", "ring", "direct", "doubling"}
+    assert {timing.collective for timing in network.timings} >= {"horovod", "linear", "ring", "direct", "doubling"}
     assert all(timing.message_s < timing.call_s for timing in network.timings)
     assert "allreduce among 2 ranks" in done.stdout and "Pairs: latency us" in done.stdout

@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+from integration_tests.support.debug import debug
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 
 # Horovod's own collectives, where a reduce is an allreduce, and ours, in blocks of a few elements.
 ENVIRONMENTS = {
-    "gloo": {"PACELINE_COLLECTIVE": "gloo"},
-    "ring": {"PACELINE_COLLECTIVE": "ring", "PACELINE_COLLECTIVE_BLOCK_BYTES": "64"},
+    "horovod": {"PACELINE_COLLECTIVE": "horovod"},
+    "ring": {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=64)},
 }
 SIZES = (0, 1, 17, 1001)
 TYPES = ("int32", "int64", "float16", "float32", "float64")
 FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
 in_both = pytest.mark.parametrize(
-    "env", [more(ENVIRONMENTS["gloo"], id="gloo"), pytest.param(ENVIRONMENTS["ring"], id="ring")]
+    "env", [more(ENVIRONMENTS["horovod"], id="horovod"), pytest.param(ENVIRONMENTS["ring"], id="ring")]
 )
 with_ranks = pytest.mark.parametrize("size", [more(2), 3])
 

@@ -173,7 +173,7 @@ def test_turns_average_their_own_weights(rank: int, size: int) -> None:
     import paceline.keras as hvd
 
     hvd.init()
-    for number, exchange in enumerate((hvd.Local(every=2), hvd.Local(every=2, outer_momentum=0.5))):
+    for number, exchange in enumerate((hvd.Local(sync_every=2), hvd.Local(sync_every=2, outer_momentum=0.5))):
         pair = _Pair(rank, size, f"averaged{number}", exchange)
         for _ in range(2):
             pair.train(0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, ask_for, step_until, variables
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -59,7 +60,7 @@ def test_tensor_that_is_missing_in_some_steps_on_all_ranks(rank: int, size: int)
             assert hvd.synchronize(handle).tolist() == [size * (size - 1) / 2 + size * step] * 7
 
     names = [f"missing.{n}" for n in range(4)]
-    with variables(PACELINE_GATE_TIMEOUT_MS="200"):
+    with variables(**debug(fusion_trial_steps=0, gate_timeout_ms=200)):
         ask_for("torch", "single")
         found = step_until("torch", lambda step: step_of(names, step))
     assert found.groups[0][: len(names)] == [f"allreduce.{name}" for name in names]
@@ -96,7 +97,7 @@ def _unused_parameters(rank: int, size: int, wrapper: str) -> None:
             alone[f"{part}.bias"] -= 0.1
 
     # A gate that holds a group for longer than this has kept everyone waiting for a tensor that does not come.
-    with variables(PACELINE_GATE_TIMEOUT_MS="20000"):
+    with variables(**debug(fusion_trial_steps=0, gate_timeout_ms=20000)):
         ask_for("torch", "single")
         step_until("torch", step_of)
     for step in range(12):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, ask_for, step_until
 from integration_tests.support.ranks import RankFailed, ranks, run_ranks
 
@@ -82,7 +83,7 @@ FAULTS = {
 }
 
 
-@ranks(2, env={"PACELINE_FUSION_TIME_LIMIT_S": "1"})
+@ranks(2, env=debug(fusion_time_limit_s=1))
 def test_policies_that_fail_leave_merging_to_horovod(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
@@ -125,7 +126,7 @@ def test_ranks_that_ask_for_different_policies_go_on_without_a_plan(rank: int, s
     ask_for("torch", "threshold")
 
 
-@ranks(2, env={"PACELINE_FUSION": "single", "PACELINE_FUSION_WARMUP_STEPS": "2"}, fresh=True, timeout_s=100)
+@ranks(2, env={"PACELINE_FUSION": "single", **debug(fusion_warmup_steps=2)}, fresh=True, timeout_s=100)
 def test_every_new_world_plans_anew(rank: int, size: int) -> None:
     import horovod.torch as hvd
 

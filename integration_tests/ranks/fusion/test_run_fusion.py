@@ -59,7 +59,7 @@ def run(folder: Path, policy: str) -> tuple[subprocess.CompletedProcess[str], Pa
     below.mkdir()
     (below / "script.py").write_text(SCRIPT)
     result = folder / "result.json"
-    words = ["--fusion", policy, "--fusion-warmup-steps", "3", "--fusion-trial-steps", "0", "-np", "2"]
+    words = ["--fusion", policy, "--debug", "fusion_warmup_steps=3,fusion_trial_steps=0", "-np", "2"]
     change = f"cd {below} && exec {sys.executable} script.py {result}"
     done = subprocess.run(
         [sys.executable, "-m", "paceline.launch.cli", "run", *words, "sh", "-c", change],

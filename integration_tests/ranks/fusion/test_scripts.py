@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.more import first_of
 
 TORCH = """
@@ -103,7 +104,7 @@ def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.Compl
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            "PACELINE_FUSION_TRIAL_STEPS": "0",
+            **debug(fusion_trial_steps=0),
             **variables,
         },
     )
@@ -111,7 +112,9 @@ def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.Compl
 
 @pytest.mark.parametrize("script", first_of(_SCRIPTS, "torch"))
 def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
-    done = _horovodrun(tmp_path, script, PACELINE_FUSION="optimal", PACELINE_FUSION_WARMUP_STEPS="4")
+    done = _horovodrun(
+        tmp_path, script, PACELINE_FUSION="optimal", **debug(fusion_warmup_steps=4, fusion_trial_steps=0)
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("script ends") == 2
     lines = [line for line in done.stderr.splitlines() if "Paceline: fusion=" in line]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand
 from integration_tests.support.more import first_of
 from integration_tests.support.ranks import run_ranks
@@ -127,7 +128,7 @@ def test_sums_are_exact_whatever_the_plan(body: Any, size: int, steps: int) -> N
 IN_FLIGHT = {
     "HOROVOD_FUSION_THRESHOLD": "0",
     "HOROVOD_CYCLE_TIME": "20",
-    "PACELINE_COLLECTIVE_BLOCK_BYTES": "16384",
+    **debug(collective_block_bytes=16384),
 }
 FLYING = (200_003, 150_001, 100_003, 50_021, 30_011, 20_011, 3)
 

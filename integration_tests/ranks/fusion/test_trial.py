@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
@@ -58,7 +59,7 @@ def _train(rank: int, size: int, policy: str) -> FusionReport:
 def test_what_is_slower_goes(policy: str, armed: bool, size: int) -> None:
     # Without a plan every gradient goes alone in the second case, and all of them together in the first.
     threshold = str(64 << 20) if policy == "alone" else "0"
-    env = {"PACELINE_FUSION_TRIAL_STEPS": "100", "HOROVOD_FUSION_THRESHOLD": threshold}
+    env = {**debug(fusion_trial_steps=100), "HOROVOD_FUSION_THRESHOLD": threshold}
     if armed:
         env |= {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"}
     first, *others = run_ranks(_train, size, policy, env=env, fresh=True, timeout_s=100)

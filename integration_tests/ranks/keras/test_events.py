@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.keras_events import train
 from integration_tests.support.random_events import updates
 from integration_tests.support.ranks import ranks, run_ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 PLANNED = {
-    **TENSORFLOW, "PACELINE_FUSION": "mgwfbp", "PACELINE_FUSION_WARMUP_STEPS": "2", "PACELINE_ARMED": "yes",
+    **TENSORFLOW, "PACELINE_FUSION": "mgwfbp", **debug(fusion_warmup_steps=2), "PACELINE_ARMED": "yes",
 }  # fmt: skip
 
 

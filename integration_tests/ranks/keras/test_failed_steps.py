@@ -57,7 +57,8 @@ def _failing(rank: int, size: int, exchange: str, passes: int, place: str, every
     import paceline.keras as hvd
 
     hvd.init()
-    chosen = {"partial": hvd.Partial(quorum=size, sync_every=2), "local": hvd.Local(every=2)}.get(exchange, exchange)
+    settings = {"partial": hvd.Partial(quorum=size, sync_every=2), "local": hvd.Local(sync_every=2)}
+    chosen = settings.get(exchange, exchange)
     variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.SGD(1.0), name=f"{exchange}{passes}{place}{everywhere}", exchange=chosen,
@@ -99,7 +100,7 @@ def test_a_failed_step_is_no_update_of_an_average(rank: int, size: int) -> None:
     import paceline.keras as hvd
 
     hvd.init()
-    for number, exchange in enumerate((hvd.Local(every=4), hvd.Partial(quorum=size, sync_every=4))):
+    for number, exchange in enumerate((hvd.Local(sync_every=4), hvd.Partial(quorum=size, sync_every=4))):
         variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name=f"average{number}", exchange=exchange)
         optimizer.build(variables)

@@ -34,11 +34,11 @@ MARKS = {case: pytest.mark.more if number % 7 == 0 else pytest.mark.soak for cas
 def test_rank_that_is_through_takes_part_until_all_are(tmp_path: Path, case: Any) -> None:
     framework, exchange, size, slow, factor = case
     pauses = [STEP_S * (factor if rank == slow else 1) for rank in range(size)]
-    script, variables = SCRIPTS[framework], {"PACELINE_EXCHANGE": exchange, "PACELINE_LOCAL_EVERY": "10"}
+    script, variables = SCRIPTS[framework], {"PACELINE_EXCHANGE": exchange, "PACELINE_SYNC_EVERY": "10"}
     if exchange == "quorum":
         script, variables = QUORUM, {}
     if exchange != "local":
-        variables.pop("PACELINE_LOCAL_EVERY", None)
+        variables.pop("PACELINE_SYNC_EVERY", None)
     done, ranks = run(tmp_path, script, size, pauses, ENDS[NUMBERS[case] % len(ENDS)], **variables)
     assert done.returncode == 0, done.stderr
     assert [one.steps for one in ranks] == [STEPS] * size

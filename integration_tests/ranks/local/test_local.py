@@ -20,10 +20,10 @@ STEPS = 11
 RATE, MOMENTUM = 0.1, 0.5
 # Settings of hvd.Local: the plain mean, and every part of the outer optimizer.
 CHOICES: list[dict[str, Any]] = [
-    {"every": 1},
-    {"every": 4},
-    {"every": 3, "outer_momentum": 0.75},
-    {"every": 3, "outer_momentum": 0.75, "outer_lr": 0.5, "nesterov": True},
+    {"sync_every": 1},
+    {"sync_every": 4},
+    {"sync_every": 3, "outer_momentum": 0.75},
+    {"sync_every": 3, "outer_momentum": 0.75, "outer_lr": 0.5, "nesterov": True},
 ]
 
 
@@ -32,7 +32,7 @@ def _targets(rank: int) -> list[Any]:
     return [np.arange(np.prod(shape)).reshape(shape) / 7 + 3.0 * rank + index for index, shape in enumerate(SHAPES)]
 
 
-def _played(size: int, steps: int, every: int, outer_momentum: float = 0.0, outer_lr: float = 1.0,
+def _played(size: int, steps: int, sync_every: int, outer_momentum: float = 0.0, outer_lr: float = 1.0,
             nesterov: bool = False) -> list[list[Any]]:  # fmt: skip
     """The weights of every rank after `steps` updates of SGD with momentum on |w - target|^2 / 2, and a drain: all of
     it in one process, as the papers say it.
@@ -45,7 +45,7 @@ def _played(size: int, steps: int, every: int, outer_momentum: float = 0.0, oute
             for index, target in enumerate(_targets(rank)):
                 inner[rank][index] = MOMENTUM * inner[rank][index] + (weights[rank][index] - target)
                 weights[rank][index] = weights[rank][index] - RATE * inner[rank][index]
-        if step % every == 0 or step == steps:
+        if step % sync_every == 0 or step == steps:
             for index in range(len(SHAPES)):
                 change = anchors[index] - sum(one[index] for one in weights) / size
                 outer[index] = outer_momentum * outer[index] + change
@@ -204,7 +204,7 @@ def test_torch_what_is_refused(rank: int, size: int) -> None:
     from paceline.errors import UserError
 
     hvd.init()
-    for wrong in ({"every": 0}, {"every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0}):
+    for wrong in ({"sync_every": 0}, {"sync_every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0}):
         with pytest.raises(UserError, match=f"Local.{next(iter(wrong))}=.*cannot be used"):
             hvd.Local(**wrong)
     for options in ({"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}):
@@ -230,7 +230,7 @@ def test_torch_what_is_refused(rank: int, size: int) -> None:
     hvd.broadcast_optimizer_state(optimizer, 0)
 
 
-@ranks(2, env={"PACELINE_EXCHANGE": "local", "PACELINE_LOCAL_EVERY": "4"})
+@ranks(2, env={"PACELINE_EXCHANGE": "local", "PACELINE_SYNC_EVERY": "4"})
 def test_one_variable_makes_a_script_of_horovod_local(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -241,7 +241,7 @@ def test_one_variable_makes_a_script_of_horovod_local(rank: int, size: int) -> N
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM), named)
     for _ in range(8):
         _torch_update(rank, weights, optimizer)
-    for weight, wanted in zip(weights, _played(size, 8, every=4)[rank], strict=True):
+    for weight, wanted in zip(weights, _played(size, 8, sync_every=4)[rank], strict=True):
         np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-12)
 
 
@@ -329,8 +329,8 @@ def test_torch_frozen_types_and_unused_parameters(rank: int, size: int) -> None:
 
     hvd.init()
     kinds = ("int8", "uint8", "bool", "int64", "float8_e4m3fn", "complex64", "bfloat16", "float64")
-    outer = hvd.Local(every=2, outer_momentum=0.5)
-    exchanges: list[Any] = [hvd.Local(every=2), outer, hvd.Partial(quorum=size, sync_every=2)]
+    outer = hvd.Local(sync_every=2, outer_momentum=0.5)
+    exchanges: list[Any] = [hvd.Local(sync_every=2), outer, hvd.Partial(quorum=size, sync_every=2)]
     for exchange in exchanges:
         frozen = [torch.nn.Parameter(torch.ones(3).to(getattr(torch, kind)), requires_grad=False) for kind in kinds]
         used, unused = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))

@@ -74,7 +74,7 @@ STARTER = """
 import json, os, sys
 sync = os.environ["PACELINE_EXCHANGE"] == "sync"
 seed = int(sys.argv[sys.argv.index("--seed") + 1])
-corrected = float(os.environ["PACELINE_PIPELINE_CORRECTION"]) == 0.01
+corrected = float(os.environ["PACELINE_PIPELINED_CORRECTION"]) == 0.01
 loss = 1.0 + seed + 0.5 * (not sync) - 0.25 * corrected
 result = {"loss": loss, "accuracy": 0.5, "equal": "--unequal" not in sys.argv}
 print("[0]<stdout>:RESULT " + json.dumps(result))

@@ -93,7 +93,7 @@ def test_one_variable_pipelines_a_torch_script(tmp_path: Path) -> None:
     done = _horovodrun(tmp_path, TORCH, PACELINE_EXCHANGE="pipelined")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("weights [1.0, 1.0, 0.9, 0.8, 0.71, 0.63]") == 2
-    done = _horovodrun(tmp_path, TORCH, PACELINE_EXCHANGE="pipelined", PACELINE_PIPELINE_WARMUP_STEPS="2")
+    done = _horovodrun(tmp_path, TORCH, PACELINE_EXCHANGE="pipelined", PACELINE_PIPELINED_WARMUP_STEPS="2")
     assert done.stdout.count("weights [1.0, 0.9, 0.81, 0.81, 0.729, 0.648]") == 2
 
 

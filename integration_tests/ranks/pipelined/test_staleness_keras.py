@@ -79,7 +79,7 @@ def _resumed(rank: int, size: int) -> None:
     import paceline.keras as hvd
 
     hvd.init()
-    exchange = hvd.Pipelined(k=3, warmup_steps=4, anneal_steps=10, correction=0.2)
+    exchange = hvd.Pipelined(k=3, warmup_steps=4, annealing_steps=10, correction=0.2)
     for before in (2, 5, 12):  # in the warm-up, while the pipeline fills, and later
         first = _model(0.1, 0.9, exchange, f"resumed{before}", compiled=True)
         _step(first, before)

@@ -19,7 +19,7 @@ def reference(
     k: int,
     alpha: float,
     momentum: float,
-    anneal_steps: int,
+    annealing_steps: int,
     correction: float,
     warmup: int,
     keras: bool = False,
@@ -47,7 +47,7 @@ def reference(
             if step < steps:
                 late.append(CURVATURE * (moved(w, delta, len(late)) if correction else w))
             if step - warmup >= k - 1:
-                update(late.pop(0), rate_factor(k - 1, min(1, updates / anneal_steps)) if anneal_steps else 1.0)
+                update(late.pop(0), rate_factor(k - 1, min(1, updates / annealing_steps)) if annealing_steps else 1.0)
                 updates += 1
         seen.append(w)
     return seen
@@ -123,7 +123,7 @@ def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
     import paceline.torch as hvd
 
     hvd.init()
-    exchange = hvd.Pipelined(k=3, warmup_steps=4, anneal_steps=10, correction=0.2)
+    exchange = hvd.Pipelined(k=3, warmup_steps=4, annealing_steps=10, correction=0.2)
     for before in (2, 5, 12):  # in the warm-up, while the pipeline fills, and later
         w, optimizer = _start("resumed", 0.1, 0.9, exchange)
         for _ in range(before):

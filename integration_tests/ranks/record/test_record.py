@@ -52,8 +52,8 @@ def record(folder: Path, *words: str, flags: tuple[str, ...] = ()) -> subprocess
 
 
 def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path: Path) -> None:
-    told = '"steps=$PACELINE_RECORD_STEPS check=$PACELINE_CHECK_HOROVOD cycle=$HOROVOD_CYCLE_TIME $1"'
-    words = ["--record-steps", "3", "-np", "1", "--cycle-time-ms", "7", "--no-check-horovod"]
+    told = '"debug=$PACELINE_DEBUG cycle=$HOROVOD_CYCLE_TIME $1"'
+    words = ["--debug", "record_steps=3,check_horovod=no", "-np", "1", "--cycle-time-ms", "7", "--wake", "events"]
     done = subprocess.run(
         [
             sys.executable,
@@ -70,18 +70,18 @@ def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path:
         capture_output=True,
         text=True,
         timeout=100,
-        env={**os.environ, "PACELINE_RECORD_STEPS": "9"},
+        env={**os.environ, "PACELINE_DEBUG": "record_steps=9"},
         cwd=tmp_path,
     )
-    assert "[0]<stdout>:steps=3 check=no cycle=7.0 --record" in done.stdout.splitlines()
-    assert "record_steps=3 (--record-steps), check_horovod=no (--no-check-horovod)" in done.stderr
+    assert "[0]<stdout>:debug=record_steps=3,check_horovod=no cycle=7.0 --record" in done.stdout.splitlines()
+    assert "wake=events (--wake), debug=record_steps=3,check_horovod=no (--debug)" in done.stderr
     assert done.returncode == 1, "horovodrun ends with 1 whatever its ranks end with"
 
 
 def test_trace_of_an_unmodified_script(tmp_path: Path) -> None:
     leftover = trace.part_path(tmp_path / "out.json", 5)
     leftover.write_text("of an earlier run")
-    done = record(tmp_path, flags=("-o", "out.json", "--plot", "step.png", "--record-steps", "4"))
+    done = record(tmp_path, flags=("-o", "out.json", "--plot", "step.png", "--debug", "record_steps=4"))
     assert done.returncode == 0, done.stderr
     merged = trace.load(tmp_path / "out.json")
     assert trace.parts(tmp_path / "out.json") == []

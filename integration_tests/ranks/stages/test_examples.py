@@ -19,7 +19,7 @@ from paceline.examples import characters
 from paceline.examples.benchmarks import stages_report
 from paceline.launch import runs
 
-CORRECTED = ("--annealing-steps", "4", "--discrepancy", "0.135", "--warmup-steps", "3")
+CORRECTED = ("--annealing-steps", "4", "--correction", "0.135", "--warmup-steps", "3")
 OTHERS = ("--nesterov", "0.5", "--update-every", "2", "--microbatches", "2")
 
 

@@ -93,10 +93,10 @@ def _asynchronous(
 
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak), 3])
 def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(on_ranks: Run, size: int) -> None:
-    corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 4, "max_norm": 0.5}
+    corrections: dict[str, Any] = {"annealing_steps": 9, "correction": 0.4, "warmup_steps": 4, "max_norm": 0.5}
     cases = []
     for schedule in ("pipedream", "2bw", "pipemare"):
-        for microbatches, chosen in ((1, corrections), (3, {"discrepancy": 0.4}), (3, {})):
+        for microbatches, chosen in ((1, corrections), (3, {"correction": 0.4}), (3, {})):
             found, losses = train_with_old_weights(
                 schedule,
                 size,
@@ -306,7 +306,7 @@ def _saved(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
     def adam() -> Any:
         return keras.optimizers.Adam(0.01)
 
-    first = hvd.Pipeline(keras_net(weights), adam(), mse(), N, "pipemare", discrepancy=0.3)
+    first = hvd.Pipeline(keras_net(weights), adam(), mse(), N, "pipemare", correction=0.3)
     for batch, target in tensors(given[:-1]):
         first.step(batch, target)
     with pytest.raises(hvd.UsageError, match="saved with micro-batches under way"):

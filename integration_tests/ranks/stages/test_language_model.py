@@ -63,7 +63,7 @@ def test_replicas_of_tied_stages(rank: int, size: int) -> None:
     for options in (
         {"exchange": "sync"},
         {"exchange": hvd.Pipelined(k=3)},
-        {"exchange": hvd.Local(every=3)},
+        {"exchange": hvd.Local(sync_every=3)},
         {"exchange": hvd.Partial(quorum=1)},
         {"exchange": "sync", "codec": "q8"},
     ):

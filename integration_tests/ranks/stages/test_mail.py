@@ -116,7 +116,7 @@ def _beside_collectives(rank: int, size: int) -> None:
     hvd.barrier()
 
 
-@pytest.mark.parametrize("collective", ["gloo", "ring"])
+@pytest.mark.parametrize("collective", ["horovod", "ring"])
 def test_beside_collectives_in_the_background(collective: str) -> None:
     run_ranks(_beside_collectives, 3, env={"PACELINE_COLLECTIVE": collective})
 

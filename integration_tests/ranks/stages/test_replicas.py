@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from integration_tests.support.debug import debug
 from integration_tests.support.ranks import ranks
 from integration_tests.support.stage_reference import train_with_old_weights
 from integration_tests.support.stage_training import N, accumulate, adamw, data, momentum, net, sgd, train
 
-DYNAMIC = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1", "PACELINE_CODEC_LEAST_BYTES": "0"}
+DYNAMIC = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1", **debug(codec_least_bytes=0)}
 CUTS = {1: [0], 2: [0, 4], 3: [0, 3, 6]}
 mse = torch.nn.functional.mse_loss
 
@@ -57,7 +58,7 @@ def assert_equals_one_process(rank: int, stages: int, replicas: int) -> None:
         losses = accumulate(model, adamw, whole, N, max_norm=max_norm)
         result = train(None, adamw, own, schedule=schedule, max_norm=max_norm, **chosen)
         assert_equal(result, model.state_dict(), losses)
-    corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 2, "max_norm": 0.5}
+    corrections: dict[str, Any] = {"annealing_steps": 9, "correction": 0.4, "warmup_steps": 2, "max_norm": 0.5}
     for schedule in ("pipedream", "pipemare", "pipemare_eager"):
         weights, losses = train_with_old_weights(schedule, stages, N, CUTS[stages], momentum, whole, **corrections)
         result = train(None, momentum, own, schedule=schedule, **chosen, **corrections)
@@ -114,7 +115,7 @@ def test_exchanges_mean_what_they_mean_to_an_optimizer(rank: int, size: int) -> 
         (sgd, {"exchange": hvd.Partial(quorum=2)}, dict(without.named_parameters())),
         (momentum, {"exchange": "pipelined", "groups": 1}, late(whole, 2)),
         (momentum, {"exchange": hvd.Pipelined(k=3)}, late(whole, 3)),
-        (momentum, {"exchange": hvd.Local(every=3)}, apart(shares, 3)),
+        (momentum, {"exchange": hvd.Local(sync_every=3)}, apart(shares, 3)),
     ):
         result = train(None, optimizer, shares[rank % 2], stages=CUTS[2][1:], replicas=2, **options)
         for name, one in result["weights"].items():
@@ -215,7 +216,7 @@ def test_replicas_begin_alike_and_are_evaluated_together(rank: int, size: int) -
     with torch.no_grad():
         for one in model.parameters():
             one.add_(rank % 2)  # replica 1 is somewhere else
-    pipeline = hvd.Pipeline(model, sgd, mse, N, stages=CUTS[2][1:], replicas=2, exchange=hvd.Local(every=9))
+    pipeline = hvd.Pipeline(model, sgd, mse, N, stages=CUTS[2][1:], replicas=2, exchange=hvd.Local(sync_every=9))
     assert (pipeline.stage, pipeline.replica, pipeline.stages, pipeline.replicas) == (rank // 2, rank % 2, 2, 2)
     plain = net()
     for name, one in pipeline.state_dict()["model"].items():

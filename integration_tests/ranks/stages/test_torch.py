@@ -47,7 +47,7 @@ def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(rank: 
     import paceline.torch as hvd
 
     hvd.init()
-    corrections: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.4, "warmup_steps": 4, "max_norm": 0.5}
+    corrections: dict[str, Any] = {"annealing_steps": 9, "correction": 0.4, "warmup_steps": 4, "max_norm": 0.5}
     for schedule in ("pipedream", "2bw", "pipemare", "pipemare_eager"):
         for microbatches in (1, 3):
             given = batches(20, 7)
@@ -65,7 +65,7 @@ def test_momentum_and_updates_every_few_minibatches(rank: int, size: int) -> Non
     import paceline.torch as hvd
 
     hvd.init()
-    chosen: dict[str, Any] = {"nesterov": 0.6, "update_every": 3, "discrepancy": 0.4, "warmup_steps": 4}
+    chosen: dict[str, Any] = {"nesterov": 0.6, "update_every": 3, "correction": 0.4, "warmup_steps": 4}
     weights, losses = train_with_old_weights("pipemare", size, 1, CUTS[size], rmsprop, batches(20, 7), **chosen)
     result = train(
         None, rmsprop, batches(20, 7), schedule="pipemare", stages=CUTS[size][1:], n_microbatches=1, **chosen
@@ -140,7 +140,7 @@ def test_saved_and_loaded(rank: int, size: int) -> None:
 
     hvd.init()
     loss = torch.nn.functional.mse_loss
-    first = hvd.Pipeline(net(), momentum, loss, N, "pipemare", discrepancy=0.3)
+    first = hvd.Pipeline(net(), momentum, loss, N, "pipemare", correction=0.3)
     for step in range(5):
         first.step(*data(step, 10))
     first.drain()

@@ -176,7 +176,8 @@ def _gan(rank: float, size: int, way: str) -> list[Any]:
     import paceline.tensorflow as hvd
 
     weights = [tf.Variable(tf.fill([37, 11], 1.0 + place)) for place in range(2)]
-    shared = {"backward_passes_per_step": 2, "average_aggregated_gradients": True} if way == "passes" else {}
+    passes: dict[str, Any] = {"backward_passes_per_step": 2, "average_aggregated_gradients": True}
+    shared = passes if way == "passes" else {}
     own = {"gradient_accumulation_steps": 2} if way == "keras" else {}
     optimizers: list[Any] = [tf.keras.optimizers.SGD(0.1, **own) for _ in weights]
     if size > 1 and way != "tapes":

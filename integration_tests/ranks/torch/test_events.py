@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.support.random_events import updates
 from integration_tests.support.ranks import ranks, run_ranks
 from integration_tests.support.training_events import train
 
-PLANNED = {"PACELINE_FUSION": "mgwfbp", "PACELINE_FUSION_WARMUP_STEPS": "2", "PACELINE_ARMED": "yes"}
+PLANNED = {"PACELINE_FUSION": "mgwfbp", **debug(fusion_warmup_steps=2), "PACELINE_ARMED": "yes"}
 
 
 @ranks(2, more=(3, 4), timeout_s=120)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from integration_tests.support.debug import debug
 from integration_tests.support.matrix_features import FEATURES
 from integration_tests.support.matrix_runs import OneProcess, OnRanks, Setting
 from integration_tests.support.matrix_table import (
@@ -32,9 +33,7 @@ OTHER_ORDER = ("sparse", "compile")
 # In this world a plan is in force; parameters that are frozen leave its groups incomplete.
 PLANNED = {
     "PACELINE_FUSION": "optimal",
-    "PACELINE_FUSION_WARMUP_STEPS": "2",
-    "PACELINE_FUSION_WATCH_STEPS": "0",
-    "PACELINE_GATE_TIMEOUT_MS": "10",
+    **debug(fusion_warmup_steps=2, fusion_watch_steps=0, gate_timeout_ms=10),
 }
 MOST_STEPS = 500
 

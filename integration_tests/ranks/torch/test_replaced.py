@@ -26,7 +26,7 @@ def _options(size: int) -> list[dict[str, Any]]:
     import paceline.torch as hvd
 
     ways: list[dict[str, Any]] = [{"exchange": one} for one in ("sync", hvd.Partial(quorum=size), "local")]
-    ways.append({"exchange": hvd.Local(every=2, outer_momentum=0.5)})
+    ways.append({"exchange": hvd.Local(sync_every=2, outer_momentum=0.5)})
     ways += [{"exchange": hvd.Pipelined(k=2)}, {"groups": 1}, {"bucket_bytes": 0}, {"codec": "bf16"}]
     return ways
 

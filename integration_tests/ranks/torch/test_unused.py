@@ -9,6 +9,7 @@ import torch
 
 from integration_tests.support.arming import ARMED, state
 from integration_tests.support.branches import Branches, wrapped
+from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -61,7 +62,7 @@ def _one_process(steps: list[tuple[dict[str, float], dict[str, float]]], passes:
 @pytest.mark.parametrize("asks", [False, True], ids=["once", "every-update"])
 def test_as_one_process(way: str, asks: bool) -> None:
     # Tensors of every size are encoded under a codec.
-    run_ranks(_as_one_process, 2, way, asks, env={"PACELINE_CODEC_LEAST_BYTES": "1"})
+    run_ranks(_as_one_process, 2, way, asks, env=debug(codec_least_bytes=1))
 
 
 def _as_one_process(rank: int, size: int, way: str, asks: bool) -> None:

@@ -140,7 +140,7 @@ def _differences(rank: int, size: int, name: str, folder: str) -> dict[str, floa
     train, (whole, parts), found = TRAINERS[name], _data(size), {}
     folder = f"{folder}/rank{rank}"
     for exchange in EXCHANGES:
-        settings = {"local": hvd.Local(every=10**6), "quorum": hvd.Partial(quorum=2)}.get(exchange, exchange)
+        settings = {"local": hvd.Local(sync_every=10**6), "quorum": hvd.Partial(quorum=2)}.get(exchange, exchange)
         model, weights = _model()
         optimizer = train(model, torch.optim.AdamW(weights, lr=RATE), settings, parts[rank], BATCH, folder)
         if exchange == "local" and optimizer is not None:

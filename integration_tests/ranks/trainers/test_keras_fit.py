@@ -84,7 +84,7 @@ def _differences(rank: int, size: int) -> dict[str, float]:
     ]
     found = {}
     for exchange in EXCHANGES:
-        settings = {"local": hvd.Local(every=10**6), "quorum": hvd.Partial(quorum=2)}.get(exchange, exchange)
+        settings = {"local": hvd.Local(sync_every=10**6), "quorum": hvd.Partial(quorum=2)}.get(exchange, exchange)
         model = _model()
         optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(RATE), exchange=settings, name=f"fit.{exchange}")
         callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]

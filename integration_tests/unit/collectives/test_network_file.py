@@ -24,7 +24,7 @@ def measured() -> NetworkFile:
     ]
     timings = [
         Timing("allreduce", name, size, seconds, seconds + 1e-3)
-        for name, small_s, large_s in (("gloo", 8e-3, 0.06), ("ring", 9e-3, 0.05), ("doubling", 4e-3, 0.09))
+        for name, small_s, large_s in (("horovod", 8e-3, 0.06), ("ring", 9e-3, 0.05), ("doubling", 4e-3, 0.09))
         for size, seconds in ((4, small_s), (1 << 20, large_s))
     ]
     return NetworkFile("0.1.0", HOSTS, 1 << 18, tuple(pairs), tuple(timings))
@@ -35,6 +35,13 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
     assert network_file.load(tmp_path / "network.json") == measured()
     content = msgspec.json.decode((tmp_path / "network.json").read_bytes())
     assert (content["format"], content["version"], content["hosts"]) == ("paceline-network", 1, list(HOSTS))
+
+
+def test_files_of_0_1_have_another_name_for_horovods_own_collective(tmp_path: Path) -> None:
+    network_file.write(measured(), tmp_path / "network.json")
+    old = (tmp_path / "network.json").read_text().replace('"horovod"', '"gloo"')
+    (tmp_path / "network.json").write_text(old)
+    assert '"gloo"' in old and network_file.load(tmp_path / "network.json") == measured()
 
 
 def test_constants_are_those_between_hosts() -> None:

@@ -14,7 +14,10 @@ from paceline.collectives.probed import Place
     [
         (["ring"] * 28, "all by ring"),
         (["doubling"] + ["ring"] * 27, "below 8 bytes doubling, above ring"),
-        (["doubling"] * 8 + ["gloo"] * 3 + ["direct"] * 17, "below 1 KiB doubling, below 8 KiB gloo, above direct"),
+        (
+            ["doubling"] * 8 + ["horovod"] * 3 + ["direct"] * 17,
+            "below 1 KiB doubling, below 8 KiB horovod, above direct",
+        ),
         (["direct"] * 27 + ["ring"], "below 512 MiB direct, above ring"),
         (["a", "b"] * 2, "below 8 bytes a, below 16 bytes b, below 32 bytes a, above b"),
     ],

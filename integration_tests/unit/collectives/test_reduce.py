@@ -19,7 +19,7 @@ def _check(root_rank: Any = 4, op: int = 0, process_set: Any = SET) -> Any:
     return check(HOROVOD, "loss", root_rank, op, 0.5, 6.0, process_set)
 
 
-@pytest.mark.parametrize("collective", [None, "gloo", "linear", "auto"])
+@pytest.mark.parametrize("collective", [None, "horovod", "linear", "auto"])
 def test_the_root_counts_in_the_process_set(monkeypatch: pytest.MonkeyPatch, collective: str | None) -> None:
     monkeypatch.delenv("PACELINE_CODEC", raising=False)
     monkeypatch.delenv("PACELINE_COLLECTIVE", raising=False)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from typing import Any
+
 import pytest
 
 from paceline import config
 from paceline.arguments import exchange_asked
-from paceline.errors import UserError
+from paceline.errors import UsageError, UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
+from paceline.local.settings import Local
 from paceline.partial.settings import Partial
 from paceline.pipelined.settings import Pipelined
 from paceline.registry.agreement import FIELDS, agreement, differing
@@ -39,7 +44,9 @@ def test_every_setting_with_an_option_is_one_of_the_options() -> None:
     declared = {option.name: option for option in config.OPTIONS}
     for declaration in DECLARATIONS:
         for option in declaration.options():
-            assert declared[option.name] == option and option.meaning and option.kind
+            shown = declared[option.name]
+            assert (shown.meaning, shown.kind, shown.parse) == (option.meaning, option.kind, option.parse)
+            assert option.needs is not None and set(option.needs[1]) <= set(shown.needs[1] if shown.needs else ())
         values = config.read({})
         for name in declaration.names:
             assert declaration.of_options(name, values) == declaration.settings(**declaration.names[name])
@@ -88,3 +95,15 @@ def test_what_is_no_exchange_is_refused_with_all_that_are(wrong: object) -> None
         exchange_asked(wrong)  # type: ignore[arg-type]
     assert repr(wrong) in caught.value.problem
     assert all(name in caught.value.remedy for name in (*NAMES, "hvd.Pipelined", "hvd.Partial"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "old", "new"), [(Local, "every", "sync_every"), (Pipelined, "anneal_steps", "annealing_steps")]
+)
+def test_arguments_of_0_1_are_refused_with_the_new_name(settings: Any, old: str, new: str) -> None:
+    with pytest.raises(UsageError, match=rf"hvd.{settings.__name__} has no argument {old}.\nUse {new}=5."):
+        settings(**{old: 5})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        settings(other=5)
+    made = settings(**{new: 5})
+    assert pickle.loads(pickle.dumps(made)) == copy.copy(made) == made

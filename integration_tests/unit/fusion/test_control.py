@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from integration_tests.support.debug import debug
 from integration_tests.unit.fusion.test_driver import LIMITS, PAIRS, STATUS, FakeBridge, Run, measured, omitting
 from paceline import config
 from paceline.errors import UserError
@@ -289,10 +290,11 @@ def test_plan_is_refused_where_horovod_merges_in_a_way_of_its_own(
 def test_settings_choose_the_policy_and_the_limits(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     control.begin(library, config.read({}))
     assert control.chosen(library) is None
-    given = {"FUSION": "single", "FUSION_WARMUP_STEPS": "4", "FUSION_WATCH_STEPS": "0", "FUSION_TIME_LIMIT_S": "7",
-             "FUSION_TRIAL_STEPS": "40", "GATE_TIMEOUT_MS": "250"}  # fmt: skip
-    for name, value in given.items():
-        monkeypatch.setenv(f"PACELINE_{name}", value)
+    constants = debug(
+        fusion_warmup_steps=4, fusion_watch_steps=0, fusion_time_limit_s=7, fusion_trial_steps=40, gate_timeout_ms=250
+    )
+    for name, value in ({"PACELINE_FUSION": "single"} | constants).items():
+        monkeypatch.setenv(name, value)
     control.begin(library, config.read())
     on = control.chosen(library)
     assert (on.policy, on._limits) == (resolve("single"), driver.Limits(4, 0, 7, 0.25, 40))

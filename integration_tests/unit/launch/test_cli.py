@@ -47,6 +47,7 @@ def test_help_lists_every_command() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
     assert [name for name in cli.COMMANDS if name not in result.output] == []
+    assert len(cli.COMMANDS) <= 9
 
 
 def test_without_arguments_five_commands_lead_a_new_user() -> None:
@@ -76,7 +77,7 @@ def test_help_imports_neither_horovod_nor_a_framework_nor_rich() -> None:
 
 def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cli.COMMANDS, "absent", ("paceline.launch.absent:command", "Not there."))
-    assert invoke("options").exit_code == 0
+    assert invoke("doctor", "--options").exit_code == 0
     assert "absent" not in invoke("--help").output
     refused(invoke("absent"), "no command absent")
 
@@ -84,7 +85,9 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
 @pytest.mark.parametrize(
     ("words", "problem", "remedy"),
     [
-        (["optoins"], "paceline has no command optoins", "Did you mean options?"),
+        (["docotr"], "paceline has no command docotr", "Did you mean doctor?"),
+        (["options"], "paceline has no command options", "Use `paceline doctor --options`."),
+        (["schedule", "gpipe"], "paceline has no command schedule", "Use `paceline plan stages`."),
         (["horovod", "instal"], "paceline horovod has no command instal", "Did you mean install?"),
         (["demo", "--step", "3"], "paceline demo has no option --step", "Did you mean --steps?"),
         (["demo", "--steps", "none"], "'none' is not a valid", "paceline demo --help"),
@@ -93,8 +96,8 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
         (["run", "--recrd", "x", "-np", "2", "true"], "option --recrd", "Did you mean --record?"),
         (["run", "-np", "2", "--fusion-treshold-mb", "1", "true"], "--fusion-treshold-mb", "--fusion-threshold-mb?"),
         (["run", "-np", "2", "--qqqqqqqq", "true"], "option --qqqqqqqq", "horovodrun --help"),
-        (["run", "-np", "2", "--record-steps", "x", "true"], "--record-steps='x'", "PACELINE_RECORD_STEPS"),
-        (["run", "-np", "2", "--record-steps"], "requires an argument", "--help"),
+        (["run", "-np", "2", "--drain-limit-s", "x", "true"], "--drain-limit-s='x'", "PACELINE_DRAIN_LIMIT_S"),
+        (["run", "-np", "2", "--drain-limit-s"], "requires an argument", "--help"),
         (["run", "-np", "2"], "no command", "train.py"),
         (["record", "-np", "2"], "no command", "train.py"),
         (["record", "--record", "x", "-np", "2", "true"], "--record belongs to", "-o FILE"),
@@ -112,36 +115,38 @@ def test_wrong_words_are_refused_with_a_remedy(words: list[str], problem: str, r
 
 
 @pytest.mark.parametrize(
-    "words", [["options"], ["run", "-np", "1", "true"], ["horovod", "clean"], ["demo"]], ids=lambda words: words[0]
+    "words",
+    [["doctor", "--options"], ["run", "-np", "1", "true"], ["horovod", "clean"], ["demo"]],
+    ids=lambda words: words[0],
 )
 def test_unknown_variable_is_refused_by_every_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PACELINE_RECORD_STEP", "5")
-    refused(invoke(*words), "PACELINE_RECORD_STEP is not an option", "Did you mean PACELINE_RECORD_STEPS?")
+    monkeypatch.setenv("PACELINE_BUCKET_BYTE", "5")
+    refused(invoke(*words), "PACELINE_BUCKET_BYTE is not an option", "Did you mean PACELINE_BUCKET_BYTES?")
 
 
 def test_wrong_value_is_refused_in_a_real_process_without_a_traceback() -> None:
-    done = start("options", PACELINE_RECORD_STEPS="a few")
+    done = start("doctor", "--options", PACELINE_DRAIN_LIMIT_S="a few")
     assert done.returncode == 2
     assert done.stdout == ""
     problem, remedy = done.stderr.splitlines()
-    assert "PACELINE_RECORD_STEPS='a few'" in problem
+    assert "PACELINE_DRAIN_LIMIT_S='a few'" in problem
     assert "whole number" in problem
-    assert "PACELINE_RECORD_STEPS" in remedy
+    assert "PACELINE_DRAIN_LIMIT_S" in remedy
 
 
 def test_options_lists_all_with_value_and_origin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PACELINE_RECORD_STEPS", "77")
+    monkeypatch.setenv("PACELINE_DRAIN_LIMIT_S", "77")
     monkeypatch.setenv("PACELINE_CACHE_DIR", "/a/long/path" * 9)  # longer than a line: it must not fold the names
-    result = invoke("options")
+    result = invoke("doctor", "--options")
     assert result.exit_code == 0
     lines = result.output.splitlines()
     for option in config.OPTIONS:
         (first,) = (number for number, line in enumerate(lines) if f" {option.variable} " in line)
         row = "".join(lines[first : first + 4]) if option.name == "cache_dir" else lines[first]
-        assert ("(variable)" if option.name in ("record_steps", "cache_dir") else "(default)") in row
+        assert ("(variable)" if option.name in ("drain_limit_s", "cache_dir") else "(default)") in row
         for number, flag in enumerate(option.flags, first + 1):
             assert f" {flag} " in lines[number]
-    assert "77 steps" in result.output
+    assert "77 s" in result.output
 
 
 def test_horovod_clean_empties_the_cache(tmp_path: Path) -> None:
@@ -185,5 +190,5 @@ def test_run_names_horovod_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
 def test_help_of_record_does_not_offer_what_it_refuses() -> None:
     help_text = invoke("record", "--help").output
-    assert "--record-steps" in help_text
+    assert "--fusion POLICY" in help_text
     assert "--record PATH" not in help_text

@@ -17,7 +17,7 @@ from paceline.fusion.resolve import resolve
 from paceline.launch import flags, processes, run
 from paceline.launch.environment import environment, remark
 
-OURS = {"--record": 1, "--check-horovod": 0, "--no-check-horovod": 0}
+OURS = {"--record": 1, "--progress": 0, "--no-progress": 0}
 THEIRS = {"-np": 1, "--num-proc": 1, "-p": 1, "--gloo": 0, "--cycle-time-ms": 1, "--cache-capacity": 1, "--range": 2}
 
 
@@ -32,7 +32,7 @@ def apart(line: str) -> tuple[str, str, str]:
         ("-np 2 python a.py", "", "-np 2", "python a.py"),
         ("--record t -np 2 python a.py", "--record t", "-np 2", "python a.py"),
         ("-np 2 --record t --gloo python a.py", "--record t", "-np 2 --gloo", "python a.py"),
-        ("--record=t -np 2 --no-check-horovod a.py", "--record=t --no-check-horovod", "-np 2", "a.py"),
+        ("--record=t -np 2 --no-progress a.py", "--record=t --no-progress", "-np 2", "a.py"),
         # Flags of the command are the command's own.
         ("-np 2 python a.py --record x --wrong", "", "-np 2", "python a.py --record x --wrong"),
         # A value may look like one of our flags or like a command.
@@ -53,7 +53,7 @@ def test_line_is_taken_apart(line: str, ours: str, theirs: str, command: str) ->
     ("line", "flag", "remedy"),
     [
         ("--recrd t a.py", "--recrd", "Did you mean --record?"),
-        ("--no-chek-host a.py", "--no-chek-host", "Did you mean --no-check-horovod?"),
+        ("--no-progres a.py", "--no-progres", "Did you mean --no-progress?"),
         ("--c 1 a.py", "--c", "horovodrun --help"),  # two of horovodrun's begin like that
         ("-z3 a.py", "-z3", "horovodrun --help"),
     ],

@@ -62,16 +62,16 @@ def test_correction_makes_sgd_with_momentum_stable_at_larger_rates(tau: int, alo
 
 
 def test_settings_say_what_they_refuse() -> None:
-    for wrong in ({"anneal_steps": -1}, {"anneal_steps": 1.5}, {"correction": 1.0}, {"correction": -0.1}):
+    for wrong in ({"annealing_steps": -1}, {"annealing_steps": 1.5}, {"correction": 1.0}, {"correction": -0.1}):
         with pytest.raises(UserError, match=str(next(iter(wrong)))):
             Pipelined(**wrong)
-    with pytest.raises(UserError, match=r"PACELINE_PIPELINE_CORRECTION='1'.*below 1"):
-        read({"PACELINE_PIPELINE_CORRECTION": "1"})
+    with pytest.raises(UserError, match=r"PACELINE_PIPELINED_CORRECTION='1'.*below 1"):
+        read({"PACELINE_PIPELINED_CORRECTION": "1"})
 
 
 def test_variables_ask_for_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = {"EXCHANGE": "pipelined", "PIPELINE_K": "3", "PIPELINE_ANNEAL_STEPS": "50", "PIPELINE_CORRECTION": "0.1"}
+    chosen = {"EXCHANGE": "pipelined", "PIPELINED_K": "3", "PIPELINED_CORRECTION": "0.1"}
     for name, value in chosen.items():
         monkeypatch.setenv(f"PACELINE_{name}", value)
-    assert exchange_asked(None) == Pipelined(k=3, anneal_steps=50, correction=0.1)
+    assert exchange_asked(None) == Pipelined(k=3, correction=0.1)
     assert exchange_asked("pipelined") == Pipelined()

@@ -30,11 +30,11 @@ def test_learning_rate_without_annealing_is_as_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("discrepancy", "expected"), [(corrections.DISCREPANCY, 0.8187), (0.135, 0.8185), (0.5, 0.9330), (0.1, 0.7943)]
+    ("correction", "expected"), [(corrections.CORRECTION, 0.8187), (0.135, 0.8185), (0.5, 0.9330), (0.1, 0.7943)]
 )
-def test_decay_of_delta(discrepancy: float, expected: float) -> None:
-    assert delta_decay(discrepancy, 10, 0) == pytest.approx(expected, abs=5e-5)
-    assert delta_decay(discrepancy, 12.5, 2.5) == delta_decay(discrepancy, 10, 0)
+def test_decay_of_delta(correction: float, expected: float) -> None:
+    assert delta_decay(correction, 10, 0) == pytest.approx(expected, abs=5e-5)
+    assert delta_decay(correction, 12.5, 2.5) == delta_decay(correction, 10, 0)
 
 
 @pytest.mark.parametrize("taus", [(3.0, 0.0), (7.0, 3.0), (0.75, 0.0)])
@@ -52,17 +52,17 @@ def test_constant_drift_is_found(taus: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.75, 4.0])
-@pytest.mark.parametrize("discrepancy", [0.1, 0.9])
-def test_no_correction_where_both_passes_are_equally_late(tau: float, discrepancy: float) -> None:
+@pytest.mark.parametrize("correction", [0.1, 0.9])
+def test_no_correction_where_both_passes_are_equally_late(tau: float, correction: float) -> None:
     """papers.md 5.6, item 5."""
     assert correction_weight(tau, tau) == 0
-    assert delta_decay(discrepancy, tau, tau) == 0
+    assert delta_decay(correction, tau, tau) == 0
 
 
-@pytest.mark.parametrize("discrepancy", [0.0, 1.0, -1.0, math.nan])
-def test_discrepancy_out_of_range_is_refused(discrepancy: float) -> None:
+@pytest.mark.parametrize("correction", [0.0, 1.0, -1.0, math.nan])
+def test_correction_out_of_range_is_refused(correction: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        delta_decay(discrepancy, 3, 0)
+        delta_decay(correction, 3, 0)
 
 
 def test_momentum_is_graded() -> None:

@@ -116,7 +116,7 @@ def test_modules_that_cannot_be_pickled_train_and_are_saved(schedule: str) -> No
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("trained", [0, 1, 2, None])
 def test_stages_without_parameters(schedule: str, recompute: bool, trained: int | None) -> None:
-    late: dict[str, Any] = {"discrepancy": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
+    late: dict[str, Any] = {"correction": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
 
     def model() -> list[nn.Module]:
         torch.manual_seed(4)
@@ -162,7 +162,8 @@ def test_shapes_that_a_stage_cannot_take(failing: int) -> None:
         ({"n_microbatches": True}, "n_microbatches=True: expected a whole number"),
         ({"schedule": None}, "schedule=None: expected a name"),
         ({"schedule": ["1f1b"]}, "schedule=['1f1b']: expected a name"),
-        ({"discrepancy": "0.3"}, "discrepancy='0.3': expected a number"),
+        ({"correction": "0.3"}, "correction='0.3': expected a number"),
+        ({"discrepancy": 0.3}, "hvd.Pipeline has no argument discrepancy.\nUse correction=0.3."),
         ({"max_norm": "1"}, "max_norm='1': expected a positive number"),
         ({"max_norm": float("nan")}, "max_norm=nan: expected a positive number"),
         ({"costs": [1, "2", 3, 4, 5, 6, 7, 8, 9]}, "costs="),
@@ -204,7 +205,7 @@ def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
     def body(mail: Any) -> None:
         import paceline.torch as hvd
 
-        first = hvd.Pipeline(net(), momentum, mse, N, "pipemare", mail=mail, discrepancy=0.3)
+        first = hvd.Pipeline(net(), momentum, mse, N, "pipemare", mail=mail, correction=0.3)
         for step in range(5):
             first.step(*data(step, 10))
         first.drain()

@@ -217,7 +217,7 @@ def test_sums_are_not_weighted() -> None:
 def test_types_of_few_digits(dtype: torch.dtype, schedule: str) -> None:
     from integration_tests.support.stage_training import data, net
 
-    late: dict[str, Any] = {"discrepancy": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
+    late: dict[str, Any] = {"correction": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
 
     def body(mail: Any) -> list[float]:
         import paceline.torch as hvd

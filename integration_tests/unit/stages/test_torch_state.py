@@ -15,7 +15,7 @@ from paceline.stages.execution.cut import first_layers
 from paceline.torch.errors import UsageError
 from paceline.torch.stages.layers import layers_of
 
-LATE: dict[str, Any] = {"schedule": "pipemare", "discrepancy": 0.3, "annealing_steps": 20, "warmup_steps": 2}
+LATE: dict[str, Any] = {"schedule": "pipemare", "correction": 0.3, "annealing_steps": 20, "warmup_steps": 2}
 
 
 def pipeline_of(mail: Any, optimizer: Optimizer, **arguments: Any) -> Any:

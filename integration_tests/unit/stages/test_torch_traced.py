@@ -122,7 +122,7 @@ class Last(nn.Module):
         return self.last(given[0]) + given[1]
 
 
-@pytest.mark.parametrize("arguments", [{"discrepancy": 0.4}, {"recompute": True}], ids=lambda one: "-".join(one))
+@pytest.mark.parametrize("arguments", [{"correction": 0.4}, {"recompute": True}], ids=lambda one: "-".join(one))
 def test_a_traced_model_under_pipemare_equals_stages_written_by_hand(arguments: dict[str, Any]) -> None:
     chosen = {"schedule": "pipemare", **arguments}
     traced = in_threads(3, lambda mail: trained(mail, Net(), stages=CUTS, sample=SAMPLE, **chosen))

@@ -99,8 +99,8 @@ ASYNCHRONOUS = [name for name, one in schedules.SCHEDULES.items() if not one.syn
 CORRECTED: list[dict[str, Any]] = [
     {},
     {"annealing_steps": 9},
-    {"discrepancy": 0.3},
-    {"annealing_steps": 9, "discrepancy": 0.5, "warmup_steps": 5},
+    {"correction": 0.3},
+    {"annealing_steps": 9, "correction": 0.5, "warmup_steps": 5},
     {"max_norm": 0.2},
     {"max_norm": 0.2, "warmup_steps": 4},
 ]
@@ -125,11 +125,11 @@ def test_asynchronous_schedules_equal_training_with_the_weights_they_say(
 
 EVERY_FEW: list[dict[str, Any]] = [
     {"update_every": 3},
-    {"update_every": 2, "max_norm": 0.2, "warmup_steps": 5, "annealing_steps": 4, "discrepancy": 0.3},
+    {"update_every": 2, "max_norm": 0.2, "warmup_steps": 5, "annealing_steps": 4, "correction": 0.3},
 ]
 MOMENTUM: list[dict[str, Any]] = [
     {"nesterov": 0.6},
-    {"nesterov": 0.6, "annealing_steps": 9, "discrepancy": 0.5, "warmup_steps": 5, "max_norm": 0.2},
+    {"nesterov": 0.6, "annealing_steps": 9, "correction": 0.5, "warmup_steps": 5, "max_norm": 0.2},
     {"nesterov": 0.6, "update_every": 3},
 ]
 
@@ -189,7 +189,7 @@ def test_with_enough_microbatches_per_update_no_weight_is_more_than_a_version_ol
 
 @pytest.mark.parametrize("optimizer", [adam, adamw, sgd])
 def test_corrections_with_other_optimizers(optimizer: Optimizer) -> None:
-    chosen: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.5}
+    chosen: dict[str, Any] = {"annealing_steps": 9, "correction": 0.5}
     weights, _ = train_with_old_weights("pipemare", 3, N, CUTS[3], optimizer, batches(25), **chosen)
     found = merged(trained(3, optimizer, 25, schedule="pipemare", **chosen))
     assert all(torch.allclose(found[name], one, rtol=0, atol=1e-12) for name, one in weights.items())
@@ -208,14 +208,14 @@ def test_delays_and_what_is_held_are_those_of_the_schedule(schedule: str, stages
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "pipedream", "2bw", "pipemare", "pipemare_eager"])
-@pytest.mark.parametrize("discrepancy", [None, 0.4])
-def test_recomputation_gives_the_same(schedule: str, discrepancy: float | None) -> None:
+@pytest.mark.parametrize("correction", [None, 0.4])
+def test_recomputation_gives_the_same(schedule: str, correction: float | None) -> None:
     # At the same weights in both passes; T2 without it is another approximation of the first pass.
-    if schedule == "gpipe" and discrepancy is not None:
+    if schedule == "gpipe" and correction is not None:
         return
     same = not schedule.startswith("pipemare")
-    plain = merged(trained(3, momentum, 15, schedule=schedule, discrepancy=discrepancy))
-    again = merged(trained(3, momentum, 15, schedule=schedule, discrepancy=discrepancy, recompute=True))
+    plain = merged(trained(3, momentum, 15, schedule=schedule, correction=correction))
+    again = merged(trained(3, momentum, 15, schedule=schedule, correction=correction, recompute=True))
     for name, one in plain.items():
         assert torch.equal(one, again[name]) if same else torch.isfinite(again[name]).all(), name
 

@@ -47,9 +47,9 @@ struct CollectiveChoice {
   std::array<int64_t, kNumbers> numbers() const {
     return {method, block_bytes, encoding.codec, encoding.error_feedback ? 1 : 0, codec_least_bytes};
   }
-  static constexpr std::array<const char*, kNumbers> kNames = {"PACELINE_COLLECTIVE", "PACELINE_COLLECTIVE_BLOCK_BYTES",
-                                                               "PACELINE_CODEC", "PACELINE_CODEC_ERROR_FEEDBACK",
-                                                               "PACELINE_CODEC_LEAST_BYTES"};
+  static constexpr std::array<const char*, kNumbers> kNames = {
+      "PACELINE_COLLECTIVE", "collective_block_bytes of PACELINE_DEBUG", "PACELINE_CODEC",
+      "PACELINE_CODEC_ERROR_FEEDBACK", "codec_least_bytes of PACELINE_DEBUG"};
 };
 
 // Any thread.

@@ -134,7 +134,7 @@ std::string MpiTransport::ErrorOf(const Piece& piece, int code, const MPI_Status
   if (shorter || kind == MPI_ERR_TRUNCATE) {
     return "it sends " + (shorter ? std::to_string(count) + " bytes" : std::string("more")) + " where " +
            std::to_string(piece.bytes) +
-           " were expected. Are PACELINE_COLLECTIVE and PACELINE_COLLECTIVE_BLOCK_BYTES the same on all ranks?";
+           " were expected. Are PACELINE_COLLECTIVE and PACELINE_DEBUG the same on all ranks?";
   }
   return code == MPI_SUCCESS ? "" : MpiText(code);
 }

@@ -1,4 +1,4 @@
-// Codecs bf16 and trunc16: two bytes for each value, a bfloat16.
+// Codec bf16: two bytes for each value, a bfloat16.
 
 #ifndef PACELINE_CORE_CODECS_BF16_H
 #define PACELINE_CORE_CODECS_BF16_H
@@ -7,27 +7,19 @@
 
 namespace paceline::core {
 
-// bf16 rounds to the nearest bfloat16: a relative error of at most 2^-8, where the value is not subnormal. Magnitudes
-// of 2^128 (1 - 2^-9) and more become infinite. trunc16 is T of Pipe-SGD (Li et al., NeurIPS 2018), the upper half of
-// the float32: a relative error below 2^-7, always toward zero, so sums drift toward zero, too.
+// Rounds to the nearest bfloat16: a relative error of at most 2^-8, where the value is not subnormal. Magnitudes of
+// 2^128 (1 - 2^-9) and more become infinite.
 //
 // NaN stays NaN and infinities stay infinities. Values that a bfloat16 can hold come back exactly.
 class Bf16Codec final : public FloatCodec {
  public:
-  enum class Rounding : uint8_t { kNearest, kTowardZero };
-
-  explicit Bf16Codec(Rounding rounding) : rounding_(rounding) {}
-
-  const char* name() const override { return rounding_ == Rounding::kNearest ? "bf16" : "trunc16"; }
+  const char* name() const override { return "bf16"; }
 
  protected:
   int64_t SliceBytes(int64_t count) const override { return 2 * count; }
   void EncodeSlice(const float* values, uint8_t* bytes) const override;
   void DecodeSlice(const uint8_t* bytes, float* values) const override;
   bool Pays(DataType type) const override { return type != DataType::kFloat16; }
-
- private:
-  Rounding rounding_;
 };
 
 }  // namespace paceline::core

@@ -11,11 +11,10 @@ namespace paceline::core {
 
 namespace {
 
-using Codecs = std::array<const Codec*, 4>;
+using Codecs = std::array<const Codec*, 3>;
 
 const Codecs& All() {
-  static const auto* all = new Codecs{new NoCodec, new Bf16Codec(Bf16Codec::Rounding::kNearest),
-                                      new Bf16Codec(Bf16Codec::Rounding::kTowardZero), new Q8Codec};
+  static const auto* all = new Codecs{new NoCodec, new Bf16Codec, new Q8Codec};
   return *all;
 }
 

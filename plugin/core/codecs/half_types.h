@@ -50,13 +50,6 @@ inline uint16_t Bfloat16FromFloat(float value) {
                                16U);
 }
 
-// The upper half alone: never larger in magnitude than the value.
-inline uint16_t Bfloat16TowardZero(float value) {
-  const uint32_t bits = BitsOf(value);
-  return static_cast<uint16_t>(half::IfBelow(half::kInfinity, bits & half::kMagnitude, bits | half::kQuiet, bits) >>
-                               16U);
-}
-
 inline float FloatFromFloat16(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffU;
   // Exponents are biased by 15 there and by 127 here; all ones become all ones.

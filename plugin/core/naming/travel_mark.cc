@@ -22,7 +22,7 @@ std::string_view Take(std::string_view& text) {
 }
 
 std::optional<int32_t> MethodNamed(std::string_view word) {
-  if (word == "gloo") {
+  if (word == "horovod") {
     return TravelMark::kHorovods;
   }
   if (word == "auto") {

@@ -26,7 +26,7 @@ int32_t MpiTags::Begin(uint64_t collective, uint64_t message) {
   if (message >= static_cast<uint64_t>(messages_)) {
     throw std::runtime_error("this MPI has tags for " + std::to_string(messages_) +
                              " messages between two ranks in a collective, and there are more. Set "
-                             "PACELINE_COLLECTIVE_BLOCK_BYTES higher, the same on all ranks.");
+                             "collective_block_bytes of PACELINE_DEBUG higher, the same on all ranks.");
   }
   auto& slot = SlotOf(collective);
   if (slot.under_way > 0 && slot.collective != collective) {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from paceline import renamed
 from paceline.errors import UsageError
 from paceline.native.library import loaded
 from paceline.native.mail import Mail
@@ -42,6 +43,11 @@ class StagedTraining(ABC):
     _settings: Settings
     # The names of the first layers of all stages.
     _cut: list[str]
+
+    def __new__(cls, *_: Any, **given: Any) -> StagedTraining:
+        """Raise UsageError for a keyword argument of Paceline 0.1 that has another name now."""
+        renamed.refuse_keywords(cls.__name__, given)
+        return super().__new__(cls)
 
     def __init__(self, library: str, process_set: Any, mail: posting.Mail | None) -> None:
         set_id = process_set.process_set_id

@@ -21,7 +21,7 @@ class Settings:
     costs: Sequence[float] | None
     warmup_steps: int
     annealing_steps: int
-    discrepancy: float | None
+    correction: float | None
     max_norm: float | None
     loss_reduction: str
     recompute: bool
@@ -49,9 +49,9 @@ class Settings:
             value = getattr(self, name)
             if not _whole(value) or value < 0:
                 raise UsageError(f"{name}={value!r}: expected a whole number.", "0 switches it off.")
-        if self.discrepancy is not None and not (_number(self.discrepancy) and 0 < self.discrepancy < 1):
+        if self.correction is not None and not (_number(self.correction) and 0 < self.correction < 1):
             raise UsageError(
-                f"discrepancy={self.discrepancy!r}: expected a number between 0 and 1.", "None switches it off."
+                f"correction={self.correction!r}: expected a number between 0 and 1.", "None switches it off."
             )
         if self.nesterov is not None and not (_number(self.nesterov) and 0 < self.nesterov < 1):
             raise UsageError(f"nesterov={self.nesterov!r}: expected a number between 0 and 1.", "None switches it off.")
@@ -64,7 +64,7 @@ class Settings:
                 f"loss_reduction={self.loss_reduction!r} is not known.",
                 'Use "mean" if loss returns a mean over rows, "sum" if it returns a sum.',
             )
-        for name in ("warmup_steps", "annealing_steps", "discrepancy", "nesterov"):
+        for name in ("warmup_steps", "annealing_steps", "correction", "nesterov"):
             value = getattr(self, name)
             if value and chosen.synchronous:
                 raise UsageError(

@@ -28,7 +28,7 @@ TEST_CASE("a name says by which collective its messages go") {
     CHECK(TravelMark::Of(std::string(">none_") + method + ">w").method == number);
     CHECK(TravelMark::Of(std::string(">q8_plain_") + method + ">w").method == number);
   }
-  CHECK(TravelMark::Of(">none_gloo>w").method == TravelMark::kHorovods);
+  CHECK(TravelMark::Of(">none_horovod>w").method == TravelMark::kHorovods);
   CHECK(TravelMark::Of(">none_auto>w").method == TravelMark::kAuto);
   CHECK(TravelMark::Of(">none_auto>w").codec == 0);
 }

@@ -58,7 +58,7 @@ TEST_CASE("a message beyond the last tag is refused, with what to do") {
   MpiTags tags(32767);
   CHECK(Refused(tags, 7, static_cast<uint64_t>(tags.messages())) ==
         "this MPI has tags for 1024 messages between two ranks in a collective, and there are more. Set "
-        "PACELINE_COLLECTIVE_BLOCK_BYTES higher, the same on all ranks.");
+        "collective_block_bytes of PACELINE_DEBUG higher, the same on all ranks.");
   CHECK(Refused(tags, 7, static_cast<uint64_t>(tags.messages() - 1)).empty());
 }
 

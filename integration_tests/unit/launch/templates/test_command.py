@@ -39,11 +39,14 @@ def test_comments_say_what_to_change_and_how_it_was_made(case: Case) -> None:
     [
         (["--fusion", "optimall"], "No fusion policy optimall is known here. Did you mean optimal?"),
         (["--armed"], "PACELINE_ARMED=yes has no effect unless the script names a policy"),
-        (["--codec-least-bytes", "4"], "PACELINE_CODEC_LEAST_BYTES=4 has no effect unless the script names a codec"),
-        (["--pipeline-k", "4"], "PACELINE_PIPELINE_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined"),
+        (["--no-codec-error-feedback"], ""),
+        (["--pipelined-k", "4"], "PACELINE_PIPELINED_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined"),
         (["--armed", "--fusion", "optimal"], ""),
         (["--no-armed"], ""),
-        (["--fusion-trial-steps", "0"], ""),
+        (
+            ["--sync-every", "4"],
+            "PACELINE_SYNC_EVERY=4 has no effect: it belongs to PACELINE_EXCHANGE=majority or solo",
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_options_without_effect_are_reported_alike(command: str, words: list[str
         (["slurm", "--env", "PACELINE_FUSION=none", "a"], "PACELINE_FUSION", "--fusion"),
         (["slurm", "python", "-c", "a\nb"], "line break", "a script"),
         (["slurm", "--exchange", "pipelind", "a"], "--exchange='pipelind'", "PACELINE_EXCHANGE"),
-        (["slurm", "--record-steps", "few", "a"], "--record-steps='few'", "PACELINE_RECORD_STEPS"),
+        (["slurm", "--bucket-bytes", "few", "a"], "--bucket-bytes='few'", "PACELINE_BUCKET_BYTES"),
         (["kubernetes", "a"], "needs --image", "--image registry/train:1"),
         (["kubernetes", "--image", "a b", "a"], "--image a b", "registry.example.org"),
         (["kubernetes", "--kind", "mpijob", "a"], "needs --image", "--image"),

@@ -1,4 +1,4 @@
-"""`paceline schedule`: the table of ticks, the figures of each stage, JSON, the picture, and what is refused."""
+"""`paceline plan stages`: the table of ticks, the figures of each stage, JSON, the picture, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from integration_tests.support.networks import network
 from paceline.collectives import network_file
 from paceline.errors import UserError
 from paceline.launch import cli
-from paceline.launch.schedule import plot
+from paceline.launch.plan.stages import plot
 from paceline.stages import schedules
 from paceline.stages.simulate import simulate
 
 
 def invoke(*words: str) -> Result:
-    return CliRunner().invoke(cli.main, ["schedule", *words])
+    return CliRunner().invoke(cli.main, ["plan", "stages", *words])
 
 
 def test_ticks_and_figures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from paceline.launch.schedule.rows import Row
+from paceline.launch.plan.stages.rows import Row
 from paceline.stages.delays import paper_delays
 from paceline.stages.instructions import Kind
 from paceline.stages.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from paceline.launch.schedule.times import Times
+from paceline.launch.plan.stages.times import Times
 from paceline.stages import stability
 from paceline.stages.delays import delays, most_late
 from paceline.stages.schedule import Schedule

@@ -1,4 +1,4 @@
-"""How long passes take and results travel in `paceline schedule`, in ticks."""
+"""How long passes take and results travel in `paceline plan stages`, in ticks."""
 
 from __future__ import annotations
 

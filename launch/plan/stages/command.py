@@ -1,4 +1,4 @@
-"""`paceline schedule`: what each stage of a pipeline does when, how late its gradients are, and what that costs."""
+"""`paceline plan stages`: what each stage of a pipeline does when, how late its gradients are, and what that costs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from paceline.launch import console, outputs
 from paceline.stages import schedules
 
 if TYPE_CHECKING:
-    from paceline.launch.schedule.rows import Row
+    from paceline.launch.plan.stages.rows import Row
     from paceline.stages.simulate import Simulation
 
 DEFAULT_STEPS = 3
 MOST_PASSES = 100_000  # some seconds
 
 
-@click.command("schedule", epilog=f"Schedules: {', '.join(schedules.SCHEDULES)}.")
+@click.command("stages", epilog=f"Schedules: {', '.join(schedules.SCHEDULES)}.")
 @click.argument("name", metavar="SCHEDULE")
 @click.option("--stages", default=4, show_default=True, help="P, stages of the model.")
 @click.option("--microbatches", default=4, show_default=True, help="N, micro-batches of a mini-batch.")
@@ -33,7 +33,7 @@ MOST_PASSES = 100_000  # some seconds
 @click.option("--tick", "tick_ms", type=float, metavar="MS", help="With --network: milliseconds of a tick.")
 @click.option("--plot", "picture", type=Path, help="Draw it (PNG, PDF, SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON in place of tables.")
-def schedule_command(
+def stages_command(
     name: str,
     stages: int,
     microbatches: int,
@@ -47,7 +47,7 @@ def schedule_command(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Show a schedule of pipeline stages: `paceline schedule pipemare --stages 4 --microbatches 4`.
+    """Show a schedule of pipeline stages: `paceline plan stages pipemare --stages 4 --microbatches 4`.
 
     Prints what each stage does in each tick, as the papers draw it, then for each stage how late its gradients are, in
     updates, up to which learning rate that is stable, how busy it is, and how many copies of weights and activations it
@@ -70,8 +70,8 @@ def schedule_command(
     if picture is not None:
         outputs.check_picture(picture)
     _check_together(transfer_ticks, network_path, message, tick_ms)
+    from paceline.launch.plan.stages import plot, rows, table, times
     from paceline.launch.record.plot import save
-    from paceline.launch.schedule import plot, rows, table, times
 
     if network_path is None:
         used = times.Times(forward_ticks, backward_ticks, float(transfer_ticks or 0))

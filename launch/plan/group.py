@@ -1,0 +1,19 @@
+"""`paceline plan`: predictions from a trace, and schedules of pipeline stages."""
+
+from __future__ import annotations
+
+import click
+
+from paceline.launch.plan.command import trace_command
+from paceline.launch.plan.stages.command import stages_command
+
+
+class _Plan(click.Group):
+    """Words that begin with no command, --help among them, belong to `paceline plan trace`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if named else [str(trace_command.name), *args])
+
+
+plan_command = _Plan("plan", commands=[trace_command, stages_command], add_help_option=False)

@@ -1,0 +1,1 @@
+"""The command paceline plan stages."""

@@ -1,0 +1,100 @@
+"""Values for tests and support, all of them in one variable: PACELINE_DEBUG="name=value,name=value".
+
+Not for users: the defaults are right everywhere. They are declared and parsed as options are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline import option as of
+from paceline.option import Option, as_text, nearest
+
+NAME = "debug"
+
+DEBUG_VALUES: tuple[Option, ...] = (
+    Option(
+        "record_steps", of.positive, "whole number", "steps", 1000,
+        "a trace keeps this many most recent steps", NAME, shared=None,
+    ),
+    Option(
+        "check_horovod", of.boolean, "yes or no", "", True,
+        "at start, check that Horovod was built by this Paceline for the frameworks that are installed", NAME,
+        shared=None,
+    ),
+    Option(
+        "fusion_warmup_steps", of.positive, "whole number", "steps", 10,
+        "steps that are measured before the first plan is made", NAME,
+    ),
+    Option(
+        "fusion_watch_steps", of.count, "whole number", "steps", 100,
+        "steps after which costs are measured again, and another plan is made where that pays; 0 keeps the first plan",
+        NAME,
+    ),
+    Option(
+        "fusion_trial_steps", of.count, "whole number", "steps", 100,
+        "steps within which a plan must prove faster than Horovod's own merging; 0: plans are not tried", NAME,
+    ),
+    Option(
+        "fusion_time_limit_s", of.positive, "whole number", "s", 10,
+        "time limit of a policy of your own for making a plan", NAME,
+    ),
+    Option(
+        "gate_timeout_ms", of.positive, "whole number", "ms", 500,
+        "release an incomplete group of gradients when none has appeared for this long (at least 3 x the longest "
+        "pause)", NAME,
+    ),
+    Option(
+        "collective_block_bytes", of.count, "whole number", "bytes", 0,
+        "block size of Paceline's collectives; 0: 64 KiB for linear, 512 KiB for ring of 3 and more ranks, else "
+        "128 KiB", NAME,
+    ),
+    Option(
+        "codec_least_bytes", of.count, "whole number", "bytes", 1024,
+        "smaller tensors are not encoded", NAME,
+    ),
+)  # fmt: skip
+_BY_NAME = {one.name: one for one in DEBUG_VALUES}
+
+
+class DebugValues(dict[str, Any]):
+    """Those that were given, by name; as text what the variable would say."""
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={as_text(value)}" for name, value in self.items())
+
+
+def parse(text: str) -> DebugValues:
+    """Values by name from "name=value,name=value"; of equal names the last counts.
+
+    Raises ValueError for unknown names and for values that do not parse.
+    """
+    found = DebugValues()
+    for pair in text.split(","):
+        name, equals, value = (word.strip() for word in pair.partition("="))
+        if not equals:
+            raise ValueError(f"must be name=value,name=value, and {pair!r} is not")
+        if name not in _BY_NAME:
+            raise ValueError(f"must name debug values, and {name} is none. {nearest(name, list(_BY_NAME))}".rstrip("."))
+        one = _BY_NAME[name]
+        try:
+            found[name] = one.parse(value)
+        except ValueError as error:
+            raise ValueError(f"{name}={value!r} {error}" + (f" ({one.unit})" if one.unit else "")) from None
+    return found
+
+
+def defaults() -> dict[str, Any]:
+    """The values of a process without the variable."""
+    return {one.name: one.default for one in DEBUG_VALUES}
+
+
+def shared(given: DebugValues | None) -> str:
+    """The text of those that must be equal on all ranks and are not at their defaults."""
+    return str(
+        DebugValues(
+            (one.name, given[one.name])
+            for one in DEBUG_VALUES
+            if given and one.shared is not None and given.get(one.name, one.default) != one.default
+        )
+    )
