@@ -9,6 +9,7 @@ import pytest
 
 from integration_tests.support import ranks
 from integration_tests.support.skips import StrictSkips, Within, why_not
+from paceline import config
 
 # Marks of tests that run only if the option of that name asks for them, and what they mark.
 ON_REQUEST = {
@@ -79,6 +80,12 @@ def _world(item: pytest.Item) -> tuple[str, str, int]:
     backend = str(parameters.get("on_ranks", ""))
     size = parameters.get("size", 0)
     return backend, getattr(getattr(item, "function", None), "env_key", ""), size if isinstance(size, int) else 0
+
+
+@pytest.fixture(autouse=True)
+def _options_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's variables count at once, without an init()."""
+    monkeypatch.setattr(config, "_current", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

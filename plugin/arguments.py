@@ -44,7 +44,7 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
     """
     _known("codec", codec, list(CODECS))
     _known("collective", collective, list(COLLECTIVES))
-    values = config.read()
+    values = config.settings()
     by_variables = _chosen(values, None, None, None)
     chosen = _chosen(values, codec, error_feedback, collective)
     if error_feedback and not chosen.lossy:

@@ -240,9 +240,24 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
     return Settings({**debug_values.defaults(), **(values[debug_values.NAME] or {}), **values}, origins)
 
 
+_current: Settings | None = None
+
+
+def begin() -> Settings:
+    """What variables say to a world of ranks that begins: `settings()` from here on. Raises UserError as `read`."""
+    global _current
+    _current = read()
+    return _current
+
+
+def settings() -> Settings:
+    """The options of this process's ranks. Variables that change count from the next init() on."""
+    return begin() if _current is None else _current
+
+
 def exchange_of_variables() -> ExchangeSettings:
     """The exchange that the variables ask for. Raises UserError as `read`."""
-    values = read()
+    values = settings()
     return named(values.exchange).of_options(values.exchange, values)
 
 
@@ -251,5 +266,5 @@ def buckets_of_variables() -> int:
 
     None where steps are recorded: each gradient of a trace is one that a plan may merge with others.
     """
-    values = read()
+    values = settings()
     return 0 if values.record else int(values.bucket_bytes)

@@ -55,7 +55,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
 
     Raises UserError for options that cannot be used.
     """
-    settings = config.read()
+    settings = config.begin()
     declare(library)
     reasons.install()
     drain_for_at_most(settings.drain_limit_s)
@@ -105,7 +105,7 @@ def after_init(library: ctypes.CDLL) -> None:
     Watches for the first step where that was asked for. Raises UserError where ranks were given different measured
     networks.
     """
-    settings = config.read()
+    settings = config.settings()
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
         tell(mistake)
     _agree_on_network(library, settings)
@@ -137,7 +137,7 @@ def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
         return
     if not exchange_of_variables().synchronous:
         tell(
-            f"PACELINE_EXCHANGE={config.read().exchange} had no effect: no optimizer and no tape was wrapped, and what "
+            f"PACELINE_EXCHANGE={config.settings().exchange} had no effect: no optimizer and no tape was wrapped, and what "
             "a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or the "
             "tape with hvd.DistributedGradientTape."
         )

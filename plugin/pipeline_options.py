@@ -12,7 +12,7 @@ _OF_GRADIENTS = ("codec", "collective", "exchange", "fusion", "bucket_bytes", "r
 def tell_without_effect() -> None:
     """Report each given option that acts on allreduces alone."""
     making.explain()
-    settings, defaults = config.read(), config.read({})
+    settings, defaults = config.settings(), config.read({})
     for name in _OF_GRADIENTS:
         if getattr(settings, name) != getattr(defaults, name):
             given = f"{config.PREFIX}{name.upper()}={config.as_text(getattr(settings, name))}"

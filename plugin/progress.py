@@ -39,7 +39,7 @@ _watched: _FirstAllreduce | None = None
 
 def asked() -> bool:
     """Whether this rank is to say something: the variable is set, and says so."""
-    settings = config.read()
+    settings = config.settings()
     return "progress" in settings.given() and settings.progress
 
 

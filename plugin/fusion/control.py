@@ -126,7 +126,7 @@ def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -
     """
     if fusion is not None:
         policy = _checked(resolve(fusion), "fusion")
-        control(library).choose(policy, _limits(config.read()))
+        control(library).choose(policy, _limits(config.settings()))
 
 
 def chosen(library: ctypes.CDLL) -> Control | None:

@@ -35,7 +35,7 @@ def leave(library: ctypes.CDLL) -> None:
     gc.collect()  # what lives is to be the same on all ranks
     left = {number: [one.exchange.left for one in endings(library, number)] for number in sets}
     library.horovod_paceline_partial_flush_all()
-    why = wait_for_all(library, config.read().drain_limit_s)
+    why = wait_for_all(library, config.settings().drain_limit_s)
     if why:
         tell(f"rank {library.horovod_rank()} is through and leaves before the others: {why}.")
         return
