@@ -6,12 +6,12 @@ Horovod's library compares them in init(), in every world (plugin/bridge/setting
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import paceline
+from paceline import variables
 
 # Name, value and default, as users write them.
 Setting = tuple[str, str, str]
@@ -66,7 +66,7 @@ HOROVODS: tuple[Variable, ...] = (
 
 def of_horovod(environ: Mapping[str, str] | None = None) -> list[Setting]:
     """Horovod's settings that are not at their defaults in `environ` (os.environ unless given)."""
-    environ = os.environ if environ is None else environ
+    environ = variables.environ() if environ is None else environ
     read = [(one, one.read(environ[one.name])) for one in HOROVODS if one.name in environ]
     return [(one.name, value, one.default) for one, value in read if value != one.default]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paceline import debug_values, renamed
+from paceline import debug_values, renamed, variables
 from paceline import option as of
 from paceline.codecs.choice import EXACT
 from paceline.common_settings import Setting
@@ -41,7 +41,7 @@ def _cache_home() -> Path:
         home = Path.home()
     except RuntimeError:  # a user whom the system does not know, as in containers
         home = Path(tempfile.gettempdir()) / f"paceline-{os.getuid()}"
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "paceline"
+    return Path(variables.environ().get("XDG_CACHE_HOME") or home / ".cache") / "paceline"
 
 
 def _processors() -> int:
@@ -213,20 +213,20 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
     An empty variable is one that is not set. Raises UserError for a PACELINE_ name that no option declares and for a
     value that does not parse, in a variable also where a flag would override it.
     """
-    environ = os.environ if environ is None else environ
-    variables = {option.variable: option for option in OPTIONS}
+    environ = variables.environ() if environ is None else environ
+    known = {option.variable: option for option in OPTIONS}
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name in sorted(environ):
         if not name.startswith(PREFIX):
             continue
-        if name not in variables:
+        if name not in known:
             raise UserError(
                 f"The environment variable {name} is not an option of Paceline.",
                 renamed.variable(name)
-                or nearest(name, list(variables)) + " `paceline doctor --options` lists all of them.",
+                or nearest(name, list(known)) + " `paceline doctor --options` lists all of them.",
             )
-        option = variables[name]
+        option = known[name]
         if not environ[name]:  # as shells and job files leave it where nothing was given
             continue
         values[option.name], origins[option.name] = parse(option, environ[name], name), name

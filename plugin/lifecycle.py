@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from paceline import config, progress, uncaught
+from paceline import config, progress, uncaught, variables
 from paceline.arguments import choice_asked
 from paceline.collectives import probed
 from paceline.common_settings import Setting
@@ -91,7 +90,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
 
 
 def _refuse_keras_2(library: ctypes.CDLL, exchange: str) -> None:
-    if library_name(library) == "tensorflow" and os.environ.get("TF_USE_LEGACY_KERAS", "0") not in ("", "0"):
+    if library_name(library) == "tensorflow" and variables.switched_on("TF_USE_LEGACY_KERAS"):
         raise UserError(
             f"PACELINE_EXCHANGE={exchange} is set together with TF_USE_LEGACY_KERAS: optimizers of Keras 2 cannot "
             "leave out an update.",
@@ -106,7 +105,7 @@ def after_init(library: ctypes.CDLL) -> None:
     networks.
     """
     settings = config.settings()
-    if library.horovod_size() == 1 and (mistake := alone_by_mistake(os.environ)):
+    if library.horovod_size() == 1 and (mistake := alone_by_mistake(variables.environ())):
         tell(mistake)
     _agree_on_network(library, settings)
     if library.horovod_rank() == 0:
@@ -137,8 +136,8 @@ def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
         return
     if not exchange_of_variables().synchronous:
         tell(
-            f"PACELINE_EXCHANGE={config.settings().exchange} had no effect: no optimizer and no tape was wrapped, and what "
-            "a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or the "
+            f"PACELINE_EXCHANGE={config.settings().exchange} had no effect: no optimizer and no tape was wrapped, and "
+            "what a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or the "
             "tape with hvd.DistributedGradientTape."
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PREFIX = "PACELINE_"
+from paceline.variables import PREFIX as PREFIX
 
 
 def as_text(value: Any) -> str:

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import re
-import socket
 import stat
 import threading
 import time
@@ -19,6 +18,7 @@ from paceline import config
 from paceline.native.library import read
 from paceline.record.snapshot import steps
 from paceline.steps import most_steps
+from paceline.variables import host
 
 CAME = re.compile(r"Paceline: came to hvd\.init\(\) on (\S+)\n?$")
 REDUCED = re.compile(r"Paceline: the first allreduce is done\n?$")
@@ -48,7 +48,7 @@ def came_to_init() -> None:
     global _came
     if not _came:
         _came = True
-        _say(f"came to hvd.init() on {os.environ.get('HOROVOD_HOSTNAME') or socket.gethostname()}")
+        _say(f"came to hvd.init() on {host()}")
 
 
 def watch(library: ctypes.CDLL, recorded: bool) -> None:

@@ -5,11 +5,11 @@ Nothing here loads Keras 3 by itself: a process with Keras 2 (TF_USE_LEGACY_KERA
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from paceline import variables
 from paceline.errors import UsageError, UserError
 from paceline.horovod.shims import unmodified
 
@@ -58,7 +58,7 @@ def _exchange() -> Any:
 def _travel(process_set: Any) -> Any:
     if travel is not BY_VARIABLES:
         return travel
-    if not {"PACELINE_COLLECTIVE", "PACELINE_CODEC", "PACELINE_EXCHANGE"} & set(os.environ):
+    if not variables.given("collective", "codec", "exchange"):
         return None
     from paceline.arguments import choice_asked
     from paceline.codecs.travel import Travel

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
+from paceline import variables
 from paceline.errors import UsageError
 from paceline.keras3.checks import after_checks as after_checks
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
@@ -47,7 +47,7 @@ def _known() -> _Compiled:
 
 
 def _elastic() -> bool:
-    return bool(int(os.environ.get("HOROVOD_ELASTIC", 0)))
+    return variables.elastic()
 
 
 def takes_part(process_set: Any) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline import variables
 from paceline.collectives import network_file
 from paceline.collectives.bounds import ALLREDUCE, BROADCAST, LINEAR
 from paceline.collectives.network_file import NetworkFile
@@ -71,7 +71,7 @@ def use(library: ctypes.CDLL, path: Path | None) -> None:
     others = [str(rank) for rank, one in enumerate(everyones) if one[1]]
     if others:
         what = f"The network file {path} was measured elsewhere: {misfit or f'rank {others[0]} is not where it was'}."
-        if os.environ.get("HOROVOD_ELASTIC") != "1":
+        if not variables.elastic():
             raise UserError(what, _AGAIN)
         if place.rank == 0:
             tell(f"{what} The ranks of an elastic job change: until they are as then, auto does without it.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
 from paceline.native.world import process
 from paceline.telling import tell
+from paceline.variables import switched_on
 
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction
@@ -105,7 +105,7 @@ def _limits(settings: config.Settings) -> Limits:
 
 def _checked(policy: Policy, given_as: str) -> Policy:
     for variable, (conflict, remedy) in _EXCLUDING.items():
-        if policy.makes_plans and os.environ.get(variable, "0") not in ("", "0"):
+        if policy.makes_plans and switched_on(variable):
             raise UserError(f"{given_as}={policy.name} and {variable}=1 exclude each other: {conflict}.", remedy)
     return policy
 

@@ -7,7 +7,6 @@ the rounds that it missed, and its contribution goes with the next round. Nothin
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from paceline import option
 from paceline.errors import UserError
 from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, sync_every, whole
 from paceline.native.exchanges import PARTIAL
+from paceline.variables import switched_on
 
 SOLO, MAJORITY, RANDOM = "solo", "majority", "random"
 QUORA = (SOLO, MAJORITY, RANDOM)
@@ -68,7 +68,7 @@ class Partial(ExchangeSettings):
 
     def check_environment(self) -> None:
         """See ExchangeSettings.check_environment: autotuning expects every operation to be called by all ranks."""
-        if os.environ.get("HOROVOD_AUTOTUNE", "0") not in ("", "0"):
+        if switched_on("HOROVOD_AUTOTUNE"):
             raise UserError(
                 f"HOROVOD_AUTOTUNE=1 and a partial exchange (quorum={self.quorum}) exclude each other: autotuning "
                 "counts operations that all ranks call.",

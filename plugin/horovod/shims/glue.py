@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from horovod.common.exceptions import HorovodInternalError
 
-from paceline import common_settings
+from paceline import common_settings, variables
 from paceline.core import _core
 from paceline.errors import UserError
 from paceline.horovod import above
@@ -32,7 +32,7 @@ _TEXT_BYTES = 1 << 16
 
 
 def _attach() -> ModuleType | None:
-    if above.LIFECYCLE in sys.modules or any(name.startswith("PACELINE_") for name in os.environ):
+    if above.LIFECYCLE in sys.modules or variables.given():
         return above.module(above.LIFECYCLE)
     return None
 
@@ -88,14 +88,14 @@ def init_failed(library: ctypes.CDLL) -> None:
     library.horovod_shutdown()
     if report:
         raise UserError(*report.rsplit("\n", 1))
-    rank = os.environ.get("HOROVOD_RANK", "0")
-    size = os.environ.get("HOROVOD_SIZE", "1")
+    environ = variables.environ()
+    rank, size = environ.get("HOROVOD_RANK", "0"), environ.get("HOROVOD_SIZE", "1")
     if reason:
         raise ConnectError(
             f"Rank {rank} of {size} could not connect to the other ranks: {reason}\n"
             "Check that every rank is alive, that hosts can reach each other on the interface HOROVOD_GLOO_IFACE="
-            f"{os.environ.get('HOROVOD_GLOO_IFACE', '(automatic)')}, and that HOROVOD_GLOO_TIMEOUT_SECONDS="
-            f"{os.environ.get('HOROVOD_GLOO_TIMEOUT_SECONDS', '30')} is long enough for all ranks to start."
+            f"{environ.get('HOROVOD_GLOO_IFACE', '(automatic)')}, and that HOROVOD_GLOO_TIMEOUT_SECONDS="
+            f"{environ.get('HOROVOD_GLOO_TIMEOUT_SECONDS', '30')} is long enough for all ranks to start."
         )
     if why:
         raise ConnectError(f"Rank {rank} of {size} could not set up Horovod: {why}")

@@ -6,16 +6,16 @@ The names stay Horovod's own functions, so it does not matter when and under whi
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
+from paceline import variables
 from paceline.horovod import above
 
 
 def asked() -> bool:
     """Whether the variables ask for an exchange that is not synchronous. Raises UserError for what cannot be used."""
-    if "PACELINE_EXCHANGE" not in os.environ:
+    if not variables.given("exchange"):
         return False
     from paceline.config import exchange_of_variables
 
@@ -24,7 +24,7 @@ def asked() -> bool:
 
 def _buckets_asked() -> bool:
     """Whether the variables ask for buckets of small gradients, which PyTorch's wrapper has."""
-    if "PACELINE_BUCKET_BYTES" not in os.environ:
+    if not variables.given("bucket_bytes"):
         return False
     from paceline.config import buckets_of_variables
 
@@ -33,7 +33,7 @@ def _buckets_asked() -> bool:
 
 def _codec_asked() -> bool:
     """Whether the variables ask for a codec, which travels gradients that a wrapper of ours has announced."""
-    return os.environ.get("PACELINE_CODEC", "none") != "none"
+    return variables.environ().get("PACELINE_CODEC", "none") != "none"
 
 
 def ours_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
