@@ -137,8 +137,8 @@ def _say_if_exchange_was_not_used(library: ctypes.CDLL) -> None:
     if not exchange_of_variables().synchronous:
         tell(
             f"PACELINE_EXCHANGE={config.settings().exchange} had no effect: no optimizer and no tape was wrapped, and "
-            "what a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or the "
-            "tape with hvd.DistributedGradientTape."
+            "what a script all-reduces by itself is synchronous. Wrap the optimizer with hvd.DistributedOptimizer, or "
+            "the tape with hvd.DistributedGradientTape."
         )
 
 
