@@ -129,10 +129,12 @@ def test_bfloat16_gradients_travel_as_two_bytes_where_our_own_collectives_are_in
     assert choice_asked("q8").bfloat16 is None  # as all others
     for collective, mark in (("ring", ">bf16_plain_direct>"), ("direct", ">bf16_plain>")):
         monkeypatch.setenv("PACELINE_COLLECTIVE", collective)
+        config.begin()
         other = choice_asked().bfloat16
         assert other is not None and _short(other) == ("bf16", False, "direct", mark)
     # Also where the collective is asked for here: the variable says another.
     monkeypatch.delenv("PACELINE_COLLECTIVE")
+    config.begin()
     other = choice_asked(collective="ring").bfloat16
     assert other is not None and other.mark == ">bf16_plain_direct>"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from paceline import config
 from paceline.collectives.reduce import check
 
 HOROVOD = SimpleNamespace(
@@ -25,6 +26,7 @@ def test_the_root_counts_in_the_process_set(monkeypatch: pytest.MonkeyPatch, col
     monkeypatch.delenv("PACELINE_COLLECTIVE", raising=False)
     if collective is not None:
         monkeypatch.setenv("PACELINE_COLLECTIVE", collective)
+    config.begin()
     own = "\x7fpaceline." if collective in ("linear", "auto") else ""
     assert _check(4).operation(on_cpu=True) == f"{own}reduce.1.loss" and _check(4).at_root
     assert _check(6).operation(on_cpu=True) == f"{own}reduce.2.loss" and not _check(6).at_root
