@@ -51,6 +51,9 @@ def test_record_of_a_rank_that_died_names_the_test(tmp_path: Path) -> None:
     verdict = judge(ROW, [outcome], timed_out=False)
     assert verdict.word == WORSE
     assert verdict.remarks[0] == "rank 1 did not finish in test_b; 1 tests have no outcome"
+    assert judge(ROW, [read(tmp_path / "rank0.jsonl", 0)], timed_out=False).word == WORSE, "no record"
+    ended = judge(ROW, [RankOutcome(0, passed={"test_a", "test_b"}, failed={}, finished=True)], timed_out=True)
+    assert (ended.word, ended.remarks) == (WORSE, ("was ended after 60 s",))
 
 
 def test_what_may_fail_with_many_ranks_must_pass_with_fewer(tmp_path: Path) -> None:
@@ -71,15 +74,6 @@ def test_what_may_fail_with_many_ranks_must_pass_with_fewer(tmp_path: Path) -> N
     )
 
 
-def test_missing_record_is_worse(tmp_path: Path) -> None:
-    verdict = judge(ROW, [read(tmp_path / "rank0.jsonl", 0)], timed_out=False)
-    assert verdict.word == WORSE
-
-
-def _outcome(rank: int, passed: set[str], failed: dict[str, str] | None = None) -> RankOutcome:
-    return RankOutcome(rank, passed=passed, failed=failed or {}, finished=True)
-
-
 @pytest.mark.parametrize(
     ("passed", "failed", "word", "remark"),
     [
@@ -94,14 +88,10 @@ def _outcome(rank: int, passed: set[str], failed: dict[str, str] | None = None) 
 def test_verdict(passed: set[str], failed: dict[str, str], word: str, remark: str | None) -> None:
     # Rank 0 gives what is expected, and all that rank 1 gives where that is better.
     good = passed if word == BETTER else {"test_a", "test_b"}
-    verdict = judge(ROW, [_outcome(0, good), _outcome(1, passed, failed)], timed_out=False)
+    outcomes = [RankOutcome(0, passed=good, finished=True), RankOutcome(1, passed=passed, failed=failed, finished=True)]
+    verdict = judge(ROW, outcomes, timed_out=False)
     assert verdict.word == word
     assert [text.startswith(remark or "") for text in verdict.remarks] == ([] if remark is None else [True])
-
-
-def test_verdict_of_a_run_that_was_ended() -> None:
-    verdict = judge(ROW, [_outcome(0, {"test_a", "test_b"})], timed_out=True)
-    assert (verdict.word, verdict.remarks) == (WORSE, ("was ended after 60 s",))
 
 
 def test_every_row_of_the_table_is_usable() -> None:

@@ -24,6 +24,7 @@ from integration_tests.support.stage_training import (
     sgd,
     train,
 )
+from integration_tests.unit.stages.pipelines import made
 from paceline.stages import corrections, schedules
 from paceline.stages.delays import delays
 from paceline.stages.flow import program
@@ -96,54 +97,31 @@ def test_the_warm_up_equals_one_process_and_the_switch_loses_nothing() -> None:
 
 
 ASYNCHRONOUS = [name for name, one in schedules.SCHEDULES.items() if not one.synchronous]
-CORRECTED: list[dict[str, Any]] = [
-    {},
-    {"annealing_steps": 9},
-    {"discrepancy": 0.3},
-    {"annealing_steps": 9, "discrepancy": 0.5, "warmup_steps": 5},
-    {"max_norm": 0.2},
-    {"max_norm": 0.2, "warmup_steps": 4},
+
+
+T2: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.5}
+CLIPPED: dict[str, Any] = {"max_norm": 0.2, "warmup_steps": 5}
+# 25 mini-batches: where updates are for a few of them, the last one takes fewer.
+CHOSEN: list[tuple[Optimizer, dict[str, Any]]] = [
+    *[(momentum, one) for one in ({}, {"annealing_steps": 9}, {"discrepancy": 0.3}, T2 | {"warmup_steps": 5})],
+    *[(momentum, one) for one in ({"max_norm": 0.2}, CLIPPED)],
+    *[(rmsprop, one) for one in ({"update_every": 3}, {"update_every": 2, **CLIPPED, **T2})],
+    *[(rmsprop, {"nesterov": 0.6, **one}) for one in ({}, {**T2, **CLIPPED}, {"update_every": 3})],
+    *[(optimizer, T2) for optimizer in (adam, adamw, sgd)],
 ]
 
 
 @pytest.mark.parametrize("schedule", ASYNCHRONOUS)
-@pytest.mark.parametrize("chosen", CORRECTED, ids=lambda one: "-".join(one) or "plain")
-@pytest.mark.parametrize(("stages", "microbatches"), [more(2, 3), (3, 3), more(4, 1), (4, 5)])
+@pytest.mark.parametrize(
+    ("optimizer", "chosen"), CHOSEN, ids=[f"{one.__name__}-{'-'.join(chosen) or 'plain'}" for one, chosen in CHOSEN]
+)
+@pytest.mark.parametrize(("stages", "microbatches"), [more(2, 3), (3, 3), (4, 1), more(4, 5)])
 def test_asynchronous_schedules_equal_training_with_the_weights_they_say(
-    schedule: str, chosen: dict[str, Any], stages: int, microbatches: int
+    schedule: str, optimizer: Optimizer, chosen: dict[str, Any], stages: int, microbatches: int
 ) -> None:
-    weights, losses = train_with_old_weights(
-        schedule, stages, microbatches, CUTS[stages], momentum, batches(25), **chosen
-    )
-    results = trained(stages, momentum, 25, schedule=schedule, n_microbatches=microbatches, **chosen)
-    found = merged(results)
-    for name, one in weights.items():
-        assert torch.allclose(found[name], one, rtol=0, atol=1e-12), name
-    for result in results:
-        assert result["losses"] == pytest.approx(losses, rel=0, abs=1e-12)
-
-
-EVERY_FEW: list[dict[str, Any]] = [
-    {"update_every": 3},
-    {"update_every": 2, "max_norm": 0.2, "warmup_steps": 5, "annealing_steps": 4, "discrepancy": 0.3},
-]
-MOMENTUM: list[dict[str, Any]] = [
-    {"nesterov": 0.6},
-    {"nesterov": 0.6, "annealing_steps": 9, "discrepancy": 0.5, "warmup_steps": 5, "max_norm": 0.2},
-    {"nesterov": 0.6, "update_every": 3},
-]
-
-
-@pytest.mark.parametrize("schedule", ASYNCHRONOUS)
-@pytest.mark.parametrize("chosen", [*EVERY_FEW, *MOMENTUM], ids=lambda one: "-".join(one))
-@pytest.mark.parametrize(("stages", "microbatches"), [(3, 2), (4, 1)])
-def test_momentum_and_updates_every_few_minibatches(
-    schedule: str, chosen: dict[str, Any], stages: int, microbatches: int
-) -> None:
-    """25 mini-batches: the last update takes fewer than the others."""
     given = batches(25)
-    weights, losses = train_with_old_weights(schedule, stages, microbatches, CUTS[stages], rmsprop, given, **chosen)
-    results = trained(stages, rmsprop, 25, schedule=schedule, n_microbatches=microbatches, **chosen)
+    weights, losses = train_with_old_weights(schedule, stages, microbatches, CUTS[stages], optimizer, given, **chosen)
+    results = trained(stages, optimizer, 25, schedule=schedule, n_microbatches=microbatches, **chosen)
     found = merged(results)
     for name, one in weights.items():
         assert torch.allclose(found[name], one, rtol=0, atol=1e-12), name
@@ -171,10 +149,8 @@ def test_with_enough_microbatches_per_update_no_weight_is_more_than_a_version_ol
     enough = corrections.least_microbatches(stages)
 
     def body(mail: Any) -> int:
-        import paceline.torch as hvd
-
-        loss = torch.nn.functional.mse_loss
-        pipeline = hvd.Pipeline(net(), sgd, loss, 1, "pipemare", CUTS[stages][1:], update_every=enough, mail=mail)
+        chosen: dict[str, Any] = {"n_microbatches": 1, "schedule": "pipemare", "update_every": enough}
+        pipeline = made(mail, stages=CUTS[stages][1:], **chosen)
         for step in range(3 * enough + 1):
             pipeline.step(*data(step, 2))
             if step == 2 * enough + stages:
@@ -185,14 +161,6 @@ def test_with_enough_microbatches_per_update_no_weight_is_more_than_a_version_ol
         return oldest
 
     assert in_threads(stages, body) == [1] * (stages - 1) + [0]
-
-
-@pytest.mark.parametrize("optimizer", [adam, adamw, sgd])
-def test_corrections_with_other_optimizers(optimizer: Optimizer) -> None:
-    chosen: dict[str, Any] = {"annealing_steps": 9, "discrepancy": 0.5}
-    weights, _ = train_with_old_weights("pipemare", 3, N, CUTS[3], optimizer, batches(25), **chosen)
-    found = merged(trained(3, optimizer, 25, schedule="pipemare", **chosen))
-    assert all(torch.allclose(found[name], one, rtol=0, atol=1e-12) for name, one in weights.items())
 
 
 @pytest.mark.parametrize("schedule", list(schedules.SCHEDULES))
@@ -222,10 +190,7 @@ def test_recomputation_gives_the_same(schedule: str, discrepancy: float | None) 
 
 def test_drains_between_steps_lose_nothing() -> None:
     def body(mail: Any) -> tuple[int, float]:
-        import paceline.torch as hvd
-
-        loss = torch.nn.functional.mse_loss
-        pipeline = hvd.Pipeline(net(), sgd, loss, 2, "pipemare", CUTS[3][1:], mail=mail)
+        pipeline = made(mail, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:])
         told = 0
         for step in range(9):
             pipeline.step(*data(step, 8))
