@@ -20,7 +20,9 @@ def leave(path: Path, rank: int, size: int) -> Path:
     return part
 
 
-def test_parts_become_one_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_become_one_trace_without_those_that_are_missing_or_cut_short(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "trace.json"
     for rank in (0, 2):
         leave(path, rank, 4)
@@ -29,22 +31,12 @@ def test_parts_become_one_trace(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert trace.load(path) == merged
     assert trace.parts(path) == []
     assert "No trace of rank 1, 3 of 4" in capsys.readouterr().err
-
-
-def test_part_that_is_cut_short_is_named_and_left_where_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "trace.json"
     leave(path, 0, 2)
     broken = leave(path, 1, 2)
     broken.write_text(broken.read_text()[:100])
     assert record.collect(path).missing == [1]
     assert trace.parts(path) == [broken]
     assert f"{broken} cannot be used: it is cut short" in capsys.readouterr().err
-
-
-def test_parts_of_different_runs_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
     leave(path, 0, 2)
     leave(path, 1, 3)
     with pytest.raises(UserError, match="different runs"):
