@@ -88,11 +88,6 @@ def stand_in(folder: Path, script: str) -> dict[str, str]:
 @table("kubernetes", kind="job")
 def test_job_has_a_pod_for_every_node(case: Case, tmp_path: Path) -> None:
     service, job = objects(case.text())
-    for thing in (service, job):
-        check_valid(thing, OLDEST, NEWEST)
-    (script,) = container(job["spec"]["template"])["args"]
-    (tmp_path / "pod.sh").write_text("#!/bin/bash\n" + expanded(script, {}))
-    shellcheck(tmp_path / "pod.sh")
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (case.nodes, case.nodes, "Indexed")
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (0, 95400)
@@ -100,6 +95,11 @@ def test_job_has_a_pod_for_every_node(case: Case, tmp_path: Path) -> None:
     assert service["spec"]["selector"] == {"job-name": "digits"}
     check_resources(case, container(spec["template"]))
     check_variables(container(spec["template"])["env"])
+    for thing in (service, job):
+        check_valid(thing, OLDEST, NEWEST)
+    (script,) = container(job["spec"]["template"])["args"]
+    (tmp_path / "pod.sh").write_text("#!/bin/bash\n" + expanded(script, {}))
+    shellcheck(tmp_path / "pod.sh")
 
 
 @table("kubernetes", kind="job")
@@ -221,9 +221,6 @@ def test_mpijob_has_the_documented_fields(case: Case) -> None:
 @table("kubernetes", kind="trainjob")
 def test_trainjob_starts_every_rank_on_its_nodes(case: Case) -> None:
     runtime, job = objects(case.text())
-    needed("kubeflow_trainer_api")
-    for thing in (runtime, job):
-        kubeflow(thing)
     assert job["spec"]["runtimeRef"]["kind"] == runtime["kind"] == "TrainingRuntime"
     assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
     trainer, policy = job["spec"]["trainer"], runtime["spec"]["mlPolicy"]
@@ -241,6 +238,9 @@ def test_trainjob_starts_every_rank_on_its_nodes(case: Case) -> None:
     assert "metadata" not in node["template"], "what has the label gets the TrainJob's command"
     assert launcher["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     assert container(launcher["template"]["spec"]["template"])["name"] == "node", "others get no keys"
+    needed("kubeflow_trainer_api")
+    for thing in (runtime, job):
+        kubeflow(thing)
 
 
 @table("kubernetes")
