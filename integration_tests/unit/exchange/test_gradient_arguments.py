@@ -44,12 +44,9 @@ def test_what_they_ask_for() -> None:
     assert nothing.fusion is None and nothing.exchange == Sync() and not nothing.choice.own_codec
 
 
-def test_a_wrong_name_is_refused_as_python_does() -> None:
+def test_wrong_names_and_a_codec_beside_a_compression_are_refused() -> None:
     with pytest.raises(TypeError, match=r"Wrapper\(\) got an unexpected keyword argument 'exchang'"):
         asked("Wrapper", {"exchang": "sync"})
-
-
-def test_a_codec_beside_a_compression_is_refused() -> None:
     none, other = object(), object()
     found = asked("Wrapper", {"codec": "q8"})
     found.check(none, none)

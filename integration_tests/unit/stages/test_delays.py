@@ -96,8 +96,5 @@ def test_with_enough_microbatches_no_weight_is_more_than_a_version_old(stages: i
         assert max(most_late(PapersPipeMare(stages, enough - 1))) == 2
     one_at_a_time = max(stages - 1, 1)
     assert max(most_late(schedules.make("pipemare", stages, one_at_a_time))) == min(1, stages - 1)
-
-
-def test_largest_delay_is_the_mean_rounded_up() -> None:
-    schedule = schedules.make("pipemare", 6, 2)
-    assert most_late(schedule) == [math.ceil(tau) for tau, _ in delays(schedule)] == [3, 2, 2, 1, 1, 0]
+    schedule = schedules.make("pipemare", stages, 2)  # the mean, rounded up
+    assert most_late(schedule) == [math.ceil(tau) for tau, _ in delays(schedule)]
