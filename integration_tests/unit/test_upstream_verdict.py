@@ -68,10 +68,7 @@ def test_what_may_fail_with_many_ranks_must_pass_with_fewer(tmp_path: Path) -> N
     assert judge(row, outcomes, timed_out=False).word == AS_EXPECTED
     few = judge(row, outcomes[:2], timed_out=False)
     assert few.word == WORSE
-    assert few.remarks == (
-        "test_b failed on ranks 0, 1: off by one",
-        "1 passed where 2 are expected to",
-    )
+    assert few.remarks == ("test_b failed on ranks 0, 1: off by one", "1 passed where 2 are expected to")
 
 
 @pytest.mark.parametrize(

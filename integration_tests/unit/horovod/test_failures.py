@@ -46,12 +46,7 @@ ROWS: dict[str, tuple[str, str, dict[str, str], str]] = {
         {},
         _FOR_GLOO.format('ulimit -v 60000; exec c++ "$@"'),
     ),
-    "a compiler without room": (
-        "No space left on device",
-        "TMPDIR",
-        {},
-        _FOR_GLOO.format("echo > /dev/full; exit 1"),
-    ),
+    "a compiler without room": ("No space left on device", "TMPDIR", {}, _FOR_GLOO.format("echo > /dev/full; exit 1")),
 }
 
 

@@ -71,11 +71,8 @@ def meet(*tasks: Identity, limit_s: float = 20) -> list[Any]:
 def test_all_meet_and_get_their_places(port: int) -> None:
     with hub_of(3, port):
         *met, said = meet(*(task(rank, 3, port) for rank in (2, 0, 1)))
-    assert [(start.slot.rank, start.slot.local_rank, start.slot.local_size) for _, start in met] == [
-        (2, 2, 3),
-        (0, 0, 3),
-        (1, 1, 3),
-    ]
+    slots = [start.slot for _, start in met]
+    assert [(one.rank, one.local_rank, one.local_size) for one in slots] == [(2, 2, 3), (0, 0, 3), (1, 1, 3)]
     assert {(start.port, start.interface) for _, start in met} == {(4321, "lo")}
     assert said == []
 
@@ -107,10 +104,7 @@ def test_who_is_missing_is_told_to_all(port: int) -> None:
 
 @pytest.mark.parametrize(
     ("second", "problem", "remedy"),
-    [
-        ((1, 3), "counts 3 ranks, rank 0", "--size"),
-        ((0, 2), "is there twice", "--dry-run"),
-    ],
+    [((1, 3), "counts 3 ranks, rank 0", "--size"), ((0, 2), "is there twice", "--dry-run")],
 )
 def test_tasks_that_contradict_each_other_end_all(
     port: int, second: tuple[int, int], problem: str, remedy: str
@@ -129,16 +123,13 @@ def test_another_job_and_another_secret_on_the_port(port: int, monkeypatch: pyte
     assert "--rendezvous" in error.remedy
     monkeypatch.setenv("_HOROVOD_SECRET_KEY", "ours")
     with hub_of(2, port):
+        with pytest.raises(UserError) as raised:
+            hub.bind(port, "the second")
+        assert f"cannot listen on port {port}" in raised.value.problem and "the second" in raised.value.problem
+        assert "--rendezvous HOST:PORT" in raised.value.remedy
         monkeypatch.setenv("_HOROVOD_SECRET_KEY", "theirs")
         error, _ = meet(task(1, 2, port))
     assert "another secret" in error.problem and "_HOROVOD_SECRET_KEY" in error.problem
-
-
-def test_two_jobs_want_one_port(port: int) -> None:
-    with hub_of(2, port), pytest.raises(UserError) as raised:
-        hub.bind(port, "the second")
-    assert f"cannot listen on port {port}" in raised.value.problem and "the second" in raised.value.problem
-    assert "--rendezvous HOST:PORT" in raised.value.remedy
 
 
 def test_another_program_on_the_port(port: int) -> None:

@@ -45,11 +45,7 @@ def test_options_become_variables_and_comments_say_what_to_change(case: Case) ->
 )
 @pytest.mark.parametrize(
     "command",
-    [
-        "template slurm {} a",
-        "run --dry-run {} -np 1 sh",
-        "rank --dry-run --rank 0 --size 1 --rendezvous a:3000 {}",
-    ],
+    ["template slurm {} a", "run --dry-run {} -np 1 sh", "rank --dry-run --rank 0 --size 1 --rendezvous a:3000 {}"],
 )
 def test_options_without_effect_are_reported_alike(command: str, words: list[str], said: str) -> None:
     result = CliRunner().invoke(cli.main, command.format(" ".join(words)).split())
