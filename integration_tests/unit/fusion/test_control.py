@@ -78,10 +78,8 @@ def test_process_set_that_is_gone_is_left_alone(state: State, gone: Any) -> None
     assert (run.driver.state, run.calls(), run.lines) == (state, calls, lines)
 
 
-# Costs that drift. With a start-up of s ms, the followed pairs end at 2 s + 4.1 and a single message at s + 14.1.
-
-
 def test_plan_is_made_anew_where_that_pays() -> None:
+    # With a start-up of s ms, the followed pairs end at 2 s + 4.1 and a single message at s + 14.1.
     run = Run().to(State.ACTIVE)
     run.bridge.answer = None
     assert run.looks(99, 1, 50) == "ACTIVE WATCHING WATCHING"

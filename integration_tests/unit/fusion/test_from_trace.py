@@ -165,9 +165,6 @@ def test_coordination_is_that_of_messages_that_were_not_agreed_on_together() -> 
     assert (clamped.coordination_s, clamped.coordination_known) == (0.0, False)
 
 
-# What is no gradient.
-
-
 def test_metric_that_waits_for_the_gradients_is_left_out() -> None:
     merged = adding_everywhere(recorded(), Tensor("loss", 4, "float32", 0), 0.09)
     merged = adding_everywhere(merged, Tensor("accuracy", 8, "float64", 0), 0.095)

@@ -128,9 +128,6 @@ def test_tensors_of_two_types_are_counted_as_two_messages() -> None:
     assert plan.ends_s == [4 + 4 + 4 + 4]
 
 
-# Users' policies.
-
-
 @pytest.mark.parametrize("armed", [False, True])
 def test_user_policy_sees_gradients_in_order_of_readiness_and_the_cost_of_a_round(armed: bool) -> None:
     seen: list[Any] = []
@@ -240,9 +237,6 @@ def test_plan_from_a_file_is_followed_as_it_stands(tmp_path: Path) -> None:
             from_file(*groups)
 
 
-# Input that cannot be planned for.
-
-
 @pytest.mark.parametrize(
     ("gradients", "options", "words"),
     [
@@ -261,9 +255,6 @@ def test_plan_from_a_file_is_followed_as_it_stands(tmp_path: Path) -> None:
 def test_input_that_makes_no_sense_is_named(gradients: Any, options: dict[str, float], words: str) -> None:
     with pytest.raises(UserError, match=words):
         planned("optimal", gradients, **options)
-
-
-# Costs.
 
 
 def test_costs_as_text() -> None:

@@ -101,18 +101,24 @@ def test_built_in_names() -> None:
     assert resolve(" optimal ") == found[4]
 
 
-def test_registered_by_call_and_by_decorator() -> None:
+def test_registered_functions_and_callable_objects() -> None:
     register("two-by-two", pairs)
-
-    @register("decorated")
-    def decorated(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-        return alone(gradients, costs)
-
+    decorated = register("decorated")(alone)
     assert groups_of(resolve("two-by-two")) == [["layer7", "layer6"], ["layer5", "layer4"], ["layer3"]]
-    assert groups_of(resolve("decorated")) == [[0], [1], [2], [3], [4]]
+    assert groups_of(resolve("decorated")) == groups_of(resolve(decorated)) == [[0], [1], [2], [3], [4]]
     assert resolve("decorated").name == "decorated"
     assert resolve("two-by-two").makes_plans
     register("two-by-two", pairs)  # again, as a notebook does
+    assert resolve(pairs).name == "pairs"
+    assert groups_of(resolve(Callable42(3))) == [[0, 1, 2], [3, 4]]
+    assert resolve(Callable42(3)).name == "Callable42"
+
+    def optimal(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
+        return []
+
+    own = resolve(optimal)
+    assert own.name.endswith("optimal") and own.makes_plans
+    assert own.name != "optimal", "a table must tell it from the built-in one"
 
 
 @pytest.mark.parametrize(
@@ -141,19 +147,6 @@ def test_unknown_name_names_the_nearest_and_the_ways_to_register() -> None:
         resolve("fastesd")
     with pytest.raises(UserError, match="cannot be 7"):
         resolve(7)  # type: ignore[arg-type]
-
-
-def test_functions_and_callable_objects() -> None:
-    assert resolve(pairs).name == "pairs"
-    assert groups_of(resolve(Callable42(3))) == [[0, 1, 2], [3, 4]]
-    assert resolve(Callable42(3)).name == "Callable42"
-
-    def optimal(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-        return []
-
-    assert resolve(optimal).name.endswith("optimal")
-    assert resolve(optimal).name != "optimal", "a table must tell it from the built-in one"
-    assert resolve(optimal).makes_plans
 
 
 def test_module_and_function(folder: Path) -> None:
@@ -195,9 +188,6 @@ def test_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytest.M
         resolve("pairet")
 
 
-# Digests.
-
-
 def test_digests_differ_between_policies_and_fit_into_a_double() -> None:
     wanted: list[Any] = [*BUILT_IN, pairs, alone, up_to(2), up_to(3), Callable42(2), Callable42(3)]
     wanted += [functools.partial(_with_option, at_once=2), functools.partial(_with_option, at_once=3)]
@@ -212,15 +202,6 @@ def _with_option(gradients: Sequence[Gradient], costs: CostModel, at_once: int) 
     return up_to(at_once)(gradients, costs)
 
 
-def test_digest_is_that_of_the_function_however_it_is_named(folder: Path) -> None:
-    by_module = resolve("users_module:pairs")
-    import users_module  # type: ignore[import-not-found]
-
-    register("named", users_module.pairs)
-    assert resolve("named").digest == by_module.digest == resolve(users_module.pairs).digest
-    assert resolve(serialize.to_text(by_module)).digest == by_module.digest
-
-
 def in_another_process(folder: Path, code: str, seed: int, text: str = "") -> str:
     env = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", code, text]
@@ -229,28 +210,27 @@ def in_another_process(folder: Path, code: str, seed: int, text: str = "") -> st
     return done.stdout.strip()
 
 
-def test_digests_are_stable_across_processes(folder: Path) -> None:
+def test_digests_are_those_of_the_function_however_it_is_named_and_wherever_it_is_read(folder: Path) -> None:
+    by_module = resolve("users_module:pairs")
+    import users_module  # type: ignore[import-not-found]
+
+    register("named", users_module.pairs)
+    assert resolve("named").digest == by_module.digest == resolve(users_module.pairs).digest
+    assert resolve(serialize.to_text(by_module)).digest == by_module.digest
+
+    def recursive(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
+        return [*recursive(gradients[:-1], costs), [len(gradients) - 1]] if gradients else []
+
+    assert fingerprint.of(recursive) == fingerprint.of(recursive)
+    assert groups_of(resolve(recursive)) == [[0], [1], [2], [3], [4]]
     code = """
 from paceline.fusion.resolve import resolve
 def local(gradients, costs, kind=frozenset(["a", "b", "c", "d"])):
     return [] if "x" in {"p", "q", "r", "s"} else [[0]]
 print([resolve(one).digest for one in ("optimal", "users_module:pairs", local)])
 """
-    outputs = {in_another_process(folder, code, seed) for seed in (1, 2)}
-    assert len(outputs) == 1
-    here = [resolve("optimal").digest, resolve("users_module:pairs").digest]
-    assert json.loads(outputs.pop())[:2] == here
-
-
-def test_fingerprint_of_a_function_that_calls_itself() -> None:
-    def recursive(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-        return [*recursive(gradients[:-1], costs), [len(gradients) - 1]] if gradients else []
-
-    assert fingerprint.of(recursive) == fingerprint.of(recursive)
-    assert groups_of(resolve(recursive)) == [[0], [1], [2], [3], [4]]
-
-
-# By value.
+    (output,) = {in_another_process(folder, code, seed) for seed in (1, 2)}
+    assert json.loads(output)[:2] == [resolve("optimal").digest, by_module.digest]
 
 
 def test_function_travels_to_a_process_that_lacks_its_module(folder: Path) -> None:
@@ -311,9 +291,6 @@ def test_function_that_cannot_travel() -> None:
     with pytest.raises(UserError, match=r"bytes as text; 60,000 can be sent") as caught:
         serialize.to_text(resolve(lambda gradients, costs: [[table[0]]]))
     assert "entry point of group paceline.fusion" in caught.value.remedy
-
-
-# Plans from files.
 
 
 def test_plan_file_is_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,9 +100,6 @@ def _gone(stat: Path) -> bool:
         return True
 
 
-# What the ranks are told of a fusion policy.
-
-
 def told(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: str) -> str | None:
     """PACELINE_FUSION of the ranks where the launcher got this variable and these flags."""
     monkeypatch.delenv("PACELINE_FUSION", raising=False)

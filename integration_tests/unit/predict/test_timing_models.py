@@ -141,9 +141,6 @@ def test_parameter_server_is_slower_with_every_worker() -> None:
         assert synchronous_s(alexnet(server)) > synchronous_s(alexnet(ring(workers)))
 
 
-# What is refused.
-
-
 @pytest.mark.parametrize(
     ("call", "phrase"),
     [
@@ -167,9 +164,6 @@ def test_what_is_refused(call: Callable[[], object], phrase: str) -> None:
         call()
     assert phrase in str(raised.value)
     assert raised.value.remedy
-
-
-# From traces.
 
 
 def test_recorded_step_is_computation_and_what_is_exposed() -> None:
