@@ -49,15 +49,8 @@ def test_help_lists_every_command_and_five_lead_a_new_user() -> None:
         assert command.split()[0] == "paceline" and command.split()[1] in cli.COMMANDS
     assert all(len(line) <= 120 for line in result.output.splitlines())
     assert paceline.__version__ in invoke("--version").output
-
-
-@pytest.mark.parametrize("name", list(cli.COMMANDS))
-def test_every_command_loads_and_explains_itself(name: str) -> None:
-    result = invoke(name, "--help")
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
-    if name == "record":
-        assert "--record-steps" in result.output and "--record PATH" not in result.output, "which it refuses"
+    record = invoke("record", "--help").output
+    assert "--record-steps" in record and "--record PATH" not in record, "it refuses the latter"
 
 
 def test_help_imports_neither_horovod_nor_a_framework_nor_rich() -> None:

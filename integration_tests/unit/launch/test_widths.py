@@ -50,6 +50,7 @@ def test_help_fits(words: tuple[str, ...], width: int) -> None:
         context = click.Context(command, info_name=word, parent=context)
     assert command is not None
     text = command.get_help(context)  # click's runner would have 80 columns
+    assert text.startswith("Usage:")
     assert [line for line in text.splitlines() if len(line) > width] == []
     assert "\\b" not in text
     assert "\b" not in text

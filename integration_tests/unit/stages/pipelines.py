@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import paceline.torch as hvd
 from integration_tests.support.stage_threads import in_threads
@@ -15,6 +16,11 @@ from integration_tests.support.stage_training import N, data, mse, net, sgd
 def made(mail: Any, model: Any = None, **arguments: Any) -> Any:
     arguments = {"optimizer": sgd, "loss": mse, "n_microbatches": N, **arguments}
     return hvd.Pipeline(net() if model is None else model, mail=mail, **arguments)
+
+
+def assert_close(found: Any, expected: Any, atol: float = 1e-12) -> None:
+    """The same tensors, by name."""
+    torch.testing.assert_close(dict(found), dict(expected), rtol=0, atol=atol)
 
 
 def all_hear(said: str, size: int, model: Callable[[], Any] = net, batch: Any = None, **arguments: Any) -> None:

@@ -10,10 +10,8 @@ import pytest
 from integration_tests.unit.stages.test_schedules import EVERY
 from paceline.stages import corrections, schedules
 from paceline.stages.delays import delays, most_late, paper_delays
-from paceline.stages.instructions import Kind
 from paceline.stages.schedules.pipedream import PipeDream
 from paceline.stages.schedules.pipemare import PipeMare
-from paceline.stages.simulate import filling_steps, simulate
 
 
 def slots_ahead(stages: int, stage: int) -> int:
@@ -63,28 +61,6 @@ def test_delays_of_one_pass_at_a_time(name: str, stages: int, microbatches: int)
     backward = {"pipedream": late, "2bw": by_one}.get(name, [0] * stages)
     assert [tau for tau, _ in taus] == pytest.approx(forward)
     assert [tau for _, tau in taus] == pytest.approx(backward)
-
-
-@pytest.mark.parametrize(("name", "stages", "microbatches"), EVERY)
-def test_delays_are_gaps_between_versions_in_a_longer_run(name: str, stages: int, microbatches: int) -> None:
-    """As an executor measures them: updates are counted, not numbers of mini-batches."""
-    schedule = schedules.make(name, stages, microbatches)
-    first = filling_steps(schedule)
-    shown = simulate(schedule, first + 6)
-    for timed, expected in zip(shown.stages, delays(schedule), strict=True):
-        applied = {}
-        updates = 0
-        for one in timed:
-            if one.instruction.kind is Kind.UPDATE:
-                applied[one.instruction.minibatch] = updates
-                updates += 1
-        for kind, tau in zip((Kind.FORWARD, Kind.BACKWARD), expected, strict=True):
-            gaps = [
-                applied[one.instruction.minibatch] - one.version
-                for one in timed
-                if one.instruction.kind is kind and one.instruction.minibatch >= first
-            ]
-            assert sum(gaps) / len(gaps) == pytest.approx(tau)
 
 
 @pytest.mark.parametrize("stages", range(1, 7))

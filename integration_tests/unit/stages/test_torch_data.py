@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import accumulate, data, net, sgd
-from integration_tests.unit.stages.pipelines import made
+from integration_tests.support.stage_training import accumulate, data, merged, net, sgd, train
+from integration_tests.unit.stages.pipelines import assert_close, made
 from paceline.stages.execution import headers
 from paceline.stages.execution.posting import Tag
 
@@ -65,18 +65,12 @@ def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(
     monkeypatch.setattr(headers, "_SMALL_BYTES", small_bytes)
     models = [forked() for _ in range(4)]
 
-    def body(mail: Any) -> dict[str, Tensor]:
-        pipeline = made(mail, models[mail.rank], schedule=schedule, stages=[1, 2, 3], recompute=recompute)
-        for step in range(20):
-            pipeline.step(*batch(step))
-        pipeline.close()
-        return dict(pipeline.state_dict()["model"])
-
-    found = {name: one for part in in_threads(4, body) for name, one in part.items()}
+    arguments: dict[str, Any] = {"schedule": schedule, "stages": [1, 2, 3], "recompute": recompute}
+    given = [batch(step) for step in range(20)]
+    results = in_threads(4, lambda mail: train(mail, sgd, given, models[mail.rank], **arguments))
     model = nn.Sequential(*forked())
-    accumulate(model, sgd, map(batch, range(20)), 3)
-    for name, one in model.state_dict().items():
-        assert torch.equal(found[name], one), name
+    accumulate(model, sgd, given, 3)
+    assert_close(merged(results), model.state_dict(), 0.0)
 
 
 def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header() -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import N, accumulate, data, momentum, net, train
-from integration_tests.unit.stages.pipelines import made
+from integration_tests.support.stage_training import N, accumulate, data, merged, momentum, net, train
+from integration_tests.unit.stages.pipelines import assert_close, made
 from paceline.stages.schedules import SCHEDULES
 from paceline.torch.stages.timing import seconds_per_layer
 
@@ -86,11 +86,10 @@ def test_a_rank_builds_its_own_stage_alone(schedule: str, stages: int) -> None:
     plain = nn.Sequential(*(part() for part in parts([])))
     cuts = {1: [], 2: [3], 3: [3, 6]}[stages]
     whole = in_threads(stages, lambda mail: train(mail, momentum, given, schedule=schedule, max_norm=0.5, stages=cuts))
-    weights = {name: one for result in whole for name, one in result["weights"].items()}
-    ours = {name: one for _, result in found for name, one in result["weights"].items()}
+    weights, ours = merged(whole), merged([result for _, result in found])
     assert set(ours) == set(plain.state_dict())
     # "1.4.weight" is layer 4, which is in part 1: slices of nn.Sequential keep their names.
-    assert all(torch.equal(one, weights[name.partition(".")[2]]) for name, one in ours.items())
+    assert_close({name.partition(".")[2]: one for name, one in ours.items()}, weights, 0.0)
     assert all(result["losses"] == whole[0]["losses"] for _, result in found)
 
 
@@ -108,7 +107,7 @@ def test_saved_stages_load_into_what_the_functions_build() -> None:
     accumulate(plain, momentum, given, N)
     loaded = nn.Sequential(*(part() for part in parts([])))
     loaded.load_state_dict(whole["model"])
-    assert all(torch.equal(one, other) for one, other in zip(plain.parameters(), loaded.parameters(), strict=True))
+    assert_close(loaded.state_dict(), plain.state_dict(), 0.0)
     momentum(loaded.parameters()).load_state_dict(whole["optimizer"])
 
 

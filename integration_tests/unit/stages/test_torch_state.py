@@ -12,7 +12,7 @@ import torch
 
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, Optimizer, accumulate, adam, adamw, data, momentum, net, rmsprop
-from integration_tests.unit.stages.pipelines import made
+from integration_tests.unit.stages.pipelines import assert_close, made
 from paceline.stages.execution.cut import first_layers
 from paceline.stages.schedules import SCHEDULES
 from paceline.torch.errors import UsageError
@@ -105,10 +105,8 @@ def test_what_schedules_and_corrections_need_goes_on_too() -> None:
 
     again = in_threads(3, body)[0]
     assert again["pipeline"]["steps"] == 7
-    for part in ("model", "deltas"):
-        first, second = (one["pipeline"][part] if part == "deltas" else one[part] for one in (whole, again))
-        assert all(torch.equal(first[name], second[name]) for name in first)
-        assert set(first) == set(second)
+    assert_close(again["model"], whole["model"], 0.0)
+    assert_close(again["pipeline"]["deltas"], whole["pipeline"]["deltas"], 0.0)
 
 
 def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of_stages() -> None:
@@ -125,12 +123,11 @@ def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of
         return again, pipeline.consolidate()
 
     again, after = in_threads(2, body)[0]
-    for name, one in whole["pipeline"]["velocities"].items():
-        assert one.any() and torch.equal(one, again["pipeline"]["velocities"][name]), name
+    assert all(one.any() for one in whole["pipeline"]["velocities"].values())
+    assert_close(again["pipeline"]["velocities"], whole["pipeline"]["velocities"], 0.0)
     expected, velocities = _one_more(whole, chosen["nesterov"], 2)
-    for name, one in expected.items():
-        assert torch.allclose(after["model"][name], one, rtol=0, atol=1e-12), name
-        assert torch.allclose(after["pipeline"]["velocities"][name], velocities[name], rtol=0, atol=1e-12), name
+    assert_close(after["model"], expected)
+    assert_close(after["pipeline"]["velocities"], velocities)
 
 
 def test_gradients_that_wait_for_an_update_are_not_lost() -> None:
@@ -219,7 +216,7 @@ def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
         second = pipeline_of(mail, momentum, schedule=schedule)
         second.load_state_dict(state)
         found = second.state_dict()
-        assert all(torch.equal(one, state["model"][name]) for name, one in found["model"].items())
+        assert_close(found["model"], state["model"], 0.0)
         for number, kept in found["optimizer"]["state"].items():
             assert torch.equal(kept["momentum_buffer"], state["optimizer"]["state"][number]["momentum_buffer"])
         second.step(*data(5, 10))
@@ -250,8 +247,7 @@ def test_states_that_lack_something_change_nothing(spoil: Callable[[Any], Any], 
             with pytest.raises(UsageError) as caught:
                 pipeline.load_state_dict(state)
             assert said in str(caught.value)
-        for name, one in pipeline.state_dict()["model"].items():
-            assert torch.equal(one, before[name]), name
+        assert_close(pipeline.state_dict()["model"], before, 0.0)
         pipeline.step(*data(1, 10))
         pipeline.close()
 

@@ -12,7 +12,7 @@ from torch.distributed.pipelining import PipelineStage, SplitPoint, pipeline
 
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, accumulate, momentum, mse
-from integration_tests.unit.stages.pipelines import made
+from integration_tests.unit.stages.pipelines import assert_close, made
 from integration_tests.unit.stages.traced import CUTS, SAMPLE, Net, data, torch_distributed
 from paceline.torch.errors import UsageError
 
@@ -45,9 +45,7 @@ def test_a_traced_model_equals_the_model_itself(how: str) -> None:
 
     found = in_threads(2 if how == "Pipe on two ranks" else 3, body)
     weights = {name: one for own, _, _ in found for name, one in own.items()}
-    assert set(weights) == set(plain.state_dict())
-    for name, one in plain.state_dict().items():
-        assert torch.allclose(weights[name], one, rtol=0, atol=1e-12), name
+    assert_close(weights, plain.state_dict())
     assert found[0][1] == pytest.approx(losses, rel=0, abs=1e-12)
     # The whole is a state of the model that was traced.
     again = Net()
@@ -86,9 +84,7 @@ def test_a_traced_model_under_pipemare_equals_stages_written_by_hand(arguments: 
     written = in_threads(3, lambda mail: trained(mail, by_hand(), **chosen))
     assert traced[0][1] == pytest.approx(written[0][1], rel=0, abs=1e-12)
     for (ours, _, _), (theirs, _, _) in zip(traced, written, strict=True):
-        plain = {name.partition(".")[2]: one for name, one in theirs.items()}
-        assert set(ours) == set(plain)
-        assert all(torch.allclose(one, plain[name], rtol=0, atol=1e-12) for name, one in ours.items())
+        assert_close(ours, {name.partition(".")[2]: one for name, one in theirs.items()})
 
 
 def test_a_model_of_several_inputs() -> None:
@@ -132,8 +128,7 @@ def test_stages_of_torch_are_taken(traced: bool) -> None:
     assert found[0][1] == pytest.approx(losses, rel=0, abs=1e-12)
     again = Net()
     again.load_state_dict(found[0][2]["model"])
-    for one, other in zip(plain.parameters(), again.parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=0, atol=1e-12)
+    assert_close(again.state_dict(), plain.state_dict())
 
     def wrong(mail: Any) -> str:
         with pytest.raises(UsageError) as caught:
