@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ class Machine:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         env = {"PATH": str(self.bin), "TOOLS_ROOT": str(self.root)}
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.run(command, cwd=ROOT, env=env, text=True, timeout=60, **streams)
 
     def make(self, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""Steps before measuring, in which ranks step alike until all follow their plan; waits for late ranks, in closed form."""
+"""Ranks step alike before measuring until all follow their plan; waits for late ranks, in closed form."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_what_follows_from_a_file() -> None:
     network = measured()
     # Constants are those between hosts; without two hosts, the median of all pairs.
-    assert (network.alpha_s, network.beta_s_per_byte) == (2e-3, pytest.approx(4e-8))
+    assert (network.alpha_s, network.beta_s_per_byte) == pytest.approx((2e-3, 4e-8))
     alone = msgspec.structs.replace(network, hosts=("a", "a", "a"))
     assert alone.alpha_s == 2e-3 and alone.ranks == 3
     # The fastest is that of the nearest size.

@@ -252,7 +252,7 @@ def test_plan_from_a_file_is_followed_as_it_stands(tmp_path: Path) -> None:
         ],
     ],
 )
-def test_input_that_makes_no_sense_is_named(gradients: Any, options: dict[str, float], words: str) -> None:
+def test_input_that_makes_no_sense_is_named(gradients: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         planned("optimal", gradients, **options)
 

@@ -233,8 +233,8 @@ def test_collectives_are_listed_where_the_network_is_given(folder: Path) -> None
     network_file.write(network, folder / "network.json")
     assert values("--network", "network.json")["costs"]["points"] == [[4.0, 8e-3], [float(1 << 20), 0.06]]
     theory = values("--network", "network.json", "--algorithm", "ring")
-    given = ("--ranks", "3", "--alpha", str(network.alpha_s), "--beta", str(network.beta_s_per_byte))
-    assert theory["costs"] == values("--algorithm", "ring", *given)["costs"]
+    constants = ("--ranks", "3", "--alpha", str(network.alpha_s), "--beta", str(network.beta_s_per_byte))
+    assert theory["costs"] == values("--algorithm", "ring", *constants)["costs"]
     assert values("--network", "network.json", "--algorithm", "ring", "--alpha", "0")["costs"]["a_s"] == 0
     refused(invoke("trace.json", "--network", "network.json", "--cost", "1,1"), "--cost and --network exclude")
 

@@ -119,6 +119,9 @@ class _Terminal(io.StringIO):
     def fileno(self) -> int:
         raise OSError("no terminal after all")
 
+    def say(self, text: str) -> None:
+        self.write(text)
+
 
 @pytest.mark.parametrize(
     ("shown", "written", "screen"),
@@ -135,7 +138,7 @@ def test_status_gives_way_to_what_ranks_say(
     monkeypatch.setenv("TERM", "xterm")
     terminal = _Terminal()
     line = status.StatusLine(terminal)
-    write = line.around(terminal.write)
+    write = line.around(terminal.say)
     for text in shown:
         line.show(text)
     for said, text in written:

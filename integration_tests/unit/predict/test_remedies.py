@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -52,9 +53,7 @@ def _recommended(found: dict[str, Remedy]) -> str:
     ],
     ids=["fast", "long start-ups", "as long as computing", "hopeless", "late ranks"],
 )
-def test_the_remedy_that_helps_is_recommended(
-    costs: tuple[float, float], options: dict[str, float], flags: str
-) -> None:
+def test_the_remedy_that_helps_is_recommended(costs: tuple[float, float], options: dict[str, Any], flags: str) -> None:
     found = _found(CostModel.linear(*costs), **options)
     assert _recommended(found) == flags
     assert not found["--fusion optimal"].price
