@@ -71,6 +71,9 @@ def test_marked_gradients_pass_the_check_only_when_they_are_the_mean(kind: str) 
     network.zero_grad(set_to_none=True)
     with pytest.raises(RuntimeError, match=r"has no gradient"):
         network.check_mean(3)
+    network.mark(0)
+    network().backward()
+    network.check_mean(1)
 
 
 def test_the_network_that_computes_has_the_tensors_of_its_model() -> None:

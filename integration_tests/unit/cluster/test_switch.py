@@ -117,3 +117,19 @@ def test_frames_beyond_the_bound_are_dropped_and_counted_until_others_have_left(
             made.at_hosts[0].send(one)
             assert made.heard(1) == bytes(100)
         assert made.switch.dropped == 0
+
+
+def test_frames_that_a_port_has_no_room_for_are_counted() -> None:
+    count = 200
+    with cabled(2, 0) as made:
+        made.at_switch[1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        for _ in range(count):
+            made.at_hosts[0].send(frame(mac(1), 0, bytes(4000)))
+        wait_for_drops(made.switch, 1)
+        arrived, deadline = 0, time.monotonic() + LIMIT_S
+        while arrived + made.switch.dropped < count:
+            assert time.monotonic() < deadline
+            if not made.nothing_for(1):
+                made.heard(1)
+                arrived += 1
+        assert arrived > 0
