@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from integration_tests.support import stage_training
+
 VOCABULARY, WIDTH, HEADS, LENGTH = 11, 8, 2, 6
 
 
@@ -94,21 +96,5 @@ def accumulate(
     max_norm: float | None = None,
 ) -> list[float]:
     """One process that accumulates the gradients of micro-batches in order: the losses. Changes `model`."""
-    losses = []
-    for step in steps:
-        inputs, target = text(step, rows)
-        total = 0.0
-        begin = 0
-        for part in torch.arange(rows).tensor_split(count):
-            chosen = slice(begin, begin := begin + len(part))
-            found = cross_entropy(
-                model({name: one[chosen] for name, one in inputs.items()}), {"labels": target["labels"][chosen]}
-            ) * (len(part) / rows)
-            found.backward()
-            total += found.item()
-        if max_norm is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    return losses
+    batches = (text(step, rows) for step in steps)
+    return stage_training.accumulate(model, lambda _: optimizer, batches, count, max_norm, cross_entropy)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from paceline.stages import schedules
 
 Optimizer = Callable[[Any], torch.optim.Optimizer]
 WIDTHS = (5, 7, 6, 7, 4, 3)
 N = 3  # micro-batches
+mse = torch.nn.functional.mse_loss
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
@@ -62,19 +64,26 @@ def data(step: int, rows: int, dtype: torch.dtype = torch.float64) -> tuple[Tens
 def accumulate(
     model: torch.nn.Module,
     optimizer: Optimizer,
-    batches: Sequence[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Any, Any]],
     microbatches: int,
     max_norm: float | None = None,
+    loss: Callable[[Any, Any], Tensor] = mse,
 ) -> list[float]:
-    """One process that accumulates the gradients of micro-batches in order: the losses. Changes `model`."""
+    """One process that accumulates the gradients of micro-batches in order: the losses. Changes `model`.
+
+    Batches and targets may be trees, whose tensors have the same rows.
+    """
     made = optimizer(model.parameters())
     losses = []
-    for batch, target in batches:
+    for batch in batches:
+        rows = next(len(one) for one in pytree.tree_leaves(batch) if isinstance(one, Tensor))
         total = 0.0
-        for inputs, goal in zip(batch.tensor_split(microbatches), target.tensor_split(microbatches), strict=True):
-            loss = torch.nn.functional.mse_loss(model(inputs), goal) * (inputs.shape[0] / batch.shape[0])
-            loss.backward()
-            total = total + loss.detach()
+        for part in torch.arange(rows).tensor_split(microbatches):
+            chosen = slice(int(part[0]), int(part[-1]) + 1)
+            inputs, goal = pytree.tree_map(lambda one, at=chosen: one[at] if isinstance(one, Tensor) else one, batch)
+            found = loss(model(inputs), goal) * (len(part) / rows)
+            found.backward()
+            total = total + found.detach()
         if max_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         made.step()
@@ -89,9 +98,8 @@ def train(
     """A pipeline of ours on this stage: its weights by name, all losses, delays and what it held at most."""
     import paceline.torch as hvd
 
-    loss = torch.nn.functional.mse_loss
     arguments = {"n_microbatches": N, **arguments}
-    pipeline = hvd.Pipeline(net() if model is None else model, optimizer, loss, mail=mail, **arguments)
+    pipeline = hvd.Pipeline(net() if model is None else model, optimizer, mse, mail=mail, **arguments)
     found = [pipeline.step(batch, target).item() for batch, target in batches]
     warm_up = arguments.get("warmup_steps", 0)
     microbatches = pipeline.microbatches

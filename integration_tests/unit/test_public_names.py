@@ -58,12 +58,3 @@ def test_every_public_name_has_a_test(face: str, file: str, sources: dict[Path, 
     assert len(names) > 2, f"the scan finds nothing in {file}"
     untried = " ".join(sorted(name for name in names if not tried(face, name, sources)))
     assert untried == "", f"{face} offers these, and no test uses them: test them or take them out"
-
-
-def test_the_scan_sees_a_name_that_is_missing() -> None:
-    face = '_OURS = [*SETTINGS, "one", "two"]\n'
-    assert offered(face) == {"one", "two", *SETTINGS}
-    assert offered("from a import b as b\nimport c\n_d = 1\nE = 2\nclass F: pass\n") == {"b", "E", "F"}
-    tests = {Path("a"): "import paceline.torch as hvd\nhvd.one()\n", Path("b"): "import horovod.torch as h\nh.two()\n"}
-    assert tried("paceline.torch", "one", tests)
-    assert not tried("paceline.torch", "two", tests)

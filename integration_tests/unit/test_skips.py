@@ -16,41 +16,29 @@ from paceline.examples.benchmarks.cluster import tools
 CASES = {
     "import pytest\n\ndef test_one():\n    pytest.skip('no such luck')\n": 1,
     "import pytest\npytest.importorskip('no_such_module')\n": 1,
-    "import pytest\n\n@pytest.mark.skip(reason='later')\ndef test_one(): ...\n": 1,
     "import pytest\n\ndef test_one():\n    pytest.skip('this machine has no network interface but loopback')\n": 0,
     "import pytest\n\n@pytest.mark.xfail\ndef test_one():\n    assert False\n": 0,
-    "def test_one(): ...\n": 0,
 }
+
+
+def run(folder: Path, source: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """pytest with our settings on a module of `source` and one that passes."""
+    (folder / "test_it.py").write_text(source)
+    (folder / "test_other.py").write_text("def test_that_passes(): ...\n")
+    words = ("-q", "-rs", "-p", "no:cacheprovider", "-p", "integration_tests.conftest", "--strict-skips", *words)
+    command = [sys.executable, "-m", "pytest", *words, str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
 @pytest.mark.parametrize(("source", "code"), CASES.items())
 def test_unexpected_skips_fail_the_run(source: str, code: int, tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(source)
-    (tmp_path / "test_other.py").write_text("def test_that_passes(): ...\n")
-    words = ["-q", "-p", "no:cacheprovider", "-p", "integration_tests.conftest", "--strict-skips", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
+    done = run(tmp_path, source)
     assert done.returncode == code, done.stdout + done.stderr
     assert ("skips that are not expected" in done.stdout) is bool(code)
 
 
 def test_a_run_that_has_no_time_left_says_how_many_tests_it_left_out(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text("import time\n\ndef test_one(): time.sleep(2)\n" + "def test_two(): ...\n")
-    words = [
-        "-q",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "integration_tests.conftest",
-        "--strict-skips",
-        "--within",
-        "1.5",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
+    done = run(tmp_path, "import time\n\ndef test_one(): time.sleep(2)\n", "--within", "1.5")
     assert done.returncode == 0 and "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert "the time of this run is over: 1.5 s (--within)" in done.stdout
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,16 +64,9 @@ class Machine:
         return log.read_text().splitlines() if log.exists() else []
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            cwd=ROOT,
-            env={"PATH": str(self.bin), "TOOLS_ROOT": str(self.root)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-        )
+        env = {"PATH": str(self.bin), "TOOLS_ROOT": str(self.root)}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.run(command, cwd=ROOT, env=env, text=True, timeout=60, **streams)
 
     def make(self, *words: str) -> str:
         """make's output; it must succeed."""
@@ -102,19 +96,14 @@ def test_root_with_apt_is_told_and_gets_them(machine: Machine) -> None:
     assert update.endswith(" update")
     assert set(install.split()) >= PACKAGES
     assert SKIPPED not in output
-    assert pytest_line(output).endswith("integration_tests/unit integration_tests/ranks integration_tests/faults "
-                                      "integration_tests/cluster")  # fmt: skip
+    folders = ("unit", "ranks", "faults", "cluster")
+    assert pytest_line(output).endswith(" ".join(f"integration_tests/{folder}" for folder in folders))
+    assert f"remove {machine.root / NO_SERVICE}" in output and (machine.root / NO_SERVICE).exists()
+    assert machine.apt_calls.count("no service") == 2, "it stood there before apt-get ran"
     # The next call finds everything there and is silent.
     before = machine.apt_calls
     assert "packages" not in machine.make("test")
     assert machine.apt_calls == before
-
-
-def test_sshd_becomes_no_service_of_the_machine(machine: Machine) -> None:
-    machine.apt(installs=True)
-    assert f"remove {machine.root / NO_SERVICE}" in machine.make("test")
-    assert machine.apt_calls.count("no service") == 2, "it stood there before apt-get ran"
-    assert (machine.root / NO_SERVICE).exists()
 
 
 def test_packages_that_cannot_be_had_stop_no_other_test(machine: Machine) -> None:
@@ -140,17 +129,13 @@ def test_others_get_the_command(machine: Machine, user: int, apt: bool) -> None:
     assert not machine.apt_calls
 
 
-def test_whoever_leaves_the_cluster_out_hears_nothing_of_it(machine: Machine) -> None:
+def test_folders_and_marks_are_chosen_and_without_the_cluster_nothing_is_installed(machine: Machine) -> None:
     machine.apt(installs=True)
     output = machine.make("test", "TESTS=unit ranks")
     assert "apt-get" not in output and SKIPPED not in output
     assert not machine.apt_calls
-    assert pytest_line(output).endswith("integration_tests/unit integration_tests/ranks")
-
-
-def test_further_tests_are_asked_for_by_their_mark(machine: Machine) -> None:
+    assert pytest_line(output).endswith("integration_tests/unit integration_tests/ranks") and "more" not in output
     assert "--more -m more or needs integration_tests/ranks" in pytest_line(machine.make("test-more", "TESTS=ranks"))
-    assert "more" not in pytest_line(machine.make("test", "TESTS=ranks"))
 
 
 def test_one_command_brings_all_that_a_build_needs(machine: Machine) -> None:

@@ -24,7 +24,7 @@ def _record(path: Path, rank: int, *events: dict[str, Any]) -> RankOutcome:
     return read(path, rank)
 
 
-def test_record_counts_a_test_once(tmp_path: Path) -> None:
+def test_records_count_a_test_once_and_name_the_one_that_a_rank_died_in(tmp_path: Path) -> None:
     tests = ["test_a", "test_b", "test_muon", "test_skip", "test_sub"]
     outcome = _record(
         tmp_path / "rank0.jsonl",
@@ -37,47 +37,33 @@ def test_record_counts_a_test_once(tmp_path: Path) -> None:
         *[_phase("test_sub", "failed", subtest="eager"), _phase("test_sub", "passed")],
         {"finished": 1},
     )
-    assert outcome.passed == {"test_a", "test_sub"}
-    assert outcome.skipped == {"test_skip"}
+    assert (outcome.passed, outcome.skipped) == ({"test_a", "test_sub"}, {"test_skip"})
     assert outcome.failed == {"test_b": "left open", "test_muon": "2D only", "test_sub (eager)": ""}
     assert outcome.finished and not outcome.unreached
-
-
-def test_record_of_a_rank_that_died_names_the_test(tmp_path: Path) -> None:
-    outcome = _record(
-        tmp_path / "rank1.jsonl", 1, {"collected": [FILE + "test_a", FILE + "test_b"]}, _phase("test_a", "passed")
+    both = {"collected": [FILE + "test_a", FILE + "test_b"]}
+    died = _record(tmp_path / "rank1.jsonl", 1, both, _phase("test_a", "passed"))
+    assert died.unreached == ["test_b"]
+    verdict = judge(ROW, [died], timed_out=False)
+    assert (verdict.word, verdict.remarks[0]) == (
+        WORSE,
+        "rank 1 did not finish in test_b; 1 tests have no outcome",
     )
-    assert outcome.unreached == ["test_b"]
-    verdict = judge(ROW, [outcome], timed_out=False)
-    assert verdict.word == WORSE
-    assert verdict.remarks[0] == "rank 1 did not finish in test_b; 1 tests have no outcome"
+    assert judge(ROW, [read(tmp_path / "no record.jsonl", 0)], timed_out=False).word == WORSE
 
 
-def test_what_may_fail_with_many_ranks_must_pass_with_fewer(tmp_path: Path) -> None:
+def test_what_may_fail_with_many_ranks_must_pass_with_fewer() -> None:
     row = Expectation(path="parallel/test_x.py", passed=2, limit_s=60, may_fail_from={3: {"test_b": "rounding"}})
-    record = [
-        {"collected": [FILE + "test_a", FILE + "test_b"]},
-        _phase("test_a", "passed"),
-        _phase("test_b", "failed", text="off by one"),
-        {"finished": 1},
-    ]
-    outcomes = [_record(tmp_path / f"rank{rank}.jsonl", rank, *record) for rank in range(3)]
+    outcomes = [_outcome(rank, {"test_a"}, {"test_b": "off by one"}) for rank in range(3)]
     assert judge(row, outcomes, timed_out=False).word == AS_EXPECTED
     few = judge(row, outcomes[:2], timed_out=False)
-    assert few.word == WORSE
-    assert few.remarks == (
-        "test_b failed on ranks 0, 1: off by one",
-        "1 passed where 2 are expected to",
-    )
+    remarks = ("test_b failed on ranks 0, 1: off by one", "1 passed where 2 are expected to")
+    assert (few.word, few.remarks) == (WORSE, remarks)
+    ended = judge(ROW, [_outcome(0, {"test_a", "test_b"}, {})], timed_out=True)
+    assert (ended.word, ended.remarks) == (WORSE, ("was ended after 60 s",))
 
 
-def test_missing_record_is_worse(tmp_path: Path) -> None:
-    verdict = judge(ROW, [read(tmp_path / "rank0.jsonl", 0)], timed_out=False)
-    assert verdict.word == WORSE
-
-
-def _outcome(rank: int, passed: set[str], failed: dict[str, str] | None = None) -> RankOutcome:
-    return RankOutcome(rank, passed=passed, failed=failed or {}, finished=True)
+def _outcome(rank: int, passed: set[str], failed: dict[str, str]) -> RankOutcome:
+    return RankOutcome(rank, passed=passed, failed=failed, finished=True)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +80,9 @@ def _outcome(rank: int, passed: set[str], failed: dict[str, str] | None = None) 
 def test_verdict(passed: set[str], failed: dict[str, str], word: str, remark: str | None) -> None:
     # Rank 0 gives what is expected, and all that rank 1 gives where that is better.
     good = passed if word == BETTER else {"test_a", "test_b"}
-    verdict = judge(ROW, [_outcome(0, good), _outcome(1, passed, failed)], timed_out=False)
+    verdict = judge(ROW, [_outcome(0, good, {}), _outcome(1, passed, failed)], timed_out=False)
     assert verdict.word == word
     assert [text.startswith(remark or "") for text in verdict.remarks] == ([] if remark is None else [True])
-
-
-def test_verdict_of_a_run_that_was_ended() -> None:
-    verdict = judge(ROW, [_outcome(0, {"test_a", "test_b"})], timed_out=True)
-    assert (verdict.word, verdict.remarks) == (WORSE, ("was ended after 60 s",))
 
 
 def test_every_row_of_the_table_is_usable() -> None:

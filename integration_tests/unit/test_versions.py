@@ -53,18 +53,12 @@ def test_make_installs_a_tested_release(name: str) -> None:
         assert pins == [f"=={one.pinned}"]
 
 
-def test_oldest_frameworks_are_those_declared() -> None:
+def test_pyproject_and_ci_name_the_supported_pythons_the_ends_with_the_oldest_and_the_newest_frameworks() -> None:
     assert (ROOT / ".ci/oldest.txt").read_text().partition("\n")[2] == versions.oldest()
-
-
-def test_pyproject_names_the_supported_pythons() -> None:
     releases = versions.PYTHON.releases
     assert f'requires-python = ">={releases[0]}"' in PYPROJECT
     assert tuple(re.findall(r'"Programming Language :: Python :: (\d+\.\d+)"', PYPROJECT)) == releases
-
-
-def test_ci_has_every_python_the_oldest_with_the_oldest_frameworks_and_the_newest_with_the_newest() -> None:
-    assert tuple(python for python, _ in JOBS) == versions.PYTHON.releases
+    assert tuple(python for python, _ in JOBS) == releases
     files = [file for _, file in JOBS]
     assert (files[0], files[-1]) == (".ci/oldest.txt", "")
     assert set(files[1:-1]) == {".ci/constraints.txt"}
@@ -88,13 +82,10 @@ def doctor_says(monkeypatch: pytest.MonkeyPatch, torch: str, keras: str = "3.15.
     return [(one.what, one.severity, one.found + one.remedy) for one in installed.tested()]
 
 
-def test_doctor_says_that_all_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_is_tested_and_what_is_only_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     ((what, severity, text),) = doctor_says(monkeypatch, "2.13.0+cpu")
     assert (what, severity) == ("versions", Severity.OK)
     assert "PyTorch 2.13.0+cpu (tested)" in text and "Keras 3.15.1 (tested)" in text and "supported" not in text
-
-
-def test_a_supported_version_that_is_not_tested_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     one = versions.Supported("PyTorch", ("2.12", "2.13"), ("2.13",))
     monkeypatch.setitem(versions.FRAMEWORKS, "torch", one)
     ((_, severity, text),) = doctor_says(monkeypatch, "2.12.1")

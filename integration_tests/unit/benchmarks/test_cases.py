@@ -45,7 +45,10 @@ def test_a_case_can_be_measured(case: Case) -> None:
     if case.kind == "collectives":
         assert len(settings.worlds) * len(settings.cases) == case.results
     assert case.needs_root == (case.kind in ("steps", "collectives") and case.name not in LOCAL)
-    assert case.parsed(quick=True) and case.limits(True, None, None).turns == 2
+    kind = benchmark(case.kind)
+    assert kind.title and kind.columns and case.parsed(quick=True)
+    assert case.limits(False, None, None).time_s > 0 and case.limits(True, None, None).turns == 2
+    assert (case.limits(True, 7.0, 9).time_s, case.limits(True, 7.0, 9).turns) == (7.0, 9)
 
 
 def test_names_are_unique_and_choose_cases_or_kinds() -> None:
@@ -55,12 +58,6 @@ def test_names_are_unique_and_choose_cases_or_kinds() -> None:
     with pytest.raises(UserError, match="There is no case resnet2") as refused:
         chosen(["resnet2"])
     assert "Did you mean resnet20?" in refused.value.remedy
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_has_a_title_columns_and_settings_with_defaults(kind: str) -> None:
-    found = benchmark(kind)
-    assert found.title and found.columns and found.settings()
 
 
 def test_settings_replace_those_of_a_case() -> None:
@@ -83,13 +80,6 @@ def test_a_setting_that_cannot_be_used_is_refused(word: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
         CASES[1].with_settings([word])
     assert said in str(refused.value)
-
-
-def test_limits_of_the_command_line_come_first() -> None:
-    case = CASES[1]
-    assert (case.limits(False, None, None).time_s, case.limits(True, None, None).time_s) == (120.0, 20.0)
-    assert (case.limits(True, 7.0, 9).time_s, case.limits(True, 7.0, 9).turns) == (7.0, 9)
-    assert case.expected_s(False, None) == 180.0
 
 
 def test_a_share_of_compute_gives_the_rate_of_a_ring() -> None:

@@ -76,22 +76,20 @@ def results(done: Result) -> list[dict[str, Any]]:
 
 
 def test_all_cases_are_measured_kept_and_shown(stand: Stand, tmp_path: Path) -> None:
-    done = run("--json")
+    assert "3 cases, about" in run("--list").stdout and not stand.measured
+    done = run("--json", "--quick", "--turns", "3", "--time-limit-s", "7")
     assert done.exit_code == 0, done.output
     assert [one["case"] for one in results(done)] == [ROOTED, *HERE]
-    assert {path.name for path in (tmp_path / "bench-results").iterdir()} == {f"{one}.json" for one in (ROOTED, *HERE)}
+    assert [(one.turns, one.time_s) for one in stand.measured] == [(3, 7.0)] * 3
+    kept = json.loads((tmp_path / "bench-results/quick/many.json").read_text())
+    assert kept["quick"] and kept["command"].endswith("examples.benchmarks many --quick --time-limit-s 7 --turns 3")
+    run("many")
     shown = run("--no-measure", "many")
     for text in ("mini: 2 ranks", "5.00", "a note", "ours / stock: 0.500", "mpi is left out: it is not installed"):
         assert text in shown.stdout, text
     assert "never" not in shown.stdout, "columns without a value are left out"
-    assert len(stand.measured) == 3
-
-
-def test_limits_and_quick_results_are_passed_on_and_kept_apart(stand: Stand, tmp_path: Path) -> None:
-    assert run("many", "--quick", "--turns", "3", "--time-limit-s", "7").exit_code == 0
-    assert (stand.measured[0].turns, stand.measured[0].time_s) == (3, 7.0)
-    kept = json.loads((tmp_path / "bench-results/quick/many.json").read_text())
-    assert kept["quick"] and kept["command"].endswith("examples.benchmarks many --quick --time-limit-s 7 --turns 3")
+    (tmp_path / "bench-results/many.json").write_text("{")
+    assert "bench-results/many.json has no results" in run("--no-measure", "many").stderr
 
 
 def test_a_case_that_fails_is_named_and_a_resumed_run_measures_only_it(stand: Stand) -> None:
@@ -129,12 +127,6 @@ def test_without_root_cases_of_hosts_are_left_out(stand: Stand, monkeypatch: pyt
     assert run(ROOTED).exit_code == 2
 
 
-def test_the_list_measures_nothing(stand: Stand) -> None:
-    listed = run("--list")
-    assert listed.exit_code == 0 and "3 cases, about" in listed.stdout and "resnet20" in listed.stdout
-    assert stand.measured == []
-
-
 def test_tables_are_written_between_the_markers_of_the_page(stand: Stand, tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
     path.write_text((ROOT / "docs/benchmarks.md").read_text())
@@ -148,13 +140,6 @@ def test_tables_are_written_between_the_markers_of_the_page(stand: Stand, tmp_pa
     assert "#### resnet20: ResNet-20" in text and "#### stages-late" not in text, "what is no case any more goes"
     path.write_text("no markers")
     assert "does not say where the tables belong" in run("many", "--output", str(path)).stderr
-
-
-def test_a_file_that_is_no_result_is_named(stand: Stand, tmp_path: Path) -> None:
-    (tmp_path / "bench-results").mkdir()
-    (tmp_path / "bench-results/many.json").write_text("{")
-    refused = run("--no-measure", "many")
-    assert refused.exit_code == 2 and "bench-results/many.json has no results" in refused.stderr
 
 
 def test_the_page_has_a_part_for_cases_only_and_titles_as_the_table() -> None:

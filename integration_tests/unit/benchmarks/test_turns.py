@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-import pytest
-
 from paceline.examples.benchmarks.harness.ratio import Ratio, each_over, over
 from paceline.examples.benchmarks.harness.turn import Turn
 from paceline.examples.benchmarks.harness.turns import Comparison, Limits, compare, count_for
@@ -57,17 +55,13 @@ def test_a_ratio_is_formed_within_each_turn_over_the_slowest_reference() -> None
 
 
 def test_a_figure_that_a_system_does_not_count_has_no_interval() -> None:
-    comparison = Comparison({"alone": [Turn({"ms": 1.0, "messages": None})]}, "ms")
-    assert comparison.interval("alone", "messages") is None
-    with pytest.raises(AssertionError, match="messages"):
-        comparison.turns["alone"][0]["messages"]
+    assert Comparison({"alone": [Turn({"ms": 1.0, "messages": None})]}, "ms").interval("alone", "messages") is None
 
 
 def test_each_system_is_compared_with_every_reference() -> None:
-    names = [one.name for one in each_over(["stock", "ddp", "ours", "theirs"], ["stock", "ddp"], "ms")]
-    assert names == ["ours_over_stock", "ours_over_ddp", "theirs_over_stock", "theirs_over_ddp"]
+    names = [one.name for one in each_over(["stock", "ddp", "ours"], ["stock", "ddp"], "ms")]
+    assert names == ["ours_over_stock", "ours_over_ddp"]
     assert [one.name for one in each_over(["stock", "ddp"], ["stock", "ddp"], "ms")] == ["ddp_over_stock"]
-    assert each_over(["ours"], ["stock"], "ms") == []
 
 
 def test_a_turn_has_steps_for_its_time() -> None:

@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from paceline.examples.benchmarks.cluster.switch import OFFLOAD_BYTES, Switch
 
 LATENCY_NS = 5_000_000
@@ -66,35 +64,18 @@ def cabled(ports: int, latency_ns: int = LATENCY_NS, most_held_bytes: int = 1 <<
             each.close()
 
 
-def test_frames_go_where_their_destination_was_heard_and_everywhere_else_before() -> None:
+def test_frames_go_where_their_destination_was_heard_last_and_everywhere_else_before() -> None:
     with cabled(3) as made:
+        made.at_hosts[0].send(frame(mac(0), 0, b"self"))
         made.at_hosts[0].send(frame(mac(1), 0, b"who"))
         assert [made.heard(1), made.heard(2)] == [b"who", b"who"]
-        made.at_hosts[1].send(frame(mac(0), 1, b"me"))
-        assert made.heard(0) == b"me"
-        made.at_hosts[0].send(frame(mac(1), 0, b"you"))
-        assert made.heard(1) == b"you"
-        made.at_hosts[2].send(frame(BROADCAST, 2, b"all"))
-        assert [made.heard(0), made.heard(1)] == [b"all", b"all"]
-        assert made.nothing_for(0, 1, 2) and made.switch.dropped == 0
-
-
-def test_no_frame_goes_back_to_where_it_came_from() -> None:
-    with cabled(2) as made:
-        made.at_hosts[0].send(frame(mac(0), 0, b"self"))
-        made.at_hosts[0].send(frame(mac(1), 0, b"other"))
-        assert made.heard(1) == b"other"
-        assert made.nothing_for(0)
-
-
-def test_a_host_that_moved_is_found_at_its_new_port() -> None:
-    with cabled(3) as made:
-        for port in (1, 2):
-            made.at_hosts[port].send(frame(BROADCAST, 9, b"here"))
+        for port in (1, 2):  # it moves
+            made.at_hosts[port].send(frame(BROADCAST, 1, b"here"))
             assert made.heard(0) == b"here"
-        made.at_hosts[0].send(frame(mac(9), 0, b"found"))
+        made.at_hosts[0].send(frame(mac(1), 0, b"found"))
         assert [made.heard(2), made.heard(2)] == [b"here", b"found"]
-        assert made.heard(1) == b"here" and made.nothing_for(1)
+        assert made.heard(1) == b"here"
+        assert made.nothing_for(0, 1, 2) and made.switch.dropped == 0
 
 
 def test_frames_keep_their_order_and_none_comes_early() -> None:
@@ -124,18 +105,13 @@ def wait_for_drops(switch: Switch, count: int) -> None:
         time.sleep(0.005)
 
 
-def test_frames_beyond_the_bound_are_dropped_and_counted() -> None:
+def test_frames_beyond_the_bound_are_dropped_and_counted_until_others_have_left() -> None:
     one = frame(mac(1), 0, bytes(100))
     with cabled(2, LONG_NS, 2 * len(one)) as made:
         for _ in range(5):
             made.at_hosts[0].send(one)
         wait_for_drops(made.switch, 3)
         assert made.nothing_for(1)
-    assert made.switch.dropped == 3
-
-
-def test_room_is_given_back_when_frames_have_left() -> None:
-    one = frame(mac(1), 0, bytes(100))
     with cabled(2, LATENCY_NS, len(one)) as made:
         for _ in range(3):
             made.at_hosts[0].send(one)
@@ -144,9 +120,9 @@ def test_room_is_given_back_when_frames_have_left() -> None:
 
 
 def test_frames_that_a_port_has_no_room_for_are_counted() -> None:
+    count = 200
     with cabled(2, 0) as made:
         made.at_switch[1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-        count = 200
         for _ in range(count):
             made.at_hosts[0].send(frame(mac(1), 0, bytes(4000)))
         wait_for_drops(made.switch, 1)
@@ -157,17 +133,3 @@ def test_frames_that_a_port_has_no_room_for_are_counted() -> None:
                 made.heard(1)
                 arrived += 1
         assert arrived > 0
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_it_ends_when_any_of_its_ends_can_be_read(count: int) -> None:
-    pipes = [os.pipe() for _ in range(count)]
-    switch = Switch([], LATENCY_NS, 1)
-    thread = threading.Thread(target=switch.carry, args=([pipe[0] for pipe in pipes],))
-    thread.start()
-    os.write(pipes[-1][1], b"x")
-    thread.join(LIMIT_S)
-    assert not thread.is_alive()
-    for pipe in pipes:
-        os.close(pipe[0])
-        os.close(pipe[1])

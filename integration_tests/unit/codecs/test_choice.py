@@ -20,10 +20,16 @@ from paceline.registry.codecs import CODECS
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only these options are set."""
     for name in [name for name in os.environ if name.startswith("PACELINE_")]:
         monkeypatch.delenv(name)
+    for name, value in getattr(request, "param", {}).items():
+        monkeypatch.setenv(f"PACELINE_{name}", value)
+
+
+pytestmark = pytest.mark.usefixtures("variables")
 
 
 def _short(choice: Choice) -> tuple[str, bool, str, str]:
@@ -49,12 +55,9 @@ def _short(choice: Choice) -> tuple[str, bool, str, str]:
         ({"CODEC": "q8"}, {"error_feedback": False}, ("q8", False, "direct", ">q8_plain>")),
         ({"CODEC": "q8"}, {"collective": "direct"}, ("q8", True, "direct", ">q8>")),
     ],
+    indirect=["variables"],
 )
-def test_arguments_win_over_variables(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], arguments: dict[str, Any], expected: Any
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(f"PACELINE_{name}", value)
+def test_arguments_win_over_variables(arguments: dict[str, Any], expected: Any) -> None:
     assert _short(choice_asked(**arguments)) == expected
 
 
@@ -71,39 +74,36 @@ def test_arguments_win_over_variables(
             {"COLLECTIVE": "horovod"},
             {"codec": "q8"},
             "codec=q8 was given together with PACELINE_COLLECTIVE=horovod",
-            "direct",
+            "dir",
         ),
         ({"COLLECTIVE": "horovod", "CODEC": "q8"}, {}, "PACELINE_CODEC=q8 was given together", "PACELINE_CODEC=none"),
         (
             {"CODEC": "q8"},
             {"collective": "horovod"},
             "PACELINE_CODEC=q8 was given together with collective=horovod",
-            "direct",
+            "dir",
         ),
         ({}, {"error_feedback": True}, "error_feedback=True was given with codec='none'", "bf16, q8"),
     ],
+    indirect=["variables"],
 )
-def test_what_cannot_be_is_refused_in_two_lines(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], arguments: dict[str, Any], problem: str, remedy: str
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(f"PACELINE_{name}", value)
+def test_what_cannot_be_is_refused_in_two_lines(arguments: dict[str, Any], problem: str, remedy: str) -> None:
     with pytest.raises(UsageError) as caught:
         choice_asked(**arguments)
     assert problem in caught.value.problem and "\n" not in caught.value.problem
     assert remedy in caught.value.remedy and "\n" not in caught.value.remedy
 
 
-@pytest.mark.parametrize("name", ["PACELINE_CODEC", "PACELINE_COLLECTIVE", "PACELINE_EXCHANGE"])
-def test_a_misspelt_value_of_a_variable_is_refused_with_the_nearest(name: str) -> None:
-    misspelt, right = {"PACELINE_CODEC": ("bf61", "bf16"), "PACELINE_COLLECTIVE": ("lineal", "linear")}.get(
-        name, ("pipelind", "pipelined")
-    )
+@pytest.mark.parametrize(
+    ("name", "misspelt", "right"),
+    [("CODEC", "bf61", "bf16"), ("COLLECTIVE", "lineal", "linear"), ("EXCHANGE", "pipelind", "pipelined")],
+)
+def test_a_misspelt_value_of_a_variable_is_refused_with_the_nearest(name: str, misspelt: str, right: str) -> None:
     with pytest.raises(UserError, match=rf"{name}='{misspelt}' cannot be used: it must be one of .*mean {right}\?"):
-        config.read({name: misspelt})
+        config.read({f"PACELINE_{name}": misspelt})
 
 
-def test_compression_and_exchanges_without_gradients_take_no_codec() -> None:
+def test_compression_and_exchanges_without_gradients_take_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fp16:
         pass
 
@@ -114,10 +114,8 @@ def test_compression_and_exchanges_without_gradients_take_no_codec() -> None:
         check_choice(chosen, Fp16, None, Sync())
     with pytest.raises(UsageError, match=r"codec=q8 .* the exchange local, under which no gradients travel"):
         check_choice(chosen, None, None, Local())
-
-
-def test_a_variable_for_the_whole_job_is_refused_where_no_gradients_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_CODEC", "q8")
+    config.begin()
     with pytest.raises(UsageError, match=r"PACELINE_CODEC=q8 .* the exchange local, under which"):
         check_choice(choice_asked(), None, None, Local())
 

@@ -44,30 +44,25 @@ def test_files_of_0_1_have_another_name_for_horovods_own_collective(tmp_path: Pa
     assert '"gloo"' in old and network_file.load(tmp_path / "network.json") == measured()
 
 
-def test_constants_are_those_between_hosts() -> None:
-    assert measured().alpha_s == 2e-3
-    assert measured().beta_s_per_byte == pytest.approx(4e-8)
-    alone = msgspec.structs.replace(measured(), hosts=("a", "a", "a"))
-    assert alone.alpha_s == 2e-3 and alone.ranks == 3  # the median of all six
-
-
-def test_the_fastest_is_that_of_the_nearest_size() -> None:
+def test_what_follows_from_a_file() -> None:
     network = measured()
-    assert [network.fastest("allreduce", size) for size in (0, 4, 100, 1 << 20, 1 << 30)] == [
-        "doubling", "doubling", "doubling", "ring", "ring",
-    ]  # fmt: skip
+    # Constants are those between hosts; without two hosts, the median of all pairs.
+    assert (network.alpha_s, network.beta_s_per_byte) == pytest.approx((2e-3, 4e-8))
+    alone = msgspec.structs.replace(network, hosts=("a", "a", "a"))
+    assert alone.alpha_s == 2e-3 and alone.ranks == 3
+    # The fastest is that of the nearest size.
+    sizes = {0: "doubling", 4: "doubling", 100: "doubling", 1 << 20: "ring", 1 << 30: "ring"}
+    assert {size: network.fastest("allreduce", size) for size in sizes} == sizes
     with pytest.raises(ValueError, match="no broadcast was measured"):
         network.fastest("broadcast", 4)
-
-
-def test_samples_are_one_collectives_or_the_fastest_ones() -> None:
-    assert measured().samples("ring") == [(4.0, 9e-3), (float(1 << 20), 0.05)]
-    assert measured().samples("auto") == [(4.0, 4e-3), (float(1 << 20), 0.05)]
+    assert network.samples("ring") == [(4.0, 9e-3), (float(1 << 20), 0.05)]
+    assert network.samples("auto") == [(4.0, 4e-3), (float(1 << 20), 0.05)]
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
+        (None, "No such file"),
         (b"{", "cannot be used"),
         (b'{"format": "paceline-trace"}', "Invalid value"),
         (msgspec.json.encode(msgspec.to_builtins(measured()) | {"version": 2}), "version"),
@@ -75,14 +70,10 @@ def test_samples_are_one_collectives_or_the_fastest_ones() -> None:
         (msgspec.json.encode(msgspec.to_builtins(measured()) | {"hosts": ["a"], "pairs": []}), "1 ranks need 0 pairs"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "network.json"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UserError, match=said) as caught:
         network_file.load(path)
     assert str(path) in caught.value.problem and "paceline probe" in caught.value.remedy
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="No such file"):
-        network_file.load(tmp_path / "none.json")

@@ -21,17 +21,13 @@ from paceline.registry.exchanges import DECLARATIONS, NAMES, SETTINGS, declarati
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_stands_for_settings_of_its_own_exchange(name: str) -> None:
+def test_every_name_stands_for_settings_of_its_own_exchange(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     chosen = exchange_asked(name)
+    monkeypatch.setenv("PACELINE_EXCHANGE", name)
+    assert exchange_asked(None) == chosen
     assert name in declaration_of(chosen).names
     assert type(chosen) is declaration_of(chosen).settings
     assert SETTINGS[type(chosen).__name__] is type(chosen)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_variables_ask_for_what_the_name_asks_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv("PACELINE_EXCHANGE", name)
-    assert exchange_asked(None) == exchange_asked(name)
 
 
 def test_one_is_the_synchronous_exchange() -> None:

@@ -31,11 +31,9 @@ def test_disagreement_that_lasts_is_told_once_with_what_each_rank_asks_for() -> 
     run = Run(omitting, process_set=3, agreed=False)
     optimal = resolve("optimal").digest
     run.bridge.digests = [resolve(omitting).digest, optimal, 12345, 0, None, optimal]
-    for _ in range(DISAGREEMENT_LOOKS - 1):
-        assert run.look() is State.AGREEING
+    assert set(run.looks(*[0] * (DISAGREEMENT_LOOKS - 1)).split()) == {"AGREEING"}
     assert (run.lines, run.driver.reason) == ([], "")
-    for _ in range(3 * DISAGREEMENT_LOOKS):
-        assert run.look(1) is State.AGREEING
+    assert set(run.looks(*[1] * 3 * DISAGREEMENT_LOOKS).split()) == {"AGREEING"}
     assert run.driver.reason == (
         "The ranks ask for different policies: omitting on rank 0; optimal on rank 1, 5; another policy on rank 2; "
         "threshold on rank 3; nothing yet on rank 4"
@@ -45,8 +43,7 @@ def test_disagreement_that_lasts_is_told_once_with_what_each_rank_asks_for() -> 
     assert run.bridge.asked == []
     assert run.look(agreed=True) is State.WARMING
     assert run.driver.reason == ""
-    for _ in range(DISAGREEMENT_LOOKS - 1):
-        run.look(plans=False)
+    run.looks(*[0] * (DISAGREEMENT_LOOKS - 1), plans=False)
     assert run.lines == [said]
     run.look(plans=False)
     assert len(run.lines) == 2
@@ -59,8 +56,7 @@ def test_disagreement_leads_back_to_agreeing(state: State) -> None:
     assert run.look(agreed=False, version=0) is State.AGREEING
     assert run.look(100, agreed=True) is State.WARMING
     assert run.driver.reason == ""
-    assert run.look(2) is State.WARMING
-    assert run.look(1) is State.SWEEPING
+    assert run.looks(2, 1) == "WARMING SWEEPING"
     assert run.calls() == [*calls, ControlOp.SWEEP]
 
 
@@ -68,8 +64,7 @@ def test_versions_grow_whatever_was_there_before() -> None:
     run = Run().to(State.ACTIVE)
     run.look(agreed=False, version=0)
     assert run.to(State.OFFERING).bridge.asked[-1][2][0] == 2
-    assert run.look(version=1) is State.OFFERING
-    assert run.look(version=2) is State.ACTIVE
+    assert [run.look(version=version) for version in (1, 2)] == [State.OFFERING, State.ACTIVE]
     assert Run(version=7).to(State.OFFERING).bridge.asked[-1][2][0] == 8
 
 
@@ -85,15 +80,11 @@ def test_process_set_that_is_gone_is_left_alone(state: State, gone: Any) -> None
     assert (run.driver.state, run.calls(), run.lines) == (state, calls, lines)
 
 
-# Costs that drift. With a start-up of s ms, the followed pairs end at 2 s + 4.1 and a single message at s + 14.1.
-
-
 def test_plan_is_made_anew_where_that_pays() -> None:
+    # With a start-up of s ms, the followed pairs end at 2 s + 4.1 and a single message at s + 14.1.
     run = Run().to(State.ACTIVE)
     run.bridge.answer = None
-    assert run.look(99) is State.ACTIVE
-    assert run.look(1) is State.WATCHING
-    assert run.look(50) is State.WATCHING
+    assert run.looks(99, 1, 50) == "ACTIVE WATCHING WATCHING"
     assert run.calls() == [*FIRST_PLAN, ControlOp.MEASURE]
     run.bridge.answer = measured(start_up_s=14e-3)
     assert run.look() is State.OFFERING
@@ -101,8 +92,7 @@ def test_plan_is_made_anew_where_that_pays() -> None:
     assert run.bridge.asked[-1][2][0] == 2
     assert run.group_of() == [0, -1, 0, 0, 0]
     assert "fusion=optimal: planned anew, 4 gradients in 1 message" in run.lines[1]
-    assert run.look(version=1) is State.OFFERING
-    assert run.look(version=2) is State.ACTIVE
+    assert [run.look(version=version) for version in (1, 2)] == [State.OFFERING, State.ACTIVE]
     assert run.to(State.WATCHING).look() is State.OFFERING
     assert run.group_of() == PAIRS
     assert run.bridge.asked[-1][2][0] == 3
@@ -128,14 +118,9 @@ def test_drift_that_does_not_pay_changes_nothing(answer: Measurement | str, pays
     assert run.calls() == [*FIRST_PLAN, ControlOp.MEASURE, *([ControlOp.PLAN] if pays else [])]
     assert len(run.lines) == 1 + pays
     if not pays:
-        assert run.look(99) is State.ACTIVE
-        assert run.look(1) is State.WATCHING
-
-
-def test_first_plan_stays_where_nothing_is_watched() -> None:
-    run = Run(limits=replace(LIMITS, watch_steps=0)).to(State.ACTIVE)
-    assert run.look(100_000) is State.ACTIVE
-    assert run.calls() == FIRST_PLAN
+        assert run.looks(99, 1) == "ACTIVE WATCHING"
+    unwatched = Run(limits=replace(LIMITS, watch_steps=0)).to(State.ACTIVE)
+    assert unwatched.look(100_000) is State.ACTIVE and unwatched.calls() == FIRST_PLAN
 
 
 def test_policy_that_fails_at_planning_anew_keeps_the_last_plan() -> None:
@@ -150,8 +135,7 @@ def test_policy_that_fails_at_planning_anew_keeps_the_last_plan() -> None:
     assert (run.calls(), run.driver.reason) == ([*FIRST_PLAN, ControlOp.MEASURE], "")
     assert run.lines[1].startswith("fusion=fickle: The fusion policy fickle omits the tensor a and 2 more")
     assert run.lines[1].endswith(" The last plan stays.")
-    assert run.look(100) is State.WATCHING
-    assert run.look() is State.OFFERING
+    assert run.looks(100, 0) == "WATCHING OFFERING"
     assert run.bridge.asked[-1][2][0] == 2
 
 
@@ -189,25 +173,19 @@ def test_fault_of_ours_stops_that_driver_only(library: ctypes.CDLL, capfd: pytes
     assert not on._look()
 
 
-def test_only_the_first_of_several_ranks_drives(library: ctypes.CDLL) -> None:
+def test_the_first_of_several_ranks_drives_and_an_old_id_gets_a_new_driver(library: ctypes.CDLL) -> None:
     bridge = FakeBridge()
     bridge.sets = {0: replace(STATUS, rank=1), 1: replace(STATUS, size=1), 2: None, 3: STATUS}
     on = switched_on(library, bridge)
     assert on._look()
     assert list(on.drivers) == [3]
-    assert on.drivers[3].state is State.WARMING
-
-
-def test_process_set_with_an_old_id_gets_a_new_driver(library: ctypes.CDLL) -> None:
-    bridge = FakeBridge()
-    on = switched_on(library, bridge)
+    first = on.drivers[3]
+    assert first.state is State.WARMING
     on._look()
-    first = on.drivers[0]
+    assert on.drivers[3] is first
+    bridge.sets[3] = replace(STATUS, serial=2, agreed=False)
     on._look()
-    assert on.drivers[0] is first
-    bridge.sets[0] = replace(STATUS, serial=2, agreed=False)
-    on._look()
-    assert (on.drivers[0].serial, on.drivers[0].state) == (2, State.AGREEING)
+    assert (on.drivers[3].serial, on.drivers[3].state) == (2, State.AGREEING)
 
 
 def test_choosing_anew_changes_only_what_differs(library: ctypes.CDLL) -> None:

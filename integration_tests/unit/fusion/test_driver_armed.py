@@ -34,27 +34,27 @@ def exposed_s(run: Run) -> float:
     return values[_EXPECTED + EXPECTED.index("exposed_s")] - 1
 
 
-def test_first_plan_is_for_armed_steps() -> None:
-    slow = measured(start_up_s=SLOW_S)
-    armed, negotiated = Run(armed=True).to(State.OFFERING, slow), Run().to(State.OFFERING, slow)
-    assert (armed.group_of(), negotiated.group_of()) == (PAIRS, ONE)
-    assert exposed_s(armed) == pytest.approx(PAIRS_S)
-    assert exposed_s(negotiated) == pytest.approx(ONE_S)
-    assert "4 gradients in 2 messages, armed, expected step" in armed.lines[0]
-    assert "armed" not in negotiated.lines[0]
-
-
 @pytest.mark.parametrize(
-    ("wanted", "report"),
-    [(False, ArmedReport()), (True, ArmedReport("off", steps=200, given_up=3, gave_up=True))],
-    ids=["not wanted by all, or a smaller process set", "given up"],
+    ("wanted", "report", "threshold_bytes"),
+    [
+        (True, ArmedReport(), 150_000),
+        (False, ArmedReport(), 150_000),
+        (False, ArmedReport(), 1 << 20),
+        (True, ArmedReport("off", steps=200, given_up=3, gave_up=True), 1 << 20),
+    ],
+    ids=["wanted", "not wanted", "not wanted by all, or a smaller process set", "given up"],
 )
-def test_plan_is_not_for_armed_steps_where_there_are_none(wanted: bool, report: ArmedReport) -> None:
-    run = Run(armed=wanted, threshold_bytes=1 << 20)
+def test_first_plan_is_for_armed_steps_where_there_are_some(
+    wanted: bool, report: ArmedReport, threshold_bytes: int
+) -> None:
+    run = Run(armed=wanted, threshold_bytes=threshold_bytes)
     run.bridge.report = report
     run.to(State.OFFERING, measured(start_up_s=SLOW_S))
-    assert run.group_of() == ONE
-    assert exposed_s(run) == pytest.approx(ONE_S)
+    armed = wanted and not report.given_up
+    assert run.group_of() == (PAIRS if armed else ONE)
+    assert exposed_s(run) == pytest.approx(PAIRS_S if armed else ONE_S)
+    assert ("4 gradients in 2 messages, armed, expected step" in run.lines[0]) == armed
+    assert ("armed" in run.lines[0]) == armed
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,6 @@ def test_stock_is_predicted_by_what_its_own_messages_cost() -> None:
     same = Run(armed=True).to(State.MEASURING)
     same.bridge.answer = measured()
     assert (run.look(), same.look()) == (State.OFFERING, State.OFFERING)
-    stock, other = (re.search(r"merging \((.*) ms\)", one.lines[0]) for one in (run, same))
-    assert stock is not None and other is not None
-    assert stock[1] == other[1]
+    stock, other = (re.findall(r"merging \((.*) ms\)", one.lines[0]) for one in (run, same))
+    assert stock == other and len(stock) == 1
     assert exposed_s(run) < exposed_s(same)

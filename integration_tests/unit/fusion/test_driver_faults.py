@@ -25,47 +25,33 @@ def test_plan_that_is_gone_is_made_anew(state: State) -> None:
 
 def test_plan_that_never_comes_into_force_is_given_up() -> None:
     run = Run().to(State.OFFERING)
-    assert run.look(OFFER_STEPS - 1) is State.OFFERING
-    assert run.look(1) is State.AGREEING
+    assert run.looks(OFFER_STEPS - 1, 1) == "OFFERING AGREEING"
     run.to(State.ACTIVE)
     assert run.calls().count(ControlOp.PLAN) == 2
 
 
-def test_costs_that_cannot_be_fitted_are_measured_again() -> None:
-    run = Run().to(State.MEASURING)
-    for _ in range(MOST_FITS - 1):
-        run.bridge.answer = ALIKE
-        assert run.look() is State.SWEEPING
-        assert run.look(100) is State.MEASURING
+def test_costs_that_cannot_be_fitted_are_measured_again_until_that_is_a_refusal() -> None:
+    run = Run()
+    for agreements in (1, 2):
+        run.to(State.MEASURING)
+        for _ in range(MOST_FITS - 1):
+            run.bridge.answer = ALIKE
+            assert run.looks(0, 100) == "SWEEPING MEASURING"
+        if agreements == 1:
+            run.look(agreed=False)
+            run.look(agreed=True)
+    assert run.lines == []
     run.bridge.answer = measured()
     assert run.look() is State.OFFERING
-    assert run.calls().count(ControlOp.SWEEP) == MOST_FITS
-    assert len(run.lines) == 1
-
-
-def test_costs_that_can_never_be_fitted_are_a_refusal() -> None:
+    assert run.calls().count(ControlOp.SWEEP) == 2 * MOST_FITS and len(run.lines) == 1
     run = Run().to(State.REFUSED, ALIKE)
     assert run.calls().count(ControlOp.MEASURE) == MOST_FITS
     assert "No cost can be fitted" in run.driver.reason
 
 
-def test_ranks_that_agree_anew_may_fail_to_fit_as_often_again() -> None:
-    run = Run()
-    for _ in range(2):
-        run.to(State.MEASURING)
-        for _ in range(MOST_FITS - 1):
-            run.bridge.answer = ALIKE
-            assert run.look() is State.SWEEPING
-            run.look(100)
-        run.look(agreed=False)
-        run.look(agreed=True)
-    assert run.lines == []
-
-
 def test_nothing_is_said_of_ranks_that_nobody_has_heard() -> None:
     run = Run(agreed=False)
-    for _ in range(2 * DISAGREEMENT_LOOKS):
-        run.look(1)
+    run.looks(*[1] * 2 * DISAGREEMENT_LOOKS)
     assert run.lines == []
     run.bridge.digests = [1, None]
     run.look(1)

@@ -153,22 +153,16 @@ def test_a_message_took_what_the_rank_saw_that_waited_least() -> None:
     assert costs.fit(from_trace.measure(alone, 0.0).samples).a_s == pytest.approx(A_S + 1e-4, rel=1e-6)
 
 
-def test_coordination_of_messages_that_find_nothing_under_way_is_less_by_half_a_cycle() -> None:
+def test_coordination_is_that_of_messages_that_were_not_agreed_on_together() -> None:
+    one = recorded_rank(0, 1, 8, at_once=("fc.bias", "conv0.weight", "bn.weight"))
+    assert from_trace.measure(Trace(1, (one,)), 0.0).coordination_s == pytest.approx(COORDINATION_S, abs=1e-9)
+    # Of messages that find nothing under way it is less by half a cycle.
     one = recorded_rank(0, 1, 5, ready_s=[0.01 * place for place in range(len(NAMES))])
     found = from_trace.measure(Trace(1, (one,)), 2e-4)
     assert found.coordination_s == pytest.approx(COORDINATION_S - 1e-4, abs=1e-9)
     assert found.coordination_known
     clamped = from_trace.measure(Trace(1, (one,)), 1.0)
     assert (clamped.coordination_s, clamped.coordination_known) == (0.0, False)
-
-
-def test_messages_of_one_round_do_not_count_as_coordination() -> None:
-    """Messages that were agreed on together follow each other at once."""
-    one = recorded_rank(0, 1, 8, at_once=("fc.bias", "conv0.weight", "bn.weight"))
-    assert from_trace.measure(Trace(1, (one,)), 0.0).coordination_s == pytest.approx(COORDINATION_S, abs=1e-9)
-
-
-# What is no gradient.
 
 
 def test_metric_that_waits_for_the_gradients_is_left_out() -> None:
@@ -206,37 +200,19 @@ def test_smaller_process_set_is_left_out() -> None:
     assert max(seconds for _, seconds in found.samples) < 0.01, "its messages say nothing about the others"
 
 
-# What cannot be used.
-
-
-def test_too_few_steps() -> None:
-    with pytest.raises(UserError, match=r"one step only(.|\n)*paceline record"):
-        from_trace.measure(recorded(2, 1), 1e-3)
-    for empty in (recorded(2, 0), Trace(2, ())):
-        with pytest.raises(UserError, match=r"no step: nothing was all-reduced(.|\n)*paceline record"):
-            from_trace.measure(empty, 1e-3)
-
-
-def test_no_allreduce() -> None:
+def test_traces_that_cannot_be_used() -> None:
     one = recorded_rank(0, 1, 6)
     steps = [
         replace(step, collectives=tuple(replace(c, kind="adasum") for c in step.collectives)) for step in one.steps
     ]
-    with pytest.raises(UserError, match=r"no tensor that is all-reduced in every step(.|\n)*DistributedOptimizer"):
-        from_trace.measure(Trace(1, (with_steps(one, steps),)), 1e-3)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("", "cut short"), ('{"format": "paceline-trace", "ver', "cut short"), ('{"traceEvents": []}', "not a Paceline")],
-)
-def test_files_that_are_no_trace(content: str, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(content)
-    with pytest.raises(UserError, match=words):
-        from_trace.load(path)
-
-
-def test_file_that_is_absent(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        from_trace.load(tmp_path / "trace.json")
+    for merged, said in (
+        (recorded(2, 1), r"one step only(.|\n)*paceline record"),
+        (recorded(2, 0), r"no step: nothing was all-reduced(.|\n)*paceline record"),
+        (Trace(2, ()), r"no step: nothing was all-reduced(.|\n)*paceline record"),
+        (
+            Trace(1, (with_steps(one, steps),)),
+            r"no tensor that is all-reduced in every step(.|\n)*DistributedOptimizer",
+        ),
+    ):
+        with pytest.raises(UserError, match=said):
+            from_trace.measure(merged, 1e-3)

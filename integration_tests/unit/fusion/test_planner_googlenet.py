@@ -1,7 +1,6 @@
 """The simulation of the MG-WFBP paper (Fig. 10 and 11): speed-up of one synchronous step over one GPU, by workers.
 
-The layers of GoogleNet were measured by the paper's authors: integration_tests/data. A made-up model of the same kind
-is planned, too.
+The layers of GoogleNet were measured by the paper's authors: integration_tests/data.
 """
 
 from __future__ import annotations
@@ -77,24 +76,10 @@ def googlenet() -> Model:
 
 @pytest.mark.parametrize("policy", SPEED_UPS)
 def test_ring_speed_ups_of_googlenet(googlenet: Model, policy: str) -> None:
-    found = [googlenet.speed_up(policy, workers, ring(workers))[0] for workers in WORKERS]
+    found, messages = zip(*(googlenet.speed_up(policy, workers, ring(workers)) for workers in WORKERS), strict=True)
     assert found == pytest.approx(SPEED_UPS[policy], rel=0.01, abs=PRINTED)
-    assert round(googlenet.speed_up("optimal", 128, ring(128))[0], 1) == 98.8
-
-
-def test_messages_of_googlenet(googlenet: Model) -> None:
-    assert [googlenet.speed_up("mgwfbp", workers, ring(workers))[1] for workers in WORKERS] == GROUPS
-
-
-def test_gains_and_crossing_of_googlenet(googlenet: Model) -> None:
-    """At 64 workers 1.75 and 1.35; up to 32 workers it is better to send every tensor alone than all together."""
-    by_policy = {
-        policy: {workers: googlenet.speed_up(policy, workers, ring(workers))[0] for workers in WORKERS}
-        for policy in SPEED_UPS
-    }
-    assert by_policy["mgwfbp"][64] / by_policy["none"][64] == pytest.approx(1.755, abs=0.006)
-    assert by_policy["mgwfbp"][64] / by_policy["single"][64] == pytest.approx(1.35, abs=0.005)
-    assert [workers for workers in WORKERS if by_policy["none"][workers] > by_policy["single"][workers]] == WORKERS[:4]
+    if policy == "mgwfbp":
+        assert list(messages) == GROUPS
 
 
 @pytest.mark.parametrize("policy", TREE_SPEED_UPS)
@@ -105,27 +90,3 @@ def test_double_tree_speed_ups_of_googlenet(googlenet: Model, policy: str) -> No
         for workers in TREE_WORKERS
     ]
     assert found == pytest.approx(TREE_SPEED_UPS[policy], rel=0.015)
-
-
-def test_a_made_up_model_behaves_alike() -> None:
-    """Large layers near the loss, small ones before them: who wins changes with the number of workers."""
-    layer_bytes = [4_000_000.0, 3_000_000.0] + [40_000.0 * (1 + n % 5) for n in range(38)]
-    model = Model(layer_bytes, [4e-3 * (n + 1) for n in range(len(layer_bytes))])
-    speed_ups, groups = {}, {}
-    for policy in SPEED_UPS:
-        found = [model.speed_up(policy, workers, ring(workers)) for workers in WORKERS]
-        speed_ups[policy], groups[policy] = zip(*found, strict=True)
-    for column in range(len(WORKERS)):
-        best, greedy, alone, together = (
-            speed_ups[policy][column] for policy in ("optimal", "mgwfbp", "none", "single")
-        )
-        assert best * (1 + 1e-12) >= greedy
-        assert greedy * (1 + 1e-12) >= max(alone, together)
-    assert speed_ups["none"][0] > speed_ups["single"][0]
-    assert speed_ups["none"][-1] < speed_ups["single"][-1]
-    assert list(groups["mgwfbp"]) == sorted(groups["mgwfbp"], reverse=True)
-    assert groups["mgwfbp"][0] > groups["mgwfbp"][-1] == 1
-    # By hand, at 2,048 workers all together: one message after a backward pass of 0.16 s.
-    start_up_s = 2 * 2048 * ALPHA_S
-    message_s = start_up_s + sum(layer_bytes) * 2047 / 2048 * (2 * BETA_S_PER_BYTE + GAMMA_S_PER_BYTE)
-    assert speed_ups["single"][-1] == pytest.approx(2048 * 0.24 / (0.24 + message_s))

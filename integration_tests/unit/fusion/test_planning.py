@@ -39,22 +39,16 @@ def test_all_built_in_policies_by_hand() -> None:
     assert messages == {"threshold": 3, "none": 3, "single": 1, "mgwfbp": 2, "optimal": 2}
 
 
-def test_every_message_of_a_plan_pays_one_round() -> None:
-    plan = planned("none", coordination_s=0.5)
-    assert plan.ends_s == [1 + 7.5, 1 + 7.5 + 5.5, 1 + 7.5 + 5.5 + 5.5]
-    assert planned("single", coordination_s=0.5).ends_s == [8 + 9.5]
-
-
-def test_armed_steps_pay_one_round_and_overlap_start_ups() -> None:
+def test_every_message_pays_one_round_and_those_of_armed_steps_pay_one_together() -> None:
+    negotiated = planned("none", coordination_s=0.5)
+    assert negotiated.ends_s == [1 + 7.5, 1 + 7.5 + 5.5, 1 + 7.5 + 5.5 + 5.5]
     plan = planned("none", coordination_s=0.5, armed=True)
     assert plan.armed
     assert (plan.starts_s, plan.ends_s) == ([1.0, 4.0, 8.5], [8.5, 9.5, 13.5])
-    negotiated = planned("none", coordination_s=0.5)
     # What is no plan of several groups is not armed.
     for policy in ("threshold", "single"):
-        assert planned(policy, coordination_s=0.5, armed=True) == replace(
-            planned(policy, coordination_s=0.5), predicted=plan.predicted
-        )
+        alone = planned(policy, coordination_s=0.5)
+        assert planned(policy, coordination_s=0.5, armed=True) == replace(alone, predicted=plan.predicted)
         assert plan.predicted[policy] == negotiated.predicted[policy]
     mgwfbp = planned("mgwfbp", coordination_s=0.5, armed=True)
     assert mgwfbp.groups == planned("mgwfbp", coordination_s=0.5).groups
@@ -82,19 +76,6 @@ def test_optimal_takes_large_gradients_apart_where_steps_are_armed() -> None:
     plan = planned("optimal", gradients, model, armed=True)
     assert plan.named_groups == [["a"], ["b"], ["b"], ["b"], ["c"]]
     assert planned("optimal", gradients, model).named_groups == [["a"], ["b", "c"]]
-
-
-def test_plans_in_parts_as_files(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    groups = [["third"], ["second"], ["second"], ["first"]]
-    plan_file.write(path, "mine", groups)
-    assert plan_file.read(path) == groups
-    assert planned(f"file:{path}", armed=True).named_groups == groups
-    assert planned(f"file:{path}").named_groups == [["third"], ["second"], ["first"]]
-    for wrong in ([["third"], ["second"], ["third"]], [["third", "second"], ["third", "second"]]):
-        plan_file.write(path, "mine", wrong)
-        with pytest.raises(UserError, match=r"the tensor third is in group 0 and in group [12]"):
-            plan_file.read(path)
 
 
 def test_horovods_own_merging_may_go_by_a_collective_of_other_costs() -> None:
@@ -132,38 +113,12 @@ def test_groups_of_armed_steps_are_not_larger_than_what_is_packed_beside_others(
     assert alone.groups == [[0], [1], [1], [1], [2], [3], [4]]
 
 
-def test_user_policy_is_given_the_same_where_steps_are_armed() -> None:
-    seen: list[Any] = []
-
-    def halves(gradients: Any, model: CostModel) -> Any:
-        seen.append((gradients, model(1e3)))
-        return [[0], [1, 2]]
-
-    armed, negotiated = (planned(halves, coordination_s=0.5, armed=armed) for armed in (True, False))
-    assert seen[0] == seen[1]
-    assert armed.groups == negotiated.groups
-    assert (armed.ends_s, negotiated.ends_s) == ([8.5, 14.0], [8.5, 15.0])
-
-
 def test_threshold_is_predicted_as_horovod_merges() -> None:
     # One cycle begins at 4 and finds two tensors, the next at 8.5 + 8 and finds the last.
     plan = planned("threshold", coordination_s=0.5, cycle_s=4.0, threshold_bytes=100)
     assert plan.named_groups == [["third", "second"], ["first"]]
     assert plan.starts_s == [4.5, 4.5 + 8 + 0.5]
     assert planned("threshold", cycle_s=4.0, threshold_bytes=3).named_groups == [["third"], ["second"], ["first"]]
-
-
-def test_groups_hold_places_in_the_order_given() -> None:
-    turned = GRADIENTS[::-1]
-    plan = planned("optimal", turned)
-    assert plan.names == ["first", "second", "third"]
-    assert plan.groups == [[2], [1, 0]]
-    assert plan.named_groups == [["third"], ["second", "first"]]
-
-
-def test_group_limit_holds_for_built_in_policies() -> None:
-    assert planned("single", max_group_bytes=4).named_groups == [["third", "second"], ["first"]]
-    assert planned("single", max_group_bytes=2).named_groups == [["third"], ["second", "first"]]
 
 
 def test_tensors_of_two_types_are_counted_as_two_messages() -> None:
@@ -173,24 +128,20 @@ def test_tensors_of_two_types_are_counted_as_two_messages() -> None:
     assert plan.ends_s == [4 + 4 + 4 + 4]
 
 
-# Users' policies.
-
-
-def test_user_policy_sees_gradients_in_order_of_readiness_and_the_cost_of_a_round() -> None:
+@pytest.mark.parametrize("armed", [False, True])
+def test_user_policy_sees_gradients_in_order_of_readiness_and_the_cost_of_a_round(armed: bool) -> None:
     seen: list[Any] = []
 
     def watching(gradients: Any, model: CostModel) -> Any:
         seen.append((gradients, model(0), threading.current_thread()))
         return [[2], [1, 0]]
 
-    plan = planned(watching, GRADIENTS[::-1], coordination_s=0.25)
+    plan = planned(watching, GRADIENTS[::-1], coordination_s=0.25, armed=armed)
     given, start_up_s, thread = seen[0]
-    assert given == GRADIENTS
-    assert start_up_s == 4.25
-    assert thread.daemon
-    assert plan.policy == "watching"
+    assert (given, start_up_s, thread.daemon) == (GRADIENTS, 4.25, True)
+    assert (plan.policy, plan.names) == ("watching", ["first", "second", "third"])
     assert plan.named_groups == [["third", "second"], ["first"]]  # by readiness within, then by the last member's
-    assert plan.groups == [[2, 1], [0]]
+    assert plan.groups == [[2, 1], [0]]  # places in the order given
     assert plan.predicted["watching"].messages == 2
     assert set(plan.predicted) == {*BUILT_IN, "watching"}
 
@@ -246,12 +197,12 @@ def test_policy_that_fails_is_named_with_the_tensor_and_a_remedy(policy: Callabl
 
 def test_policy_that_takes_too_long_is_left_behind() -> None:
     end = threading.Event()
+
+    def waits_for_ever(gradients: Any, model: CostModel) -> Any:
+        end.wait()
+
     try:
         with pytest.raises(PolicyFailed, match=r"waits_for_ever took longer than 0\.05 s"):
-
-            def waits_for_ever(gradients: Any, model: CostModel) -> Any:
-                end.wait()
-
             planned(waits_for_ever, time_limit_s=0.05)
     finally:
         end.set()
@@ -265,46 +216,45 @@ def test_policy_whose_group_is_too_large() -> None:
 
 def test_plan_from_a_file_is_followed_as_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    plan_file.write(path, "mine", [["first", "third"], ["second"]])
-    plan = planned(f"file:{path}")
+
+    def from_file(*groups: list[str], **options: Any) -> Plan:
+        plan_file.write(path, "mine", groups)
+        return planned(f"file:{path}", **options)
+
+    plan = from_file(["first", "third"], ["second"])
     assert plan.named_groups == [["first", "third"], ["second"]]
     assert plan.ends_s == [16.0, 21.0]
-    plan_file.write(path, "mine", [["first", "third"]])
-    with pytest.raises(PolicyFailed, match=r"plan\.json omits the tensor second\.(.|\n)*made for another model"):
-        planned(f"file:{path}")
-    plan_file.write(path, "mine", [["first", "third", "second", "bias"]])
-    with pytest.raises(PolicyFailed, match=r"a tensor bias in group 0(.|\n)*made for another model"):
-        planned(f"file:{path}")
-
-
-# Input that cannot be planned for.
+    parts = (["third"], ["second"], ["second"], ["first"])
+    assert from_file(*parts, armed=True).named_groups == [*parts]
+    assert from_file(*parts).named_groups == [["third"], ["second"], ["first"]]
+    for groups, said in (
+        ([["first", "third"]], r"plan\.json omits the tensor second\.(.|\n)*made for another model"),
+        ([["first", "third", "second", "bias"]], r"a tensor bias in group 0(.|\n)*made for another model"),
+        ([["third"], ["second"], ["third"]], "the tensor third is in group 0 and in group 2"),
+        ([["third", "second"], ["third", "second"]], "the tensor third is in group 0 and in group 1"),
+    ):
+        with pytest.raises(UserError, match=said):
+            from_file(*groups)
 
 
 @pytest.mark.parametrize(
-    ("gradient", "words"),
+    ("gradients", "options", "words"),
     [
-        (Gradient("bad", -1, 0.0), "bad has -1 bytes"),
-        (Gradient("bad", 1, float("nan")), "bad is ready at nan s"),
-        (Gradient("bad", 1, float("inf")), "bad is ready at inf s"),
-        (Gradient("bad", 1, -0.5), r"bad is ready at -0\.5 s"),
-        (Gradient("first", 1, 0.0), "first is given twice"),
+        ([Gradient("bad", -1, 0.0)], {}, "bad has -1 bytes"),
+        ([Gradient("bad", 1, float("nan"))], {}, "bad is ready at nan s"),
+        ([Gradient("bad", 1, -0.5)], {}, r"bad is ready at -0\.5 s"),
+        ([*GRADIENTS, Gradient("first", 1, 0.0)], {}, "first is given twice"),
+        ([], {}, "no gradient"),
+        *[
+            (GRADIENTS, {name: value}, "No plan can be made")
+            for name in ("coordination_s", "cycle_s", "threshold_bytes", "max_group_bytes")
+            for value in (-1.0, float("nan"))
+        ],
     ],
 )
-def test_gradient_that_makes_no_sense_is_named(gradient: Gradient, words: str) -> None:
+def test_input_that_makes_no_sense_is_named(gradients: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        planned("optimal", [*GRADIENTS, gradient])
-
-
-def test_other_input_that_makes_no_sense() -> None:
-    with pytest.raises(UserError, match="no gradient"):
-        planned("optimal", [])
-    for name in ("coordination_s", "cycle_s", "threshold_bytes", "max_group_bytes"):
-        for value in (-1.0, float("nan")):
-            with pytest.raises(UserError, match="No plan can be made"):
-                planned("optimal", GRADIENTS, COSTS, **{name: value})
-
-
-# Costs.
+        planned("optimal", gradients, **options)
 
 
 def test_costs_as_text() -> None:
@@ -318,36 +268,27 @@ def test_costs_as_text() -> None:
     assert costs.to_json(curve)["points"] == [[100, 1.0], [300, 2.0]]
 
 
-@pytest.mark.parametrize("text", ["", "1", "1,2,3", "a,b", "1;2"])
-def test_costs_that_are_no_text_of_costs(text: str) -> None:
-    with pytest.raises(UserError, match="not of the form A,B"):
-        costs.parse(text)
-
-
-@pytest.mark.parametrize("text", ["-1,0", "nan,0", "0,inf", "0,-1e-9"])
-def test_costs_that_make_no_sense(text: str) -> None:
-    with pytest.raises(UserError, match="of a message cannot be"):
-        costs.parse(text)
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        *[(lambda text=text: costs.parse(text), "not of the form A,B") for text in ("", "1", "1,2,3", "a,b", "1;2")],
+        *[(lambda text=text: costs.parse(text), "of a message cannot be") for text in ("-1,0", "nan,0", "0,inf")],
+        (lambda: costs.of_algorithm("rings", 4, 1e-3, 1e-9, 0.0), r"'rings'(.|\n)*Did you mean ring\?"),
+        (lambda: costs.of_algorithm("ring", 0, 1e-3, 1e-9, 0.0), "cannot be computed"),
+        (lambda: costs.of_algorithm("ring", 4, -1.0, 1e-9, 0.0), "cannot be computed"),
+        (lambda: costs.fit([(100, 1.0)] * 3), r"fitted to 3 measured messages(.|\n)*HOROVOD_FUSION_THRESHOLD=0"),
+        (lambda: costs.fit([]), "fitted to 0 measured"),
+    ],
+)
+def test_costs_that_make_no_sense(made: Callable[[], object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        made()
 
 
 def test_costs_of_an_algorithm() -> None:
     model = costs.of_algorithm("ring", 5, 1e-3, 2e-9, 1e-9)
-    assert model.a_s == pytest.approx(8e-3)
-    assert model.b_s_per_byte == pytest.approx(4 / 5 * 5e-9)
-    for name in costs.ALGORITHMS:
-        assert costs.of_algorithm(name, 8, 1e-3, 1e-9, 0.0).a_s > 0
-    with pytest.raises(UserError, match=r"'rings'(.|\n)*Did you mean ring\?"):
-        costs.of_algorithm("rings", 4, 1e-3, 1e-9, 0.0)
-    for arguments in ((0, 1e-3, 1e-9, 0.0), (4, -1.0, 1e-9, 0.0), (4, 1e-3, float("nan"), 0.0)):
-        with pytest.raises(UserError, match="cannot be computed"):
-            costs.of_algorithm("ring", *arguments)
-
-
-def test_fit_needs_two_sizes() -> None:
-    with pytest.raises(UserError, match=r"fitted to 3 measured messages(.|\n)*HOROVOD_FUSION_THRESHOLD=0"):
-        costs.fit([(100, 1.0)] * 3)
-    with pytest.raises(UserError, match="fitted to 0 measured"):
-        costs.fit([])
+    assert (model.a_s, model.b_s_per_byte) == pytest.approx((8e-3, 4 / 5 * 5e-9))
+    assert all(costs.of_algorithm(name, 8, 1e-3, 1e-9, 0.0).a_s > 0 for name in costs.ALGORITHMS)
 
 
 def test_example_in_the_documents() -> None:

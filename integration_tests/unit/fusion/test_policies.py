@@ -101,34 +101,39 @@ def test_built_in_names() -> None:
     assert resolve(" optimal ") == found[4]
 
 
-def test_registered_by_call_and_by_decorator() -> None:
+def test_registered_functions_and_callable_objects() -> None:
     register("two-by-two", pairs)
-
-    @register("decorated")
-    def decorated(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-        return alone(gradients, costs)
-
+    decorated = register("decorated")(alone)
     assert groups_of(resolve("two-by-two")) == [["layer7", "layer6"], ["layer5", "layer4"], ["layer3"]]
-    assert groups_of(resolve("decorated")) == [[0], [1], [2], [3], [4]]
+    assert groups_of(resolve("decorated")) == groups_of(resolve(decorated)) == [[0], [1], [2], [3], [4]]
     assert resolve("decorated").name == "decorated"
     assert resolve("two-by-two").makes_plans
     register("two-by-two", pairs)  # again, as a notebook does
+    assert resolve(pairs).name == "pairs"
+    assert groups_of(resolve(Callable42(3))) == [[0, 1, 2], [3, 4]]
+    assert resolve(Callable42(3)).name == "Callable42"
+
+    def optimal(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
+        return []
+
+    own = resolve(optimal)
+    assert own.name.endswith("optimal") and own.makes_plans
+    assert own.name != "optimal", "a table must tell it from the built-in one"
 
 
-@pytest.mark.parametrize("name", ["", "a:b", "two words", "a,b"])
-def test_what_cannot_be_a_name(name: str) -> None:
-    with pytest.raises(UserError, match="cannot be called"):
-        register(name, pairs)
-
-
-def test_names_that_are_taken() -> None:
-    with pytest.raises(UserError, match="optimal is built in"):
-        register("optimal", pairs)
+@pytest.mark.parametrize(
+    ("name", "function", "said"),
+    [
+        *[(name, pairs, "cannot be called") for name in ("", "a:b", "two words", "a,b")],
+        ("optimal", pairs, "optimal is built in"),
+        ("mine", alone, r"mine is registered already: it is .*:pairs"),
+        ("five", 5, "is 5, no function"),
+    ],
+)
+def test_names_that_cannot_be_registered(name: str, function: Any, said: str) -> None:
     register("mine", pairs)
-    with pytest.raises(UserError, match=r"mine is registered already: it is .*:pairs"):
-        register("mine", alone)
-    with pytest.raises(UserError, match="is 5, no function"):
-        register("five", 5)  # type: ignore[call-overload]
+    with pytest.raises(UserError, match=said):
+        register(name, function)
 
 
 def test_unknown_name_names_the_nearest_and_the_ways_to_register() -> None:
@@ -144,29 +149,12 @@ def test_unknown_name_names_the_nearest_and_the_ways_to_register() -> None:
         resolve(7)  # type: ignore[arg-type]
 
 
-def test_functions_and_callable_objects() -> None:
-    assert resolve(pairs).name == "pairs"
-    assert groups_of(resolve(Callable42(3))) == [[0, 1, 2], [3, 4]]
-    assert resolve(Callable42(3)).name == "Callable42"
-
-    def optimal(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-        return []
-
-    assert resolve(optimal).name.endswith("optimal")
-    assert resolve(optimal).name != "optimal", "a table must tell it from the built-in one"
-    assert resolve(optimal).makes_plans
-
-
 def test_module_and_function(folder: Path) -> None:
     before = list(sys.path)
     policy = resolve("users_module:pairs")
     assert policy.name == "users_module:pairs"
     assert groups_of(policy) == [["layer7", "layer6"], ["layer5", "layer4"], ["layer3"]]
     assert groups_of(resolve("users_module:Holder.whole")) == [[0, 1, 2, 3, 4]]
-    assert sys.path == before
-
-
-def test_module_and_function_that_cannot_be_loaded(folder: Path) -> None:
     (folder / "broken_module.py").write_text("import absent_thing_of_mine\n")
     for spec, words in {
         "no_such_module:pairs": "'no_such_module' raises ModuleNotFoundError",
@@ -179,6 +167,7 @@ def test_module_and_function_that_cannot_be_loaded(folder: Path) -> None:
         with pytest.raises(UserError) as caught:
             resolve(spec)
         assert words in str(caught.value), spec
+    assert sys.path == before
 
 
 def test_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +188,6 @@ def test_entry_point_of_an_installed_package(folder: Path, monkeypatch: pytest.M
         resolve("pairet")
 
 
-# Digests.
-
-
 def test_digests_differ_between_policies_and_fit_into_a_double() -> None:
     wanted: list[Any] = [*BUILT_IN, pairs, alone, up_to(2), up_to(3), Callable42(2), Callable42(3)]
     wanted += [functools.partial(_with_option, at_once=2), functools.partial(_with_option, at_once=3)]
@@ -216,7 +202,15 @@ def _with_option(gradients: Sequence[Gradient], costs: CostModel, at_once: int) 
     return up_to(at_once)(gradients, costs)
 
 
-def test_digest_is_that_of_the_function_however_it_is_named(folder: Path) -> None:
+def in_another_process(folder: Path, code: str, seed: int, text: str = "") -> str:
+    env = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", code, text]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_digests_are_those_of_the_function_however_it_is_named_and_wherever_it_is_read(folder: Path) -> None:
     by_module = resolve("users_module:pairs")
     import users_module  # type: ignore[import-not-found]
 
@@ -224,42 +218,19 @@ def test_digest_is_that_of_the_function_however_it_is_named(folder: Path) -> Non
     assert resolve("named").digest == by_module.digest == resolve(users_module.pairs).digest
     assert resolve(serialize.to_text(by_module)).digest == by_module.digest
 
+    def recursive(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
+        return [*recursive(gradients[:-1], costs), [len(gradients) - 1]] if gradients else []
 
-def in_another_process(folder: Path, code: str, seed: int, text: str = "") -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, text],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=folder,
-        env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_digests_are_stable_across_processes(folder: Path) -> None:
+    assert fingerprint.of(recursive) == fingerprint.of(recursive)
+    assert groups_of(resolve(recursive)) == [[0], [1], [2], [3], [4]]
     code = """
 from paceline.fusion.resolve import resolve
 def local(gradients, costs, kind=frozenset(["a", "b", "c", "d"])):
     return [] if "x" in {"p", "q", "r", "s"} else [[0]]
 print([resolve(one).digest for one in ("optimal", "users_module:pairs", local)])
 """
-    outputs = {in_another_process(folder, code, seed) for seed in (1, 2)}
-    assert len(outputs) == 1
-    here = [resolve("optimal").digest, resolve("users_module:pairs").digest]
-    assert json.loads(outputs.pop())[:2] == here
-
-
-def test_fingerprint_of_a_function_that_calls_itself() -> None:
-    def recursive(gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-        return [*recursive(gradients[:-1], costs), [len(gradients) - 1]] if gradients else []
-
-    assert fingerprint.of(recursive) == fingerprint.of(recursive)
-    assert groups_of(resolve(recursive)) == [[0], [1], [2], [3], [4]]
-
-
-# By value.
+    (output,) = {in_another_process(folder, code, seed) for seed in (1, 2)}
+    assert json.loads(output)[:2] == [resolve("optimal").digest, by_module.digest]
 
 
 def test_function_travels_to_a_process_that_lacks_its_module(folder: Path) -> None:
@@ -281,11 +252,8 @@ print(policy.name, policy.digest, policy.function(gradients, CostModel.linear(1,
     assert output == f"users_module:pairs {policy.digest} [['g0', 'g1'], ['g2']]"
 
 
-def test_built_in_policies_travel_as_their_names() -> None:
+def test_built_in_policies_travel_as_their_names_and_plans_with_their_order(tmp_path: Path) -> None:
     assert serialize.to_text(resolve("mgwfbp")) == "mgwfbp"
-
-
-def test_plan_travels_with_its_order_and_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     plan_file.write(path, "optimal", [["b"], ["a", "c"]])
     policy = resolve(f"file:{path}")
@@ -325,9 +293,6 @@ def test_function_that_cannot_travel() -> None:
     assert "entry point of group paceline.fusion" in caught.value.remedy
 
 
-# Plans from files.
-
-
 def test_plan_file_is_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [["layer3", "layer7"], ["layer4"]]
     plan_file.write(tmp_path / "plan.json", "mine", groups)
@@ -341,40 +306,35 @@ def test_plan_file_is_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert policy.digest != resolve("file:turned.json").digest
 
 
+def _content(**fields: Any) -> bytes:
+    return json.dumps({"format": "paceline-plan", "version": 1, **fields}).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"format": "paceline-plan", "vers', "cut short or not JSON"),
-        ("", "cut short or not JSON"),
-        ("[]", "not a plan of Paceline"),
-        ('{"format": "paceline-trace", "version": 1}', "not a plan of Paceline"),
-        (
-            '{"format": "paceline-plan", "version": 9, "groups": [["a"]]}',
-            "has version 9, this Paceline reads version 1",
-        ),
-        ('{"format": "paceline-plan", "version": 1}', "has no groups"),
-        ('{"format": "paceline-plan", "version": 1, "groups": [["a"], []]}', "group 1 must be a list"),
-        ('{"format": "paceline-plan", "version": 1, "groups": [["a", 3]]}', "group 0 must be a list"),
-        ('{"format": "paceline-plan", "version": 1, "groups": [["a"], ["b", "a"]]}', "a is in group 0 and in group 1"),
+        (None, "cannot be read: No such file"),
+        (b"\xff\xfe\x00", "cannot be used"),
+        (_content()[:-5], "cut short or not JSON"),
+        (b"", "cut short or not JSON"),
+        (b"[]", "not a plan of Paceline"),
+        (_content(format="paceline-trace"), "not a plan of Paceline"),
+        (_content(version=9, groups=[["a"]]), "has version 9, this Paceline reads version 1"),
+        (_content(), "has no groups"),
+        (_content(groups=[["a"], []]), "group 1 must be a list"),
+        (_content(groups=[["a", 3]]), "group 0 must be a list"),
+        (_content(groups=[["a"], ["b", "a"]]), "a is in group 0 and in group 1"),
     ],
 )
-def test_plan_file_that_cannot_be_used(content: str, words: str, tmp_path: Path) -> None:
+def test_plan_file_that_cannot_be_used(content: bytes | None, words: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         resolve(f"file:{path}")
     assert words in caught.value.problem
     assert str(path) in caught.value.problem
     assert "--output" in caught.value.remedy
-
-
-def test_plan_file_that_is_absent_or_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        resolve(f"file:{tmp_path / 'absent.json'}")
-    path = tmp_path / "binary.json"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="cannot be used"):
-        resolve(f"file:{path}")
     with pytest.raises(UserError, match="cannot be written"):
         plan_file.write(tmp_path / "absent" / "plan.json", "mine", [["a"]])
 

@@ -28,15 +28,6 @@ def trial_of(outcomes: str, most_steps: int = 100) -> Trial:
     return trial
 
 
-def test_each_side_is_as_often_first() -> None:
-    trial, order = Trial(1000), ""
-    for _ in range(8):
-        order += "P" if trial.with_plan else "S"
-        trial.add(1.0, WINDOW_STEPS)
-    assert order == "PSSPPSSP"
-    assert len(trial.planned_s) == len(trial.stock_s) == 4
-
-
 @pytest.mark.parametrize(
     ("outcomes", "decided", "stays"),
     [
@@ -67,10 +58,12 @@ def test_a_lead_is_one_that_chance_gives_as_rarely() -> None:
             assert trial.decided == (min(ways, 2**pairs) / 2**pairs <= SIGNIFICANCE), (wins, pairs)
 
 
-def test_no_trial_is_longer_than_its_steps() -> None:
-    trial = Trial(100)
+def test_each_side_is_as_often_first_and_no_trial_is_longer_than_its_steps() -> None:
+    trial, order = Trial(100), ""
     while not trial.over:
+        order += "P" if trial.with_plan else "S"
         trial.add(1.0, 9)  # a look that comes late finds more steps than a window needs
+    assert order.startswith("PSSPPSSP") and len(trial.planned_s) == len(trial.stock_s)
     assert 90 <= trial.steps <= 100 and not trial.plan_stays
 
 
@@ -109,13 +102,10 @@ def test_costs_that_drift_bring_another_trial() -> None:
     drive(run, 1.1, 1.0)
     assert run.driver.state is State.STOCK
     run.bridge.answer = measured()
-    assert run.look(99) is State.STOCK
-    assert run.look(1) is State.WATCHING
-    assert run.look() is State.STOCK, "nothing has changed"
+    assert run.looks(99, 1, 0) == "STOCK WATCHING STOCK", "nothing has changed"
     # Start-ups cost so much now that all gradients go in one message.
     run.bridge.answer = measured(start_up_s=14e-3)
-    assert run.look(100) is State.WATCHING
-    assert run.look() is State.OFFERING
+    assert run.looks(100, 0) == "WATCHING OFFERING"
     drive(run, 0.9, 1.0)
     assert run.calls()[-1] is ControlOp.PLAN and bool(run.bridge.asked[-1][2][1])
     assert "planned anew" in run.lines[2] and run.lines[3].endswith("the plan stays.")

@@ -27,12 +27,9 @@ int second() {
 """
 
 
-def test_insert_takes_the_anchors_indentation() -> None:
+def test_edits_replace_and_insert_with_the_anchors_indentation() -> None:
     edit = Edit("a.cc", "return x;", "before", "call(\n  x);", within="int second() {")
     assert edits.apply(SOURCE, edit) == SOURCE.replace("    return x;\n", "    call(\n      x);\n    return x;\n")
-
-
-def test_replace_and_after() -> None:
     assert "int y = 2;\n  return" in edits.apply(SOURCE, Edit("a.cc", "int x = 1;", "replace", "int y = 2;"))
     assert "int x = 1;\n  x++;\n" in edits.apply(SOURCE, Edit("a.cc", "int x = 1;", "after", "x++;"))
 
@@ -69,28 +66,29 @@ def source(pristine: Path, tmp_path: Path) -> Path:
     return shutil.copytree(pristine, tmp_path / "source", ignore=ignore)
 
 
+# How often each hook is called, by file.
+CALLS = {
+    "common/controller.cc": "Popped OverrideReady ExtraReadyNames OwnsReadiness Fuse Cacheable GatherRequests "
+    "SendResponses SendRequests ReceiveResponses",
+    "common/operations.cc": "Enqueue BeforeExecute BufferBytes AfterExecute Cycle Sleep End",
+    "common/response_cache.cc": "CombineBits CombineBits",
+    "common/process_set.cc": "GatherInts",
+    "common/tensor_queue.cc": "Queued Queued Queued",
+    "torch/mpi_ops_v2.cc": "TellWaitedFor",
+}
+
+
 def test_all_edits_fit_the_published_source(source: Path) -> None:
     tree.prepare(source)
-    controller = (source / "horovod/common/controller.cc").read_text()
-    operations = (source / "horovod/common/operations.cc").read_text()
-    for call in ("Popped(", "OverrideReady(", "ExtraReadyNames(", "OwnsReadiness(", "Fuse(", "Cacheable("):
-        assert controller.count(f"::horovod::paceline::{call}") == 1, call
-    for call in ("Enqueue(", "BeforeExecute(", "BufferBytes(", "AfterExecute(", "Cycle(", "Sleep(", "End("):
-        assert operations.count(f"::horovod::paceline::{call}") == 1, call
-    for call in ("GatherRequests(", "SendResponses(", "SendRequests(", "ReceiveResponses("):
-        assert controller.count(f"::horovod::paceline::{call}") == 1, call
-    assert (source / "horovod/common/response_cache.cc").read_text().count("::horovod::paceline::CombineBits(") == 2
-    assert (source / "horovod/common/process_set.cc").read_text().count("::horovod::paceline::GatherInts(") == 1
-    assert (source / "horovod/common/tensor_queue.cc").read_text().count("::horovod::paceline::Queued(") == 3
-    assert (source / "horovod/torch/mpi_ops_v2.cc").read_text().count("::horovod::paceline::TellWaitedFor(") == 1
+    for file, calls in CALLS.items():
+        text = (source / "horovod" / file).read_text()
+        for call in calls.split():
+            assert text.count(f"::horovod::paceline::{call}(") == calls.split().count(call), call
     assert (source / "paceline/bridge/hooks.cc").exists()
     assert (source / "horovod/_paceline/__init__.py").exists()
     assert "distutils" not in (source / "horovod/torch/CMakeLists.txt").read_text()
-
-
-def test_a_change_of_python_alone_needs_no_other_build() -> None:
-    ours = [name for name in tree.our_sources() if name.endswith(".py")]
-    assert ours == ["horovod/_paceline/__init__.py"]
+    # A change of Python alone needs no other build.
+    assert [name for name in tree.our_sources() if name.endswith(".py")] == ["horovod/_paceline/__init__.py"]
 
 
 @pytest.mark.parametrize("name", tree.LEAVABLE)
@@ -103,12 +101,10 @@ def test_leaving_out_what_does_not_exist_names_the_nearest() -> None:
         tree.all_edits(["stall-inspecter"])
 
 
-def test_hooks_only_insert() -> None:
-    assert all(edit.where in ("before", "after") for rows in HOOKS.values() for edit in rows)
-
-
-def test_nothing_of_horovods_source_is_kept_but_anchors() -> None:
-    rows = [edit for hook in HOOKS.values() for edit in hook] + [edit for patch in PATCHES for edit in patch.edits]
+def test_hooks_only_insert_and_nothing_of_horovods_source_is_kept_but_anchors() -> None:
+    hooks = [edit for hook in HOOKS.values() for edit in hook]
+    assert all(edit.where in ("before", "after") for edit in hooks)
+    rows = hooks + [edit for patch in PATCHES for edit in patch.edits]
     assert all("\n" not in edit.anchor and "\n" not in (edit.within or "") for edit in rows)
 
 

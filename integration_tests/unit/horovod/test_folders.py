@@ -12,7 +12,6 @@ from integration_tests.support.mounts import run_mounted
 from paceline import config
 from paceline.errors import UserError
 from paceline.horovod import build, key, requirements, shelf
-from paceline.horovod.archive import fetch
 
 COMMAND = (Path(sys.executable).with_name("paceline"), "horovod", "build")
 COMMAND_TIMEOUT_S = 240
@@ -52,12 +51,8 @@ def test_temporary_folder_that_does_not_do(
 
 
 @pytest.mark.timeout(COMMAND_TIMEOUT_S)
-def test_program_that_may_not_run_is_named(folder: Path, tmp_path: Path) -> None:
+def test_program_that_may_not_run_is_named(folder: Path, with_archive: config.Settings) -> None:
     """As where a security module forbids programs in temporary folders: only the build meets that."""
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    archive = fetch(config.read().cache_dir)
-    (cache / archive.name).symlink_to(archive)
     body = (
         "from paceline import config; from paceline.horovod import build, requirements\n"
         "requirements.temporary_folder = lambda: None\n"
@@ -66,7 +61,7 @@ def test_program_that_may_not_run_is_named(folder: Path, tmp_path: Path) -> None
     done = run_mounted(
         ["-t", "tmpfs", "-o", "size=2g,noexec", "none", str(folder)],
         [sys.executable, "-c", body],
-        {"TMPDIR": str(folder), "PACELINE_CACHE_DIR": str(cache)},
+        {"TMPDIR": str(folder), "PACELINE_CACHE_DIR": str(with_archive.cache_dir)},
         COMMAND_TIMEOUT_S,
     )
     assert "UserError: Horovod could not be built" in done.stderr
@@ -96,9 +91,10 @@ def test_read_only_cache_that_has_the_wheel_is_used(folder: Path, tmp_path: Path
     assert "--cache-dir" in done.stderr
 
 
-def test_host_without_compiler_uses_a_wheel_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_without_compiler_uses_a_wheel_of_another_host(
+    tmp_path: Path, settings: config.Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inputs = build.wanted()
-    settings = config.read({"PACELINE_CACHE_DIR": str(tmp_path / "cache")})
     wheel = shelf.put(_wheel(tmp_path, "a wheel"), settings.cache_dir / "wheels" / key.key(inputs), inputs)
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -130,12 +126,11 @@ def test_processes_that_put_the_same_wheel_do_not_harm_each_other(tmp_path: Path
     assert not list(place.glob(".partial-*"))
 
 
-def test_logs_of_two_builds_are_two_files(tmp_path: Path) -> None:
-    settings = config.read({"PACELINE_CACHE_DIR": str(tmp_path)})
+def test_logs_of_two_builds_are_two_files_and_room_is_looked_at(
+    settings: config.Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.cache_dir.mkdir()
     assert build._new_log(settings, "key") != build._new_log(settings, "key")
-
-
-def test_room_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "TEMPORARY_BYTES", 1 << 60)
     with pytest.raises(UserError, match="MiB free; building Horovod needs"):
         requirements.temporary_folder()

@@ -72,7 +72,9 @@ def test_nothing_is_looked_for_unless_asked(stray_nvcc: Path) -> None:
     assert not gpu.asked_for({"HOROVOD_GPU_OPERATIONS": "", "HOROVOD_CUDA_HOME": "/usr/local/cuda"})
 
 
-def test_nvcc_outside_a_toolkit_is_refused_before_the_build(stray_nvcc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_toolkit_is_refused_before_the_build(
+    stray_nvcc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     with pytest.raises(UserError) as error:
         build.wanted()
@@ -81,13 +83,13 @@ def test_nvcc_outside_a_toolkit_is_refused_before_the_build(stray_nvcc: Path, mo
         f"{stray_nvcc} is not part of one."
     )
     assert "HOROVOD_CUDA_HOME" in error.value.remedy and "unset HOROVOD_GPU_OPERATIONS" in error.value.remedy
-
-
-def test_folder_that_is_no_toolkit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOROVOD_GPU_ALLREDUCE", "NCCL")
     monkeypatch.setenv("HOROVOD_CUDA_HOME", str(tmp_path))
-    with pytest.raises(UserError, match="HOROVOD_GPU_ALLREDUCE=NCCL needs a whole CUDA toolkit"):
+    with pytest.raises(UserError, match="HOROVOD_GPU_OPERATIONS=NCCL needs a whole CUDA toolkit"):
         build.wanted()
+    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "nccl")
+    with pytest.raises(UserError, match="HOROVOD_GPU_OPERATIONS=nccl is not a library") as error:
+        build.wanted()
+    assert error.value.remedy == "Choose one of NCCL, MPI."
 
 
 def test_key_has_the_toolkit_and_nccl_that_were_found(
@@ -116,13 +118,6 @@ def test_pytorch_without_cuda_is_said_before_the_build(toolkit: Path, monkeypatc
     monkeypatch.delenv("HOROVOD_WITHOUT_PYTORCH")
     with pytest.raises(UserError, match="needs a PyTorch that is built with CUDA"):
         build.wanted()
-
-
-def test_typo_in_the_name_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "nccl")
-    with pytest.raises(UserError, match="HOROVOD_GPU_OPERATIONS=nccl is not a library") as error:
-        build.wanted()
-    assert error.value.remedy == "Choose one of NCCL, MPI."
 
 
 @needs_open_mpi

@@ -27,9 +27,6 @@ def _identity(variable: str) -> str:
 )
 def test_split(groups: int | list[list[str]] | None, expected: list[list[int]]) -> None:
     assert split(groups, list("abcde"), _identity) == expected
-
-
-def test_split_nothing() -> None:
     assert split(3, [], _identity) == []
 
 
@@ -38,11 +35,8 @@ def _settings(**choices: object) -> Settings:
     return Settings(**{**common, **choices})  # type: ignore[arg-type]
 
 
-def test_names_are_those_of_optimizer_and_place() -> None:
+def test_names_are_those_of_optimizer_and_place_and_predivision_splits_the_average() -> None:
     assert _settings().operation("HorovodAllreduce", 7) == "HorovodAllreduce_Adam_of_mine_7"
-
-
-def test_predivision_splits_the_average() -> None:
     chosen = _settings(gradient_predivide_factor=4.0)
     assert (chosen.prescale, chosen.postscale) == (0.25, 4.0)
     with pytest.raises(UserError, match="needs op=Average"):

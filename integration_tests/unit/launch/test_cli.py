@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+import paceline
 from paceline import config
 from paceline.launch import cli
 
-
-@pytest.fixture(autouse=True)
-def _no_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in os.environ:
-        if name.startswith(config.PREFIX):
-            monkeypatch.delenv(name)
-    yield
+pytestmark = pytest.mark.usefixtures("no_variables")
 
 
 def invoke(*words: str) -> Result:
@@ -43,14 +37,11 @@ def refused(result: Result, *phrases: str) -> None:
         assert phrase in result.stderr
 
 
-def test_help_lists_every_command() -> None:
+def test_help_lists_every_command_and_five_lead_a_new_user() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
     assert [name for name in cli.COMMANDS if name not in result.output] == []
     assert len(cli.COMMANDS) <= 9
-
-
-def test_without_arguments_five_commands_lead_a_new_user() -> None:
     result = invoke()
     assert result.exit_code == 0
     assert len(cli.FIRST_COMMANDS) == 5
@@ -58,13 +49,9 @@ def test_without_arguments_five_commands_lead_a_new_user() -> None:
         assert command in result.output
         assert command.split()[0] == "paceline" and command.split()[1] in cli.COMMANDS
     assert all(len(line) <= 120 for line in result.output.splitlines())
-
-
-@pytest.mark.parametrize("name", list(cli.COMMANDS))
-def test_every_command_loads_and_explains_itself(name: str) -> None:
-    result = invoke(name, "--help")
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
+    assert paceline.__version__ in invoke("--version").output
+    record = invoke("record", "--help").output
+    assert "--fusion POLICY" in record and "--record PATH" not in record, "it refuses the latter"
 
 
 def test_help_imports_neither_horovod_nor_a_framework_nor_rich() -> None:
@@ -80,48 +67,6 @@ def test_command_whose_module_is_absent_does_not_break_the_others(monkeypatch: p
     assert invoke("doctor", "--options").exit_code == 0
     assert "absent" not in invoke("--help").output
     refused(invoke("absent"), "no command absent")
-
-
-@pytest.mark.parametrize(
-    ("words", "problem", "remedy"),
-    [
-        (["docotr"], "paceline has no command docotr", "Did you mean doctor?"),
-        (["options"], "paceline has no command options", "Use `paceline doctor --options`."),
-        (["schedule", "gpipe"], "paceline has no command schedule", "Use `paceline plan stages`."),
-        (["horovod", "instal"], "paceline horovod has no command instal", "Did you mean install?"),
-        (["demo", "--step", "3"], "paceline demo has no option --step", "Did you mean --steps?"),
-        (["demo", "--steps", "none"], "'none' is not a valid", "paceline demo --help"),
-        (["demo", "--steps", "0"], "0 is not in the range", "paceline demo --help"),
-        (["horovod", "build", "--build-jobs", "many"], "--build-jobs='many'", "PACELINE_BUILD_JOBS"),
-        (["run", "--recrd", "x", "-np", "2", "true"], "option --recrd", "Did you mean --record?"),
-        (["run", "-np", "2", "--fusion-treshold-mb", "1", "true"], "--fusion-treshold-mb", "--fusion-threshold-mb?"),
-        (["run", "-np", "2", "--qqqqqqqq", "true"], "option --qqqqqqqq", "horovodrun --help"),
-        (["run", "-np", "2", "--drain-limit-s", "x", "true"], "--drain-limit-s='x'", "PACELINE_DRAIN_LIMIT_S"),
-        (["run", "-np", "2", "--drain-limit-s"], "requires an argument", "--help"),
-        (["run", "-np", "2"], "no command", "train.py"),
-        (["record", "-np", "2"], "no command", "train.py"),
-        (["record", "--record", "x", "-np", "2", "true"], "--record belongs to", "-o FILE"),
-        (["run", "--fusion", "file:absent.json", "-np", "2", "true"], "absent.json cannot be read", "--output"),
-        (["run", "--fusion", "absent:fastest", "-np", "2", "true"], "importing 'absent' raises", "module:function"),
-        (["record", "--fusion", "os:fork_", "-np", "2", "true"], "os has no 'fork_'", "Did you mean fork"),
-        (["record", "-o", "/absent/trace.json", "-np", "2", "true"], "/absent", "Make it"),
-        (["record", "-o", "/tmp", "-np", "2", "true"], "/tmp is a folder", "Name a file in it"),
-        (["record", "--plot", "/absent/step.png", "-np", "2", "true"], "/absent of the picture step.png", "Make it"),
-        (["record", "--plot", "step.docx", "-np", "2", "true"], ".docx is none of", ".png, .pdf or .svg"),
-    ],
-)
-def test_wrong_words_are_refused_with_a_remedy(words: list[str], problem: str, remedy: str) -> None:
-    refused(invoke(*words), problem, remedy)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["doctor", "--options"], ["run", "-np", "1", "true"], ["horovod", "clean"], ["demo"]],
-    ids=lambda words: words[0],
-)
-def test_unknown_variable_is_refused_by_every_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PACELINE_BUCKET_BYTE", "5")
-    refused(invoke(*words), "PACELINE_BUCKET_BYTE is not an option", "Did you mean PACELINE_BUCKET_BYTES?")
 
 
 def test_wrong_value_is_refused_in_a_real_process_without_a_traceback() -> None:
@@ -156,12 +101,6 @@ def test_horovod_clean_empties_the_cache(tmp_path: Path) -> None:
     assert "empty already" in invoke("horovod", "clean", "--cache-dir", str(tmp_path)).stderr
 
 
-def test_version() -> None:
-    import paceline
-
-    assert paceline.__version__ in invoke("--version").output
-
-
 def test_demo_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib import util
 
@@ -186,9 +125,3 @@ def test_run_names_horovod_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) 
     found = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "horovod" else found(name, *rest))
     refused(invoke("run", "-np", "2", "true"), "Horovod is not installed", "paceline horovod install")
-
-
-def test_help_of_record_does_not_offer_what_it_refuses() -> None:
-    help_text = invoke("record", "--help").output
-    assert "--fusion POLICY" in help_text
-    assert "--record PATH" not in help_text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from msgspec.structs import replace
 
 from integration_tests.unit.collectives.test_network_file import measured as probed
 from integration_tests.unit.fusion.test_from_trace import COORDINATION_S, NAMES, SIZES, recorded
+from integration_tests.unit.launch.test_cli import refused
 from paceline.collectives import network_file
-from paceline.fusion import CostModel, Gradient
+from paceline.fusion import CostModel, Gradient, from_trace
 from paceline.fusion.planning import Plan, make_plan
 from paceline.fusion.resolve import resolve
 from paceline.launch import cli
@@ -53,14 +55,6 @@ def values(*words: str) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
-
-
-def refused(result: Result, *phrases: str) -> None:
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 2, result.stderr
-    for phrase in phrases:
-        assert phrase in result.stderr
 
 
 def test_tables() -> None:
@@ -164,20 +158,23 @@ def test_remedies_as_values() -> None:
     assert remedies["recommended"] == "--exchange pipelined --fusion single"
 
 
-def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(folder: Path) -> None:
+def moved(change: Callable[[trace.Collective], trace.Collective], everywhere: bool = False) -> trace.Trace:
+    """The trace with the last message of each step changed, or all of them."""
+
+    def of_step(step: trace.Step) -> trace.Step:
+        before, last = step.collectives[:-1], step.collectives[-1:]
+        return replace(step, collectives=(*(map(change, before) if everywhere else before), *map(change, last)))
+
     whole = recorded()
-    # The last message of every step ends later than its cost says: 60 % on top of the whole.
+    return trace.Trace(whole.size, tuple(replace(one, steps=tuple(map(of_step, one.steps))) for one in whole.ranks))
+
+
+def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(folder: Path) -> None:
+    # The last message of every step ends later than its cost says: 60 % on top of the whole. It waited before it began,
+    # as behind traffic that a trace does not have; its cost is the same.
     late_s = 0.6 * values()["measured"]["finish_s"]
-    ranks = []
-    for one in whole.ranks:
-        steps = []
-        for step in one.steps:
-            *before, last = step.collectives
-            # It waited before it began, as behind traffic that a trace does not have; its cost is the same.
-            moved = replace(last, start_s=last.start_s + late_s, end_s=last.end_s + late_s)
-            steps.append(replace(step, collectives=(*before, moved)))
-        ranks.append(replace(one, steps=tuple(steps)))
-    trace.write(trace.Trace(whole.size, tuple(ranks)), folder / "trace.json")
+    late = moved(lambda last: replace(last, start_s=last.start_s + late_s, end_s=last.end_s + late_s))
+    trace.write(late, folder / "trace.json")
     result = invoke("trace.json", "-o", "plan.json")
     assert result.exit_code == 0, result.output
     assert "Recommended" not in result.stdout
@@ -190,35 +187,22 @@ def test_nothing_is_recommended_where_the_prediction_misses_what_was_measured(fo
     assert "Recommended" in invoke("trace.json", "--cost", "0.1,0").stdout
 
 
-def test_coordination_that_a_trace_does_not_tell_is_said() -> None:
-    assert "coordination round is not known" not in invoke("trace.json").stdout
-
-
 def test_coordination_below_zero_is_not_hidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from paceline.fusion import from_trace
-
+    assert "coordination round is not known" not in invoke("trace.json").stdout
     monkeypatch.setattr(from_trace, "_coordination_s", lambda *_: -1e-4)
     assert "The coordination round is not known and taken for 0" in invoke("trace.json").stdout
     assert "not known" not in invoke("trace.json", "--coordination-ms", "1").stdout
     assert values()["coordination_known"] is False
 
 
-def test_remedies_are_left_out_where_no_step_has_a_time(folder: Path) -> None:
+def test_traces_whose_steps_have_no_time_or_overlap(folder: Path) -> None:
     whole = recorded()
     gaps = trace.Trace(whole.size, tuple(replace(one, steps=one.steps[::2]) for one in whole.ranks))
     trace.write(gaps, folder / "trace.json")
     assert "Remedies are not compared" in invoke("trace.json").stdout
     assert values()["remedies"] is None
-
-
-def test_trace_of_overlapping_steps_says_so(folder: Path) -> None:
-    (one, *_) = recorded().ranks
     # Each message ends a second later than it did: after the next step has begun.
-    steps = [
-        replace(step, collectives=tuple(replace(each, end_s=each.end_s + 1) for each in step.collectives))
-        for step in one.steps
-    ]
-    trace.write(trace.Trace(3, (replace(one, steps=tuple(steps)),)), folder / "trace.json")
+    trace.write(moved(lambda each: replace(each, end_s=each.end_s + 1), everywhere=True), folder / "trace.json")
     result = invoke("trace.json", "--cost", "1e-3,0")
     assert "Computation: at most 1000.00 ms" in result.stdout, result.output
     assert values("--cost", "1e-3,0")["remedies"]["overlaps"] is True
@@ -236,14 +220,23 @@ def test_costs_can_be_given() -> None:
     assert "measured in the trace" not in invoke("trace.json", "--cost", "1,1").stdout
 
 
-def test_collectives_are_listed_where_the_network_is_given() -> None:
-    network = ("--algorithm", "ring", "--ranks", "5", "--alpha", "1e-6", "--beta", "2e-9")
-    shown = invoke("trace.json", *network).stdout
+def test_collectives_are_listed_where_the_network_is_given(folder: Path) -> None:
+    given = ("--algorithm", "ring", "--ranks", "5", "--alpha", "1e-6", "--beta", "2e-9")
+    shown = invoke("trace.json", *given).stdout
     assert "Collectives among 5 ranks" in shown and "parameter server" in shown
-    listed = values(*network)["collectives"]
+    listed = values(*given)["collectives"]
     assert listed[0]["name"] == "ring" and len(listed) == 6
     assert listed[0]["communication_s"]["single"] < listed[-1]["communication_s"]["single"]
     assert values()["collectives"] == [] and "Collectives" not in invoke("trace.json").stdout
+    # A network that was probed takes the place of constants and costs.
+    network = probed()
+    network_file.write(network, folder / "network.json")
+    assert values("--network", "network.json")["costs"]["points"] == [[4.0, 8e-3], [float(1 << 20), 0.06]]
+    theory = values("--network", "network.json", "--algorithm", "ring")
+    constants = ("--ranks", "3", "--alpha", str(network.alpha_s), "--beta", str(network.beta_s_per_byte))
+    assert theory["costs"] == values("--algorithm", "ring", *constants)["costs"]
+    assert values("--network", "network.json", "--algorithm", "ring", "--alpha", "0")["costs"]["a_s"] == 0
+    refused(invoke("trace.json", "--network", "network.json", "--cost", "1,1"), "--cost and --network exclude")
 
 
 def test_horovods_own_settings_change_threshold_only() -> None:
@@ -294,9 +287,6 @@ def test_written_plan_is_followed_again() -> None:
 @pytest.mark.parametrize(
     ("words", "phrases"),
     [
-        (["absent.json"], ["absent.json cannot be read"]),
-        (["plan_policies.py"], ["cut short or not JSON"]),
-        (["trace.json", "--policy", "optimol"], ["'optimol'", "Did you mean optimal?"]),
         (["trace.json", "--policy", "plan_policies:forgetful"], ["forgetful omits the tensor fc.weight"]),
         (["trace.json", "--policy", "threshold", "-o", "plan.json"], ["threshold makes no plan"]),
         (["trace.json", "-o", "absent/plan.json"], ["cannot be written"]),
@@ -309,19 +299,13 @@ def test_written_plan_is_followed_again() -> None:
         (["trace.json", "--algorithm", "ring"], ["needs the network's constants", "--alpha"]),
         (["trace.json", "--algorithm", "rink", "--alpha", "1", "--beta", "1"], ["Did you mean ring?"]),
         (["trace.json", "--algorithm", "ring", "--ranks", "0", "--alpha", "1", "--beta", "1"], ["at least one"]),
-        (["trace.json", "--cycle-time-ms", "-1"], ["--cycle-time-ms -1"]),
         (["trace.json", "--coordination-ms", "nan"], ["--coordination-ms nan"]),
         (["trace.json", "--threshold-mb", "inf"], ["--threshold-mb inf"]),
+        (["trace.json", "--network", "none.json"], ["none.json cannot be read"]),
     ],
 )
 def test_what_is_refused(words: list[str], phrases: list[str]) -> None:
     refused(invoke(*words), *phrases)
-
-
-def test_truncated_trace_is_refused(folder: Path) -> None:
-    text = (folder / "trace.json").read_text()
-    (folder / "trace.json").write_text(text[: len(text) // 2])
-    refused(invoke("trace.json"), "cut short", "paceline record")
 
 
 # The picture.
@@ -329,10 +313,12 @@ def test_truncated_trace_is_refused(folder: Path) -> None:
 GRADIENTS = (Gradient("third", 300, 0.001), Gradient("second", 100, 0.004), Gradient("first", 100, 0.008))
 
 
-def plans(*names: str) -> dict[str, Plan]:
-    costs = CostModel.linear(0.004, 1e-5)
-    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.001, "threshold_bytes": 0}
-    return {name: make_plan(resolve(name), GRADIENTS, costs, **options) for name in names}
+ALONE: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}
+
+
+def plans(names: str, gradients: Sequence[Gradient], a_s: float, b_s: float = 0.0, **more: Any) -> dict[str, Plan]:
+    costs = CostModel.linear(a_s, b_s)
+    return {name: make_plan(resolve(name), gradients, costs, **ALONE, **more) for name in names.split()}
 
 
 def bars(figure: Figure) -> list[tuple[float, float, float]]:
@@ -346,7 +332,7 @@ def bars(figure: Figure) -> list[tuple[float, float, float]]:
 
 
 def test_messages_are_cut_where_the_backward_pass_ends() -> None:
-    figure = plan_plot.plan_figure(GRADIENTS, plans("none", "optimal"))
+    figure = plan_plot.plan_figure(GRADIENTS, plans("none optimal", GRADIENTS, 0.004, 1e-5))
     # none: 1..8, 8..13, 13..18 ms; optimal: 1..8, 8..14 ms; the backward pass ends at 8.
     none, optimal = [bar for bar in bars(figure) if bar[0] > 0.5], [bar for bar in bars(figure) if bar[0] < 0.5]
     assert none == [pytest.approx(bar) for bar in [(1, 1, 7), (1, 8, 5), (1, 13, 5)]]
@@ -354,49 +340,33 @@ def test_messages_are_cut_where_the_backward_pass_ends() -> None:
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["backward pass", "none", "optimal (best)"]
     told = [text.get_text() for text in axes.texts]
-    assert "14 ms, 6 exposed\n2 messages" in told
-    assert told.count("300 B") == 2
+    assert "14 ms, 6 exposed\n2 messages" in told and told.count("300 B") == 2
     assert axes.get_xlabel() == "ms since the first gradient of the step"
-
-
-def test_message_across_the_end_of_the_backward_pass_has_two_colours() -> None:
+    # A message across the end has two colours.
     gradients = (Gradient("a", 100, 0.0), Gradient("b", 100, 0.002))
-    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}
-    plan = make_plan(resolve("none"), gradients, CostModel.linear(0.003, 0.0), **options)
-    figure = plan_plot.plan_figure(gradients, {"none": plan})
+    figure = plan_plot.plan_figure(gradients, plans("none", gradients, 0.003))
     assert bars(figure) == [pytest.approx(bar) for bar in [(0, 0, 2), (0, 2, 1), (0, 3, 3)]]
     patches = [patch for bar in figure.axes[0].containers if isinstance(bar, BarContainer) for patch in bar.patches][1:]
     colours = [patch.get_facecolor() for patch in patches]
     assert colours[0] != colours[1] == colours[2]
-
-
-def test_messages_under_way_together_are_drawn_behind_each_other() -> None:
-    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0, "armed": True}
-    plan = make_plan(resolve("none"), GRADIENTS, CostModel.linear(0.004, 1e-5), **options)
-    # They begin at 1, 4 and 8 ms and end at 8, 9 and 13; the backward pass ends at 8.
-    assert bars(plan_plot.plan_figure(GRADIENTS, {"none": plan})) == [
+    # Messages of armed steps begin at 1, 4 and 8 ms and end at 8, 9 and 13: drawn behind each other.
+    armed = plans("none", GRADIENTS, 0.004, 1e-5, armed=True)
+    assert bars(plan_plot.plan_figure(GRADIENTS, armed)) == [
         pytest.approx(bar) for bar in [(0, 1, 7), (0, 8, 1), (0, 9, 4)]
     ]
 
 
 def test_lane_that_goes_on_far_beyond_the_others_is_cut_off() -> None:
     gradients = tuple(Gradient(f"g{place}", 100, 1e-3) for place in range(9))
-    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}
-    costs = CostModel.linear(0.010, 0.0)
-    drawn = {name: make_plan(resolve(name), gradients, costs, **options) for name in ("none", "single", "optimal")}
-    figure = plan_plot.plan_figure(gradients, drawn)  # none ends at 91 ms, the others at 11
-    axes = figure.axes[0]
+    figure = plan_plot.plan_figure(gradients, plans("none single optimal", gradients, 0.010))
+    axes = figure.axes[0]  # none ends at 91 ms, the others at 11
     assert axes.get_xlim()[1] == pytest.approx(22, rel=0.02)
     arrows: list[Any] = [line for line in axes.lines if line.get_marker() == ">"]
     assert [list(line.get_xydata()[0]) for line in arrows] == [pytest.approx([22, 2])]
     assert "91 ms, 90 exposed\n9 messages" in [text.get_text() for text in axes.texts]
-
-
-def test_everything_ready_at_once_can_be_drawn() -> None:
+    # Everything may be ready at once.
     gradients = (Gradient("a", 0, 0.0),)
-    options: dict[str, Any] = {"coordination_s": 0.0, "cycle_s": 0.0, "threshold_bytes": 0}
-    plan = make_plan(resolve("single"), gradients, CostModel.linear(0.0, 0.0), **options)
-    figure = plan_plot.plan_figure(gradients, {"single": plan})
+    figure = plan_plot.plan_figure(gradients, plans("single", gradients, 0.0))
     assert "0 ms, 0 exposed\n1 message" in [text.get_text() for text in figure.axes[0].texts]
 
 
@@ -405,20 +375,3 @@ def test_picture_has_a_lane_for_every_policy(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     height, width, _ = imread(folder / "plan.png").shape
     assert (width, height) == (1560, round(120 * (1.9 + 0.8 * 7)))
-
-
-def test_costs_come_from_a_probed_network(folder: Path) -> None:
-    network = probed()
-    network_file.write(network, folder / "network.json")
-    found = values("--network", "network.json")
-    assert found["costs"]["points"] == [[4.0, 8e-3], [float(1 << 20), 0.06]]
-    theory = values("--network", "network.json", "--algorithm", "ring")
-    given = ["--ranks", "3", "--alpha", str(network.alpha_s), "--beta", str(network.beta_s_per_byte)]
-    assert theory["costs"] == values("--algorithm", "ring", *given)["costs"]
-    assert values("--network", "network.json", "--algorithm", "ring", "--alpha", "0")["costs"]["a_s"] == 0
-
-
-def test_a_network_takes_the_place_of_other_costs(folder: Path) -> None:
-    network_file.write(probed(), folder / "network.json")
-    refused(invoke("trace.json", "--network", "network.json", "--cost", "1,1"), "--cost and --network exclude")
-    refused(invoke("trace.json", "--network", "none.json"), "none.json cannot be read")

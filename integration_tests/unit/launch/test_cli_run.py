@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -65,24 +64,22 @@ def test_flag_that_nobody_knows_is_refused(line: str, flag: str, remedy: str) ->
     assert remedy in caught.value.remedy
 
 
-def test_horovodruns_flags_are_read_from_the_installed_one() -> None:
+def test_horovodruns_flags_are_read_from_the_installed_one_and_are_none_of_ours() -> None:
     known = run.horovodrun_flags()
     expected = {"-np": 1, "-H": 1, "--gloo": 0, "--check-build": 0, "--blacklist-cooldown-range": 2, "--log-level": 1}
     assert {name: known.get(name) for name in expected} == expected
+    assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(known)
 
 
-def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
-    assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(run.horovodrun_flags())
-
-
-def test_call_gives_lines_and_the_exit_code() -> None:
+@pytest.mark.parametrize(
+    ("script", "code"), [("echo one; echo two >&2; exit 5", 5), ("echo two; echo one; kill -SEGV $$", 128 + 11)]
+)
+def test_call_gives_lines_and_the_exit_code(script: str, code: int) -> None:
     lines: list[str] = []
-    code = processes.call(["sh", "-c", "echo one; echo two >&2; exit 5"], os.environ, on_line=lines.append)
-    assert (code, sorted(lines)) == (5, ["one", "two"])
-
-
-def test_call_reports_the_signal_that_ended_the_command() -> None:
-    assert processes.call(["sh", "-c", "kill -SEGV $$"], os.environ) == 128 + signal.SIGSEGV
+    assert (processes.call(["sh", "-c", script], os.environ, on_line=lines.append), sorted(lines)) == (
+        code,
+        ["one", "two"],
+    )
 
 
 def test_call_ends_what_exceeds_its_limit_with_all_its_children() -> None:
@@ -101,9 +98,6 @@ def _gone(stat: Path) -> bool:
         return stat.read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-# What the ranks are told of a fusion policy.
 
 
 def told(monkeypatch: pytest.MonkeyPatch, variable: str | None = None, **given: str) -> str | None:
@@ -126,33 +120,25 @@ def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize("by_flag", [True, False])
-def test_function_travels_by_value(by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", ["travellers_module:halves", "file:plan.json"])
+def test_functions_and_plans_travel_by_value(
+    spec: str, by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [[f"allreduce.encoder.layer.{n}.attention.{part}" for part in ("weight", "bias")] for n in range(500)]
+    plan_file.write(tmp_path / "plan.json", "optimal", groups)
     (tmp_path / "travellers_module.py").write_text("def halves(gradients, costs):\n    return [[0, 1], [2]]\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    spec = "travellers_module:halves"
     here = resolve(spec)
     text = told(monkeypatch, fusion=spec) if by_flag else told(monkeypatch, variable=spec)
-    (tmp_path / "travellers_module.py").unlink()
-    sys.modules.pop("travellers_module")
+    for file in tmp_path.iterdir():
+        file.unlink()
+    sys.modules.pop("travellers_module", None)
     assert text is not None
     there = resolve(text)
-    assert (there.name, there.digest, there.keeps_order) == (spec, here.digest, False)
+    plans = spec.startswith("file:")
+    assert (there.name, there.digest, there.keeps_order) == (spec, here.digest, plans)
     assert there.function is not None
-    assert there.function([], None) == [[0, 1], [2]]  # type: ignore[arg-type]
+    assert there.function([], None) == (groups if plans else [[0, 1], [2]])  # type: ignore[arg-type]
     assert "travellers_module" not in sys.modules
     assert told(monkeypatch, fusion=text) == text, "a run within a run"
-
-
-def test_plan_travels_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = [[f"allreduce.encoder.layer.{n}.attention.{part}" for part in ("weight", "bias")] for n in range(500)]
-    plan_file.write(tmp_path / "plan.json", "optimal", groups)
-    monkeypatch.chdir(tmp_path)
-    here = resolve("file:plan.json")
-    text = told(monkeypatch, fusion="file:plan.json")
-    (tmp_path / "plan.json").unlink()
-    assert text is not None
-    there = resolve(text)
-    assert (there.name, there.digest, there.keeps_order) == ("file:plan.json", here.digest, True)
-    assert there.function is not None
-    assert there.function([], None) == groups  # type: ignore[arg-type]

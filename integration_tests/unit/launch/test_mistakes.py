@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,9 @@ from paceline.launch import cli, mistakes
 MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     # Numbers of ranks and hosts.
     ("run -np 0 true", {}, "-np 0 starts no rank", "-np 2"),
-    ("run -np -1 true", {}, "-np -1 starts no rank", "-np 2"),
     ("run --num-proc=0 true", {}, "-np 0 starts no rank", "-np 2"),
     ("run -np two true", {}, "invalid int value: 'two'", "horovodrun --help"),
-    ("run -np 1.5 true", {}, "invalid int value: '1.5'", "horovodrun --help"),
     ("run true", {}, "are required: -np", "horovodrun --help"),
-    ("run -np", {}, "no command", "train.py"),
     ("run -np 2", {}, "no command", "train.py"),
     ("run", {}, "no command", "train.py"),
     ("run -np 3 -H localhost:2 true", {}, "more ranks than -H localhost:2 has slots, 2", "add slots"),
@@ -36,7 +34,6 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("run -np 2 -H localhost:1,,b:1 true", {}, "'' is no host", "node1:2"),
     ("run -np 2 --hostfile absent true", {}, "host file absent cannot be read", "slots="),
     ("run -np 2 --network-interfaces eth9 true", {}, "--network-interfaces eth9: no such interface", "It has "),
-    ("run -np 2 -p x true", {}, "invalid int value: 'x'", "horovodrun --help"),
     ("run -np 2 --cycle-time-ms fast true", {}, "invalid float value: 'fast'", "horovodrun --help"),
     ("run -np 2 --gloo --mpi true", {}, "not allowed with argument", "horovodrun --help"),
     ("record -np 0 true", {}, "-np 0 starts no rank", "-np 2"),
@@ -46,7 +43,6 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("run -np 2 python -u -W ignore trian.py --x", {}, "script trian.py does not exist", "train.py?"),
     ("run -np 2 absent-program", {}, "no program absent-program", "python train.py"),
     ("run -np 2 ./train.py", {}, "./train.py cannot be executed", "python ./train.py"),
-    ("record -np 2 python trian.py", {}, "script trian.py does not exist", "Did you mean train.py?"),
     # Flags.
     ("run --fusoin optimal -np 2 true", {}, "no", "Did you mean --fusion?"),
     ("run --exchange pipelinde -np 2 true", {}, "--exchange='pipelinde'", "PACELINE_EXCHANGE"),
@@ -63,18 +59,27 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("run --fusion file:text.txt -np 2 true", {}, "text.txt", "--output"),
     ("run --fusion os:nothing -np 2 true", {}, "os has no 'nothing'", "module:function"),
     ("rnu -np 2 true", {}, "no command rnu", "Did you mean run?"),
+    ("run -np 2 --fusion-treshold-mb 1 true", {}, "--fusion-treshold-mb", "--fusion-threshold-mb?"),
+    ("run -np 2 --qqqqqqqq true", {}, "option --qqqqqqqq", "horovodrun --help"),
+    ("run -np 2 --bucket-bytes x true", {}, "--bucket-bytes='x'", "PACELINE_BUCKET_BYTES"),
+    ("run -np 2 --drain-limit-s", {}, "requires an argument", "--help"),
+    ("run -np 2 --fusion absent:fastest true", {}, "importing 'absent' raises", "module:function"),
+    ("record -np 2 --fusion os:fork_ true", {}, "os has no 'fork_'", "Did you mean fork"),
     # Variables.
     ("doctor --options", {"PACELINE_EXCHANG": "solo"}, "PACELINE_EXCHANG is not an option", "mean PACELINE_EXCHANGE?"),
     ("doctor --options", {"PACELINE_EXCHANGE": "Solo"}, "PACELINE_EXCHANGE='Solo'", "PACELINE_EXCHANGE"),
     ("doctor --options", {"PACELINE_PROGRESS": "maybe"}, "must be 1 or 0", "PACELINE_PROGRESS"),
     ("doctor --options", {"PACELINE_FUSION": " "}, "must not be empty", "PACELINE_FUSION"),
+    *[
+        (line, {"PACELINE_BUCKET_BYTE": "5"}, "PACELINE_BUCKET_BYTE is not an option", "mean PACELINE_BUCKET_BYTES?")
+        for line in ("doctor --options", "run -np 1 true", "horovod clean", "demo")
+    ],
     ("doctor --options --all", {}, "no option --all", "--help"),
     # Traces and pictures.
     ("record -o absent/t.json -np 2 true", {}, "{tmp}/absent of the trace t.json does not exist", "Make it"),
     ("record -o {tmp} -np 2 true", {}, "is a folder", "Name a file in it"),
     ("record --plot absent/p.png -np 2 true", {}, "{tmp}/absent of the picture p.png does not exist", "Make it"),
     ("record --plot p.docx -np 2 true", {}, ".docx is none of", ".png, .pdf or .svg"),
-    ("record --plot p -np 2 true", {}, "no ending is none of", ".png, .pdf or .svg"),
     ("record --plot {tmp} -np 2 true", {}, "is a folder", "Name a file in it"),
     ("record --record t.json -np 2 true", {}, "--record belongs to", "-o FILE"),
     ("plan", {}, "Missing argument 'TRACE'", "--help"),
@@ -87,9 +92,13 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("plan t.json --threshold-mb nan", {}, "--threshold-mb nan", "at least 0"),
     # The rest.
     ("demo --only jax", {}, "'jax' is not one of", "demo --help"),
+    ("demo --step 3", {}, "paceline demo has no option --step", "Did you mean --steps?"),
+    ("demo --steps none", {}, "'none' is not a valid", "paceline demo --help"),
+    ("demo --steps 0", {}, "0 is not in the range", "paceline demo --help"),
     ("demo --output text.txt/x", {}, "text.txt/x cannot be made", "--output"),
     ("horovod install --mip", {}, "no option --mip", "Did you mean --mpi?"),
     ("horovod isntall", {}, "no command isntall", "Did you mean install?"),
+    ("horovod build --build-jobs many", {}, "--build-jobs='many'", "PACELINE_BUILD_JOBS"),
     ("horovod build --build-jobs 0", {}, "must be at least 1", "PACELINE_BUILD_JOBS"),
     ("horovod build --cache-dir text.txt/cache", {}, "no wheel for this build and cannot be written", "--cache-dir"),
 ]
@@ -97,15 +106,11 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in os.environ:
-        if name.startswith(config.PREFIX):
-            monkeypatch.delenv(name)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_variables: None) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     (tmp_path / "text.txt").write_text("text")
     (tmp_path / "a.trace.json").write_text(json.dumps({"format": "another"}))
-    yield
 
 
 @pytest.mark.parametrize(
@@ -123,10 +128,6 @@ def test_mistake(
     assert first.startswith("Error: ")
     assert problem.format(tmp=tmp_path) in first
     assert remedy.format(tmp=tmp_path) in second
-
-
-def test_table_has_sixty() -> None:
-    assert len(MISTAKES) >= 60
 
 
 def test_home_that_cannot_be_written_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,13 +148,9 @@ def test_user_whom_the_system_does_not_know_has_a_cache(monkeypatch: pytest.Monk
 
 
 def test_backend_of_matplotlib_is_of_no_importance() -> None:
-    import subprocess
-    import sys
-
     code = "from pathlib import Path; from paceline.launch import outputs; outputs.check_picture(Path('p.png'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "MPLBACKEND": "nonsense"}, capture_output=True, timeout=60
-    )
+    env = {**os.environ, "MPLBACKEND": "nonsense"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 
 import pytest
 
@@ -113,51 +112,37 @@ def test_hosts_are_dealt_out_as_horovodrun_does(
     assert start.by_host(start.ranks_of_hosts(asked, named.asked_for(asked))) == hosts
 
 
-class _Terminal:
-    """A stream that says it is a terminal, and what was written to it."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
+class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
     def fileno(self) -> int:
         raise OSError("no terminal after all")
 
-    def flush(self) -> None:
-        pass
-
-    def write(self, text: str) -> None:
-        self.text += text
+    def say(self, text: str) -> None:
+        self.write(text)
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[_Terminal, status.StatusLine, Callable[[str], None]]:
-    monkeypatch.setenv("TERM", "xterm")
-    screen = _Terminal()
-    line = status.StatusLine(screen)  # type: ignore[arg-type]
-    return screen, line, line.around(screen.write)
-
-
+@pytest.mark.parametrize(
+    ("shown", "written", "screen"),
+    [
+        # What ranks say pushes the status line down.
+        (["1 of 2", "1 of 2"], [("hello\n", "2 of 2"), ("", "")], "1 of 2\r\x1b[Khello\n1 of 2\r\x1b[K2 of 2\r\x1b[K"),
+        # A line without its end is left alone.
+        (["x" * 200], [(" 10%\r", "2 of 2"), ("100%\n", "2 of 2")], "x" * 79 + "\r\x1b[K 10%\r100%\n2 of 2"),
+    ],
+)
 def test_status_gives_way_to_what_ranks_say(
-    terminal: tuple[_Terminal, status.StatusLine, Callable[[str], None]],
+    shown: list[str], written: list[tuple[str, str]], screen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    screen, line, write = terminal
-    line.show("1 of 2")
-    line.show("1 of 2")
-    write("hello\n")
-    line.show("2 of 2")
-    line.show("")
-    assert screen.text == "1 of 2\r\x1b[Khello\n1 of 2\r\x1b[K2 of 2\r\x1b[K"
-
-
-def test_status_does_not_touch_a_line_without_its_end(
-    terminal: tuple[_Terminal, status.StatusLine, Callable[[str], None]],
-) -> None:
-    screen, line, write = terminal
-    line.show("x" * 200)
-    write(" 10%\r")
-    line.show("2 of 2")
-    write("100%\n")
-    assert screen.text == "x" * 79 + "\r\x1b[K 10%\r100%\n2 of 2"
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = _Terminal()
+    line = status.StatusLine(terminal)
+    write = line.around(terminal.say)
+    for text in shown:
+        line.show(text)
+    for said, text in written:
+        if said:
+            write(said)
+        line.show(text)
+    assert terminal.getvalue() == screen

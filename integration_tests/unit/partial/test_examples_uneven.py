@@ -25,7 +25,12 @@ def _delays(kind: str, step: int, seed: int = 0) -> list[float]:
     return [delays.delay_ms(kind, 40.0, step, rank, RANKS, seed) for rank in range(RANKS)]
 
 
-def test_one_random_rank_is_late_in_each_step() -> None:
+def test_delays_rotate_or_hit_one_random_rank_in_each_step() -> None:
+    amounts = [5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0]
+    assert _delays(delays.ROTATING, 0) == amounts and _delays(delays.ROTATING, 1) == [*amounts[1:], amounts[0]]
+    assert _delays(delays.NONE, 3) == [0.0] * RANKS
+    with pytest.raises(ValueError, match="delays are one of none, random, rotating, found 'late'"):
+        _delays("late", 0)
     late = []
     for step in range(400):
         found = _delays(delays.RANDOM, step)
@@ -33,20 +38,6 @@ def test_one_random_rank_is_late_in_each_step() -> None:
         late.append(found.index(40.0))
     assert set(late) == set(range(RANKS)) and max(map(late.count, range(RANKS))) < 100
     assert late != [_delays(delays.RANDOM, step, seed=1).index(40.0) for step in range(400)]
-
-
-def test_rotating_delays_reach_every_rank_in_turn() -> None:
-    amounts = [5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0]
-    assert _delays(delays.ROTATING, 0) == amounts
-    assert _delays(delays.ROTATING, 1) == [*amounts[1:], amounts[0]]
-    for rank in range(RANKS):
-        assert sorted(_delays(delays.ROTATING, step)[rank] for step in range(RANKS)) == amounts
-
-
-def test_no_delays_and_unknown_ones() -> None:
-    assert _delays(delays.NONE, 3) == [0.0] * RANKS
-    with pytest.raises(ValueError, match="delays are one of none, random, rotating, found 'late'"):
-        delays.delay_ms("late", 1.0, 0, 0, 2, 0)
 
 
 def test_pace_sleeps_for_computing_and_delay_and_leaves_the_first_steps_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,11 +93,7 @@ def test_exchanges_train_alike_but_for_the_seed_of_the_turn(monkeypatch: pytest.
     assert seen == [(script, *turn) for script in ("uneven_digits", "uneven_lengths") for turn in turns]
     (ratio,) = found[0].comparison.ratios
     assert ratio.name == "majority_over_sync" and found[0].comparison.value(ratio).median == 0.5
+    with pytest.raises(UserError, match="'late'"):
+        next(uneven.measure(uneven.Settings(systems=("late",)), Limits(), print))
     once = list(uneven.measure(settings, Limits(1e-9), lambda text: None))
     assert [one.comparison.complete for one in once] == [1, 1], "each case gets one seed"
-
-
-def test_unknown_cases_and_systems_are_refused() -> None:
-    for settings in (uneven.Settings(cases=("late",)), uneven.Settings(systems=("late",))):
-        with pytest.raises(UserError, match="'late'"):
-            next(uneven.measure(settings, Limits(), print))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from integration_tests.unit.fusion.test_from_trace import recorded
 from paceline.core._core import CostModel
@@ -14,7 +16,7 @@ from paceline.fusion.planning import make_plan
 from paceline.fusion.resolve import resolve
 from paceline.predict.iteration import Iteration
 from paceline.predict.remedies import Remedy, among, best, on_the_wire, remedies, waits_for_others_s
-from paceline.record.trace import RankTrace, Step, Trace
+from paceline.record.trace import Step, Trace
 from paceline.registry.policies import OPTIMAL
 
 
@@ -40,24 +42,28 @@ def _recommended(found: dict[str, Remedy]) -> str:
     return best(list(found.values())).flags
 
 
-def test_nothing_where_the_network_is_fast() -> None:
-    assert _recommended(_found(CostModel.linear(1e-5, 1e-11))) == ""
-
-
-def test_plans_where_start_ups_are_long() -> None:
-    found = _found(CostModel.linear(2e-3, 2e-9), layers=20)
-    assert _recommended(found) == "--fusion optimal"
+@pytest.mark.parametrize(
+    ("costs", "options", "flags"),
+    [
+        ((1e-5, 1e-11), {}, ""),
+        ((2e-3, 2e-9), {}, "--fusion optimal"),
+        ((1e-3, 0.09 / 2e6), {}, "--exchange pipelined --fusion single"),
+        ((1.0, 4e-5), {}, "-np 1"),
+        ((1e-5, 1e-11), {"late_s": 0.03}, "--exchange majority"),
+    ],
+    ids=["fast", "long start-ups", "as long as computing", "hopeless", "late ranks"],
+)
+def test_the_remedy_that_helps_is_recommended(costs: tuple[float, float], options: dict[str, Any], flags: str) -> None:
+    found = _found(CostModel.linear(*costs), **options)
+    assert _recommended(found) == flags
     assert not found["--fusion optimal"].price
+    assert ("--exchange majority" in found) == bool(options)
+    if "pipelined" in flags:
+        assert found[flags].step_s == pytest.approx(0.1)
 
 
 def test_armed_plans_have_their_flag() -> None:
     assert "--fusion optimal --armed" in _found(CostModel.linear(5e-3, 1e-9), layers=60, armed=True)
-
-
-def test_pipelining_where_communication_takes_as_long_as_computing() -> None:
-    found = _found(CostModel.linear(1e-3, 0.09 / 2e6))
-    assert _recommended(found) == "--exchange pipelined --fusion single"
-    assert found["--exchange pipelined --fusion single"].step_s == pytest.approx(0.1)
 
 
 def test_fewer_bytes_where_communication_takes_much_longer() -> None:
@@ -73,47 +79,20 @@ def test_fewer_bytes_where_communication_takes_much_longer() -> None:
     assert "pipelined" in _recommended(found) and "q8" in _recommended(found)
 
 
-def test_one_rank_where_the_network_is_hopeless() -> None:
-    found = _found(CostModel.linear(1.0, 4e-5))
-    assert _recommended(found) == "-np 1"
-
-
-def test_majority_where_another_rank_is_late_each_time() -> None:
-    fast = CostModel.linear(1e-5, 1e-11)
-    assert _recommended(_found(fast, late_s=0.03)) == "--exchange majority"
-    assert "--exchange majority" not in _found(fast)
-
-
-def _steps(starts_s: list[float], lasts_s: list[float], ends_s: list[float]) -> tuple[Step, ...]:
-    one = recorded().ranks[0].steps[0]
-    arrival, collective = one.arrivals[0], one.collectives[0]
-    return tuple(
-        type(one)(
-            n,
-            start_s,
-            (type(arrival)(arrival.tensor, last_s),),
-            (type(collective)(collective.kind, collective.tensors, collective.size_bytes, last_s, end_s),),
-            1,
-        )
-        for n, (start_s, last_s, end_s) in enumerate(zip(starts_s, lasts_s, ends_s, strict=True))
-    )
-
-
 def _trace(computing_s: list[list[float]]) -> Trace:
     """By rank and step; all wait for the slowest, and a message takes nothing."""
     plain = recorded()
-    starts_s = [0.0]
-    for step in zip(*computing_s, strict=True):
-        starts_s.append(starts_s[-1] + max(step))
+    first = plain.ranks[0]
+    arrival, collective = first.steps[0].arrivals[0], first.steps[0].collectives[0]
+    starts_s = [0.0, *itertools.accumulate(map(max, zip(*computing_s, strict=True)))]
     ranks = []
     for rank, own in enumerate(computing_s):
-        lasts_s = [start_s + one for start_s, one in zip(starts_s, own, strict=False)]
-        first = plain.ranks[0]
-        fields = {name: getattr(first, name) for name in first.__struct_fields__}
-        fields |= {"rank": rank, "steps": _steps(starts_s[:-1], lasts_s, starts_s[1:])}
-        ranks.append(RankTrace(**fields))
-    fields = {name: getattr(plain, name) for name in plain.__struct_fields__}
-    return Trace(**(fields | {"ranks": tuple(ranks)}))
+        steps = []
+        for n, (start_s, own_s, end_s) in enumerate(zip(starts_s, own, starts_s[1:], strict=False)):
+            arrivals = (replace(arrival, time_s=start_s + own_s),)
+            steps.append(Step(n, start_s, arrivals, (replace(collective, start_s=start_s + own_s, end_s=end_s),), 1))
+        ranks.append(replace(first, rank=rank, steps=tuple(steps)))
+    return replace(plain, ranks=tuple(ranks))
 
 
 def test_waits_are_for_ranks_that_are_late_now_and_then() -> None:

@@ -69,24 +69,18 @@ def test_pipelining_alone_gains_at_most_two() -> None:
     assert [share for share, gain in gains.items() if gain > 1.999] == [1.0]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_k_of_one_is_synchronous_and_more_than_two_gains_nothing(policy: str) -> None:
-    for share in (0.2, 1.0, 5.0):
-        iteration = layers(1.0, CostModel.linear(0.01 * share, share / 10e6))
+@pytest.mark.parametrize("share", [0.2, 1.0, 5.0])
+def test_more_than_two_gains_nothing_but_with_unlimited_resources(share: float) -> None:
+    iteration = layers(1.0, CostModel.linear(0.0, share / 10e6))
+    for policy in POLICIES:
         assert pipelined_s(iteration, policy, k=1) == synchronous_s(iteration, policy)
         assert len({pipelined_s(iteration, policy, k) for k in range(2, 65)}) == 1
-
-
-def test_unlimited_resources_gain_k_and_are_never_slower() -> None:
-    for share in (0.2, 1.0, 5.0):
-        iteration = layers(1.0, CostModel.linear(0.0, share / 10e6))
-        for k in (1, 2, 3, 64):
-            unlimited_s = pipelined_unlimited_s(iteration, k=k)
-            assert unlimited_s == pytest.approx(synchronous_s(iteration) / k)
-            assert unlimited_s <= pipelined_s(iteration, k=k) * (1 + 1e-12)
-    assert pipelined_unlimited_s(layers(1.0, CostModel.linear(0, 1e-7)), k=2) == pytest.approx(
-        pipelined_s(layers(1.0, CostModel.linear(0, 1e-7)))
-    ), "where computation and communication are equally long, two resources are enough"
+    for k in (1, 2, 3, 64):
+        unlimited_s = pipelined_unlimited_s(iteration, k=k)
+        assert unlimited_s == pytest.approx(synchronous_s(iteration) / k)
+        assert unlimited_s <= pipelined_s(iteration, k=k) * (1 + 1e-12)
+    if share == 1.0:  # two resources are enough
+        assert pipelined_unlimited_s(iteration, k=2) == pytest.approx(pipelined_s(iteration))
 
 
 def test_every_layers_message_pays_the_start_up_and_the_synchronisation() -> None:
@@ -118,12 +112,6 @@ def test_tensors_of_different_types_travel_apart() -> None:
     assert communication_s(iteration, SEQUENTIAL) == 6.0
 
 
-@pytest.mark.parametrize("algorithm", costs.ALGORITHMS)
-def test_every_all_reduce_has_its_cost(algorithm: str) -> None:
-    model = costs.of_algorithm(algorithm, 16, ALPHA_S, BETA_S, GAMMA_S)
-    assert communication_s(alexnet(model)) == pytest.approx(model.a_s + model.b_s_per_byte * ALEXNET_BYTES)
-
-
 def test_all_collectives_are_compared_on_one_network() -> None:
     """papers.md 2.3: n beta terms of a ring and a server, start-ups of layers, and what an iteration makes of them."""
     iteration = layers(0.1, ring(), count=5)
@@ -146,19 +134,11 @@ def test_all_collectives_are_compared_on_one_network() -> None:
 
 
 def test_parameter_server_is_slower_with_every_worker() -> None:
-    times = []
     for workers in (1, 2, 4, 8, 16):
         server = parameter_server_costs(workers, ALPHA_S, BETA_S, GAMMA_S)
-        assert communication_s(alexnet(server)) == pytest.approx(
-            2 * ALPHA_S + workers * ALEXNET_BYTES * (2 * BETA_S + GAMMA_S)
-        )
+        own_s = 2 * ALPHA_S + workers * ALEXNET_BYTES * (2 * BETA_S + GAMMA_S)
+        assert communication_s(alexnet(server)) == pytest.approx(own_s)
         assert synchronous_s(alexnet(server)) > synchronous_s(alexnet(ring(workers)))
-        times.append(communication_s(alexnet(server)))
-    assert times[-1] / times[0] == pytest.approx(16, rel=1e-3)
-    assert communication_s(alexnet(ring(16))) < 2 * communication_s(alexnet(ring(2)))
-
-
-# What is refused.
 
 
 @pytest.mark.parametrize(
@@ -166,13 +146,10 @@ def test_parameter_server_is_slower_with_every_worker() -> None:
     [
         (lambda: of_layers(-1.0, 0.0, 1.0, [4], ring()), "l_up_s cannot be -1"),
         (lambda: of_layers(0.0, math.nan, 1.0, [4], ring()), "l_for_s cannot be nan"),
-        (lambda: of_layers(0.0, 0.0, math.inf, [4], ring()), "l_back_s cannot be inf"),
         (lambda: of_layers(0.0, 0.0, 1.0, [], ring()), "no gradient"),
         (lambda: of_layers(0.0, 0.0, 1.0, [4, -4], ring()), "layer 2 has -4 bytes"),
         (lambda: Iteration(0.0, 0.0, 1.0, (Gradient("w", 4, 1.5),), ring()), "w is ready at 1.5 s of a backward pass"),
-        (lambda: Iteration(0.0, 0.0, 1.0, (Gradient("w", 4, math.nan),), ring()), "w is ready at nan"),
         (lambda: pipelined_s(alexnet(), k=0), "k=0"),
-        (lambda: pipelined_s(alexnet(), k=-2), "k=-2"),
         (lambda: pipelined_unlimited_s(alexnet(), k=0), "k=0"),
         (lambda: synchronous_s(alexnet(), "optimel"), "'optimel'"),
         (lambda: communication_s(alexnet(), "threshold"), "'threshold'"),
@@ -187,9 +164,6 @@ def test_what_is_refused(call: Callable[[], object], phrase: str) -> None:
         call()
     assert phrase in str(raised.value)
     assert raised.value.remedy
-
-
-# From traces.
 
 
 def test_recorded_step_is_computation_and_what_is_exposed() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +71,9 @@ def test_written_trace_reads_back_the_same(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
 
 
-def test_json_of_one_rank_is_what_was_read() -> None:
+def test_merged_trace_names_missing_ranks_and_refuses_two_of_one_rank_and_different_worlds() -> None:
     assert json.loads(msgspec.json.encode(one_rank(1, 2))) == rank_json(1, 2)
-
-
-def test_merged_trace_names_missing_ranks() -> None:
-    merged = trace.merge([of_json(rank_json(rank, 5)) for rank in (3, 1)])
-    assert merged.missing == [0, 2, 4]
-
-
-def test_merge_refuses_two_traces_of_one_rank_and_different_worlds() -> None:
+    assert trace.merge([of_json(rank_json(rank, 5)) for rank in (3, 1)]).missing == [0, 2, 4]
     with pytest.raises(ValueError, match=r"\[1, 1\]"):
         trace.merge([of_json(rank_json(1)), of_json(rank_json(1))])
     with pytest.raises(ValueError, match="rank 1 saw a world of 3"):
@@ -98,64 +89,38 @@ def test_parts_are_those_of_this_trace_in_order_of_rank(tmp_path: Path) -> None:
     assert trace.parts(path) == [trace.part_path(path, rank) for rank in (0, 9, 10)]
 
 
-def _set(*keys: Any, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(document: dict[str, Any]) -> None:
-        place: Any = document
-        for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] = value
-
-    return change
-
-
-def _delete(*keys: Any) -> Callable[[dict[str, Any]], None]:
-    def change(document: dict[str, Any]) -> None:
-        place: Any = document
-        for key in keys[:-1]:
-            place = place[key]
-        del place[keys[-1]]
-
-    return change
+GONE = object()
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("place", "value", "complaint"),
     [
-        (_set("format", value="chrome"), "not a Paceline trace"),
-        (_set("version", value=2), "version 2"),
-        (_delete("host"), "missing required field `host`"),
-        (_set("rank", value=2), "rank 2 cannot be in a world of 2"),
-        (_set("rank", value=True), r"Expected `int`, got `bool` - at `\$\.rank`"),
-        (_set("steps", 1, "start_s", value="1.1"), r"Expected `float`, got `str` - at `\$\.steps\[1\]\.start_s`"),
-        (_set("steps", 1, "start_s", value=float("nan")), "not JSON"),
-        (_set("steps", 1, "index", value=4), "step 4 follows step 4"),
-        (
-            _set("steps", 2, "arrivals", value=[[0]]),
-            r"length 2, got 1 - at `\$\.steps\[2\]\.arrivals\[0\]`",
-        ),
-        (_set("steps", 2, "arrivals", value=[[2, 1.3]]), "step 6 names tensor 2 of 2"),
-        (
-            _set("steps", 0, "collectives", 0, "end_s", value=1.0),
-            r"ends before .*steps\[0\]\.collectives\[0\]`",
-        ),
-        (
-            _delete("steps", 0, "collectives", 1, "bytes"),
-            r"field `bytes` - at `\$\.steps\[0\]\.collectives\[1\]`",
-        ),
-        (_set("tensors", value={}), r"Expected `array`, got `object` - at `\$\.tensors`"),
-        (_set("totals", "messages", value=-1), r"Expected `int` >= 0 - at `\$\.totals\.messages`"),
+        ("format", "chrome", "not a Paceline trace"),
+        ("version", 2, "version 2"),
+        ("host", GONE, "missing required field `host`"),
+        ("rank", 2, "rank 2 cannot be in a world of 2"),
+        ("rank", True, r"Expected `int`, got `bool` - at `\$\.rank`"),
+        ("steps 1 start_s", "1.1", r"Expected `float`, got `str` - at `\$\.steps\[1\]\.start_s`"),
+        ("steps 1 start_s", float("nan"), "not JSON"),
+        ("steps 1 index", 4, "step 4 follows step 4"),
+        ("steps 2 arrivals", [[0]], r"length 2, got 1 - at `\$\.steps\[2\]\.arrivals\[0\]`"),
+        ("steps 2 arrivals", [[2, 1.3]], "step 6 names tensor 2 of 2"),
+        ("steps 0 collectives 0 end_s", 1.0, r"ends before .*steps\[0\]\.collectives\[0\]`"),
+        ("steps 0 collectives 1 bytes", GONE, r"field `bytes` - at `\$\.steps\[0\]\.collectives\[1\]`"),
+        ("tensors", {}, r"Expected `array`, got `object` - at `\$\.tensors`"),
+        ("totals messages", -1, r"Expected `int` >= 0 - at `\$\.totals\.messages`"),
     ],
 )
-def test_wrong_content_is_refused_with_its_place(
-    change: Callable[[dict[str, Any]], None], complaint: str, tmp_path: Path
-) -> None:
-    document = copy.deepcopy(rank_json())
-    change(document)
-    path = tmp_path / "wrong.json"
-    path.write_text(json.dumps(document))
-    with pytest.raises(UserError, match=complaint) as caught:
-        trace.load(path)
-    assert str(path) in caught.value.problem
+def test_wrong_content_is_refused_with_its_place(place: str, value: Any, complaint: str, tmp_path: Path) -> None:
+    document: Any = rank_json()
+    *keys, last = [int(key) if key.isdigit() else key for key in place.split()]
+    held = document
+    for key in keys:
+        held = held[key]
+    held[last] = value
+    if value is GONE:
+        del held[last]
+    refused(json.dumps(document).encode(), complaint, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -166,19 +131,20 @@ def test_wrong_content_is_refused_with_its_place(
         (b"\x89PNG\r\n\x1a\n", "not JSON"),
         (b'[{"name": "cycle"}]', "not a Paceline trace"),
         (b"null", "not a Paceline trace"),
+        (None, "cannot be read: No such file"),
     ],
 )
-def test_foreign_or_truncated_file_is_refused_by_name(content: bytes, complaint: str, tmp_path: Path) -> None:
-    path = tmp_path / "foreign.json"
-    path.write_bytes(content)
+def test_foreign_or_truncated_file_is_refused_by_name(content: bytes | None, complaint: str, tmp_path: Path) -> None:
+    refused(content, complaint, tmp_path)
+
+
+def refused(content: bytes | None, complaint: str, folder: Path) -> None:
+    path = folder / "foreign.json"
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UserError, match=complaint) as caught:
         trace.load(path)
     assert str(path) in caught.value.problem
-
-
-def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"absent\.json cannot be read: No such file"):
-        trace.load(tmp_path / "absent.json")
 
 
 def test_trace_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -212,23 +178,14 @@ def test_ranks_are_summarised_together() -> None:
     assert summary.step_ms == pytest.approx(150)  # of 100, 100, 200, 400
 
 
-def test_gap_in_the_steps_is_not_taken_for_a_long_step() -> None:
+def test_gaps_are_no_long_steps_and_waiting_is_from_the_last_arrival_to_the_next_step() -> None:
     document = rank_json()
     document["steps"][2]["index"] = 9
-    timed = timed_steps(of_json(document).ranks[0])
-    assert [one.step.index for one in timed] == [4]
-
-
-def test_waiting_ends_where_the_next_step_begins() -> None:
+    assert [one.step.index for one in timed_steps(of_json(document).ranks[0])] == [4]
     document = rank_json()
     document["steps"][0]["collectives"][1]["end_s"] = 1.25  # a pipelined exchange reaches into the next step
-    timed = timed_steps(of_json(document).ranks[0])
-    assert timed[0].waiting_ms == pytest.approx(60)
-
-
-def test_communication_that_ends_before_the_last_arrival_is_no_wait() -> None:
-    document = rank_json()
-    del document["steps"][0]["collectives"][1]
+    assert timed_steps(of_json(document).ranks[0])[0].waiting_ms == pytest.approx(60)
+    del document["steps"][0]["collectives"][1]  # communication ends before the last arrival
     assert timed_steps(of_json(document).ranks[0])[0].waiting_ms == 0
 
 
@@ -240,22 +197,17 @@ def test_single_step_has_no_time() -> None:
     assert summary.messages_per_step == 2
 
 
-def test_slowest_tensors_come_first() -> None:
-    first, second = trace_summary.slowest_tensors([one_rank()])
-    # last.weight: 30, 60, 60 ms from arrival to end; first.weight: 30, 20, 20.
-    assert (first.name, first.size_bytes) == ("allreduce.last.weight", 80)
-    assert first.latency_ms == pytest.approx(60)
-    assert second.latency_ms == pytest.approx(20)
-    assert trace_summary.slowest_tensors([one_rank()], count=1) == [first]
-
-
-def test_what_comes_in_one_step_alone_is_no_slow_tensor() -> None:
-    document = rank_json()
+def test_slowest_tensors_come_first_without_those_of_one_step() -> None:
+    document = rank_json(0)
     document["tensors"].append({**document["tensors"][0], "name": "agreed.once"})
     document["steps"][0]["arrivals"].append([2, 1.0])
     document["steps"][0]["collectives"][0]["tensors"].append(2)
-    slow = trace_summary.slowest_tensors(of_json(document).ranks)
-    assert [one.name for one in slow] == ["allreduce.last.weight", "allreduce.first.weight"]
+    ranks = of_json(document).ranks
+    first, second = trace_summary.slowest_tensors(ranks)
+    # last.weight: 30, 60, 60 ms from arrival to end; first.weight: 30, 20, 20.
+    assert (first.name, first.size_bytes) == ("allreduce.last.weight", 80)
+    assert (first.latency_ms, second.latency_ms) == pytest.approx((60, 20))
+    assert trace_summary.slowest_tensors(ranks, count=1) == [first]
 
 
 def test_median_step_is_one_that_was_timed() -> None:

@@ -10,10 +10,8 @@ import pytest
 from integration_tests.unit.stages.test_schedules import EVERY
 from paceline.stages import corrections, schedules
 from paceline.stages.delays import delays, most_late, paper_delays
-from paceline.stages.instructions import Kind
 from paceline.stages.schedules.pipedream import PipeDream
 from paceline.stages.schedules.pipemare import PipeMare
-from paceline.stages.simulate import filling_steps, simulate
 
 
 def slots_ahead(stages: int, stage: int) -> int:
@@ -65,28 +63,6 @@ def test_delays_of_one_pass_at_a_time(name: str, stages: int, microbatches: int)
     assert [tau for _, tau in taus] == pytest.approx(backward)
 
 
-@pytest.mark.parametrize(("name", "stages", "microbatches"), EVERY)
-def test_delays_are_gaps_between_versions_in_a_longer_run(name: str, stages: int, microbatches: int) -> None:
-    """As an executor measures them: updates are counted, not numbers of mini-batches."""
-    schedule = schedules.make(name, stages, microbatches)
-    first = filling_steps(schedule)
-    shown = simulate(schedule, first + 6)
-    for timed, expected in zip(shown.stages, delays(schedule), strict=True):
-        applied = {}
-        updates = 0
-        for one in timed:
-            if one.instruction.kind is Kind.UPDATE:
-                applied[one.instruction.minibatch] = updates
-                updates += 1
-        for kind, tau in zip((Kind.FORWARD, Kind.BACKWARD), expected, strict=True):
-            gaps = [
-                applied[one.instruction.minibatch] - one.version
-                for one in timed
-                if one.instruction.kind is kind and one.instruction.minibatch >= first
-            ]
-            assert sum(gaps) / len(gaps) == pytest.approx(tau)
-
-
 @pytest.mark.parametrize("stages", range(1, 7))
 def test_with_enough_microbatches_no_weight_is_more_than_a_version_old(stages: int) -> None:
     enough = corrections.least_microbatches(stages)
@@ -96,8 +72,5 @@ def test_with_enough_microbatches_no_weight_is_more_than_a_version_old(stages: i
         assert max(most_late(PapersPipeMare(stages, enough - 1))) == 2
     one_at_a_time = max(stages - 1, 1)
     assert max(most_late(schedules.make("pipemare", stages, one_at_a_time))) == min(1, stages - 1)
-
-
-def test_largest_delay_is_the_mean_rounded_up() -> None:
-    schedule = schedules.make("pipemare", 6, 2)
-    assert most_late(schedule) == [math.ceil(tau) for tau, _ in delays(schedule)] == [3, 2, 2, 1, 1, 0]
+    schedule = schedules.make("pipemare", stages, 2)  # the mean, rounded up
+    assert most_late(schedule) == [math.ceil(tau) for tau, _ in delays(schedule)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
-from paceline.stages import flow, schedules
+from paceline.stages import schedules
 from paceline.stages.check import check
 from paceline.stages.instructions import Kind
 from paceline.stages.schedule import Schedule
@@ -100,22 +100,6 @@ def test_loss_is_known_when_it_is_returned(name: str, stages: int, microbatches:
     if schedule.loss_lag:
         first = {one.instruction: one.end_s for one in shown.stages[0]}
         assert known_s[steps - schedule.loss_lag] > first[schedule.of_step(0, steps - 1)[-1]]
-
-
-@pytest.mark.parametrize("name", schedules.SCHEDULES)
-def test_one_stage_trains_plainly(name: str) -> None:
-    schedule = schedules.make(name, 1, 3)
-    program = flow.program(schedule, 0, 2)
-    passes = [(one.kind, one.minibatch, one.microbatch) for one in program]
-    in_turn = schedules.make("pipemare", 1, 3)
-    updates = [place for place, one in enumerate(program) if one.kind is Kind.UPDATE]
-    assert updates == [6, 13]
-    assert all(not schedule.drain(0, steps) for steps in range(3))
-    assert {one.version for one in simulate(schedule, 2).stages[0][:7]} == {0}
-    assert {one.version for one in simulate(schedule, 2).stages[0][7:]} == {1}
-    assert sorted(passes, key=str) == sorted(
-        [(one.kind, one.minibatch, one.microbatch) for one in flow.program(in_turn, 0, 2)], key=str
-    )
 
 
 @pytest.mark.parametrize(

@@ -45,15 +45,12 @@ def weight_after(
 
 
 @pytest.mark.parametrize(("tau", "expected"), BOUNDS.items())
-def test_bound(tau: int, expected: float) -> None:
+def test_bound_is_where_the_polynomial_becomes_unstable(tau: int, expected: float) -> None:
     assert stability.bound(tau) == pytest.approx(expected, abs=1e-6)
     assert stability.bound(tau, curvature=4.0) == pytest.approx(expected / 4, abs=1e-6)
-
-
-@pytest.mark.parametrize("tau", [0, 1, 2, 5, 10, 20])
-def test_bound_is_where_the_polynomial_becomes_unstable(tau: int) -> None:
-    found = stability.first_unstable(lambda alpha: stability.of_delay(tau, alpha))
-    assert found == pytest.approx(stability.bound(tau), rel=1e-6)
+    if tau <= 20:
+        found = stability.first_unstable(lambda alpha: stability.of_delay(tau, alpha))
+        assert found == pytest.approx(stability.bound(tau), rel=1e-6)
 
 
 @pytest.mark.parametrize("tau", [1, 5, 10])
@@ -109,11 +106,8 @@ def test_correction_allows_larger_learning_rates(
         assert found <= min(2 / (delta * (forward - backward)), stability.bound(forward))
 
 
-def test_without_late_passes_there_is_no_discrepancy() -> None:
+def test_without_late_passes_there_is_no_discrepancy_and_what_is_always_stable_has_no_bound() -> None:
     """Delta has no effect where both passes have the same weights: Lemma 2 is Lemma 1."""
     found = stability.first_unstable(lambda alpha: stability.of_discrepancy(5, 5, alpha, 1.0, 7.0))
     assert found == pytest.approx(stability.bound(5), rel=1e-6)
-
-
-def test_what_is_always_stable_has_no_bound() -> None:
     assert stability.first_unstable(lambda alpha: stability.of_delay(3, alpha), most=0.1) == float("inf")

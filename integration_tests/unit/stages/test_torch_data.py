@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import sgd
-from paceline.native.mail import StageFailed
+from integration_tests.support.stage_training import accumulate, data, merged, net, sgd, train
+from integration_tests.unit.stages.pipelines import assert_close, made
 from paceline.stages.execution import headers
 from paceline.stages.execution.posting import Tag
-from paceline.torch.errors import UsageError
 
 
 class Fork(nn.Module):
@@ -47,17 +46,9 @@ def forked() -> list[nn.Module]:
     return [Fork(), Pass(), Join(), nn.Linear(4, 2, dtype=torch.float64)]
 
 
-def mse(output: Tensor, target: Tensor) -> Tensor:
-    return nn.functional.mse_loss(output, target)
-
-
-def rows(step: int) -> int:
-    return [8, 8, 8, 5, 9, 8, 8, 8, 3, 4][step % 10]
-
-
 def batch(step: int) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(step)
-    count = rows(step)
+    count = [8, 8, 8, 5, 9, 8, 8, 8, 3, 4][step % 10]
     return (
         torch.randn(count, 4, generator=random, dtype=torch.float64),
         torch.randn(count, 2, generator=random, dtype=torch.float64),
@@ -74,34 +65,18 @@ def test_tuples_masks_layouts_changes_in_place_and_changing_shapes(
     monkeypatch.setattr(headers, "_SMALL_BYTES", small_bytes)
     models = [forked() for _ in range(4)]
 
-    def body(mail: Any) -> dict[str, Tensor]:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(models[mail.rank], sgd, mse, 3, schedule, [1, 2, 3], mail=mail, recompute=recompute)
-        for step in range(20):
-            pipeline.step(*batch(step))
-        pipeline.close()
-        return dict(pipeline.state_dict()["model"])
-
-    found = {name: one for part in in_threads(4, body) for name, one in part.items()}
+    arguments: dict[str, Any] = {"schedule": schedule, "stages": [1, 2, 3], "recompute": recompute}
+    given = [batch(step) for step in range(20)]
+    results = in_threads(4, lambda mail: train(mail, sgd, given, models[mail.rank], **arguments))
     model = nn.Sequential(*forked())
-    optimizer = sgd(model.parameters())
-    for step in range(20):
-        value, target = batch(step)
-        for one, goal in zip(value.tensor_split(3), target.tensor_split(3), strict=True):
-            (mse(model(one), goal) * (len(one) / len(value))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    for name, one in model.state_dict().items():
-        assert torch.equal(found[name], one), name
+    accumulate(model, sgd, given, 3)
+    assert_close(merged(results), model.state_dict(), 0.0)
 
 
 def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header() -> None:
     sent: list[list[tuple[int, int]]] = [[], []]
 
     def body(mail: Any) -> None:
-        import paceline.torch as hvd
-
         begin = mail.send
 
         def send(peer: int, tag: int, data: Any, size_bytes: int | None = None) -> int:
@@ -109,7 +84,7 @@ def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header
             return int(begin(peer, tag, data, size_bytes))
 
         model = [nn.Linear(4, 4), nn.Linear(4, 2)]
-        pipeline = hvd.Pipeline(model, sgd, mse, 2, "gpipe", [1], mail=mail)
+        pipeline = made(mail, model, n_microbatches=2, schedule="gpipe", stages=[1])
         for _ in range(2):
             pipeline.step(torch.zeros(6, 4), torch.zeros(6, 2))
         mail.send = send
@@ -123,91 +98,16 @@ def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header
     assert sorted(sent[1]) == [(Tag.GRADIENT, tensor_bytes)] * 2 + [(Tag.LOSS, 8)]
 
 
-class Whole(nn.Module):
-    """Hands on what it was given beside other things, by name."""
-
-    def __init__(self, made: Any) -> None:
-        super().__init__()
-        self.made = made
-
-    def forward(self, value: Tensor) -> Any:
-        return self.made(value)
-
-
-@pytest.mark.parametrize(
-    ("made", "said"),
-    [
-        (lambda value: value.tolist, "is a builtin_function_or_method: expected tensors, numbers, strings or None"),
-        (lambda value: (value, {3}), "has a set at [1]: expected tensors"),
-        (lambda value: value.to_sparse(), "is a torch.sparse_coo tensor"),
-    ],
-)
-def test_what_is_no_tensor_cannot_travel(made: Any, said: str) -> None:
-    def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        model = [Whole(made), nn.Linear(4, 2, dtype=torch.float64)]
-        built = []
-        # Another stage may fail while this one is built.
-        with pytest.raises((UsageError, StageFailed)) as caught:
-            built.append(hvd.Pipeline(model, sgd, mse, 2, mail=mail))
-            built[0].step(*batch(0))
-        for pipeline in built:
-            with pytest.raises(UsageError, match=r"has ended"):
-                pipeline.step(*batch(0))
-        assert built or mail.rank != 0
-        return str(caught.value)
-
-    assert all(said in text for text in in_threads(2, body))
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((torch.zeros(1, 4), torch.zeros(4, 2)), "The batch of stage 0 has 1 rows: expected one number, of 2"),
-        (((torch.zeros(4, 4), torch.zeros(3, 4)), torch.zeros(4, 2)), "has 3 and 4 rows"),
-        ((None, torch.zeros(4, 2)), "The batch of stage 0 is a NoneType"),
-        ((torch.zeros(4, 4), None), "The target of stage 1 is a NoneType"),
-    ],
-)
-def test_batches_that_cannot_be_cut(given: tuple[Any, Any], said: str) -> None:
-    def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        # Another stage may fail while this one is built.
-        with pytest.raises((UsageError, StageFailed)) as caught:
-            hvd.Pipeline([nn.Linear(4, 4), nn.Linear(4, 2)], sgd, mse, 2, mail=mail).step(*given)
-        return str(caught.value)
-
-    assert any(said in text for text in in_threads(2, body))
-
-
-def test_a_loss_must_be_one_number() -> None:
-    def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline([nn.Linear(4, 4), nn.Linear(4, 2)], sgd, lambda output, target: output, 2, mail=mail)
-        with pytest.raises((UsageError, StageFailed)) as caught:
-            pipeline.step(torch.zeros(4, 4), torch.zeros(4, 2))
-        return str(caught.value)
-
-    assert all("loss returned a tensor of shape (2, 2): expected one number" in one for one in in_threads(2, body))
-
-
 def test_sums_are_not_weighted() -> None:
     def loss(output: Tensor, target: Tensor) -> Tensor:
         return ((output - target) ** 2).sum()
 
     value, target = batch(1)
 
-    def body(mail: Any) -> float:
-        import paceline.torch as hvd
-
-        torch.manual_seed(1)
-        pipeline = hvd.Pipeline([nn.Linear(4, 2, dtype=torch.float64)], sgd, loss, 3, mail=mail, loss_reduction="sum")
+    def body(mail: Any) -> None:
+        pipeline = made(mail, [nn.Linear(4, 2, dtype=torch.float64)], loss=loss, loss_reduction="sum")
         before = loss(pipeline.module(value), target).item()
         assert pipeline.step(value, target).item() == pytest.approx(before)
-        return before
 
     in_threads(1, body)
 
@@ -215,14 +115,10 @@ def test_sums_are_not_weighted() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("schedule", ["1f1b", "pipedream", "2bw", "pipemare"])
 def test_types_of_few_digits(dtype: torch.dtype, schedule: str) -> None:
-    from integration_tests.support.stage_training import data, net
-
     late: dict[str, Any] = {"correction": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
 
     def body(mail: Any) -> list[float]:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(net(dtype), sgd, mse, 3, schedule, mail=mail, max_norm=1.0, **late)
+        pipeline = made(mail, net(dtype), schedule=schedule, max_norm=1.0, **late)
         losses = [pipeline.step(*data(0, 9, dtype)).item() for _ in range(30)]
         pipeline.drain()
         pipeline.close()

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from integration_tests.support.more import first_of, more
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import N, accumulate, data, net, sgd
+from integration_tests.support.stage_training import N, accumulate, data, mse, net, sgd
+from integration_tests.unit.stages.pipelines import made
 from paceline.stages.schedules import SCHEDULES
 from paceline.torch.errors import UsageError
-
-mse = nn.functional.mse_loss
 
 
 def near(output: Tensor, target: Tensor) -> Tensor:
@@ -29,9 +28,7 @@ def test_any_number_of_rows_equals_one_process_and_training_goes_on(schedule: st
     sizes = [1, N - 1, N, 4 * N + 1, 0]
 
     def body(mail: Any) -> tuple[list[Any], list[Any], float]:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(net(), sgd, mse, N, schedule, mail=mail, metrics={"near": near})
+        pipeline = made(mail, schedule=schedule, metrics={"near": near})
         first, last = mail.rank == 0, mail.rank == stages - 1
         scores, outputs = [], []
         for step, rows in enumerate(sizes):
@@ -57,20 +54,6 @@ def test_any_number_of_rows_equals_one_process_and_training_goes_on(schedule: st
         assert loss == accumulate(net(), sgd, [data(0, 10)], N)[0]
 
 
-def test_a_pipeline_without_metrics_returns_the_loss() -> None:
-    def body(mail: Any) -> Any:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(net(), sgd, mse, N, mail=mail)
-        found = pipeline.evaluate(*data(0, 2))
-        pipeline.close()
-        return found
-
-    batch, target = data(0, 2)
-    for found in in_threads(2, body):
-        torch.testing.assert_close(found, mse(net()(batch), target).detach(), rtol=0, atol=1e-15)
-
-
 class Parts(nn.Module):
     """Returns outputs of several kinds."""
 
@@ -84,10 +67,8 @@ class Parts(nn.Module):
 
 def test_outputs_keep_their_structure() -> None:
     def body(mail: Any) -> Any:
-        import paceline.torch as hvd
-
         model = [nn.Tanh(), Parts(lambda value: {"logits": value, "pair": (value.argmax(1), None), "width": 5})]
-        pipeline = hvd.Pipeline(model, sgd, lambda output, _: output["logits"].sum(), 3, mail=mail)
+        pipeline = made(mail, model, loss=lambda output, _: output["logits"].sum())
         found = pipeline.predict(data(0, 7)[0])
         pipeline.close()
         return found
@@ -101,22 +82,21 @@ def test_outputs_keep_their_structure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("output", "said"),
     [
         (lambda value: value.t(), "The output has 5 rows for a micro-batch of 2: expected as many."),
         (lambda value: (value, value.sum()), "The output has a number that differs between micro-batches"),
     ],
 )
 def test_outputs_that_are_not_of_rows_are_refused_and_the_pipeline_goes_on(
-    made: Callable[[Tensor], Any], said: str
+    output: Callable[[Tensor], Any], said: str
 ) -> None:
     def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline([nn.Tanh(), Parts(made)], sgd, lambda output, _: output[0].mean(), 2, mail=mail)
+        model = [nn.Tanh(), Parts(output)]
+        pipeline = made(mail, model, loss=lambda output, _: output[0].mean(), n_microbatches=2)
         with pytest.raises(UsageError) as caught:
             pipeline.predict(data(0, 4)[0])
-        assert pipeline.evaluate(data(0, 4)[0], data(0, 4)[1]).numel() == 1
+        assert pipeline.evaluate(*data(0, 4)).numel() == 1
         pipeline.close()
         return str(caught.value)
 
@@ -129,6 +109,7 @@ def test_outputs_that_are_not_of_rows_are_refused_and_the_pipeline_goes_on(
     ("given", "said"),
     [
         ((torch.zeros(2, 5).double(), torch.zeros(2, 3).double()), "has 2 rows: expected one number, of 3"),
+        (((torch.zeros(4, 5), torch.zeros(3, 5)), torch.zeros(4, 3)), "has 3 and 4 rows"),
         ((None, torch.zeros(4, 3).double()), "The batch of stage 0 is a NoneType"),
         ((torch.zeros(4, 5).double(), None), "The target of stage 2 is a NoneType"),
         ((torch.zeros(4, 5).double(), "0"), "The target of stage 2 is a str"),
@@ -138,9 +119,7 @@ def test_a_batch_that_is_refused_before_a_step_did_anything_ends_nothing(
     given: tuple[Any, Any], said: str, schedule: str
 ) -> None:
     def body(mail: Any) -> list[float]:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(net(), sgd, mse, N, schedule, mail=mail)
+        pipeline = made(mail, schedule=schedule)
         losses = []
         for step in range(3):
             with pytest.raises(UsageError) as caught:
@@ -158,21 +137,3 @@ def test_a_batch_that_is_refused_before_a_step_did_anything_ends_nothing(
 
     expected = accumulate(net(), sgd, [data(step, 10) for step in range(3)], N)
     assert in_threads(3, body) == [expected] * 3
-
-
-def test_metrics_are_checked() -> None:
-    def body(mail: Any) -> list[str]:
-        import paceline.torch as hvd
-
-        texts = []
-        made: Any
-        for made in ("accuracy", {"accuracy": 3}, {"loss": mse}):
-            with pytest.raises(UsageError) as caught:
-                hvd.Pipeline(net(), sgd, mse, N, mail=mail, metrics=made)
-            texts.append(str(caught.value))
-        return texts
-
-    for first, second, third in in_threads(2, body):
-        assert "metrics='accuracy': expected functions of output and target, by name" in first
-        assert "metrics={'accuracy': 3}: expected functions of output and target, by name" in second
-        assert "loss" in third

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -10,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import N, accumulate, data, momentum, net, sgd, train
-from paceline.torch.errors import UsageError
+from integration_tests.support.stage_training import N, accumulate, data, merged, momentum, net, train
+from integration_tests.unit.stages.pipelines import assert_close, made
+from paceline.stages.schedules import SCHEDULES
 from paceline.torch.stages.timing import seconds_per_layer
-
-mse = nn.functional.mse_loss
 
 
 class Slow(nn.Module):
@@ -33,12 +33,10 @@ class Slow(nn.Module):
 
 def test_a_cut_by_time_balances_what_layers_take_on_rank_0() -> None:
     def body(mail: Any) -> tuple[list[str], int]:
-        import paceline.torch as hvd
-
         slow = Slow(0.5)
         # By parameters the last layer would be a stage alone.
         layers = [slow, nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 200)]
-        pipeline = hvd.Pipeline(layers, sgd, mse, 2, stages="time", sample=torch.ones(3, 5), mail=mail)
+        pipeline = made(mail, layers, stages="time", sample=torch.ones(3, 5))
         return pipeline.cut, slow.calls
 
     found = in_threads(2, body)
@@ -61,29 +59,6 @@ def test_timing_leaves_no_trace() -> None:
         torch.equal(a, b) for a, b in zip(before, (b for m in layers for b in m.state_dict().values()), strict=True)
     )
     assert all(one.grad is None for layer in layers for one in layer.parameters())
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({}, 'stages="time" was given with no sample='),
-        ({"sample": torch.ones(3, 6).double()}, "Layer 0 (Linear) cannot be timed on sample=: RuntimeError"),
-        ({"sample": "x"}, "Layer 0 (Linear) cannot be timed on sample=: UsageError: What it is given is a str"),
-        ({"sample": torch.ones(3, 5).double(), "costs": [1] * 9}, 'stages="time" was given with costs='),
-        ({"model": [Slow, Slow], "sample": torch.ones(3, 5)}, "layers that are built where their stages are"),
-    ],
-)
-def test_what_cannot_be_timed_is_refused_on_all_ranks(changed: dict[str, Any], said: str) -> None:
-    def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        with pytest.raises(UsageError) as caught:
-            hvd.Pipeline(
-                **{"model": net(), "stages": "time", **changed}, optimizer=sgd, loss=mse, n_microbatches=2, mail=mail
-            )
-        return str(caught.value)
-
-    assert all(said in text for text in in_threads(2, body))
 
 
 def parts(built: list[int]) -> list[Any]:
@@ -111,41 +86,18 @@ def test_a_rank_builds_its_own_stage_alone(schedule: str, stages: int) -> None:
     plain = nn.Sequential(*(part() for part in parts([])))
     cuts = {1: [], 2: [3], 3: [3, 6]}[stages]
     whole = in_threads(stages, lambda mail: train(mail, momentum, given, schedule=schedule, max_norm=0.5, stages=cuts))
-    weights = {name: one for result in whole for name, one in result["weights"].items()}
-    ours = {name: one for _, result in found for name, one in result["weights"].items()}
+    weights, ours = merged(whole), merged([result for _, result in found])
     assert set(ours) == set(plain.state_dict())
     # "1.4.weight" is layer 4, which is in part 1: slices of nn.Sequential keep their names.
-    assert all(torch.equal(one, weights[name.partition(".")[2]]) for name, one in ours.items())
+    assert_close({name.partition(".")[2]: one for name, one in ours.items()}, weights, 0.0)
     assert all(result["losses"] == whole[0]["losses"] for _, result in found)
-
-
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ([lambda: nn.Tanh(), lambda: 3], "What builds layer 1 returned a int: expected an nn.Module"),
-        ([lambda: nn.Tanh(), lambda value: value], "missing 1 required positional argument"),
-        ([nn.Tanh()], "1 layers, and there are 2 stages"),
-        ([nn.Tanh(), lambda: nn.Tanh()], "Layer 1 of the model is a function"),
-    ],
-)
-def test_functions_that_build_no_stage_are_named_on_all_ranks(model: list[Any], said: str) -> None:
-    def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        with pytest.raises((UsageError, TypeError)) as caught:
-            hvd.Pipeline(model, sgd, mse, 2, mail=mail)
-        return str(caught.value)
-
-    assert all(said in text for text in in_threads(2, body))
 
 
 def test_saved_stages_load_into_what_the_functions_build() -> None:
     given = [data(step, 10) for step in range(3)]
 
     def body(mail: Any) -> Any:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(parts([]), momentum, mse, N, mail=mail)
+        pipeline = made(mail, parts([]), optimizer=momentum)
         for batch in given:
             pipeline.step(*batch)
         return pipeline.consolidate()
@@ -155,5 +107,64 @@ def test_saved_stages_load_into_what_the_functions_build() -> None:
     accumulate(plain, momentum, given, N)
     loaded = nn.Sequential(*(part() for part in parts([])))
     loaded.load_state_dict(whole["model"])
-    assert all(torch.equal(one, other) for one, other in zip(plain.parameters(), loaded.parameters(), strict=True))
+    assert_close(loaded.state_dict(), plain.state_dict(), 0.0)
     momentum(loaded.parameters()).load_state_dict(whole["optimizer"])
+
+
+class Locked(nn.Module):
+    """Cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def forward(self, value: Tensor) -> Tensor:
+        with self.lock:
+            return value.tanh()
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+def test_modules_that_cannot_be_pickled_train_and_are_saved(schedule: str) -> None:
+    def model() -> list[nn.Module]:
+        return [layer for linear in net() if isinstance(linear, nn.Linear) for layer in (linear, Locked())][:-1]
+
+    def body(mail: Any) -> tuple[float, Any]:
+        pipeline = made(mail, model(), optimizer=momentum, schedule=schedule)
+        loss = pipeline.step(*data(0, 10)).item()
+        pipeline.drain()
+        whole = pipeline.consolidate()
+        pipeline.close()
+        return loss, whole
+
+    plain = nn.Sequential(*model())
+    losses = accumulate(plain, momentum, [data(0, 10)], N)
+    results = in_threads(3, body)
+    assert [loss for loss, _ in results] == losses * 3
+    assert set(results[0][1]["model"]) == set(plain.state_dict())
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("trained", [0, 1, 2, None])
+def test_stages_without_parameters(schedule: str, recompute: bool, trained: int | None) -> None:
+    late: dict[str, Any] = {"correction": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
+
+    def model() -> list[nn.Module]:
+        torch.manual_seed(4)
+        return [nn.Linear(5, 5) if number == trained else nn.Tanh() for number in range(3)]
+
+    def body(mail: Any) -> tuple[list[float], Any]:
+        pipeline = made(mail, model(), schedule=schedule, recompute=recompute, max_norm=0.5, **late)
+        assert (pipeline.optimizer is None) == (mail.rank != trained)
+        losses = [pipeline.step(torch.ones(6, 5), torch.zeros(6, 5)).item() for _ in range(8)]
+        losses += [loss.item() for loss in pipeline.drain()]
+        pipeline.load_state_dict(pipeline.state_dict())
+        whole = pipeline.consolidate()
+        pipeline.close()
+        return losses, whole
+
+    results = in_threads(3, body)
+    losses, whole = results[0]
+    assert all(other == losses for other, _ in results)
+    assert len(whole["model"]) == (0 if trained is None else 2)
+    assert losses[-1] == losses[0] if trained is None else losses[-1] < losses[0]

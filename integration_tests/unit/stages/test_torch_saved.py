@@ -73,40 +73,28 @@ def one_more(weights: Weights) -> None:
             one.add_(1)
 
 
-def test_an_update_between_the_passes_changes_the_weights_of_the_backward_pass() -> None:
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_update_between_the_passes(keep: bool) -> None:
+    """It changes the weights of the backward pass, but where older ones are kept: while somebody refers to them."""
     module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
     parameters = list(module.parameters())
     weights = Weights(module, parameters)
     value = torch.randn(4, 3, requires_grad=True)
+    used, before = weights.newest, [one.detach().clone() for one in parameters]
     with weights.lent():
-        weights.use(weights.newest)
+        weights.use(used)
         output = module(value)
     assert all(mine is theirs for mine, theirs in zip(parameters, module.parameters(), strict=True))
     hidden = (value @ parameters[0].T + parameters[1]).tanh().detach()
-    weights.update(lambda: one_more(weights), keep=False, as_previous=False)
-    weights.accumulate(weights.newest, output.sum().backward)
-    gradient = (torch.ones(4, 2) @ parameters[2]) * (1 - hidden**2)
-    assert torch.allclose(value.grad, gradient @ parameters[0])
+    weights.update(lambda: one_more(weights), keep=keep, as_previous=False)
+    assert torch.equal(parameters[0], before[0] + 1)
+    assert weights.copies == 1 + keep
+    weights.accumulate(used if keep else weights.newest, output.sum().backward)
+    backward = before if keep else parameters
+    gradient = (torch.ones(4, 2) @ backward[2]) * (1 - hidden**2)
+    assert torch.allclose(value.grad, gradient @ backward[0])
     assert torch.allclose(parameters[0].grad, gradient.T @ value)
-    assert weights.copies == 1
-
-
-def test_older_weights_stay_while_somebody_refers_to_them() -> None:
-    module = nn.Sequential(nn.Linear(3, 2))
-    parameters = list(module.parameters())
-    weights = Weights(module, parameters)
-    value = torch.randn(4, 3, requires_grad=True)
-    old, before = weights.newest, parameters[0].detach().clone()
-    with weights.lent():
-        weights.use(old)
-        output = module(value)
-    weights.update(lambda: one_more(weights), keep=True, as_previous=False)
-    assert weights.copies == 2
-    assert torch.equal(parameters[0], before + 1)
-    weights.accumulate(old, output.sum().backward)
-    assert torch.allclose(value.grad, torch.ones(4, 2) @ before)
-    assert parameters[0].grad is not None
-    del old, output
+    del used, output
     assert weights.copies == 1
 
 

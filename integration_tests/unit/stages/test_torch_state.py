@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, Optimizer, accumulate, adam, adamw, data, momentum, net, rmsprop
+from integration_tests.unit.stages.pipelines import assert_close, made
 from paceline.stages.execution.cut import first_layers
+from paceline.stages.schedules import SCHEDULES
 from paceline.torch.errors import UsageError
 from paceline.torch.stages.layers import layers_of
 
@@ -19,9 +22,7 @@ LATE: dict[str, Any] = {"schedule": "pipemare", "correction": 0.3, "annealing_st
 
 
 def pipeline_of(mail: Any, optimizer: Optimizer, **arguments: Any) -> Any:
-    import paceline.torch as hvd
-
-    return hvd.Pipeline(net(), optimizer, torch.nn.functional.mse_loss, N, mail=mail, **arguments)
+    return made(mail, optimizer=optimizer, **arguments)
 
 
 def saved_at(stages: int, optimizer: Optimizer, **arguments: Any) -> dict[str, Any]:
@@ -38,10 +39,23 @@ def saved_at(stages: int, optimizer: Optimizer, **arguments: Any) -> dict[str, A
 
     results = in_threads(stages, body)
     assert results[1:] == [None] * (stages - 1)
+    return from_file(results[0])
+
+
+def from_file(value: Any) -> Any:
     file = io.BytesIO()
-    torch.save(results[0], file)
+    torch.save(value, file)
     file.seek(0)
     return torch.load(file)
+
+
+def plainly(whole: dict[str, Any], optimizer: Optimizer) -> list[float]:
+    """The losses of the next steps in one process."""
+    model = net()
+    model.load_state_dict(whole["model"])
+    made = optimizer(model.parameters())
+    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
+    return accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
 
 
 def goes_on(stages: int, whole: dict[str, Any], optimizer: Optimizer, **arguments: Any) -> list[float]:
@@ -68,11 +82,7 @@ def test_saved_at_three_stages_goes_on_at_two_at_one_and_as_the_plain_model(
     optimizer: Optimizer, arguments: dict[str, Any]
 ) -> None:
     whole = saved_at(3, optimizer, **arguments)
-    model = net()
-    model.load_state_dict(whole["model"])
-    made = optimizer(model.parameters())
-    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
-    expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
+    expected = plainly(whole, optimizer)
     # Drained after every step, gradients are never late.
     for stages in (1, 2, 3):
         found = goes_on(stages, whole, optimizer, schedule="1f1b")
@@ -95,10 +105,8 @@ def test_what_schedules_and_corrections_need_goes_on_too() -> None:
 
     again = in_threads(3, body)[0]
     assert again["pipeline"]["steps"] == 7
-    for part in ("model", "deltas"):
-        first, second = (one["pipeline"][part] if part == "deltas" else one[part] for one in (whole, again))
-        assert all(torch.equal(first[name], second[name]) for name in first)
-        assert set(first) == set(second)
+    assert_close(again["model"], whole["model"], 0.0)
+    assert_close(again["pipeline"]["deltas"], whole["pipeline"]["deltas"], 0.0)
 
 
 def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of_stages() -> None:
@@ -115,12 +123,11 @@ def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of
         return again, pipeline.consolidate()
 
     again, after = in_threads(2, body)[0]
-    for name, one in whole["pipeline"]["velocities"].items():
-        assert one.any() and torch.equal(one, again["pipeline"]["velocities"][name]), name
+    assert all(one.any() for one in whole["pipeline"]["velocities"].values())
+    assert_close(again["pipeline"]["velocities"], whole["pipeline"]["velocities"], 0.0)
     expected, velocities = _one_more(whole, chosen["nesterov"], 2)
-    for name, one in expected.items():
-        assert torch.allclose(after["model"][name], one, rtol=0, atol=1e-12), name
-        assert torch.allclose(after["pipeline"]["velocities"][name], velocities[name], rtol=0, atol=1e-12), name
+    assert_close(after["model"], expected)
+    assert_close(after["pipeline"]["velocities"], velocities)
 
 
 def test_gradients_that_wait_for_an_update_are_not_lost() -> None:
@@ -156,22 +163,10 @@ def _one_more(whole: dict[str, Any], nesterov: float, stages: int) -> tuple[dict
 
 def test_a_plain_model_and_optimizer_are_loaded() -> None:
     model = net()
-    made = adam(model.parameters())
-    for step in range(3):
-        torch.nn.functional.mse_loss(model(data(step, 10)[0]), data(step, 10)[1]).backward()
-        made.step()
-        made.zero_grad()
-    whole = {"model": model.state_dict(), "optimizer": made.state_dict()}
-    whole = torch.load(_file(whole))
-    expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
-    assert goes_on(3, whole, adam, schedule="gpipe") == expected
-
-
-def _file(value: Any) -> io.BytesIO:
-    file = io.BytesIO()
-    torch.save(value, file)
-    file.seek(0)
-    return file
+    optimizer = adam(model.parameters())
+    accumulate(model, lambda _: optimizer, [data(step, 10) for step in range(3)], 1)
+    whole = from_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    assert goes_on(3, whole, adam, schedule="gpipe") == plainly(whole, adam)
 
 
 def test_groups_of_optimizers() -> None:
@@ -184,12 +179,7 @@ def test_groups_of_optimizers() -> None:
 
     whole = saved_at(3, grouped)
     assert [len(group["params"]) for group in whole["optimizer"]["param_groups"]] == [5, 5]
-    model = net()
-    model.load_state_dict(whole["model"])
-    made = grouped(model.parameters())
-    made.load_state_dict(copy.deepcopy(whole["optimizer"]))
-    expected = accumulate(model, lambda _: made, [data(step, 10) for step in range(7, 10)], N)
-    assert goes_on(2, whole, grouped) == pytest.approx(expected, rel=0, abs=1e-9)
+    assert goes_on(2, whole, grouped) == pytest.approx(plainly(whole, grouped), rel=0, abs=1e-9)
 
 
 def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
@@ -211,3 +201,54 @@ def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
             pipeline.load_state_dict(own[1 if mail.rank == 0 else 0])
 
     in_threads(3, load)
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
+    """What a schedule alone needs begins anew; weights and the optimizer's state go on."""
+
+    def body(mail: Any) -> None:
+        first = pipeline_of(mail, momentum, schedule="pipemare", correction=0.3)
+        for step in range(5):
+            first.step(*data(step, 10))
+        first.drain()
+        state = first.state_dict()
+        second = pipeline_of(mail, momentum, schedule=schedule)
+        second.load_state_dict(state)
+        found = second.state_dict()
+        assert_close(found["model"], state["model"], 0.0)
+        for number, kept in found["optimizer"]["state"].items():
+            assert torch.equal(kept["momentum_buffer"], state["optimizer"]["state"][number]["momentum_buffer"])
+        second.step(*data(5, 10))
+        second.drain()
+
+    in_threads(3, body)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda state: state.pop("model"), "lacks 'model'"),
+        (lambda state: state["model"].pop("2.weight"), "lacks 1 tensors of this stage, 2.weight"),
+        (lambda state: state["model"].update({"2.weight": torch.zeros(2, 2)}), "2.weight"),
+        (lambda state: state["optimizer"]["param_groups"].clear(), "lacks 2.weight, a parameter of this stage"),
+        (lambda state: state["optimizer"].pop("state"), "lacks 'state'"),
+    ],
+)
+def test_states_that_lack_something_change_nothing(spoil: Callable[[Any], Any], said: str) -> None:
+    def body(mail: Any) -> None:
+        pipeline = pipeline_of(mail, momentum, stages=[2])
+        pipeline.step(*data(0, 10))
+        before = {name: one.clone() for name, one in pipeline.state_dict()["model"].items()}
+        state = pipeline.state_dict()
+        if mail.rank == 1:
+            state["model"] = {name: one + 1 for name, one in state["model"].items()}
+            spoil(state)
+            with pytest.raises(UsageError) as caught:
+                pipeline.load_state_dict(state)
+            assert said in str(caught.value)
+        assert_close(pipeline.state_dict()["model"], before, 0.0)
+        pipeline.step(*data(1, 10))
+        pipeline.close()
+
+    in_threads(2, body)

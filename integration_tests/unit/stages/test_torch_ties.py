@@ -7,28 +7,29 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from integration_tests.support.more import first_of, more
+from integration_tests.support import stage_training
+from integration_tests.support.more import more
 from integration_tests.support.stage_gpt import accumulate, cross_entropy, gpt, text
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import Optimizer, adamw, data, momentum, sgd
-from paceline.stages.schedules import SCHEDULES
-from paceline.torch.errors import UsageError
+from integration_tests.unit.stages.pipelines import made
 
 EMBEDDING, HEAD = "0.tokens.weight", "3.logits.weight"
 
 
-def pipelines(stages: int, steps: range, optimizer: Optimizer, state: Any = None, **arguments: Any) -> list[Any]:
+def pipelines(
+    stages: int, steps: range, optimizer: Optimizer, state: Any = None, rows: int = 7, **arguments: Any
+) -> list[Any]:
     """Of each stage: losses, own weights, the state of all, names of trained parameters."""
     models = [gpt() for _ in range(stages)]
 
     def body(mail: Any) -> Any:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(models[mail.rank], optimizer, cross_entropy, 3, mail=mail, **arguments)
+        pipeline = made(mail, models[mail.rank], optimizer=optimizer, loss=cross_entropy, **arguments)
         if state is not None:
             pipeline.load_state_dict(state)
-        losses = [pipeline.step(*text(step, 7)).item() for step in steps]
+        losses = [pipeline.step(*text(step, rows)).item() for step in steps]
         losses += [loss.item() for loss in pipeline.drain()]
         output = pipeline.predict(text(99, 5)[0])["logits"]
         whole = pipeline.consolidate()
@@ -91,33 +92,10 @@ def test_the_state_goes_on_in_one_process_and_in_another_cut() -> None:
 
 def test_an_update_of_several_minibatches() -> None:
     plain = gpt()
-    optimizer = sgd(plain.parameters())
-    for first in range(0, 6, 2):
-        gradients: list[Tensor] = [torch.zeros_like(one) for one in plain.parameters()]
-        for step in (first, first + 1):
-            inputs, target = text(step, 6)
-            cross_entropy(plain(inputs), target).backward()
-            for total, one in zip(gradients, plain.parameters(), strict=True):
-                total += one.grad / 2
-            plain.zero_grad()
-        for one, total in zip(plain.parameters(), gradients, strict=True):
-            one.grad = total
-        optimizer.step()
-        optimizer.zero_grad()
-    models = [gpt() for _ in range(3)]
-
-    def body(mail: Any) -> dict[str, Tensor]:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(models[mail.rank], sgd, cross_entropy, 3, mail=mail, update_every=2)
-        for step in range(6):
-            pipeline.step(*text(step, 6))
-        pipeline.drain()
-        own = {name: one.clone() for name, one in pipeline.state_dict()["model"].items()}
-        pipeline.close()
-        return own
-
-    for own in in_threads(3, body):
+    # The mean of two mini-batches of alike rows is that of one with both.
+    both = [pytree.tree_map(lambda *one: torch.cat(one), text(step, 6), text(step + 1, 6)) for step in (0, 2, 4)]
+    stage_training.accumulate(plain, sgd, both, 6, loss=cross_entropy)
+    for _, own, *_ in pipelines(3, range(6), sgd, rows=6, update_every=2):
         assert_equal(own, plain)
 
 
@@ -127,9 +105,7 @@ def test_copies_begin_with_the_weights_of_their_owner_and_freeze_with_them() -> 
         model[0].tokens.weight.requires_grad_(False)
 
     def body(mail: Any) -> Any:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(models[mail.rank], sgd, cross_entropy, 2, mail=mail)
+        pipeline = made(mail, models[mail.rank], loss=cross_entropy, n_microbatches=2)
         for step in range(3):
             pipeline.step(*text(step, 4))
         own = pipeline.state_dict()["model"]
@@ -159,18 +135,10 @@ def test_a_weight_of_three_stages_of_which_two_train_nothing_else() -> None:
 
     batch, target = data(0, 6)[0], data(1, 6)[0]
     plain = nn.Sequential(*model())
-    optimizer = momentum(plain.parameters())
-    for _ in range(5):
-        for one, goal in zip(batch.tensor_split(3), target.tensor_split(3), strict=True):
-            (nn.functional.mse_loss(plain(one), goal) / 3).backward()
-        nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
-        optimizer.step()
-        optimizer.zero_grad()
+    stage_training.accumulate(plain, momentum, [(batch, target)] * 5, 3, max_norm=0.1)
 
     def body(mail: Any) -> Any:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(model(), momentum, nn.functional.mse_loss, 3, mail=mail, max_norm=0.1)
+        pipeline = made(mail, model(), optimizer=momentum, max_norm=0.1)
         assert (pipeline.optimizer is None) == (mail.rank > 0)
         for _ in range(5):
             pipeline.step(batch, target)
@@ -179,18 +147,3 @@ def test_a_weight_of_three_stages_of_which_two_train_nothing_else() -> None:
 
     for found in in_threads(3, body):
         torch.testing.assert_close(found, plain[0].tied.detach(), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("schedule", first_of((one for one in SCHEDULES if one not in ("gpipe", "1f1b")), "pipemare"))
-def test_asynchronous_schedules_refuse_ties(schedule: str) -> None:
-    def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        with pytest.raises(UsageError) as caught:
-            hvd.Pipeline(gpt(), sgd, cross_entropy, 3, schedule, mail=mail)
-        return str(caught.value)
-
-    for found in in_threads(2, body):
-        first, second = found.splitlines()
-        assert f"{HEAD} of stage 1 is the same tensor as {EMBEDDING} of stage 0" in first
-        assert 'or use schedule="1f1b" or "gpipe"' in second

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,9 +13,8 @@ from torch.utils import _pytree as pytree
 
 from integration_tests.support.more import more
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import sgd
-from paceline.errors import UsageError
-from paceline.native.mail import StageFailed
+from integration_tests.support.stage_training import accumulate, sgd
+from integration_tests.unit.stages.pipelines import made
 
 WIDTH = 5
 
@@ -107,28 +105,6 @@ def loss(output: dict[str, Tensor], target: dict[str, Any]) -> Tensor:
     return ((output["logits"] - target["goal"]) ** 2).mean() * target["weight"]
 
 
-def one_process(steps: int, count: int) -> tuple[dict[str, Tensor], list[float]]:
-    plain = nn.Sequential(*model())
-    optimizer = sgd(plain.parameters())
-    losses = []
-    for step in range(steps):
-        inputs, target = batch(step)
-        total = 0.0
-        for rows in torch.arange(len(inputs["values"])).tensor_split(count):
-
-            def part(one: Any, rows: Tensor = rows) -> Any:
-                return one[int(rows[0]) : int(rows[-1]) + 1] if isinstance(one, Tensor) else one
-
-            found = loss(plain(pytree.tree_map(part, inputs)), pytree.tree_map(part, target))
-            found = found * (len(rows) / len(inputs["values"]))
-            found.backward()
-            total += found.item()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    return plain.state_dict(), losses
-
-
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize("stages", [more(1), more(2), 3])
 @pytest.mark.parametrize("recompute", [False, True])
@@ -136,9 +112,7 @@ def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) ->
     models = [model() for _ in range(stages)]
 
     def body(mail: Any) -> tuple[dict[str, Tensor], list[float], Any, int]:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(models[mail.rank], sgd, loss, 3, schedule, mail=mail, recompute=recompute)
+        pipeline = made(mail, models[mail.rank], loss=loss, schedule=schedule, recompute=recompute)
         losses = [pipeline.step(*batch(step)).item() for step in range(20)]
         output = pipeline.predict(batch(0)[0])
         signatures = len(pipeline._executor._departures._known)
@@ -146,9 +120,9 @@ def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) ->
         pipeline.close()
         return weights, losses, output, signatures
 
-    weights, losses = one_process(20, 3)
     plain = nn.Sequential(*model())
-    plain.load_state_dict(weights)
+    losses = accumulate(plain, sgd, map(batch, range(20)), 3, loss=loss)
+    weights = plain.state_dict()
     for found, told, output, signatures in in_threads(stages, body):
         for name, one in found.items():
             assert torch.equal(one, weights[name]), name
@@ -156,46 +130,6 @@ def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) ->
         torch.testing.assert_close(output["logits"], plain(batch(0)[0])["logits"].detach(), rtol=0, atol=1e-15)
         # Numbers that change, such as positions, are no signatures of their own, which both ends keep.
         assert signatures <= 4
-
-
-class Unknown:
-    """Nothing that a tree is made of."""
-
-
-def local() -> Any:
-    @dataclasses.dataclass
-    class Local:
-        value: Tensor
-
-    return Local(torch.zeros(4, WIDTH))
-
-
-@pytest.mark.parametrize(
-    ("made", "said"),
-    [
-        (lambda value: {"a": value, "b": [Unknown()]}, "has a Unknown at ['b'][0]: expected"),
-        (lambda value: {"a": {1, 2}, "b": value}, "has a set at ['a']: expected"),
-        (lambda value: {"a": value.to_sparse()}, "has a torch.sparse_coo tensor at ['a']: expected"),
-        (lambda value: {"a": value, "b": 1 << 70}, "has an int of more than 64 bits at ['b']: expected"),
-        (lambda value: local(), "has a Local, which other ranks cannot import"),
-        (lambda value: Unknown(), "is a Unknown: expected"),
-    ],
-)
-def test_what_no_tree_is_made_of_is_refused(made: Callable[[Tensor], Any], said: str) -> None:
-    class Made(nn.Module):
-        def forward(self, value: Tensor) -> Any:
-            return made(value)
-
-    def body(mail: Any) -> str:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline([Made(), nn.Tanh()], sgd, nn.functional.mse_loss, 2, mail=mail)
-        with pytest.raises((UsageError, StageFailed)) as caught:
-            pipeline.step(torch.zeros(4, WIDTH), torch.zeros(4, WIDTH))
-        return str(caught.value)
-
-    for text in in_threads(2, body):
-        assert said in text, text
 
 
 def test_a_dataclass_that_a_user_registers_is_left_alone() -> None:
@@ -213,9 +147,7 @@ def test_a_dataclass_that_a_user_registers_is_left_alone() -> None:
 
 def test_layers_that_take_trees_are_timed() -> None:
     def body(mail: Any) -> list[str]:
-        import paceline.torch as hvd
-
-        pipeline = hvd.Pipeline(model(), sgd, loss, 3, mail=mail, stages="time", sample=batch(0)[0])
+        pipeline = made(mail, model(), loss=loss, stages="time", sample=batch(0)[0])
         cut = list(pipeline.cut)
         pipeline.close()
         return cut

@@ -52,9 +52,6 @@ def test_gradients_are_kept_only_within_an_accumulation() -> None:
     assert not accumulation.accumulating()
     accumulation.restart()
     assert not accumulation.accumulating()
-
-
-def test_with_one_pass_nothing_is_ever_kept() -> None:
-    accumulation = GradientAccumulation(1)
-    accumulation.saw_gradient(1)
-    assert not accumulation.accumulating()
+    alone = GradientAccumulation(1)
+    alone.saw_gradient(1)
+    assert not alone.accumulating()

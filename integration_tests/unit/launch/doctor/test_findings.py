@@ -32,18 +32,12 @@ def test_the_worst_decides() -> None:
     assert worst([]) is Severity.OK
 
 
-def test_a_variable_that_horovod_does_not_read() -> None:
+def test_variables_that_horovod_does_not_read_or_that_contradict_a_plan() -> None:
     finding = only(mistakes.variables({"HOROVOD_CYCLE_TIMES": "2", "HOROVOD_GPU_OPERATIONS": "NCCL", "HOME": "/"}))
     assert (finding.what, finding.severity) == ("HOROVOD_CYCLE_TIMES", Severity.WARNING)
     assert finding.remedy == "Did you mean HOROVOD_CYCLE_TIME?"
-
-
-def test_variables_that_horovod_reads() -> None:
     names = ("HOROVOD_CYCLE_TIME", "HOROVOD_GLOO_IFACE", "HOROVOD_LOG_LEVEL", "HOROVOD_FUSION_THRESHOLD")
     assert only(mistakes.variables(dict.fromkeys(names, "1"))).severity is Severity.OK
-
-
-def test_autotune_beside_a_plan() -> None:
     finding = only(mistakes.contradictions({"HOROVOD_AUTOTUNE": "1", "PACELINE_FUSION": "optimal"}))
     assert (finding.what, finding.severity) == ("HOROVOD_AUTOTUNE", Severity.WARNING)
     assert not list(mistakes.contradictions({"HOROVOD_AUTOTUNE": "1"}))
@@ -59,17 +53,11 @@ def test_the_scheduler_is_named() -> None:
     assert "--scheduler" in finding.remedy
 
 
-def test_an_interface_for_gloo_that_is_not_there() -> None:
+def test_interfaces_for_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = only(network.gloo({"HOROVOD_GLOO_IFACE": "ib9"}))
     assert finding.severity is Severity.ERROR
     assert "ib9" in finding.found and "lo" in finding.remedy
-
-
-def test_loopback_for_gloo() -> None:
     assert only(network.gloo({"HOROVOD_GLOO_IFACE": "lo"})).severity is Severity.WARNING
-
-
-def test_an_interface_for_gloo_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     down = {name: state._replace(isup=False) for name, state in psutil.net_if_stats().items()}
     monkeypatch.setattr(psutil, "net_if_stats", lambda: down)
     finding = only(network.gloo({"HOROVOD_GLOO_IFACE": "lo"}))
@@ -85,19 +73,15 @@ def test_what_the_hosts_own_name_means(address: str, severity: Severity, monkeyp
     assert finding.severity is severity and address in finding.found
 
 
-def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_open_files_and_little_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
     finding = only(limits.open_files())
     assert finding.severity is Severity.WARNING and "ulimit -n" in finding.remedy
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert only(limits.open_files()).severity is Severity.OK
-
-
-def test_little_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("usage", (), {"free": 64 << 20}))
     finding = only(limits.shared_memory())
-    assert finding.severity is Severity.WARNING
-    assert finding.found == "64 MiB free" and "--shm-size" in finding.remedy
+    assert (finding.severity, finding.found) == (Severity.WARNING, "64 MiB free") and "--shm-size" in finding.remedy
 
 
 def test_a_horovod_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,10 +90,6 @@ def test_a_horovod_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = only(installed.horovod())
     assert finding.severity is Severity.ERROR and "paceline horovod install" in finding.remedy
     assert not installed.is_usable()
-
-
-def test_names_of_hosts() -> None:
-    assert hosts.names("a:2,b:4,c") == ["a", "b", "c"]
 
 
 def run(*words: str, **environ: str) -> Any:
@@ -150,6 +130,7 @@ class _OtherClock:
 
 @pytest.mark.parametrize(("ahead_s", "severity"), [(0.0, Severity.OK), (-90.0, Severity.WARNING)])
 def test_clocks_that_differ(ahead_s: float, severity: Severity) -> None:
+    assert hosts.names("a:2,b:4,c") == ["a", "b", "c"]
     finding = only(hosts._clock(_OtherClock(ahead_s)))  # type: ignore[arg-type]
     assert finding.severity is severity
     assert "chrony" in finding.remedy or not ahead_s

@@ -28,11 +28,8 @@ def test_every_scheduler_tells_its_tasks_who_they_are(name: str) -> None:
     # All tasks look for rank 0 in one place, and know it for their own job's.
     assert len({(one.hosts, one.port, one.job) for one in found}) == 1
     assert found[0].hosts[0] in ("localhost", "127.0.0.1")
-
-
-def test_every_scheduler_is_tried() -> None:
-    found = {identity.find(make(1, 2), given(flags, 1, 2)).source for make, flags in tasks.TASKS.values()}
-    assert found == {one.title for one in schedulers.SCHEDULERS} | {"flags"}
+    tried = {identity.find(make(1, 2), given(flags, 1, 2)).source for make, flags in tasks.TASKS.values()}
+    assert tried == {one.title for one in schedulers.SCHEDULERS} | {"flags"}
 
 
 def test_another_job_and_another_step_have_other_names_and_ports() -> None:
@@ -42,13 +39,10 @@ def test_another_job_and_another_step_have_other_names_and_ports() -> None:
     assert len({task.job for task in found}) == len({task.port for task in found}) == 4
 
 
-def test_local_ranks_are_taken_from_the_scheduler_where_it_tells_them() -> None:
+def test_local_ranks_are_the_schedulers_and_what_is_about_the_starter_is_set_aside() -> None:
     environ = {**tasks.slurm(3, 4), "SLURM_LOCALID": "1"}
     assert identity.find(environ, Given()).local_rank == 1
     assert identity.find(tasks.blaunch(3, 4), Given()).local_rank is None
-
-
-def test_what_is_about_the_starter_is_set_aside_and_said() -> None:
     found = identity.find(tasks.openmpi_daemons_by_srun(3, 4), Given())
     assert (found.rank, found.size, found.source) == (3, 4, "Open MPI (mpirun)")
     assert "set aside" in found.notes[0] and "SLURM_PROCID=0" in found.notes[0]

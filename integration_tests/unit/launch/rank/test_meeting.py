@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +19,6 @@ from paceline.launch.rank import hub, identity, member
 from paceline.launch.rank.channel import Channel
 from paceline.launch.rank.identity import Given, Identity
 from paceline.launch.rank.messages import Ended, Start, Verdict
-from paceline.launch.rank.placement import Slot
 
 JOB = "a test's"
 
@@ -47,13 +46,7 @@ def task(rank: int, size: int, port: int, job: str = JOB, host: str = "localhost
 
 @contextmanager
 def hub_of(size: int, port: int, limit_s: float = 20, job: str = JOB) -> Iterator[hub.Hub]:
-    served: list[Sequence[Slot]] = []
-
-    def serve(slots: Sequence[Slot]) -> int:
-        served.append(slots)
-        return 4321
-
-    centre = hub.Hub(size, job, limit_s, serve)
+    centre = hub.Hub(size, job, limit_s, lambda slots: 4321)
     centre.start(hub.bind(port, job))
     try:
         yield centre
@@ -75,37 +68,6 @@ def meet(*tasks: Identity, limit_s: float = 20) -> list[Any]:
         return [*pool.map(one, tasks), said]
 
 
-def test_all_meet_and_get_their_places(port: int) -> None:
-    with hub_of(3, port):
-        *met, said = meet(*(task(rank, 3, port) for rank in (2, 0, 1)))
-    assert [(start.slot.rank, start.slot.local_rank, start.slot.local_size) for _, start in met] == [
-        (2, 2, 3),
-        (0, 0, 3),
-        (1, 1, 3),
-    ]
-    assert {(start.port, start.interface) for _, start in met} == {(4321, "lo")}
-    assert said == []
-
-
-def test_rank_0_may_be_late(port: int) -> None:
-    came: list[hub.Hub] = []
-
-    def late() -> None:
-        with hub_of(1, port) as centre:
-            came.append(centre)
-            done.wait(20)
-
-    done = threading.Event()
-    timer = threading.Timer(1.0, late)
-    timer.start()
-    who = Identity(0, 1, None, JOB, ("localhost",), port, "test")
-    (_, start), said = meet(who)
-    done.set()
-    timer.join()
-    assert start.slot.size == 1
-    assert "waits for rank 0 since" in said[0] and "nobody listens on 127.0.0.1" in said[0]
-
-
 def test_who_is_missing_is_told_to_all(port: int) -> None:
     with hub_of(4, port, limit_s=1.0):
         first, second, said = meet(task(0, 4, port), task(2, 4, port))
@@ -118,10 +80,7 @@ def test_who_is_missing_is_told_to_all(port: int) -> None:
 
 @pytest.mark.parametrize(
     ("second", "problem", "remedy"),
-    [
-        ((1, 3), "counts 3 ranks, rank 0", "--size"),
-        ((0, 2), "is there twice", "--dry-run"),
-    ],
+    [((1, 3), "counts 3 ranks, rank 0", "--size"), ((0, 2), "is there twice", "--dry-run")],
 )
 def test_tasks_that_contradict_each_other_end_all(
     port: int, second: tuple[int, int], problem: str, remedy: str
@@ -133,26 +92,20 @@ def test_tasks_that_contradict_each_other_end_all(
         assert remedy in error.remedy
 
 
-def test_another_job_on_the_port(port: int) -> None:
+def test_another_job_and_another_secret_on_the_port(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub_of(2, port, job="another"):
         error, _ = meet(task(1, 2, port))
     assert "is taken: job" in error.problem and "belongs to another job" in error.problem
     assert "--rendezvous" in error.remedy
-
-
-def test_another_secret(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_HOROVOD_SECRET_KEY", "ours")
     with hub_of(2, port):
+        with pytest.raises(UserError) as raised:
+            hub.bind(port, "the second")
+        assert f"cannot listen on port {port}" in raised.value.problem and "the second" in raised.value.problem
+        assert "--rendezvous HOST:PORT" in raised.value.remedy
         monkeypatch.setenv("_HOROVOD_SECRET_KEY", "theirs")
         error, _ = meet(task(1, 2, port))
     assert "another secret" in error.problem and "_HOROVOD_SECRET_KEY" in error.problem
-
-
-def test_two_jobs_want_one_port(port: int) -> None:
-    with hub_of(2, port), pytest.raises(UserError) as raised:
-        hub.bind(port, "the second")
-    assert f"cannot listen on port {port}" in raised.value.problem and "the second" in raised.value.problem
-    assert "--rendezvous HOST:PORT" in raised.value.remedy
 
 
 def test_another_program_on_the_port(port: int) -> None:
@@ -174,29 +127,22 @@ def test_another_program_on_the_port(port: int) -> None:
 
 
 def test_nobody_answers(port: int) -> None:
-    error, said = meet(task(1, 2, port), limit_s=1.0)
+    environ = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    error, said = meet(replace(identity.find(environ, Given()), port=port), limit_s=1.0)
     assert f"Rank 1 on {socket.gethostname()} has not found rank 0 within 1 s" in error.problem
+    assert "Rank 0's host is known from MASTER_ADDR=127.0.0.1." in error.problem
     assert "firewall" in error.remedy and "--wait" in error.remedy
-    assert "(limit 1 s)" in said[0]
+    assert "waits for rank 0 since" in said[0] and "nobody listens on 127.0.0.1" in said[0] and "(limit 1 s)" in said[0]
 
 
-def test_a_host_that_is_unknown(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_is_unknown_or_resolves_to_loopback(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: Any) -> None:  # no question leaves this machine
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
+    real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     error, _ = meet(task(1, 2, port, host="n7"), limit_s=0.5)
     assert "n7: this name is unknown (Name or service not known)" in error.problem
-
-
-def test_where_the_host_of_rank_0_is_known_from(port: int) -> None:
-    environ = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    error, _ = meet(replace(identity.find(environ, Given()), port=port), limit_s=0.5)
-    assert "Rank 0's host is known from MASTER_ADDR=127.0.0.1." in error.problem
-
-
-def test_a_host_that_resolves_to_loopback(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more: real("127.0.1.1" if host == "n7" else host, *more))
     error, _ = meet(task(1, 2, port, host="n7"), limit_s=20)
     assert f"n7 resolves to loopback on this host, {socket.gethostname()}" in error.problem
@@ -206,6 +152,7 @@ def test_a_host_that_resolves_to_loopback(port: int, monkeypatch: pytest.MonkeyP
 def test_a_failure_is_told_to_all(port: int) -> None:
     with hub_of(3, port):
         *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
+        assert {(start.port, start.interface) for _, start in met} == {(4321, "lo")}
         channels = [channel for channel, _ in met]
         channels[1].send(Ended(7, "ended with exit code 7", False, ["ValueError: x"]))
         heard = [channels[rank].receive(10) for rank in (0, 2)]
@@ -218,6 +165,10 @@ def test_a_failure_is_told_to_all(port: int) -> None:
 def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
     with hub_of(2, port) as centre:
         *met, _ = meet(task(0, 2, port), task(1, 2, port))
+        error, _ = meet(task(1, 2, port))  # again, which does not end the job
+        assert met[0][0].receive(0.5) is None
+        assert "All 2 ranks of this job are there, and it has begun." in error.problem
+        assert "expected" not in error.problem, "it is the same job"
         met[1][0].close()
         verdict = met[0][0].receive(10)
         assert centre.running() == []
@@ -239,15 +190,6 @@ def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
     assert isinstance(verdict, Verdict)
     assert (verdict.rank, verdict.code) == (2, hub.OVERDUE_CODE)
     assert verdict.problem == f"Rank 2 on {socket.gethostname()} still runs 2 s after rank 0 has ended."
-
-
-def test_a_task_that_comes_again_does_not_end_the_job(port: int) -> None:
-    with hub_of(2, port):
-        *met, _ = meet(task(0, 2, port), task(1, 2, port))
-        error, _ = meet(task(1, 2, port))
-        assert met[0][0].receive(0.5) is None
-    assert "All 2 ranks of this job are there, and it has begun." in error.problem
-    assert "expected" not in error.problem, "it is the same job"
 
 
 def test_a_task_that_leaves_before_the_start(port: int) -> None:

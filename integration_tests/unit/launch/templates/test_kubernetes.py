@@ -69,18 +69,24 @@ def check_resources(case: Case, part: dict[str, Any]) -> None:
     assert part["resources"] == {"requests": wanted, "limits": wanted}
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
-@table("kubernetes", kind="job")
-def test_job_and_service_are_valid(case: Case, version: str) -> None:
+def check_valid(thing: dict[str, Any], *versions: str) -> None:
+    """By Kubernetes' own schemas, where these are installed."""
     needed("kubernetes_validate")
     import kubernetes_validate
 
-    for thing in objects(case.text()):
+    for version in versions:
         assert kubernetes_validate.validate(thing, version, strict=True) == version
 
 
+def stand_in(folder: Path, script: str) -> dict[str, str]:
+    """A `paceline` that runs this; the environment of pod 0."""
+    (folder / "paceline").write_text(script)
+    (folder / "paceline").chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"}
+
+
 @table("kubernetes", kind="job")
-def test_job_has_a_pod_for_every_node(case: Case) -> None:
+def test_job_has_a_pod_for_every_node(case: Case, tmp_path: Path) -> None:
     service, job = objects(case.text())
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (case.nodes, case.nodes, "Indexed")
@@ -89,6 +95,11 @@ def test_job_has_a_pod_for_every_node(case: Case) -> None:
     assert service["spec"]["selector"] == {"job-name": "digits"}
     check_resources(case, container(spec["template"]))
     check_variables(container(spec["template"])["env"])
+    for thing in (service, job):
+        check_valid(thing, OLDEST, NEWEST)
+    (script,) = container(job["spec"]["template"])["args"]
+    (tmp_path / "pod.sh").write_text("#!/bin/bash\n" + expanded(script, {}))
+    shellcheck(tmp_path / "pod.sh")
 
 
 @table("kubernetes", kind="job")
@@ -97,16 +108,11 @@ def test_pods_start_every_rank(case: Case, tmp_path: Path) -> None:
     shell, flag = container(job["spec"]["template"])["command"]
     (script,) = container(job["spec"]["template"])["args"]
     calls = tmp_path / "calls"
-    (tmp_path / "paceline").write_text(RECORDER.format(python=sys.executable, calls=calls, code=0))
-    (tmp_path / "paceline").chmod(0o755)
+    environment = stand_in(tmp_path, RECORDER.format(python=sys.executable, calls=calls, code=0))
     for pod in {0, case.nodes - 1}:
-        variables = {"JOB_COMPLETION_INDEX": str(pod), "HOME": "/wrong", "rank": "wrong"}
-        subprocess.run(
-            [shell, flag, expanded(script, variables)],
-            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": str(pod)},
-            check=True,
-            timeout=60,
-        )
+        index = {"JOB_COMPLETION_INDEX": str(pod)}
+        command = [shell, flag, expanded(script, {**index, "HOME": "/wrong", "rank": "wrong"})]
+        subprocess.run(command, env=environment | index, check=True, timeout=60)
         made = [json.loads(line)["words"] for line in calls.read_text().splitlines()]
         calls.unlink()
         ranks = range(pod * RANKS_PER_NODE, (pod + 1) * RANKS_PER_NODE)
@@ -122,9 +128,7 @@ def test_pods_start_every_rank(case: Case, tmp_path: Path) -> None:
 def test_failure_of_a_rank_is_the_pods(tmp_path: Path) -> None:
     *_, job = objects(printed("kubernetes", "--image", "a", "--ranks-per-node", "3", "x"))
     (script,) = container(job["spec"]["template"])["args"]
-    (tmp_path / "paceline").write_text('#!/bin/sh\n[ "$3" = 1 ] && exit 7\nsleep 0.2\n')
-    (tmp_path / "paceline").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"}
+    environment = stand_in(tmp_path, '#!/bin/sh\n[ "$3" = 1 ] && exit 7\nsleep 0.2\n')
     done = subprocess.run(["/bin/bash", "-c", expanded(script, {})], env=environment, timeout=60)
     assert done.returncode == 7
 
@@ -134,23 +138,14 @@ def test_pod_that_is_asked_to_end_asks_its_ranks(tmp_path: Path) -> None:
     (script,) = container(job["spec"]["template"])["args"]
     told = tmp_path / "told"
     begun = f"trap 'echo ended >>{told}; exit 143' TERM\necho begun >>{told}\n"
-    (tmp_path / "paceline").write_text(f"#!/bin/bash\n{begun}for ((n = 0; n < 600; n++)); do sleep 0.1; done\n")
-    (tmp_path / "paceline").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"}
+    script_of_a_rank = f"#!/bin/bash\n{begun}for ((n = 0; n < 600; n++)); do sleep 0.1; done\n"
+    environment = stand_in(tmp_path, script_of_a_rank)
     pod = subprocess.Popen(["/bin/bash", "-c", expanded(script, {})], env=environment, start_new_session=True)
     while not told.exists() or told.read_text().count("begun") < 2:
         time.sleep(0.01)
     pod.terminate()
     assert pod.wait(timeout=60) == 143
     assert told.read_text().count("ended") == 2
-
-
-@table("kubernetes", kind="job")
-def test_shellcheck_finds_nothing_in_the_pods_script(case: Case, tmp_path: Path) -> None:
-    *_, job = objects(case.text())
-    script = tmp_path / "pod.sh"
-    script.write_text("#!/bin/bash\n" + expanded(container(job["spec"]["template"])["args"][0], {}))
-    shellcheck(script)
 
 
 @pytest.mark.parametrize("kind", ["mpijob", "trainjob"])
@@ -177,15 +172,11 @@ def test_mpirun_waits_for_the_name_of_its_pod(kind: str, tmp_path: Path) -> None
     assert done.stdout == f"mpirun -np {case.ranks} --map-by slot --bind-to none\n", done.stderr
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_pods_on_the_network_of_their_nodes_find_names(version: str) -> None:
-    needed("kubernetes_validate")
-    import kubernetes_validate
-
+def test_pods_on_the_network_of_their_nodes_find_names() -> None:
     _, job = objects(printed("kubernetes", "--image", "a", "--host-network", "x"))
     pod = job["spec"]["template"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-    assert kubernetes_validate.validate(job, version, strict=True) == version
+    check_valid(job, OLDEST, NEWEST)
     refused = invoke("kubernetes", "--kind", "mpijob", "--image", "a", "--host-network", "x")
     assert refused.exit_code == 2 and "port 2222" in refused.output
 
@@ -223,20 +214,8 @@ def test_mpijob_has_the_documented_fields(case: Case) -> None:
     starter = container(launcher["template"])
     check_mpirun(case, starter["command"] + starter["args"])
     check_variables(starter["env"])
-    # Kubernetes' own validation of the pods in it.
-    needed("kubernetes_validate")
-    import kubernetes_validate
-
     for template in (launcher["template"], worker["template"]):
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
-        kubernetes_validate.validate(pod, NEWEST, strict=True)
-
-
-@table("kubernetes", kind="trainjob")
-def test_trainjob_and_its_runtime_are_valid(case: Case) -> None:
-    needed("kubeflow_trainer_api")
-    for thing in objects(case.text()):
-        kubeflow(thing)
+        check_valid({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}, NEWEST)
 
 
 @table("kubernetes", kind="trainjob")
@@ -259,6 +238,9 @@ def test_trainjob_starts_every_rank_on_its_nodes(case: Case) -> None:
     assert "metadata" not in node["template"], "what has the label gets the TrainJob's command"
     assert launcher["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     assert container(launcher["template"]["spec"]["template"])["name"] == "node", "others get no keys"
+    needed("kubeflow_trainer_api")
+    for thing in (runtime, job):
+        kubeflow(thing)
 
 
 @table("kubernetes")

@@ -134,19 +134,15 @@ def test_failure_of_a_rank_is_the_jobs(case: Case, tmp_path: Path) -> None:
     assert code == 7
 
 
-@table("slurm", "lsf", "pbs")
-def test_directives_stand_before_the_first_command(case: Case) -> None:
+def directives(case: Case) -> list[str]:
+    """What schedulers are asked for, all of it before the first command."""
     sign = {"slurm": "#SBATCH ", "lsf": "#BSUB ", "pbs": "#PBS "}[case.scheduler.name]
     lines = case.text().splitlines()
     first_command = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
-    directives = [line for line in lines if line.startswith(sign)]
-    assert [line for line in lines[:first_command] if line.startswith(sign)] == directives
-    assert all(" #" not in line for line in directives), "not every scheduler knows comments behind a directive"
-
-
-def directives(case: Case) -> list[str]:
-    sign = {"slurm": "#SBATCH ", "lsf": "#BSUB ", "pbs": "#PBS "}[case.scheduler.name]
-    return [line.removeprefix(sign) for line in case.text().splitlines() if line.startswith(sign)]
+    found = [line for line in lines if line.startswith(sign)]
+    assert [line for line in lines[:first_command] if line.startswith(sign)] == found
+    assert all(" #" not in line for line in found), "not every scheduler knows comments behind a directive"
+    return [line.removeprefix(sign) for line in found]
 
 
 @table("slurm")

@@ -1,9 +1,10 @@
-"""`paceline probe`: from rounds to a pair, what is shown, what is refused."""
+"""`paceline probe`: sizes, buffers, from rounds to a pair, what is shown, what is refused."""
 
 from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
@@ -12,8 +13,10 @@ from rich.console import Console
 from integration_tests.unit.collectives.test_network_file import measured
 from paceline.errors import UserError
 from paceline.launch.probe import plot
+from paceline.launch.probe.buffers import Buffers, Case
 from paceline.launch.probe.command import probe_command
 from paceline.launch.probe.rank import pairs_of
+from paceline.launch.quantities import size_bytes, size_name, sizes_bytes
 
 
 def test_a_pair_has_what_a_short_message_takes_and_the_rest_of_a_long_one_as_bandwidth() -> None:
@@ -61,3 +64,36 @@ def test_the_picture_has_a_map_of_each() -> None:
 def test_bad_input_is_named(arguments: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         CliRunner().invoke(probe_command, arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("operation", ["broadcast", "reduce", "allreduce"])
+def test_wrong_results_are_found(operation: str) -> None:
+    root, other = Buffers(Case(operation, 64, 2), 0, 3), Buffers(Case(operation, 64), 2, 3)
+    assert [array.size for array in root.arrays] == [16, 16]
+    for one in (root, other):
+        one.fill()
+    right = 1 if operation == "broadcast" else 6
+    for array in (*root.arrays, *other.arrays):
+        array.fill(right)
+    root.check()
+    other.check()
+    root.arrays[1][3] = 2
+    with pytest.raises(ValueError, match=f"{operation} of 64 bytes on rank 0: element 3 is 2.0"):
+        root.check()
+    other.arrays[0][:] = np.inf
+    if operation == "reduce":
+        other.check()  # only the root has a result
+    else:
+        with pytest.raises(ValueError, match="on rank 2"):
+            other.check()
+    # A model has a buffer for each tensor.
+    assert [array.nbytes for array in Buffers(Case("broadcast", 12, 1, (4, 8)), 0, 2).arrays] == [4, 8]
+
+
+def test_sizes_are_read() -> None:
+    for text, bytes_ in {"4": 4, "4KiB": 4096, "1.5 MiB": 3 << 19, "64MB": 64_000_000}.items():
+        assert size_bytes(text) == bytes_ and size_bytes(size_name(bytes_)) == bytes_
+    assert sizes_bytes("4,4KiB,4096") == (4, 4096) and (size_name(4096), size_name(100)) == ("4KiB", "100")
+    for text in ("6", "4furlong"):
+        with pytest.raises(UserError, match=f"The size '{text}' cannot be used"):
+            size_bytes(text)

@@ -1,0 +1,42 @@
+"""Pipelines on stages that are threads, with what most tests of this folder give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import paceline.torch as hvd
+from integration_tests.support.stage_threads import in_threads
+from integration_tests.support.stage_training import N, data, mse, net, sgd
+
+
+def made(mail: Any, model: Any = None, **arguments: Any) -> Any:
+    arguments = {"optimizer": sgd, "loss": mse, "n_microbatches": N, **arguments}
+    return hvd.Pipeline(net() if model is None else model, mail=mail, **arguments)
+
+
+def assert_close(found: Any, expected: Any, atol: float = 1e-12) -> None:
+    """The same tensors, by name."""
+    torch.testing.assert_close(dict(found), dict(expected), rtol=0, atol=atol)
+
+
+def all_hear(said: str, size: int, model: Callable[[], Any] = net, batch: Any = None, **arguments: Any) -> None:
+    """A pipeline or its first step ends on all stages with an error that has `said`; a UsageError has a remedy."""
+
+    def body(mail: Any) -> str:
+        pipeline = None
+        with pytest.raises(Exception) as caught:
+            pipeline = made(mail, model(), **{"n_microbatches": 2, **arguments})
+            pipeline.step(*(batch or data(0, 4)))
+        if pipeline is not None:
+            with pytest.raises(hvd.UsageError) as again:
+                pipeline.step(*(batch or data(0, 4)))
+            assert "has ended" in str(again.value) or str(again.value) == str(caught.value)
+        assert caught.type is not hvd.UsageError or len(str(caught.value).splitlines()) > 1
+        return f"{caught.typename}: {caught.value}"
+
+    for text in in_threads(size, body):
+        assert said in text, text

@@ -1,0 +1,189 @@
+"""Models, arguments and activations that hvd.Pipeline cannot take: all stages end with the same error."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+
+from integration_tests.support.more import first_of
+from integration_tests.support.stage_gpt import cross_entropy, gpt, text
+from integration_tests.support.stage_threads import in_threads
+from integration_tests.support.stage_training import N, adam, data, momentum, mse, net, sgd
+from integration_tests.unit.stages.pipelines import all_hear, made
+from integration_tests.unit.stages.traced import CUTS, SAMPLE, WIDTH, Net, torch_distributed
+from integration_tests.unit.stages.traced import data as of_traced
+from paceline.stages.schedules import SCHEDULES
+from paceline.torch.errors import UsageError
+
+MOMENTUM = {"schedule": "pipemare", "nesterov": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"optimizer": torch.optim.Adam(net().parameters())}, "optimizer is a Adam: expected a function"),
+        ({"optimizer": None}, "optimizer is a NoneType: expected a function"),
+        ({"optimizer": lambda parameters: None}, "optimizer returned a NoneType: expected a torch.optim.Optimizer"),
+        ({"optimizer": momentum, **MOMENTUM}, "nesterov= was given with SGD(momentum=0.9), which has a momentum of"),
+        ({"optimizer": adam, **MOMENTUM}, "nesterov= was given with Adam(betas=(0.9, 0.999)), which has a momentum of"),
+        ({"loss": "mse"}, "loss='mse': expected a function"),
+        ({"loss": lambda output, target: output}, "loss returned a tensor of shape (2, 3): expected one number"),
+        ({"metrics": "accuracy"}, "metrics='accuracy': expected functions of output and target, by name"),
+        ({"metrics": {"accuracy": 3}}, "metrics={'accuracy': 3}: expected functions of output and target, by name"),
+        ({"metrics": {"loss": mse}}, "loss"),
+        ({"micro_batches": 2}, "no argument micro_batches. Did you mean n_microbatches?"),
+        ({"optimiser": sgd}, "no argument optimiser."),
+        ({"n_microbatches": 0}, "cannot have 0 micro-batches"),
+        ({"n_microbatches": "4"}, "n_microbatches='4': expected a whole number"),
+        ({"n_microbatches": 2.0}, "n_microbatches=2.0: expected a whole number"),
+        ({"n_microbatches": True}, "n_microbatches=True: expected a whole number"),
+        ({"n_microbatches": 5}, "has 4 rows: expected one number, of 5 (n_microbatches) at least"),
+        ({"stages": 5}, "stages=5: expected"),
+        ({"stages": [2.5]}, "stages=[2.5]: expected"),
+        ({"stages": [None]}, "stages=[None]: expected"),
+        ({"schedule": None}, "schedule=None: expected a name"),
+        ({"schedule": ["1f1b"]}, "schedule=['1f1b']: expected a name"),
+        ({"discrepancy": 0.3}, "hvd.Pipeline has no argument discrepancy.\nUse correction=0.3."),
+        ({"schedule": "pipemare", "correction": "0.3"}, "correction='0.3': expected a number"),
+        ({"max_norm": "1"}, "max_norm='1': expected a positive number"),
+        ({"max_norm": float("nan")}, "max_norm=nan: expected a positive number"),
+        ({"costs": [1, "2", 3, 4, 5, 6, 7, 8, 9]}, "costs="),
+        ({"costs": 3}, "costs="),
+        # Cuts by time.
+        ({"stages": "time"}, 'stages="time" was given with no sample='),
+        ({"stages": "time", "sample": torch.ones(3, 6).double()}, "Layer 0 (Linear) cannot be timed on sample=: Runt"),
+        ({"stages": "time", "sample": "x"}, "Layer 0 (Linear) cannot be timed on sample=: UsageError: What it is giv"),
+        (
+            {"stages": "time", "sample": torch.ones(3, 5).double(), "costs": [1] * 9},
+            'stages="time" was given with costs=',
+        ),
+        (
+            {"stages": "time", "sample": torch.ones(3, 5), "model": lambda: [nn.Tanh, nn.Tanh]},
+            "layers that are built where their stages are",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be(changed: dict[str, Any], said: str) -> None:
+    all_hear(said, 2, **changed)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (lambda: nn.Linear(5, 3), "cannot cut a Linear"),
+        (lambda: [nn.Linear(5, 3), len], "Layer 1 of the model is a builtin_function_or_method"),
+        (lambda: [nn.Linear(5, 3)], "1 layers, and there are 2 stages"),
+        (lambda: [nn.Tanh(), lambda: nn.Tanh()], "Layer 1 of the model is a function"),
+        (lambda: [lambda: nn.Tanh(), lambda: 3], "What builds layer 1 returned a int: expected an nn.Module"),
+        (lambda: [lambda: nn.Tanh(), lambda value: value], "missing 1 required positional argument"),
+        (lambda: [nn.Linear(6, 5).double(), nn.Linear(5, 3).double()], "mat1 and mat2 shapes cannot be"),
+        (lambda: [nn.Linear(5, 5).double(), nn.Linear(6, 3).double()], "mat1 and mat2 shapes cannot be"),
+    ],
+)
+def test_models_that_cannot_be(model: Callable[[], Any], said: str) -> None:
+    all_hear(said, 2, model)
+
+
+class Made(nn.Module):
+    """Hands on what a function makes of its input."""
+
+    def __init__(self, made: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.made = made
+
+    def forward(self, value: Tensor) -> Any:
+        return self.made(value)
+
+
+def local(value: Tensor) -> Any:
+    @dataclasses.dataclass
+    class Local:
+        value: Tensor
+
+    return Local(value)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda value: value.tolist, "is a builtin_function_or_method: expected tensors, numbers, strings or None"),
+        (lambda value: (value, {3}), "has a set at [1]: expected tensors"),
+        (lambda value: {"a": value, "b": [object()]}, "has a object at ['b'][0]: expected"),
+        (lambda value: value.to_sparse(), "is a torch.sparse_coo tensor"),
+        (lambda value: {"a": value.to_sparse()}, "has a torch.sparse_coo tensor at ['a']: expected"),
+        (lambda value: {"a": value, "b": 1 << 70}, "has an int of more than 64 bits at ['b']: expected"),
+        (local, "has a Local, which other ranks cannot import"),
+    ],
+)
+def test_what_no_tree_is_made_of_cannot_travel(made: Callable[[Tensor], Any], said: str) -> None:
+    all_hear(said, 2, lambda: [Made(made), nn.Tanh()])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"stages": ["middle", "lsat"]}, "stages= names 'lsat': expected a submodule of the Net"),
+        ({"stages": ["middle"]}, "makes 2 stages, expected 3"),
+        ({"stages": [1, 2]}, "by which it is traced"),
+        ({"stages": "auto"}, "stages='auto' was given with a Net and sample="),
+        ({"sample": torch.ones(2, 3)}, "torch.distributed.pipelining could not trace the Net"),
+        ({"sample": None}, "cannot cut a Net"),
+        (
+            {"batch": of_traced(1, 2 * N + 1)},
+            "A micro-batch has the shapes [(3, 5)]: the model was traced with [(2, 5)]",
+        ),
+    ],
+)
+def test_what_cannot_be_traced(arguments: dict[str, Any], said: str) -> None:
+    all_hear(said, 3, **{"model": Net, "stages": CUTS, "sample": SAMPLE, "n_microbatches": N, **arguments})
+
+
+def test_names_that_two_stages_share() -> None:
+    with torch_distributed():
+        stages = [PipelineStage(nn.Linear(WIDTH, WIDTH), number, 2, torch.device("cpu")) for number in range(2)]
+
+    def body(mail: Any) -> str:
+        with pytest.raises(UsageError) as caught:
+            made(mail, stages[mail.rank])
+        return str(caught.value)
+
+    for said in in_threads(2, body):
+        assert "A parameter of stage 1 has the name of one of stage 0, weight" in said
+
+
+@pytest.mark.parametrize("schedule", first_of((one for one in SCHEDULES if one not in ("gpipe", "1f1b")), "pipemare"))
+def test_asynchronous_schedules_refuse_ties(schedule: str) -> None:
+    arguments: dict[str, Any] = {"loss": cross_entropy, "schedule": schedule, "batch": text(0, 4)}
+    all_hear("3.logits.weight of stage 1 is the same tensor as 0.tokens.weight of stage 0", 2, gpt, **arguments)
+    all_hear('or use schedule="1f1b" or "gpipe"', 2, gpt, **arguments)
+
+
+def test_a_rank_that_cannot_say_what_it_wants_ends_all() -> None:
+    class Odd(list):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            raise ZeroDivisionError("an odd list of costs")
+
+    def body(mail: Any) -> str:
+        with pytest.raises((ZeroDivisionError, UsageError)) as caught:
+            made(mail, costs=Odd() if mail.rank == 1 else None)
+        return str(caught.value)
+
+    for said in in_threads(3, body):
+        assert "an odd list of costs" in said, said
+
+
+def test_a_pipeline_is_not_called() -> None:
+    def body(mail: Any) -> None:
+        pipeline = made(mail)
+        with pytest.raises(UsageError, match="called like a model"):
+            pipeline(data(0, 4)[0])
+        pipeline.step(*data(0, 4))
+        pipeline.close()
+
+    in_threads(2, body)
