@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support import debug
 from integration_tests.support.more import more
 from integration_tests.support.ranks import ranks, run_ranks
 from paceline import config
 from paceline.common_settings import BUILD, HOROVODS
+from paceline.debug_values import DEBUG_VALUES
 
 SIZE = 4
 PLACES = (0, 1, SIZE - 1)  # the first, a middle and the last rank
 # The first that an option takes and that is not its default is what one rank has.
-_VALUES = ("single", "ring", "events", "solo", "q8", "yes", "no", "3", "0.25")
+_VALUES = ("single", "ring", "events", "solo", "q8", "yes", "no", "3", "0.25", "gate_timeout_ms=3")
 LIMIT_S = 10.0  # measured: at most 0.5 s, on busy cores
 
 # Variable, value and rank of each that differs in one init().
@@ -33,7 +35,7 @@ def _other(option: config.Option) -> str:
     assert option.shared is not None
     for text in _VALUES:
         try:
-            if option.shared(option.parse(text)) != option.shared(option.default):
+            if option.shared(option.parse(text)) != option.shared(option.default_value):
                 return text
         except ValueError:
             continue
@@ -46,7 +48,8 @@ _DIFFERENT = [
     *((option.variable, _other(option)) for option in config.OPTIONS if option.shared is not None),
 ]
 # Each variable alone, on each of these ranks; and on one rank after the other, some together.
-ALONE: list[Case] = [[(name, value, rank)] for name, value in _DIFFERENT for rank in PLACES]
+_DEBUG = [(debug.NAME, f"{one.name}=3") for one in DEBUG_VALUES if one.shared is not None]
+ALONE: list[Case] = [[(name, value, rank)] for name, value in _DIFFERENT + _DEBUG for rank in PLACES]
 _ONCE = [(name, value, PLACES[n % len(PLACES)]) for n, (name, value) in enumerate(_DIFFERENT)]
 TOGETHER: list[Case] = [_ONCE[n : n + 9] for n in range(0, len(_ONCE), 9)]
 
