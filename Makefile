@@ -41,8 +41,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=
 # Not $(MAKE) in the recipe itself: `make -n` would run that line, without -n, because MAKEFLAGS is unexported.
 MAKE_NEWEST = $(MAKE) --no-print-directory VENV='$(VENV)-newest' CONSTRAINTS=
 PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
-# conftest.py says what goes together; the largest group begins.
-SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS) --dist loadgroup)
+SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS))
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
 BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc plugin/bridge/*/*.h)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what was not asked for; tests of one module that can use the same ranks follow each other."""
     patch = config.getoption("--patch")
@@ -66,15 +65,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         programs = [name for mark in item.iter_markers("needs") for name in mark.args]
         if reason := why_not(programs):
             item.add_marker(pytest.mark.skip(reason=reason))
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     modules = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
     items.sort(key=lambda item: (modules[item.path], *_world(item)))
 
 
-def _group(item: pytest.Item) -> str:
-    """Which tests stay in one process where several run at the same time: folders whose tests start processes, files."""
-    path = item.path.relative_to(Path(__file__).parent)
-    return str(path) if path.parts[0] == "unit" else path.parts[0]
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the tests out among several processes (pytest-xdist)."""
+    from integration_tests.support.side_by_side import OneFolderAtATime
+
+    return OneFolderAtATime(config, log)
 
 
 def _world(item: pytest.Item) -> tuple[str, str, int]:
