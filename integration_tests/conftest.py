@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
         config.pluginmanager.register(StrictSkips())
     config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
-    config.addinivalue_line("markers", "needs(program, ...): of programs that README does not name; skipped without")
+    config.addinivalue_line("markers", "needs(program, ...): runs under `make test-more`; skipped without")
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def wanted(item: pytest.Item) -> bool:
         if any(item.get_closest_marker(name) for name in not_asked_for):
+            return False
+        if item.get_closest_marker("needs") and len(not_asked_for) == len(ON_REQUEST):
             return False
         marker = item.get_closest_marker("patch")
         return patch is None or (marker is not None and patch in marker.args)
