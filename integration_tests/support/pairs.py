@@ -19,13 +19,18 @@ def pairs_of(row: tuple[Any, ...]) -> set[tuple[Any, ...]]:
 def cover(rows: Sequence[Row]) -> list[Row]:
     """Some of `rows`, in their order, that have all pairs of `rows`: greedy, those with the most new pairs first.
 
-    `rows` need not be a product, unlike what generators such as allpairspy take: some lose pairs where combinations are
-    impossible.
+    The last parameter's values take turns. `rows` need not be a product: generators such as allpairspy lose pairs where
+    some combinations are impossible.
     """
+    numbers = [{value: number for number, value in enumerate(dict.fromkeys(column))} for column in zip(*rows)]
+
+    def turn(row: Row) -> int:
+        return sum(number[value] for number, value in zip(numbers, row)) % len(numbers[-1])
+
+    in_turn, chosen = sorted(rows, key=turn), set()
     left = set().union(*(pairs_of(row) for row in rows))
-    chosen = set()
     for least in range(len(pairs_of(rows[0])), 0, -1):
-        for row in rows:
+        for row in in_turn:
             if len(pairs_of(row) & left) >= least:
                 chosen.add(row)
                 left -= pairs_of(row)
