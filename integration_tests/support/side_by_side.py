@@ -8,7 +8,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 
 class OneFolderAtATime(LoadScopeScheduling):
-    """Tests that start processes are in each other's way: their folder stays in one process. The largest group begins."""
+    """A folder whose tests start processes stays in one process, because ranks slow each other down.
+
+    The largest group of tests begins.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = PurePosixPath(nodeid.partition("::")[0])
