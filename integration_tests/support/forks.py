@@ -25,7 +25,7 @@ _COMMON = ("numpy", "pytest")
 # What a framework imports when it is used: torch, for the first optimizer (seconds).
 _LATER = {"torch": ("torch._dynamo",), "tensorflow": ()}
 # What a framework does not read while it is imported; what Keras reads, which TensorFlow imports.
-_LATE = ("HOROVOD_", "PACELINE_")
+_LATE = ("HOROVOD_", "PACELINE_", "TF_NUM_")
 _EARLY = ("KERAS_BACKEND",)
 # What Keras takes without it.
 _DEFAULTS = {"KERAS_BACKEND": "tensorflow"}
