@@ -18,8 +18,9 @@ TESTS_LARGEST_LAST = $(filter-out ranks,$(TESTS)) $(filter ranks,$(TESTS))
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
-# Files of tests that run at the same time: JOBS=2 makes use of what tests wait, but ranks are in each other's way.
-JOBS ?= 1
+# Processes that run tests. Each of the folders ranks, faults and cluster has one to itself, because ranks are in each
+# other's way; files of unit run beside them.
+JOBS ?= 2
 # make upstream DIR=/path/to/horovod/test UPSTREAM_ARGS='--np 4 --files test_torch.py'
 DIR ?=
 UPSTREAM_ARGS ?=
@@ -40,8 +41,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=
 # Not $(MAKE) in the recipe itself: `make -n` would run that line, without -n, because MAKEFLAGS is unexported.
 MAKE_NEWEST = $(MAKE) --no-print-directory VENV='$(VENV)-newest' CONSTRAINTS=
 PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
-# Whole files go to one process each, in the order of folders: tests of one file share ranks.
-SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder)
+SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS))
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
 BRIDGE := $(wildcard plugin/bridge/*.cc plugin/bridge/*.h plugin/bridge/*/*.cc plugin/bridge/*/*.h)

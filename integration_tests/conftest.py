@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):  # the process that hears of all tests
         config.pluginmanager.register(StrictSkips())
     config.addinivalue_line("markers", "patch(name): regression test of this patch (plugin/horovod/patches/table.py)")
-    config.addinivalue_line("markers", "needs(program, ...): of programs that README does not name; skipped without")
+    config.addinivalue_line("markers", "needs(program, ...): runs under `make test-more`; skipped without")
     for name, meaning in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
@@ -53,6 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def wanted(item: pytest.Item) -> bool:
         if any(item.get_closest_marker(name) for name in not_asked_for):
+            return False
+        if item.get_closest_marker("needs") and len(not_asked_for) == len(ON_REQUEST):
             return False
         marker = item.get_closest_marker("patch")
         return patch is None or (marker is not None and patch in marker.args)
@@ -67,6 +70,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
     modules = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
     items.sort(key=lambda item: (modules[item.path], *_world(item)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the tests out among several processes (pytest-xdist)."""
+    from integration_tests.support.side_by_side import OneFolderAtATime
+
+    return OneFolderAtATime(config, log)
 
 
 def _world(item: pytest.Item) -> tuple[str, str, int]:

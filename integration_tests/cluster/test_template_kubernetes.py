@@ -85,7 +85,5 @@ def test_the_pods_of_the_template_train_the_digits(cluster: Cluster, tmp_path: P
 
 
 def test_a_pod_finds_rank_0_by_its_own_name(cluster: Cluster) -> None:
-    words = (sys.executable, "-m", "paceline.launch.cli", "rank", "--size", "2", "--", *DIGITS)
-    result = result_of(run_pods(cluster, words))
-    assert result["equal"]
-    assert result["accuracy"] > 0.9
+    words = (sys.executable, "-m", "paceline.launch.cli", "rank", "--size", "2", "--", *DIGITS, "--epochs", "1")
+    assert result_of(run_pods(cluster, words))["equal"]

@@ -25,8 +25,10 @@ _COMMON = ("numpy", "pytest")
 # What a framework imports when it is used: torch, for the first optimizer (seconds).
 _LATER = {"torch": ("torch._dynamo",), "tensorflow": ()}
 # What a framework does not read while it is imported; what Keras reads, which TensorFlow imports.
-_LATE = ("HOROVOD_", "PACELINE_")
+_LATE = ("HOROVOD_", "PACELINE_", "TF_NUM_")
 _EARLY = ("KERAS_BACKEND",)
+# What Keras takes without it.
+_DEFAULTS = {"KERAS_BACKEND": "tensorflow"}
 # How long a template may take to import its frameworks and to answer.
 ANSWER_S = 60.0
 
@@ -50,10 +52,12 @@ class Process(Protocol):
 
 
 def frameworks_of(module: str) -> tuple[str, ...]:
-    """Which frameworks the bodies of a test's module speak of."""
+    """Which frameworks the bodies of a test's module speak of; TensorFlow comes with torch: a template less."""
     path = importlib.import_module(module).__file__
-    text = Path(path).read_text().replace("keras", "tensorflow") if path else ""
-    return tuple(one for one in FRAMEWORKS if one in text)
+    text = Path(path).read_text() if path else ""
+    if "tensorflow" in text or "keras" in text:
+        return FRAMEWORKS
+    return ("torch",) if "torch" in text else ()
 
 
 def forkable(env: Mapping[str, str]) -> bool:
@@ -130,6 +134,7 @@ _templates: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Template] 
 
 def template(frameworks: tuple[str, ...], env: Mapping[str, str]) -> Template:
     """The one with these frameworks whose ranks' variables differ from `env` in those alone that are read late."""
+    env = {**_DEFAULTS, **env}
     key = frameworks, tuple(sorted(item for item in env.items() if not item[0].startswith((*_LATE, "PYTEST_"))))
     if key not in _templates:
         _templates[key] = Template(frameworks, env)

@@ -1,12 +1,12 @@
 """The training matrix as a table: torch's optimizers x features of scripts x exchanges, and which rows are run when.
 
-`ROWS` are those of `make test`: every optimizer with two features under every exchange, every feature with the
-optimizers of EVERY_FEATURE under every exchange. `MORE` is the rest of the product.
+`ROWS` are those of `make test`: every possible pair of optimizer and feature, of optimizer and exchange, and of feature
+and exchange. `MORE` is the rest of the product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from torch import optim
 
 from integration_tests.support.matrix_features import FEATURES
+from integration_tests.support.pairs import cover
 
 
 class Row(NamedTuple):
@@ -65,11 +66,6 @@ OPTIMIZERS: dict[str, Optimizer] = {
 
 # Exchanges that must equal one process: Horovod's own, with a plan, and those that can do more, told to do no more.
 EXCHANGES = ("sync", "optimal", "pipelined", "partial")
-# The optimizers that every feature is tried with; Adam takes no sparse gradients, SparseAdam stands in for it there.
-EVERY_FEATURE = ("SGD", "Adam")
-SPARSE = "SparseAdam"
-# How many features every optimizer is tried with.
-FEATURES_EACH = 2
 
 
 def kind_of(optimizer: str, feature: str) -> str:
@@ -98,23 +94,7 @@ def possible(row: Row) -> bool:
     )
 
 
-def _all_possible() -> list[Row]:
-    product = (Row(o, f, e) for e in EXCHANGES for o in OPTIMIZERS for f in FEATURES)
-    return [row for row in product if possible(row)]
-
-
-def _chosen() -> set[Row]:
-    everything = _all_possible()
-    chosen = {row for row in everything if row.optimizer in EVERY_FEATURE}
-    for place, optimizer in enumerate(OPTIMIZERS):
-        for exchange in EXCHANGES:
-            own = [row for row in everything if (row.optimizer, row.exchange) == (optimizer, exchange)]
-            start = FEATURES_EACH * (place * len(EXCHANGES) + EXCHANGES.index(exchange))
-            chosen |= {own[(start + turn) % len(own)] for turn in range(min(FEATURES_EACH, len(own)))}
-    return chosen | {row for row in everything if (row.optimizer, row.feature) == (SPARSE, "sparse")}
-
-
-def _in_order(rows: set[Row]) -> list[Row]:
+def _in_order(rows: Iterable[Row]) -> list[Row]:
     """Rows of one set of gradients follow each other: a plan is for one set."""
     return sorted(rows, key=lambda row: (EXCHANGES.index(row.exchange), gradients(row), row))
 
@@ -126,8 +106,9 @@ def gradients(row: Row) -> str:
     return f"{kind_of(row.optimizer, row.feature)}{biases}-{str(feature.dtype).removeprefix('torch.')}"
 
 
-ROWS = _in_order(_chosen())
-MORE = _in_order(set(_all_possible()) - set(ROWS))
+POSSIBLE = [row for row in (Row(o, f, e) for e in EXCHANGES for o in OPTIMIZERS for f in FEATURES) if possible(row)]
+ROWS = _in_order(cover(POSSIBLE))
+MORE = _in_order(set(POSSIBLE) - set(ROWS))
 
 
 def missing_optimizers() -> set[str]:

@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from multiprocessing.connection import Connection, Listener
@@ -40,6 +41,8 @@ START_TIMEOUT_S = 60.0
 MAX_PAUSE_S = 20.0
 # More of them crowd each other out on two cores, and their tests take minutes.
 MORE_RANKS = 4
+# Tests take turns among as many worlds, and each holds some 100 MB.
+KEPT_WORLDS = 4
 # Whether ranks are forked where they can be; `--no-forks` switches it off.
 forks = True
 
@@ -195,7 +198,7 @@ class World:
             except ProcessLookupError:
                 pass
             process.wait(10)
-        self._rendezvous.stop()
+        threading.Thread(target=self._rendezvous.stop).start()  # its server looks up twice a second
         self._dir.cleanup()
 
 
@@ -212,14 +215,14 @@ def _started(address: str, rank: int, env: Mapping[str, str], log: Path) -> subp
         )
 
 
-# By number of ranks, environment and what they had imported from the start.
+# By number of ranks, environment and what they had imported from the start; the one that was used last is the last.
 _kept: dict[tuple[int, tuple[tuple[str, str], ...], tuple[str, ...]], World] = {}
 
 
-def end_kept_worlds() -> None:
-    """End all worlds that were kept for the next test."""
-    while _kept:
-        _kept.popitem()[1].end()
+def end_kept_worlds(but: int = 0) -> None:
+    """End the worlds that were kept for the next test, except the last `but` of them."""
+    while len(_kept) > but:
+        _kept.pop(next(iter(_kept))).end()
 
 
 def end_all() -> None:
@@ -247,9 +250,12 @@ def run_ranks(
     """
     frameworks = frameworks_of(body.__module__)
     key = (size, tuple(sorted((env or {}).items())), frameworks)
-    world = _kept.pop(key) if not fresh and key in _kept and _kept[key].usable else None
+    world = None if fresh else _kept.pop(key, None)
+    if world is not None and not world.usable:
+        world.end()
+        world = None
     if world is None:
-        end_kept_worlds()
+        end_kept_worlds(but=KEPT_WORLDS - 1)
         world = World(size, env or {}, frameworks)
     else:
         world.resume()

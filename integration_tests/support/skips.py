@@ -1,7 +1,7 @@
 """Skipped tests: programs that README does not name, and which reasons CI accepts.
 
-A test that needs such a program, or the package of an engine, has the mark `needs("mpirun")`. It is skipped where that
-is missing, so that `make test` passes on a machine with only what README names.
+A test that needs such a program, or the package of an engine, has the mark `needs("mpirun")`. It runs under
+`make test-more`, and is skipped where the program is missing.
 
 With `--strict-skips`, as CI runs, a skip for any other reason fails the run: a test that is skipped everywhere tests
 nothing, and nobody notices.

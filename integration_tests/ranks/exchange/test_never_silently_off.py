@@ -113,7 +113,7 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
         pytest.param(TORCH.format(wrap="where_it_is_defined"), "w", id="torch, where it is defined"),
         more(TORCH.format(wrap="hvd.DistributedOptimizer"), "w", id="torch, as ever"),
         more(TAPE, "DistributedGradientTape", id="tape, name taken before init"),
-        pytest.param(KERAS_BEFORE_INIT, "DistributedSGD", id="keras, wrapped before init"),
+        more(KERAS_BEFORE_INIT, "DistributedSGD", id="keras, wrapped before init"),
     ],
 )
 def test_exchange_is_used_however_the_name_was_taken_and_one_rank_says_so(tmp_path: Path, text: str, who: str) -> None:
@@ -133,13 +133,17 @@ def test_exchange_that_nothing_took_is_told_at_shutdown(tmp_path: Path) -> None:
     (line,) = said(done)
     assert line.startswith("PACELINE_EXCHANGE=majority had no effect: no optimizer and no tape was wrapped")
     assert "hvd.DistributedOptimizer" in line
-    # Who asked for none, or failed before it could be used, does not hear of it.
+
+
+@pytest.mark.more
+def test_who_asked_for_none_or_failed_before_it_was_used_hears_nothing(tmp_path: Path) -> None:
     assert said(horovodrun(tmp_path, BY_HAND, PACELINE_EXCHANGE="sync")) == []
     failed = horovodrun(tmp_path, BY_HAND + "raise SystemError\n", PACELINE_EXCHANGE="majority")
     assert failed.returncode != 0
     assert said(failed) == []
 
 
+@pytest.mark.more
 def test_options_of_another_exchange_are_named(tmp_path: Path) -> None:
     done = horovodrun(
         tmp_path,
@@ -240,6 +244,7 @@ def test_what_launchers_leave_in_the_environment_is_compared(variables: dict[str
     assert [line.partition(",")[0] + "," + line.partition(",")[2].partition(",")[0]] * bool(line) == found
 
 
+@pytest.mark.more
 def test_two_ranks_of_horovodrun_have_nothing_to_say(tmp_path: Path) -> None:
     done = horovodrun(tmp_path, ALONE, WORLD_SIZE="2")
     assert done.stdout.count("size 2") == 2

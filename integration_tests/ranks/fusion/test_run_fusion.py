@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import more
 from paceline.fusion import plan_file
 
 SIZES = (7, 1000, 33, 5000)  # elements of the script's gradients
@@ -72,7 +73,7 @@ def run(folder: Path, policy: str) -> tuple[subprocess.CompletedProcess[str], Pa
     return done, result
 
 
-@pytest.mark.parametrize("policy", ["merging:ends", "file:plan.json"])
+@pytest.mark.parametrize("policy", ["merging:ends", more("file:plan.json")])
 def test_ranks_follow_a_policy_that_only_the_launcher_has(policy: str, tmp_path: Path) -> None:
     (tmp_path / "merging.py").write_text(MODULE)
     plan_file.write(tmp_path / "plan.json", "mine", [[NAMES[3], NAMES[0]], [NAMES[1], NAMES[2]]])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support.debug import debug
-from integration_tests.support.more import first_of
+from integration_tests.support.more import first_of, more
 
 TORCH = """
 import horovod.torch as hvd
@@ -128,8 +128,8 @@ def test_one_variable_switches_merging_on(script: str, tmp_path: Path) -> None:
     ("variables", "words"),
     [
         ({"PACELINE_FUSION": "optimul"}, "There is no fusion policy 'optimul'."),
-        ({"PACELINE_FUSION": "single", "HOROVOD_AUTOTUNE": "1"}, "PACELINE_FUSION=single and HOROVOD_AUTOTUNE=1"),
-        (
+        more({"PACELINE_FUSION": "single", "HOROVOD_AUTOTUNE": "1"}, "PACELINE_FUSION=single and HOROVOD_AUTOTUNE=1"),
+        more(
             {"PACELINE_FUSION": "single", "HOROVOD_DISABLE_GROUP_FUSION": "1"},
             "PACELINE_FUSION=single and HOROVOD_DISABLE_GROUP_FUSION=1 exclude each other",
         ),

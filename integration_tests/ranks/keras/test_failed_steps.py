@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from integration_tests.support.pairs import by_pairs
 from integration_tests.support.ranks import ranks, run_ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
@@ -84,12 +85,12 @@ def _failing(rank: int, size: int, exchange: str, passes: int, place: str, every
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("exchange", ["sync", "pipelined", "partial", "local"])
-def test_a_failed_pass_leaves_no_trace(exchange: str, place: str) -> None:
-    for passes in (1, 2, 3):
-        for everywhere in (True, False):
-            run_ranks(_failing, 2, exchange, passes, place, everywhere, env=TENSORFLOW, timeout_s=60)
+@pytest.mark.parametrize(
+    ("exchange", "place", "passes", "everywhere"),
+    by_pairs(("sync", "pipelined", "partial", "local"), PLACES, (1, 2, 3), (True, False)),
+)
+def test_a_failed_pass_leaves_no_trace(exchange: str, place: str, passes: int, everywhere: bool) -> None:
+    run_ranks(_failing, 2, exchange, passes, place, everywhere, env=TENSORFLOW, timeout_s=60)
 
 
 @ranks(2, env=TENSORFLOW, timeout_s=60)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support import tasks
-from integration_tests.support.more import first_of
+from integration_tests.support.more import first_of, more
 from integration_tests.support.ranks import ROOT
 
 SCRIPT = ROOT / "integration_tests" / "support" / "rank_script.py"
@@ -129,7 +129,7 @@ def test_options_reach_the_ranks_and_rank_0_may_be_late() -> None:
     ("arguments", "code", "how"),
     [
         (["raise", "1"], 1, "ended with exit code 1: ValueError: rank failed on purpose ({script}, line "),
-        (["exit", "1", "37"], 37, "ended with exit code 37."),
+        more(["exit", "1", "37"], 37, "ended with exit code 37."),
         (["kill", "1"], 137, "was ended by SIGKILL."),
     ],
     ids=["raises", "exits", "is killed"],
@@ -153,7 +153,7 @@ def test_a_rank_that_ends_its_script_before_the_others_is_named() -> None:
         assert f"Rank 1 on {socket.gethostname()} ended its script while ranks 0, 2 go on: uneven data." in said
 
 
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", [0, more(1)])
 def test_when_a_whole_task_is_killed_its_command_and_all_others_end(killed: int, tmp_path: Path) -> None:
     job = Job("hydra", 2, ["wait", str(killed), str(tmp_path / "pid")])
     end_s = time.monotonic() + LIMIT_S

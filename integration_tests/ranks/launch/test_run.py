@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.more import more
+
 RUN = [sys.executable, "-m", "paceline.launch.cli", "run"]
 SCRIPT = """
 import sys, time
@@ -36,7 +38,7 @@ def run(folder: Path, *words: str, given: str = "", **variables: str) -> subproc
     return done
 
 
-@pytest.mark.parametrize("given", ["and stay", ""], ids=["training", "short"])
+@pytest.mark.parametrize("given", ["and stay", more("")], ids=["training", "short"])
 def test_start_is_told_in_two_lines(given: str, tmp_path: Path) -> None:
     lines = run(tmp_path, given=given).stderr.splitlines()
     (up,) = (
@@ -52,7 +54,7 @@ def test_start_is_told_in_two_lines(given: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "variables"),
-    [(["--no-progress"], {}), ([], {"PACELINE_PROGRESS": "0"}), (["--output-filename", "said"], {})],
+    [(["--no-progress"], {}), more([], {"PACELINE_PROGRESS": "0"}), more(["--output-filename", "said"], {})],
     ids=["flag", "variable", "files of ranks"],
 )
 def test_start_is_not_told_where_that_is_not_wanted(

@@ -20,10 +20,12 @@ CASES = [
     if (exchange != "quorum" or framework == "torch") and (exchange, framework) != ("local", "tape")
 ]
 NUMBERS = {case: number for number, case in enumerate(CASES)}
-TESTED = [("torch", "majority", 2, 1, 5), ("torch", "local", 2, 0, 2), ("keras", "solo", 2, 0, 2),
-          ("tape", "majority", 2, 1, 5)]  # fmt: skip
+TESTED = [("torch", "majority", 2, 1, 5), ("torch", "local", 2, 0, 2)]
+MORE = [("keras", "solo", 2, 0, 2), ("tape", "majority", 2, 1, 5)]
 # Every seventh meets each framework, exchange, place and factor; all of them take half an hour.
-MARKS = {case: pytest.mark.more if number % 7 == 0 else pytest.mark.soak for case, number in NUMBERS.items()}
+MARKS = {
+    case: pytest.mark.more if case in MORE or number % 7 == 0 else pytest.mark.soak for case, number in NUMBERS.items()
+}
 
 
 @pytest.mark.timeout(200)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
-from integration_tests.support.more import first_of
+from integration_tests.support.more import first_of, more
 from paceline.pipelined.settings import Pipelined
 from paceline.registry.agreement import agreement
 
@@ -203,35 +203,35 @@ def test_fit_leaves_out_the_first_update_only(on_ranks: Run, size: int) -> None:
     on_ranks(_fitting, size)
 
 
-def _resumed(rank: int, size: int, folder: str) -> None:
+def _resumed(rank: int, size: int, folder: str, k: int, warmup: int) -> None:
     """Saved after 6 of 12 steps and loaded by a new model: as if nothing had happened, bit for bit."""
     import pickle
 
     import paceline.keras as hvd
 
     hvd.init()
-    for k, warmup in [(2, 0), (3, 1), (2, 9)]:
-        label = f"resumed{k}{warmup}"
-        exchange = hvd.Pipelined(k=k, warmup_steps=warmup)
-        whole = _model(exchange, f"{label}.whole")
-        _fit(whole, rank, epochs=2)
-        first = _model(exchange, f"{label}.first")
-        _fit(first, rank)
-        path = Path(folder) / f"{label}.{rank}.keras"
-        first.save(path)
-        state = pickle.dumps(first.optimizer.in_flight())
-        _fit(first, rank)  # saving has changed nothing
-        second = hvd.load_model(path, name=f"{label}.second", exchange=exchange)
-        second.optimizer.load_in_flight(pickle.loads(state))
-        _fit(second, rank)
-        for model in (first, second):
-            mine = [*model.weights, *model.optimizer.variables]
-            for here, there in zip(mine, [*whole.weights, *whole.optimizer.variables], strict=True):
-                np.testing.assert_array_equal(numpy(here), numpy(there), err_msg=label)
+    label = f"resumed{k}{warmup}"
+    exchange = hvd.Pipelined(k=k, warmup_steps=warmup)
+    whole = _model(exchange, f"{label}.whole")
+    _fit(whole, rank, epochs=2)
+    first = _model(exchange, f"{label}.first")
+    _fit(first, rank)
+    path = Path(folder) / f"{label}.{rank}.keras"
+    first.save(path)
+    state = pickle.dumps(first.optimizer.in_flight())
+    _fit(first, rank)  # saving has changed nothing
+    second = hvd.load_model(path, name=f"{label}.second", exchange=exchange)
+    second.optimizer.load_in_flight(pickle.loads(state))
+    _fit(second, rank)
+    for model in (first, second):
+        mine = [*model.weights, *model.optimizer.variables]
+        for here, there in zip(mine, [*whole.weights, *whole.optimizer.variables], strict=True):
+            np.testing.assert_array_equal(numpy(here), numpy(there), err_msg=label)
 
 
-def test_resumed_run_goes_on_bit_for_bit(on_ranks: Run, tmp_path: Path) -> None:
-    on_ranks(_resumed, 2, str(tmp_path))
+@pytest.mark.parametrize(("k", "warmup"), [more(2, 0), (3, 1), more(2, 9)])
+def test_resumed_run_goes_on_bit_for_bit(on_ranks: Run, tmp_path: Path, k: int, warmup: int) -> None:
+    on_ranks(_resumed, 2, str(tmp_path), k, warmup)
 
 
 def _scaled(rank: int, size: int) -> None:
