@@ -10,7 +10,7 @@ from paceline.errors import UserError
 from paceline.gradient_arguments import NAMES, asked, takes_gradient_arguments
 from paceline.horovod.shims import unmodified
 from paceline.keras3 import hooks
-from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
+from paceline.keras3.tensorflow_wire import TensorFlowWire
 from paceline.native.library import loaded
 from paceline.registry.making import maker
 from paceline.tensorflow.horovod import horovod_tensorflow
@@ -57,7 +57,7 @@ def DistributedOptimizer(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     found.fuse("tensorflow")
     process_set = given.get("process_set", horovod_tensorflow.global_process_set)
     before = hooks.exchange, hooks.travel
-    hooks.exchange = maker(found.exchange, TensorFlowAdapter)
+    hooks.exchange = maker(found.exchange, TensorFlowWire)
     hooks.travel = Travel(loaded("tensorflow"), process_set, found.choice)
     try:
         return horovod.tensorflow.keras.DistributedOptimizer(**given)

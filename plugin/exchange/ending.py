@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from paceline.exchange.adapter import Weights
 from paceline.exchange.base import Exchange
+from paceline.exchange.wire import Weights
 
 
 class Ending(NamedTuple):
@@ -37,10 +37,10 @@ _sets: dict[int, list[Any]] = {}
 
 def at_end(exchange: Exchange, drain: Callable[[], int], weights: Weights, how: str) -> None:
     """Have `drain()` called when the ranks of the exchange end, while the objects of both methods live."""
-    adapter = exchange.adapter
-    known = _sets.setdefault(adapter.library._handle, [])
-    if adapter.process_set not in known:
-        known.append(adapter.process_set)
+    wire = exchange.wire
+    known = _sets.setdefault(wire.library._handle, [])
+    if wire.process_set not in known:
+        known.append(wire.process_set)
     _entries.append(_Entry(weakref.ref(exchange), weakref.WeakMethod(drain), weakref.WeakMethod(weights), how))
 
 
@@ -58,8 +58,8 @@ def endings(library: ctypes.CDLL, process_set_id: int) -> list[Ending]:
         if exchange is None or drain is None or weights is None:
             _entries.remove(entry)
         elif (
-            exchange.adapter.library._handle == library._handle
-            and exchange.adapter.process_set.process_set_id == process_set_id
+            exchange.wire.library._handle == library._handle
+            and exchange.wire.process_set.process_set_id == process_set_id
         ):
             found.append(Ending(exchange, drain, weights, entry.how))
     return found

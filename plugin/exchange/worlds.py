@@ -10,12 +10,12 @@ _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch(exchange: Any) -> None:
-    """Have `exchange.forget()` called when the ranks of its adapter's library begin anew, while it lives."""
+    """Have `exchange.forget()` called when the ranks of its wire's library begin anew, while it lives."""
     _alive.add(exchange)
 
 
 def new_world(library: ctypes.CDLL) -> None:
     """The ranks of `library` begin anew: nothing is in flight any more."""
     for exchange in list(_alive):
-        if exchange.adapter.library._handle == library._handle:
+        if exchange.wire.library._handle == library._handle:
             exchange.forget()

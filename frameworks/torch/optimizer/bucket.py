@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch._utils import _unflatten_dense_tensors
 
-from paceline.exchange.adapter import Answer
-from paceline.exchange.adapter import Bucket as Identity
 from paceline.exchange.base import Exchange
+from paceline.exchange.wire import Answer
+from paceline.exchange.wire import Bucket as Identity
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.hooks import Hooked
 from paceline.torch.state.travelling import TRAVELS_AS

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.exchange.adapter import Answer, Weights
 from paceline.exchange.base import Exchange
+from paceline.exchange.wire import Answer, Weights
 from paceline.native.library import loaded, world
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
@@ -296,7 +296,7 @@ class Reduction:
         assert self._exchange is not None
         new = [one for one in gradients if one.sparse_dims is None and not one.idle]
         again = [one for one in gradients if one.idle or (self._find_unused and one.sparse_dims is not None)]
-        wire: Any = self._exchange.adapter
+        wire: Any = self._exchange.wire
         try:
             if again:
                 look(again, wire)
@@ -419,7 +419,7 @@ class Reduction:
         if self._exchange is None:
             return
         if state is None:
-            self._exchange.adapter.travel.load(None)
+            self._exchange.wire.travel.load(None)
             return
         self.watch_all()
         found = {name for results, _ in state["in_flight"] for name in results}

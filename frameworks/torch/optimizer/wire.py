@@ -1,4 +1,4 @@
-"""How gradients and weights of a PyTorch optimizer travel with Horovod (see paceline.exchange.adapter)."""
+"""How gradients and weights of a PyTorch optimizer travel with Horovod (see paceline.exchange.wire)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
 from paceline.errors import UserError
-from paceline.exchange.adapter import Array, Bucket, Key, Work
+from paceline.exchange.wire import Array, Bucket, Key, Work
 from paceline.native.library import loaded
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange.tensors import TorchTensors
@@ -62,11 +62,11 @@ class TorchWire(TorchTensors):
 
     @cached_property
     def label(self) -> str:
-        """See Adapter.label: the optimizer's first parameter."""
+        """See Wire.label: the optimizer's first parameter."""
         return self.compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False) -> Work:
-        """See Adapter.start."""
+        """See Wire.start."""
         if tensors[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(
                 tensors[0], name=self._name(bucket), op=self._options["op"], process_set=self.process_set
@@ -90,7 +90,7 @@ class TorchWire(TorchTensors):
         ]
 
     def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
-        """See Adapter.full_names."""
+        """See Wire.full_names."""
         name, count = self._name(bucket, exact), len(bucket.members)
         if count == 1:
             return [f"allreduce.{name}"]
@@ -103,11 +103,11 @@ class TorchWire(TorchTensors):
         return self.scope + self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).mark + bucket.name
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
-        """See Adapter.waits_here."""
+        """See Wire.waits_here."""
         return isinstance(tensors[0], dict) or bool(getattr(tensors[0], "is_sparse", False))
 
     def means(self, weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """See Adapter.means: of bfloat16 in float32. May write into the weights."""
+        """See Wire.means: of bfloat16 in float32. May write into the weights."""
         travelling = {index: to_reduce(weight.detach()) for index, weight in weights.items()}
         names = {index: f"{self.scope}{self._names[weights[index]]}.average" for index in travelling}
         handles = [
@@ -119,10 +119,10 @@ class TorchWire(TorchTensors):
         return travelling
 
     def update_set(self, weights: Mapping[int, Tensor]) -> None:
-        """See Adapter.update_set."""
+        """See Wire.update_set."""
 
     def shared(self, weights: Mapping[int, Tensor], members: set[Key]) -> Mapping[int, Tensor]:
-        """See Adapter.shared: all that may have changed, frozen ones as well.
+        """See Wire.shared: all that may have changed, frozen ones as well.
 
         Frozen ones of types without a mean (whole numbers, float8, complex) were never trained.
         """
@@ -137,20 +137,20 @@ class TorchWire(TorchTensors):
         return found
 
     def travelling(self, tensor: Tensor) -> Array:
-        """See Adapter.travelling."""
+        """See Wire.travelling."""
         return array_of(self._compression.compress(tensor)[0])
 
     def plain(self, result: Any) -> Any:
-        """See Adapter.plain."""
+        """See Wire.plain."""
         return plain_of(result)
 
     def from_plain(self, value: Any) -> Tensor:
-        """See Adapter.from_plain."""
+        """See Wire.from_plain."""
         return from_plain(value)
 
     @contextlib.contextmanager
     def rescheduled(self, rate: Callable[[Any], Any]) -> Iterator[None]:
-        """See Adapter.rescheduled: rates of the parameter groups, while the optimizer steps."""
+        """See Wire.rescheduled: rates of the parameter groups, while the optimizer steps."""
         groups = [group for group in self._optimizer.param_groups if "lr" in group]
         rates = [group["lr"] for group in groups]
         for group, own in zip(groups, rates, strict=True):
