@@ -17,7 +17,6 @@ from paceline.codecs.choice import Choice
 from paceline.codecs.naming import unmarked
 from paceline.codecs.travel import Travel
 from paceline.exchange.averaging import VariableMeans
-from paceline.exchange.ops import GraphOps
 from paceline.exchange.own_names import own_name
 from paceline.exchange.wire import Array, Bucket, Key, Work
 from paceline.native.library import loaded
@@ -25,8 +24,6 @@ from paceline.native.library import loaded
 
 class KerasWire:
     """The part of a Wire that goes through `module`, paceline.keras3.on_tensorflow or on_torch."""
-
-    graph_ops: GraphOps | None = None
 
     def __init__(self, module: Any, library_name: str, settings: Any, word: str) -> None:
         """`settings` are those of the optimizer or tape (paceline.keras3.settings); `word`: Declaration.word."""

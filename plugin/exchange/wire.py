@@ -41,8 +41,11 @@ class Wire(Protocol):
     library: ctypes.CDLL  # Horovod's
     process_set: Any
     travel: Travel  # how gradients travel
-    # Where steps may be compiled, so that Python does not see each of them; None: Python sees every update.
-    graph_ops: GraphOps | None
+
+    @property
+    def graph_ops(self) -> GraphOps | None:
+        """Where steps may be compiled, so that Python does not see each of them; None where it sees every update."""
+        ...
 
     @property
     def label(self) -> str:

@@ -10,23 +10,14 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-
-class Observer(Protocol):
-    """Is called in the thread that runs the backward pass of the parameter's device."""
-
-    def arriving(self, hooked: Any) -> None:
-        """A gradient will be added to `parameter.grad`; an exception prevents it."""
-        ...
-
-    def arrived(self, hooked: Any, handed: Tensor | None) -> None:
-        """The gradient `handed` was added to `parameter.grad`, and the user's hooks have run; None: unknown."""
-        ...
+if TYPE_CHECKING:
+    from paceline.torch.optimizer.reduction import Reduction
 
 
 class Hooked:
@@ -44,8 +35,12 @@ class Hooked:
         """Whether there are hooks."""
         return self._unwatch is not None
 
-    def watch(self, observer: Observer) -> None:
-        """Call `observer` for each gradient from here on."""
+    def watch(self, observer: Reduction) -> None:
+        """Call `observer` for each gradient, in the thread that runs the backward pass of the parameter's device.
+
+        `arriving`: it will be added to `parameter.grad`; an exception prevents it. `arrived`: what was handed out was
+        added (None: unknown), and the user's hooks have run.
+        """
         # The node holds the parameter, and both hold their hooks where no garbage collector looks: what these hold in
         # turn they hold weakly.
         self._observer = weakref.ref(observer)
@@ -72,7 +67,7 @@ class Hooked:
     def _attach(self) -> None:
         # Held, because it goes, with its hooks, when nobody holds it.
         self._node = get_gradient_edge(self.parameter).node
-        reference = weakref.ref(self)
+        reference: Any = weakref.ref(self)
 
         def before(gradients: Any) -> None:
             hooked = reference()
@@ -95,7 +90,7 @@ class Hooked:
         torch gives a parameter a new node when the type or device of its data changes. Its hooks can still be added
         here, in time to run after this very gradient.
         """
-        reference = weakref.ref(self)
+        reference: Any = weakref.ref(self)
 
         def accumulated(parameter: Tensor) -> None:
             hooked = reference()

@@ -30,7 +30,7 @@ _live: weakref.WeakSet[Reduction] = weakref.WeakSet()
 
 def reductions_of(parameters: Sequence[Tensor]) -> list[Reduction]:
     """The live ones that combine the gradient of one of the parameters."""
-    return [one for one in _live if any(one.find(parameter) for parameter in parameters)]
+    return [one for one in _live if any(map(one.buckets.find, parameters))]
 
 
 class Reduction:
@@ -40,7 +40,7 @@ class Reduction:
     start together. `finish` starts what is missing, in the order of the parameters, waits, and stores the results in
     `parameter.grad`. Without an `exchange` (one rank) passes are counted and nothing travels.
 
-    Public attributes: passes; finished, which is true from `finish` until a new gradient appears or `begin`.
+    Public attributes: buckets; passes; finished, which is true from `finish` until a new gradient appears or `begin`.
     """
 
     def __init__(self, buckets: Buckets, exchange: Exchange | None, passes: int, find_unused: bool = False) -> None:
@@ -49,7 +49,7 @@ class Reduction:
         """
         self.passes = Passes(passes)
         self.finished = False
-        self._buckets = buckets
+        self.buckets = buckets
         self._exchange = exchange
         self._find_unused = find_unused
         self._seen: list[Gradient] = []  # those that came since the last update
@@ -73,41 +73,33 @@ class Reduction:
         """Whether gradients have appeared whose exchange is not complete."""
         return self._exchange is not None and bool(self._seen)
 
-    def find(self, parameter: Tensor) -> Gradient | None:
-        """The gradient of `parameter`, if it is one of this optimizer."""
-        return self._buckets.find(parameter)
-
     def watch_all(self) -> None:
         """Watch every parameter of the optimizer that is not watched yet, and name those that came since.
 
         Raises UsageError if parameters were replaced while something is in flight that is kept between updates.
         """
-        if self._buckets.stale:
-            self._meet_replaced()
-            self._buckets.update()
+        if self.buckets.stale:
+            if self._exchange is not None and self.buckets.replaced(self._exchange.at_rest, self.pending):
+                # The new ones travel under the names of the old ones.
+                with torch.no_grad():
+                    for bucket, answer in self._started.items():
+                        bucket.store(self._answered(bucket, answer), self._exchange.lag)
+                        self._stored.update(bucket.gradients)
+                self._started.clear()
+                self._exchange.around.forget()
+            self.buckets.update()
         # With one rank and one pass per update there is nothing to see: the hooks would only cost.
-        if self._watched is self._buckets.all or (self._exchange is None and self.passes.per_update == 1):
+        if self._watched is self.buckets.all or (self._exchange is None and self.passes.per_update == 1):
             return
-        for gone in set(self._watched).difference(self._buckets.all):
+        for gone in set(self._watched).difference(self.buckets.all):
             gone.unwatch()
             gone.travelled = ()
             if gone in self._seen:
                 self._seen.remove(gone)
-        self._watched = self._buckets.all
+        self._watched = self.buckets.all
         for gradient in self._watched:
             if not gradient.watched and gradient.parameter.is_leaf and gradient.parameter.is_floating_point():
                 gradient.watch(self)
-
-    def _meet_replaced(self) -> None:
-        if self._exchange is None or not self._buckets.replaced(self._exchange.at_rest, self.pending):
-            return
-        # The new ones travel under the names of the old ones.
-        with torch.no_grad():
-            for bucket, answer in self._started.items():
-                bucket.store(self._answered(bucket, answer), self._exchange.lag)
-                self._stored.update(bucket.gradients)
-        self._started.clear()
-        self._exchange.around.forget()
 
     # --- in the backward pass -------------------------------------------------------------------------------------
 
@@ -135,7 +127,7 @@ class Reduction:
         """`parameter.grad` is one tensor: if two optimizers combined it, each would write into the other's."""
 
         def another() -> bool:
-            found = [one.find(gradient.parameter) for one in list(_live) if one is not self]
+            found = [one.buckets.find(gradient.parameter) for one in list(_live) if one is not self]
             return any(one is not None and one.owned for one in found)
 
         if another():
@@ -163,7 +155,7 @@ class Reduction:
                         "create_graph.",
                     )
                 # A flat bucket copies it.
-                copied = last and self._buckets.of[gradient].flat
+                copied = last and self.buckets.of[gradient].flat
                 if self._exchange is not None and not copied and lent(grad, handed):
                     gradient.parameter.grad = grad.detach().clone()  # results are written there
             if not gradient.count:
@@ -174,7 +166,7 @@ class Reduction:
                 self._start_if_complete(gradient)
 
     def _start_if_complete(self, gradient: Gradient) -> None:
-        bucket = self._buckets.of[gradient]
+        bucket = self.buckets.of[gradient]
         bucket.complete += 1
         if bucket.complete == 1:
             bucket.awaited = sum(other.active for other in bucket.gradients)
@@ -231,13 +223,9 @@ class Reduction:
     def _clear_counts(self) -> None:
         for gradient in self._seen:
             gradient.count, gradient.fresh = 0, False
-            self._buckets.of[gradient].complete = 0
+            self.buckets.of[gradient].complete = 0
         self._seen.clear()
         self._stored.clear()
-
-    def refuse_uncounted(self) -> None:
-        """Raise UsageError if parameters were replaced, and their gradients could not be counted since."""
-        self._buckets.refuse_uncounted()
 
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
@@ -249,7 +237,7 @@ class Reduction:
         self._forget_if_ranks_changed()
         if self._exchange is not None:
             self.watch_all()
-            everyone = self._buckets.all
+            everyone = self.buckets.all
             started = self._started if self._travels else ()
             changed = next((found for bucket in started if (found := bucket.changed(everyone))), "")
             # Without travel nobody else can have a gradient for a parameter that has none here.
@@ -277,11 +265,11 @@ class Reduction:
     def _exchange_all(self) -> Iterator[tuple[Bucket, list[Tensor] | None]]:
         """Start what has not been started, then wait for one result after the other."""
         assert self._exchange is not None
-        gradients = [gradient for gradient in self._buckets.all if gradient.active]
+        gradients = [gradient for gradient in self.buckets.all if gradient.active]
         self._agree(gradients)
         self._exchange.announce(len(gradients))
         started = self._stored.union(*(bucket.gradients for bucket in self._started))
-        buckets = dict.fromkeys(self._buckets.of[one].active() for one in gradients if one not in started)
+        buckets = dict.fromkeys(self.buckets.of[one].active() for one in gradients if one not in started)
         missing = [one for one in buckets if started.isdisjoint(one.gradients) and not one.idle]
         if missing:
             separate(started, [gradient for bucket in missing for gradient in bucket.gradients])
@@ -301,9 +289,9 @@ class Reduction:
             if again:
                 look(again, wire)
             if new:
-                buckets = digest(self._buckets.all, {one for one in new if one.small})
+                buckets = digest(self.buckets.all, {one for one in new if one.small})
                 if agree(new, wire, self._exchange.settings, buckets):
-                    self._buckets.form_flat(new)
+                    self.buckets.form_flat(new)
         except (horovod.HorovodInternalError, ValueError) as error:
             self._give_up([one.name for one in (*again, *new)], error)
 
@@ -344,7 +332,7 @@ class Reduction:
         factor = self._exchange.rescaled(scale) if self._exchange is not None else 1.0
         self._unscaled = True
         if factor != 1.0:
-            for gradient in self._buckets.all:
+            for gradient in self.buckets.all:
                 if gradient.parameter.grad is not None:
                     gradient.parameter.grad.mul_(factor)
 
@@ -381,14 +369,14 @@ class Reduction:
         if self._exchange is None:
             return
         self.watch_all()
-        updates = [(self._buckets.by_name(results), scale) for results, scale in self._exchange.drain()]
-        owed = self._buckets.settle()
+        updates = [(self.buckets.by_name(results), scale) for results, scale in self._exchange.drain()]
+        owed = self.buckets.settle()
         if owed and not updates:
             updates = [({}, 1.0)]
         if not any(results or owed for results, _ in updates):
             return
-        gradients = {gradient.name: gradient for gradient in self._buckets.all}
-        before = [(gradient.parameter, gradient.parameter.grad) for gradient in self._buckets.all]
+        gradients = {gradient.name: gradient for gradient in self.buckets.all}
+        before = [(gradient.parameter, gradient.parameter.grad) for gradient in self.buckets.all]
         try:
             for results, scale in updates:
                 self.restart()
@@ -412,7 +400,7 @@ class Reduction:
         state = self._exchange.state() if self._exchange is not None else None
         if state is None:
             return None
-        return {**state, "in_flight": [(self._buckets.by_name(one), scale) for one, scale in state["in_flight"]]}
+        return {**state, "in_flight": [(self.buckets.by_name(one), scale) for one, scale in state["in_flight"]]}
 
     def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
         """Go on with what was saved, with another optimizer of the same parameters; None: with nothing in flight."""
@@ -423,11 +411,11 @@ class Reduction:
             return
         self.watch_all()
         found = {name for results, _ in state["in_flight"] for name in results}
-        self._buckets.stay_single(found)
-        buckets = list(dict.fromkeys(self._buckets.of[gradient].active() for gradient in self._buckets.all))
+        self.buckets.stay_single(found)
+        buckets = list(dict.fromkeys(self.buckets.of[gradient].active() for gradient in self.buckets.all))
         self._exchange.load(state, [bucket.identity for bucket in buckets], weights)
         travelled = {name: bucket.names for bucket in buckets for name in bucket.names if name in found}
-        for gradient in self._buckets.all:
+        for gradient in self.buckets.all:
             gradient.travelled = travelled.get(gradient.name, ())
 
     def forget(self) -> None:
@@ -436,7 +424,7 @@ class Reduction:
         self._started.clear()
         if self._exchange is not None:
             self._exchange.forget()
-        self._buckets.forget()
+        self.buckets.forget()
         self.restart()
 
     def _forget_if_ranks_changed(self) -> None:

@@ -89,7 +89,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
                     "Call synchronize() before skip_synchronize(), or leave skip_synchronize() out.",
                 )
         elif not due and not self._reduction.finished:
-            self._reduction.refuse_uncounted()
+            self._reduction.buckets.refuse_uncounted()
             return None
         else:
             self.synchronize()

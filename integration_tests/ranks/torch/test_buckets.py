@@ -235,7 +235,7 @@ def test_one_operation_a_bucket_and_one_copy_a_gradient(rank: int, size: int) ->
 
 
 def _names(optimizer: Any) -> tuple[str, ...]:
-    return tuple(gradient.name for gradient in optimizer._reduction._buckets.all)
+    return tuple(gradient.name for gradient in optimizer._reduction.buckets.all)
 
 
 @ranks(2, env={"PACELINE_BUCKET_BYTES": "65536"})
