@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import torch
 
+from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer import buckets
-from paceline.torch.optimizer.bucket import Gradient
-from paceline.torch.optimizer.buckets import digest, fits, neighbours
+from paceline.torch.optimizer.bucket import DENSE, Gradient
+from paceline.torch.optimizer.buckets import Buckets, digest, fits, neighbours
+from paceline.torch.optimizer.reduction import Reduction
 
 
 def _gradients(*sizes: int | torch.Tensor) -> list[Gradient]:
@@ -50,3 +56,27 @@ def test_ranks_whose_buckets_would_differ_have_other_digests() -> None:
     ]
     assert len({mine, *others}) == 4
     assert digest(gradients, set()) == 0, "nothing is small"
+
+
+def test_a_drain_takes_out_what_frozen_parameters_are_owed() -> None:
+    """Also where a bucket has nothing else left, and other gradients have."""
+    weights = [
+        torch.nn.Parameter(torch.zeros(2, dtype=dtype)) for dtype in (torch.float32, torch.float32, torch.double)
+    ]
+    sgd = torch.optim.SGD(weights, lr=1.0)
+    names = ParameterNames(sgd.param_groups, [(f"p{number}", weight) for number, weight in enumerate(weights)])
+    formed = Buckets(sgd, names, None, sparse_as_dense=False, small_bytes=64, shapes_stay=True)
+    formed.update()
+    for gradient in formed.all:
+        gradient.sparse_dims = DENSE
+    formed.form_flat(formed.all)
+    formed.all[0].owed = torch.ones(2)
+    exchange: Any = SimpleNamespace(
+        settings=SimpleNamespace(gradients_travel=True), lag=None, drain=lambda: [({"p2": np.full(2, 3.0)}, 1.0)]
+    )
+    found = [
+        [None if one.grad is None else one.grad.tolist() for one in weights]
+        for _ in Reduction(formed, exchange, 1).drain()
+    ]
+    assert found == [[[1.0, 1.0], None, [3.0, 3.0]]]
+    assert formed.all[0].owed is None
