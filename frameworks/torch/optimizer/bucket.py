@@ -169,12 +169,13 @@ class Bucket:
     def changed(self, everyone: Iterable[Gradient]) -> str:
         """Whose gradient a script has changed since `submit`, and how; "": none. `everyone`: all of the optimizer."""
         for gradient in self.gradients:
-            found = gradient.changed() if gradient.active else ""
-            if found and self.flat:
+            if not gradient.active or not (found := gradient.changed()):
+                continue
+            if self.flat:
                 return f"{gradient.name!r} or of one that travels with it was changed (found {found})"
             # torch counts the writes to a buffer of several gradients together.
             buffer = gradient.memory if gradient.parameter.grad is gradient.submitted else None
-            if found and (buffer is None or all(one.memory != buffer for one in everyone if one is not gradient)):
+            if buffer is None or all(one.memory != buffer for one in everyone if one is not gradient):
                 return f"{gradient.name!r} was changed (found {found})"
         return ""
 
