@@ -49,10 +49,10 @@ def _exchange() -> Any:
     if not unmodified.asked():
         return None
     from paceline.config import exchange_of_variables
-    from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
+    from paceline.keras3.tensorflow_wire import TensorFlowWire
     from paceline.registry.making import maker
 
-    return maker(exchange_of_variables(), TensorFlowAdapter)
+    return maker(exchange_of_variables(), TensorFlowWire)
 
 
 def _travel(process_set: Any) -> Any:

@@ -178,7 +178,7 @@ class Reducer(Reduction):
         # A function of the gradients that outlives this object: a tape is made anew in every step. So it is without the
         # variables in the settings' groups, which would live as long.
         if exchange is not None:
-            buckets = exchange.adapter.buckets(indices, groups, grads)
+            buckets = exchange.wire.buckets(indices, groups, grads)
             exchange.begin(buckets)
 
             def reduce(tensors: Sequence[Any]) -> list[Any]:
@@ -214,14 +214,14 @@ class Reducer(Reduction):
         graph = tf.compat.v1.get_default_graph()
         if self.exchange is not None and graph in self._graphs:
             raise UsageError(
-                f"Rank {hvd.rank()}: the optimizer {self.exchange.adapter.label!r}, whose exchange is not synchronous, "
+                f"Rank {hvd.rank()}: the optimizer {self.exchange.wire.label!r}, whose exchange is not synchronous, "
                 "was expected to be applied once in a tf.function, found twice.",
                 "Apply all gradients at once, make an optimizer for each, or leave tf.function out.",
             )
         self._graphs.add(graph)
         if self.exchange is None:
             return True
-        graphs: weakref.WeakSet[Any] = self.exchange.adapter.graphs
+        graphs: weakref.WeakSet[Any] = self.exchange.wire.graphs
         first = graph not in graphs
         graphs.add(graph)
         return first
@@ -232,7 +232,7 @@ class Reducer(Reduction):
         """`reduce` compiled, or what was compiled before for the same."""
         key: tuple[Any, ...] = (tuple(indices), tuple(map(tuple, groups)), self._settings.process_set.size())
         if self.exchange is not None:
-            functions = self.exchange.adapter.functions
+            functions = self.exchange.wire.functions
         else:
             functions, key = _known().reductions, (self._settings.compiled_with, *key)
         if key not in functions:

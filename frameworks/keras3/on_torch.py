@@ -112,7 +112,7 @@ class Reducer(Reduction):
             if self._settings.travel is not None:
                 self._settings.travel.meet(self._settings.name)
             return _reduce(tensors, self._settings, indices, groups)
-        buckets = self.exchange.adapter.buckets(indices, groups, tensors)
+        buckets = self.exchange.wire.buckets(indices, groups, tensors)
         self.exchange.begin(buckets)
         return exchanged(self.exchange, tensors, buckets, groups)
 

@@ -129,7 +129,7 @@ class Distributed:
             return
         if state is None:
             distributed.exchange.forget()
-            distributed.exchange.adapter.travel.load(None)
+            distributed.exchange.wire.travel.load(None)
             return
         in_flight = state["in_flight"]
         if not self.built:  # type: ignore[attr-defined]
@@ -141,7 +141,7 @@ class Distributed:
         variables = [self._trainable_variables[index] for index in indices]  # type: ignore[attr-defined]
         keys = [self._var_key(variable) for variable in variables]  # type: ignore[attr-defined]
         groups = split(distributed.settings.groups, keys, self._var_key)  # type: ignore[attr-defined]
-        buckets = distributed.exchange.adapter.buckets(indices, groups, variables)
+        buckets = distributed.exchange.wire.buckets(indices, groups, variables)
         distributed.exchange.load(state, buckets, self._weights)
 
     def forget_accumulated(self) -> None:

@@ -10,7 +10,7 @@ from paceline.exchange.declaration import ExchangeSettings
 from paceline.gradient_arguments import asked
 from paceline.horovod.shims import unmodified
 from paceline.keras3 import hooks
-from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
+from paceline.keras3.tensorflow_wire import TensorFlowWire
 from paceline.native.library import loaded
 from paceline.registry.exchanges import lists_exchanges
 from paceline.registry.making import maker
@@ -91,7 +91,7 @@ def DistributedOptimizer(
     found.check(compression, hvd.Compression.none)
     found.fuse("tensorflow")
     before = hooks.exchange, hooks.travel
-    hooks.exchange = maker(found.exchange, TensorFlowAdapter)
+    hooks.exchange = maker(found.exchange, TensorFlowWire)
     hooks.travel = Travel(loaded("tensorflow"), process_set, found.choice)
     try:
         return horovod.tensorflow.keras.DistributedOptimizer(optimizer, **given)

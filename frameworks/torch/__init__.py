@@ -20,8 +20,7 @@ from paceline.torch.collectives.reduce import reduce_async as reduce_async
 from paceline.torch.collectives.reduce import reduce_async_ as reduce_async_
 from paceline.torch.errors import UsageError as UsageError
 from paceline.torch.horovod import horovod_torch
-from paceline.torch.optimizer.amp import combine_before_unscaling
-from paceline.torch.optimizer.clipping import combine_before_clipping
+from paceline.torch.optimizer.combined_first import combine_first
 from paceline.torch.optimizer.distributed import DistributedOptimizer as DistributedOptimizer
 from paceline.torch.optimizer.state import broadcast_optimizer_state as broadcast_optimizer_state
 from paceline.torch.optimizer.state import broadcast_state as broadcast_state
@@ -79,6 +78,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-combine_before_unscaling()
-combine_before_clipping()
+combine_first()
 register_elastic_handlers()

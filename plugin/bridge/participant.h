@@ -1,8 +1,8 @@
 // The seam between Horovod and what is ours: what takes part in Horovod's work, and when it is asked.
 //
-// A kind of work of ours is a folder beside this file and one line in participants.cc. hooks.h says where in Horovod's
-// source each hook is; it asks the participants in the order of that list. None of them names another: what one needs
-// of another it is given there, as an interface from this folder.
+// A kind of work of ours is a folder beside this file, one line in participants.cc and one in priorities.h. hooks.h
+// says where in Horovod's source each hook is; it asks the participants by priority. None of them names another: what
+// one needs of another it is given in participants.cc, as an interface from this folder.
 
 #ifndef PACELINE_BRIDGE_PARTICIPANT_H
 #define PACELINE_BRIDGE_PARTICIPANT_H

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "bridge/armed/armed.h"
 #include "bridge/collectives/collectives.h"
@@ -15,6 +16,7 @@
 #include "bridge/naming/naming.h"
 #include "bridge/partial/partial.h"
 #include "bridge/pipelined/pipelined.h"
+#include "bridge/priorities.h"
 #include "bridge/record/recording.h"
 #include "bridge/settings/settings.h"
 #include "bridge/stages/mails.h"
@@ -82,24 +84,28 @@ std::vector<Participant*> Make() {
   auto* pipelined = new Pipelined;
   auto* leaving = new Leaving([partial] { return (*partial)->Updates(); },
                               [partial](const std::string& name) { return (*partial)->Find(0, name) != nullptr; });
-  return {
-      new Failure,
-      new Settings(FailTogether),
-      new Naming,
-      new Coordination(OfCoordination(), SleepLimitOfAll),
-      new Exchanges({pipelined, *partial}),
-      pipelined,
-      leaving,   // takes its questions out before others see them
-      *partial,  // drops stale votes before they are held back, and packs its messages before the plan's
-      new Armed(*merging, *collectives, special, WhyFailed,
-                TellTakenUp),  // before tensors are held back for their group
-      merging,
-      new Joins(special),  // behind those that let go what they hold back for others when a rank joins
-      new FusionBuffers,
-      new Recording,
-      collectives,
-      new Mails(MailTransportAmong, EndOfWorld),
+  const std::map<Priority, Participant*> by_priority = {
+      {Priority::kFailure, new Failure},
+      {Priority::kSettings, new Settings(FailTogether)},
+      {Priority::kNaming, new Naming},
+      {Priority::kCoordination, new Coordination(OfCoordination(), SleepLimitOfAll)},
+      {Priority::kExchanges, new Exchanges({pipelined, *partial})},
+      {Priority::kPipelined, pipelined},
+      {Priority::kLeaving, leaving},
+      {Priority::kPartial, *partial},
+      {Priority::kArmed, new Armed(*merging, *collectives, special, WhyFailed, TellTakenUp)},
+      {Priority::kMerging, merging},
+      {Priority::kJoins, new Joins(special)},
+      {Priority::kFusionBuffers, new FusionBuffers},
+      {Priority::kRecording, new Recording},
+      {Priority::kCollectives, collectives},
+      {Priority::kMails, new Mails(MailTransportAmong, EndOfWorld)},
   };
+  std::vector<Participant*> all;
+  for (const auto& [priority, participant] : by_priority) {
+    all.push_back(participant);
+  }
+  return all;
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 
 namespace horovod::paceline {
 
-// In the order in which hooks ask them. Never destroyed: Horovod's background thread may outlive static destructors.
+// In the order in which hooks ask them (priorities.h). Never destroyed: Horovod's background thread may outlive static
+// destructors.
 const std::vector<Participant*>& Participants();
 
 // The one of class T, for the C entry points of its own room.

@@ -16,7 +16,7 @@ from paceline.native.codecs import Residual, put_residual, residual
 from paceline.native.world import world
 from paceline.telling import tell
 
-# Whose a gradient is (paceline.exchange.adapter.Key).
+# Whose a gradient is (paceline.exchange.wire.Key).
 Key = str | int
 REMEDY = (
     "Give all ranks the same codec=, error_feedback= and collective=, or the same PACELINE_CODEC, "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from paceline.exchange.adapter import Weights
+from paceline.exchange.wire import Weights
 
 
 class AroundUpdates:

@@ -8,8 +8,9 @@ from typing import Any
 from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
 from paceline.errors import UsageError
-from paceline.exchange.adapter import Adapter, Cell, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
+from paceline.exchange.ops import Cell, Ops
+from paceline.exchange.wire import Key, Weights, Wire
 from paceline.native.library import loaded
 
 
@@ -24,14 +25,16 @@ class ModelAveraging(AroundUpdates):
     def __init__(
         self,
         sync_every: int,
-        adapter: Adapter,
+        wire: Wire,
+        ops: Ops,
         meet: Callable[[str, list[int], str], None],
         members: Callable[[], set[Key]],
         word: str,
     ) -> None:
         """`meet`: Exchange.meet. `members()`: whose gradients travel. `word`: what errors call `sync_every`."""
         self._every = sync_every
-        self._adapter = adapter
+        self._wire = wire
+        self._ops = ops
         self._meet = meet
         self._members = members
         self._meaning = f"updates since the last drain or average, which must be equally many with {word},"
@@ -42,19 +45,19 @@ class ModelAveraging(AroundUpdates):
         """See AroundUpdates.update: and average if that is due."""
         result = step()
         if self._every:
-            adapter, known = self._adapter, weights()
-            cell = self._count(adapter.update_set(known))
+            wire, ops, known = self._wire, self._ops, weights()
+            cell = self._count(wire.update_set(known))
             # A step that raises before its update is not counted: the other ranks would wait.
-            with adapter.after([adapter.value(weight) for weight in known.values()]):
+            with ops.after([wire.value(weight) for weight in known.values()]):
                 count = cell.read() + 1
                 due = count >= self._every
-                cell.assign(adapter.where(due, 0, count))
-                adapter.cond(due, lambda: self.average(weights), lambda: None)
+                cell.assign(ops.where(due, 0, count))
+                ops.cond(due, lambda: self.average(weights), lambda: None)
         return result
 
     def _count(self, key: frozenset[int] | None) -> Cell:
         if key not in self._counts:
-            self._counts[key] = self._adapter.cell(0)
+            self._counts[key] = self._ops.cell(0)
         return self._counts[key]
 
     @property
@@ -83,13 +86,13 @@ class ModelAveraging(AroundUpdates):
 
     def average(self, weights: Weights) -> None:
         """See AroundUpdates.average: all ranks must. Also in a graph."""
-        shared = self._adapter.shared(weights(), self._members())
-        for index, mean in self._adapter.means(shared).items():
+        shared = self._wire.shared(weights(), self._members())
+        for index, mean in self._wire.means(shared).items():
             self.settle(index, shared[index], mean)
 
     def settle(self, index: int, weight: Any, mean: Any) -> None:
         """Give one of the weights what `average` found to be their mean."""
-        self._adapter.assign(weight, mean)
+        self._wire.assign(weight, mean)
 
     def forget(self) -> None:
         """See AroundUpdates.forget: all count from the beginning."""
@@ -123,7 +126,7 @@ class VariableMeans:
 
 
 def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
-    """`average_variables` of one adapter: its Horovod module, and the modules wire and settings beside it."""
+    """`average_variables` of one wire: its Horovod module, and the modules wire and settings beside it."""
     known: dict[tuple[str, int], VariableMeans] = {}  # TensorFlow compiles the operations of each
 
     def average_variables(

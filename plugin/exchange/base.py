@@ -20,11 +20,13 @@ from typing import Any, ClassVar, Protocol
 
 from paceline.codecs.choice import Choice
 from paceline.errors import UsageError, UserError
-from paceline.exchange.adapter import Adapter, Answer, Bucket, Key, Weights
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.eager import EagerOps
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.ops import Ops
 from paceline.exchange.update_sets import UpdateSets
+from paceline.exchange.wire import Answer, Bucket, Key, Weights, Wire
 from paceline.native.agreement import SAME_EXCHANGE, agree
 from paceline.native.in_flight import InFlight
 from paceline.telling import tell
@@ -54,12 +56,13 @@ class Exchange(ABC):
     # Why their loss may not be scaled, as errors say it of the exchange; "" where it may.
     unscaled: ClassVar[str] = ""
 
-    def __init__(self, settings: ExchangeSettings, adapter: Adapter, among: AllExchanges) -> None:
+    def __init__(self, settings: ExchangeSettings, wire: Wire, among: AllExchanges) -> None:
         self.settings = settings
-        self.adapter = adapter
+        self.wire = wire
+        self.ops: Ops = wire.graph_ops or EagerOps()
         self.among = among
         self.around = AroundUpdates()
-        # Of exchanges that hold gradients between updates, where steps may be compiled.
+        # Of exchanges that hold gradients between updates; None where Python sees every step.
         self.sets: UpdateSets | None = None
         # A saved state to go on from, once it is known which gradients travel.
         self.loading: dict[str, Any] | None = None
@@ -82,16 +85,16 @@ class Exchange(ABC):
             self.load(state, buckets)
         fresh = not self._met
         if fresh:
-            ranks, choice = self.adapter.process_set.size(), self.adapter.travel.choice
+            ranks, choice = self.wire.process_set.size(), self.wire.travel.choice
             self.meet("exchange", list(self.among.agreement(self.settings, ranks, choice)), self.among.AGREED)
             self._met = True
             self.announce(sum(len(bucket.members) for bucket in buckets))
         wanted = {bucket.name: bucket for bucket in buckets}
         known = dict(self.known)
-        if known and wanted != known and self._bound and not (self.sets and self.adapter.tracing):
+        if known and wanted != known and self._bound and not (self.sets is not None and self.sets.tracing):
             count, before = (sum(len(one.members) for one in many.values()) for many in (wanted, known))
             raise UserError(
-                f"{self.adapter.label}: {count} variables have gradients, {before} had them in the updates before, of "
+                f"{self.wire.label}: {count} variables have gradients, {before} had them in the updates before, of "
                 "which something is in flight.",
                 "Give every update gradients of the same variables in the same groups, or drain() on all ranks first.",
             )
@@ -99,28 +102,28 @@ class Exchange(ABC):
 
     def announce(self, gradients: int) -> None:
         """One line on one rank, once in a world: what becomes of so many gradients of an update from here on."""
-        if not (self._announced or self.settings.synchronous) and self.adapter.process_set.rank() == 0:
+        if not (self._announced or self.settings.synchronous) and self.wire.process_set.rank() == 0:
             tell(
-                f"exchange={self.settings} begins for {self.adapter.label}: {gradients} gradients an update, "
-                f"{self.adapter.process_set.size()} ranks."
+                f"exchange={self.settings} begins for {self.wire.label}: {gradients} gradients an update, "
+                f"{self.wire.process_set.size()} ranks."
             )
-        self.adapter.travel.announce(self.adapter.label)
+        self.wire.travel.announce(self.wire.label)
         self._announced = True
 
     @abstractmethod
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
-        """Start to exchange `tensors` and return at once; calling the answer waits. See Adapter.start."""
+        """Start to exchange `tensors` and return at once; calling the answer waits. See Wire.start."""
 
     def reduce(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """All of an update: the tensors of each bucket go in, the answers come out; also in a graph."""
         with nullcontext() if self.sets is None else self.sets.turn(buckets):
             results = waited(self.start, buckets, tensors)
-        with self.adapter.after([one for many in results for one in many]):
+        with self.ops.after([one for many in results for one in many]):
             self.complete()
             if self._scale is None:
                 return results
             factor = self.rescaled(self._scale)
-            return [[one * self.adapter.cast(factor, one) for one in many] for many in results]
+            return [[one * self.ops.cast(factor, one) for one in many] for many in results]
 
     def complete(self) -> Any:
         """All gradients of an update were started and answered. Whether the answers are gradients: make an update."""
@@ -133,7 +136,7 @@ class Exchange(ABC):
         """
         if self.unscaled:
             raise UsageError(
-                f"{self.adapter.label} scales its loss, with an exchange that {self.unscaled}.",
+                f"{self.wire.label} scales its loss, with an exchange that {self.unscaled}.",
                 'Use bfloat16 (of Keras mixed_bfloat16), which needs no loss scaling, or exchange="sync".',
             )
         self._scale = scale
@@ -155,7 +158,7 @@ class Exchange(ABC):
     def update(self, weights: Weights, step: Callable[[], Any], otherwise: Callable[[], Any] = lambda: None) -> Any:
         """Call `step`, which updates `weights`, if the last update had answers, else `otherwise`."""
         late = self._filled_here > 0
-        result = self.adapter.cond(self.answered, lambda: self.around.update(weights, step, late), otherwise)
+        result = self.ops.cond(self.answered, lambda: self.around.update(weights, step, late), otherwise)
         self.around.look_ahead(weights, self._filled_here)
         return result
 
@@ -211,7 +214,7 @@ class Exchange(ABC):
 
         Waits for what travels, changes nothing, asks no other rank.
         """
-        return with_residuals(self._state(), self.adapter.travel.state(), self.settings.tag)
+        return with_residuals(self._state(), self.wire.travel.state(), self.settings.tag)
 
     def _state(self) -> dict[str, Any] | None:
         """As `state`, without what error feedback keeps."""
@@ -237,7 +240,7 @@ class Exchange(ABC):
         rest, residuals = without_residuals(state)
         if residuals is not None:
             self._state()  # waits for what travels: it would still change the residuals
-        self.adapter.travel.load(residuals)
+        self.wire.travel.load(residuals)
         if rest is None:
             return
         try:
@@ -247,7 +250,7 @@ class Exchange(ABC):
             if isinstance(error, UserError):
                 raise
             raise UsageError(
-                f"{self.adapter.label}: the saved state cannot be continued: {error}.",
+                f"{self.wire.label}: the saved state cannot be continued: {error}.",
                 "Use the exchange that it was saved with, or drain() before saving.",
             ) from error
 
@@ -261,13 +264,13 @@ class Exchange(ABC):
 
     def meet(self, what: str, values: list[int], meaning: str) -> None:
         """Wait for all ranks to come here with the same values. Raises UserError within a minute if they do not."""
-        here = self.adapter.library, self.adapter.process_set.process_set_id
-        agree(*here, f"paceline.{what}.{self.adapter.label}", values, meaning, SAME_EXCHANGE)
+        here = self.wire.library, self.wire.process_set.process_set_id
+        agree(*here, f"paceline.{what}.{self.wire.label}", values, meaning, SAME_EXCHANGE)
 
     @cached_property
     def in_flight(self) -> InFlight:
         """What the library has of this process set."""
-        return InFlight(self.adapter.library, self.adapter.process_set.process_set_id)
+        return InFlight(self.wire.library, self.wire.process_set.process_set_id)
 
     # --- for subclasses -------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What adapters of frameworks that run eagerly share: Python holds numbers and decides."""
+"""What graph operations come to where Python sees every step: it holds numbers and decides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from paceline.errors import UserError
-from paceline.exchange.adapter import Cell
+from paceline.exchange.ops import Cell
 
 
 class PythonCell:
@@ -29,50 +28,41 @@ class PythonCell:
     set = assign
 
 
-class EagerNumbers:
-    """The numbers and decisions of an Adapter."""
-
-    compiled = False
-    tracing = False
+class EagerOps:
+    """See Ops."""
 
     def cell(self, value: Any) -> Cell:
-        """See Adapter.cell."""
+        """See Ops.cell."""
         return PythonCell(value)
 
     def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """See Adapter.cond."""
+        """See Ops.cond."""
         return then() if predicate else otherwise()
 
-    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
-        """See Adapter.require."""
-        if not condition:
-            raise UserError(problem, remedy)
-        return []
+    def where(self, predicate: Any, one: Any, other: Any) -> Any:
+        """See Ops.where."""
+        return one if predicate else other
 
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
-        """See Adapter.after: they are."""
+        """See Ops.after: they are."""
         return contextlib.nullcontext()
 
     def fraction(self, number: Any) -> float:
-        """See Adapter.fraction."""
+        """See Ops.fraction."""
         return float(number)
 
     def cast(self, number: Any, like: Any) -> Any:
-        """See Adapter.cast: as it is."""
+        """See Ops.cast: as it is."""
         return number
 
     def shifted(self, numbers: Any, newest: Any) -> Any:
-        """See Adapter.shifted."""
+        """See Ops.shifted."""
         return [*numbers[1:], newest]
 
     def without_zeros(self, numbers: Any, value: Any) -> Any:
-        """See Adapter.without_zeros."""
+        """See Ops.without_zeros."""
         return [one or value for one in numbers]
 
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
-        """See Adapter.in_graph: operations that run eagerly keep their names."""
+        """See Ops.in_graph: operations that run eagerly keep their names."""
         return function(tensors)
-
-    def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
-        """See Adapter.rescheduled: the optimizer asks."""
-        return contextlib.nullcontext()

@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from paceline.exchange.adapter import Weights
 from paceline.exchange.base import Exchange
+from paceline.exchange.wire import Weights
 from paceline.native.world import process
 
 
@@ -41,10 +41,10 @@ class _Known:
 
 def at_end(exchange: Exchange, drain: Callable[[], int], weights: Weights, how: str) -> None:
     """Have `drain()` called when the ranks of the exchange end, while the objects of both methods live."""
-    adapter = exchange.adapter
-    known = process(adapter.library).of(_Known)
-    if adapter.process_set not in known.sets:
-        known.sets.append(adapter.process_set)
+    wire = exchange.wire
+    known = process(wire.library).of(_Known)
+    if wire.process_set not in known.sets:
+        known.sets.append(wire.process_set)
     known.entries.append(_Entry(weakref.ref(exchange), weakref.WeakMethod(drain), weakref.WeakMethod(weights), how))
 
 
@@ -62,6 +62,6 @@ def endings(library: ctypes.CDLL, process_set_id: int) -> list[Ending]:
         exchange, drain, weights = entry.exchange(), entry.drain(), entry.weights()
         if exchange is None or drain is None or weights is None:
             entries.remove(entry)
-        elif exchange.adapter.process_set.process_set_id == process_set_id:
+        elif exchange.wire.process_set.process_set_id == process_set_id:
             found.append(Ending(exchange, drain, weights, entry.how))
     return found

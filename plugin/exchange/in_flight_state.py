@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from paceline.codecs.travel import Residuals
-from paceline.exchange.adapter import Bucket, Key
+from paceline.exchange.wire import Bucket, Key
 
 Array = np.ndarray[Any, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.exchange.adapter import Bucket, Work
 from paceline.exchange.base import Exchange
+from paceline.exchange.wire import Bucket, Work
 
 
 class SyncExchange(Exchange):
@@ -14,4 +14,4 @@ class SyncExchange(Exchange):
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
         """See Exchange.start."""
-        return self.adapter.start(bucket, tensors)
+        return self.wire.start(bucket, tensors)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from paceline.exchange.adapter import Adapter, Bucket
+from paceline.exchange.ops import GraphOps
+from paceline.exchange.wire import Bucket
 
 _NONE = 0
 
@@ -21,10 +22,12 @@ class UpdateSets:
     A cell holds the number of the set that was submitted last: gradients of this set may be in flight, of no other.
     """
 
-    def __init__(self, adapter: Adapter) -> None:
-        self._adapter = adapter
+    def __init__(self, label: str, ops: GraphOps) -> None:
+        """`label`: Wire.label."""
+        self._label = label
+        self._ops = ops
         self._sets: list[dict[str, Bucket]] = []
-        self._last = adapter.cell(_NONE)
+        self._last = ops.cell(_NONE)
 
     def turn(self, buckets: Sequence[Bucket]) -> AbstractContextManager[Any]:
         """A context in which `buckets` may be submitted; in a graph, in every execution.
@@ -33,16 +36,21 @@ class UpdateSets:
         """
         number, last = self._number({bucket.name: bucket for bucket in buckets}), self._last.read()
         keys = [str(key) for bucket in buckets for key in bucket.members]
-        checked = self._adapter.require(
+        checked = self._ops.require(
             (last == number) | (last == _NONE),
-            f"{self._adapter.label}: expected a step of the variables whose gradients are in flight, found a compiled "
+            f"{self._label}: expected a step of the variables whose gradients are in flight, found a compiled "
             f"step of other variables, of number {', '.join(keys)}.",
             "Call drain() on all ranks before steps of other variables, or make an optimizer for each step.",
         )
-        with self._adapter.after(checked):
+        with self._ops.after(checked):
             self._last.assign(number)
             submitted = self._last.read()
-        return self._adapter.after([*checked, submitted])
+        return self._ops.after([*checked, submitted])
+
+    @property
+    def tracing(self) -> bool:
+        """See GraphOps.tracing."""
+        return self._ops.tracing
 
     @property
     def last(self) -> Mapping[str, Bucket] | None:

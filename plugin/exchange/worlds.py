@@ -14,8 +14,8 @@ class _Alive(weakref.WeakSet[Any]):
 
 
 def watch(exchange: Any) -> None:
-    """Have `exchange.forget()` called when the ranks of its adapter's library begin anew, while it lives."""
-    process(exchange.adapter.library).of(_Alive).add(exchange)
+    """Have `exchange.forget()` called when the ranks of its wire's library begin anew, while it lives."""
+    process(exchange.wire.library).of(_Alive).add(exchange)
 
 
 def new_world(library: ctypes.CDLL) -> None:

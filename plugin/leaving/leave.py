@@ -50,7 +50,7 @@ def leave(library: ctypes.CDLL) -> None:
 def _finish(library: ctypes.CDLL, process_set_id: int, left: Sequence[int]) -> None:
     """Drain all exchanges of a process set, and make models equal that are not by that."""
     all_of = endings(library, process_set_id)
-    labels = zlib.crc32(repr([one.exchange.adapter.label for one in all_of]).encode())
+    labels = zlib.crc32(repr([one.exchange.wire.label for one in all_of]).encode())
     together = _meet(library, process_set_id, "held", [len(all_of), labels])
     alike = len(together) > 0 and all(least == most for least, most in together)
     if not alike:
@@ -72,7 +72,7 @@ def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) ->
         made = one.drain() or left
         if not alike:
             return
-        met = _meet(library, process_set_id, f"made.{one.exchange.adapter.label}", [made])
+        met = _meet(library, process_set_id, f"made.{one.exchange.wire.label}", [made])
         if not met:  # another rank is gone
             return
         most = met[0][1]
@@ -88,7 +88,7 @@ def _end(library: ctypes.CDLL, process_set_id: int, one: Ending, alike: bool) ->
             else f"{most} more update{'s were' if most > 1 else ' was'} made with gradients that were left"
         )
         tell(
-            f"at the end of {one.exchange.adapter.label} ({type(settings).__name__.lower()}) {what}. Models that were "
+            f"at the end of {one.exchange.wire.label} ({type(settings).__name__.lower()}) {what}. Models that were "
             f"saved or evaluated before lack that: call {one.how} on all ranks after the last step."
         )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
 from paceline.exchange.base import AllExchanges, Exchange, Update
+from paceline.exchange.wire import Bucket, Key, Weights, Wire, Work
 from paceline.local.outer import OuterUpdates
 from paceline.local.settings import Local
 
@@ -19,10 +19,10 @@ class LocalExchange(Exchange):
     unscaled = "needs equally many updates of all ranks"
     models_differ = True
 
-    def __init__(self, settings: Local, adapter: Adapter, among: AllExchanges) -> None:
-        super().__init__(settings, adapter, among)
+    def __init__(self, settings: Local, wire: Wire, among: AllExchanges) -> None:
+        super().__init__(settings, wire, among)
         self._members: set[Key] = set()  # whose gradients would travel
-        self.around: OuterUpdates = OuterUpdates(settings, adapter, self.meet, lambda: self._members)
+        self.around: OuterUpdates = OuterUpdates(settings, wire, self.ops, self.meet, lambda: self._members)
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
         """See Exchange.start."""
@@ -48,7 +48,7 @@ class LocalExchange(Exchange):
         around = self.around.state()
         if around is None:
             return None
-        process_set = self.adapter.process_set
+        process_set = self.wire.process_set
         whose = {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
         # An update without gradients: other exchanges refuse the state, which they would lose.
         return {"k": self.settings.tag, **whose, "in_flight": [({}, 1.0)], self.around.key: around}

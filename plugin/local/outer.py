@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.exchange.adapter import Adapter, Cell, Key, Weights
 from paceline.exchange.averaging import ModelAveraging
+from paceline.exchange.ops import Cell, Ops
+from paceline.exchange.wire import Key, Weights, Wire
 from paceline.local.settings import Local
 
 
@@ -18,22 +19,23 @@ class OuterUpdates(ModelAveraging):
     def __init__(
         self,
         settings: Local,
-        adapter: Adapter,
+        wire: Wire,
+        ops: Ops,
         meet: Callable[[str, list[int], str], None],
         members: Callable[[], set[Key]],
     ) -> None:
         """See ModelAveraging."""
-        super().__init__(settings.sync_every, adapter, meet, members, "the local exchange")
+        super().__init__(settings.sync_every, wire, ops, meet, members, "the local exchange")
         self._settings = settings
-        self._begun = adapter.cell(False)  # whether `_anchors` hold what all ranks began with
+        self._begun = ops.cell(False)  # whether `_anchors` hold what all ranks began with
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
         self._velocities: dict[int, Cell] = {}  # v
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update."""
         if self._settings.outer:
-            known = self._meet_weights(self._adapter.shared(weights(), self._members()))
-            self._adapter.cond(self._begun.read(), lambda: None, lambda: self._begin(known))
+            known = self._meet_weights(self._wire.shared(weights(), self._members()))
+            self._ops.cond(self._begun.read(), lambda: None, lambda: self._begin(known))
         return super().update(weights, step, late)
 
     def drained(self, weights: Weights, updates: int) -> None:
@@ -57,7 +59,7 @@ class OuterUpdates(ModelAveraging):
         velocity.assign(settings.outer_momentum * velocity.read() + change)
         step = change + settings.outer_momentum * velocity.read() if settings.nesterov else velocity.read()
         anchor.assign(anchor.read() - settings.outer_lr * step)
-        self._adapter.assign(weight, anchor.read())
+        self._wire.assign(weight, anchor.read())
 
     def state(self) -> dict[str, Any] | None:
         """See AroundUpdates.state."""
@@ -90,20 +92,20 @@ class OuterUpdates(ModelAveraging):
         """See AroundUpdates.forget: the outer optimizer begins anew."""
         super().forget()
         self._begun.set(False)
-        if not self._adapter.compiled:  # weights may have other shapes from here on
+        if self._wire.graph_ops is None:  # weights may have other shapes from here on
             self._anchors.clear()
             self._velocities.clear()
 
     def _begin(self, weights: Mapping[int, Any]) -> None:
         for index, weight in weights.items():
-            self._anchors[index].assign(self._adapter.value(weight))
-            self._velocities[index].assign(self._adapter.value(weight) * 0)
+            self._anchors[index].assign(self._wire.value(weight))
+            self._velocities[index].assign(self._wire.value(weight) * 0)
         self._begun.assign(True)
 
     def _meet_weights(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
         for index, weight in weights.items():
             if index not in self._anchors:
                 # One that comes later begins with what it is now; in a graph the first execution follows at once.
-                self._anchors[index], self._velocities[index] = (self._adapter.cell_of(weight) for _ in range(2))
+                self._anchors[index], self._velocities[index] = (self._wire.cell_of(weight) for _ in range(2))
                 self._velocities[index].set(0)
         return weights

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from paceline.errors import UsageError
-from paceline.exchange.adapter import Adapter, Bucket, Key, Weights, Work
 from paceline.exchange.averaging import ModelAveraging
 from paceline.exchange.base import AllExchanges, Exchange, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
 from paceline.exchange.update_sets import UpdateSets
+from paceline.exchange.wire import Bucket, Key, Weights, Wire, Work
 from paceline.partial.settings import Partial
 from paceline.partial.state import PartialBuffers, SavedRounds
 
@@ -29,12 +29,12 @@ class PartialExchange(Exchange):
     # Gradients that come late were scaled by what the factor was then.
     unscaled = "does not wait for late gradients"
 
-    def __init__(self, settings: Partial, adapter: Adapter, among: AllExchanges) -> None:
-        super().__init__(settings, adapter, among)
+    def __init__(self, settings: Partial, wire: Wire, among: AllExchanges) -> None:
+        super().__init__(settings, wire, among)
         self.around: ModelAveraging = ModelAveraging(
-            settings.sync_every, adapter, self.meet, lambda: self._members, "sync_every"
+            settings.sync_every, wire, self.ops, self.meet, lambda: self._members, "sync_every"
         )
-        self._buffers = PartialBuffers(adapter.library, adapter.process_set.process_set_id)
+        self._buffers = PartialBuffers(wire.library, wire.process_set.process_set_id)
         self._known: dict[str, Bucket] = {}
         self._members: set[Key] = set()  # whose gradients travel
         self._loaded: dict[str, Any] | None = None  # the last state to go on from
@@ -42,8 +42,8 @@ class PartialExchange(Exchange):
         self._calls_loaded = 0  # of all names of this rank, when it was loaded
         self._settled = False  # drained, and nothing was handed in since
         self._flushed_now = False  # by a drain whose updates are being made
-        if adapter.compiled:
-            self.sets = UpdateSets(adapter)
+        if wire.graph_ops is not None:
+            self.sets = UpdateSets(wire.label, wire.graph_ops)
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
         self._calls_drained = 0  # of all names of this rank, when it was drained
 
@@ -51,7 +51,7 @@ class PartialExchange(Exchange):
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
         """See Exchange.start. Raises UsageError for sparse gradients."""
-        if self.adapter.waits_here(tensors):
+        if self.wire.waits_here(tensors):
             raise UsageError(
                 f"The gradient of {bucket.name!r} is sparse; a partial exchange adds late gradients up.",
                 "Give DistributedOptimizer sparse_as_dense=True.",
@@ -60,10 +60,10 @@ class PartialExchange(Exchange):
         if known is not bucket and known != bucket:
             self._own(bucket)
         self._settled = False
-        return self.adapter.start(bucket, tensors)
+        return self.wire.start(bucket, tensors)
 
     def _own(self, bucket: Bucket) -> None:
-        self._owner.claim(self.adapter.full_names(bucket), bucket.name)
+        self._owner.claim(self.wire.full_names(bucket), bucket.name)
         self._known[bucket.name] = bucket
         self._members.update(bucket.members)
 
@@ -108,14 +108,14 @@ class PartialExchange(Exchange):
 
     def _flushed(self) -> dict[Key, np.ndarray[Any, Any]]:
         buckets = self._called()
-        names = [name for one in buckets for name in self.adapter.full_names(one)]
+        names = [name for one in buckets for name in self.wire.full_names(one)]
         keys = [key for one in buckets for key in one.members]
         touched = self._untouched is None
         found = self._buffers.flush(names) if touched else self._flushed_by_calls(buckets, names)
         self._loaded, self._settled, self._calls_drained = None, True, self._buffers.calls()
         if self.sets is not None:
             self.sets.clear()
-        if self.adapter.compiled:  # steps go on with the same buckets, and Python does not see it
+            # Steps go on with the same buckets, and Python does not see it.
             self._drained = {name: self._buffers.save(name).rounds for name in names}
         else:
             self._let_go()
@@ -129,11 +129,11 @@ class PartialExchange(Exchange):
         def flush(tensors: list[Any]) -> list[Any]:
             given = iter(tensors)
             # All of them before waiting for one.
-            works = [self.adapter.start(one, [next(given) for _ in one.members]) for one in buckets]
+            works = [self.wire.start(one, [next(given) for _ in one.members]) for one in buckets]
             return [result for work in works for result in work()]
 
-        zeros = [self.adapter.zeros(*like) for one in buckets for like in self._loaded_likes[one.name]]
-        return [np.asarray(result) for result in self.adapter.in_graph(flush, zeros)]
+        zeros = [self.wire.zeros(*like) for one in buckets for like in self._loaded_likes[one.name]]
+        return [np.asarray(result) for result in self.ops.in_graph(flush, zeros)]
 
     @property
     def _untouched(self) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ class PartialExchange(Exchange):
         names = {
             name: key
             for one in self._called()
-            for key, name in zip(one.members, self.adapter.full_names(one), strict=True)
+            for key, name in zip(one.members, self.wire.full_names(one), strict=True)
         }
         saved = {name: self._buffers.save(name) for name in names}
         if self._drained == {name: one.rounds for name, one in saved.items()}:
@@ -171,7 +171,7 @@ class PartialExchange(Exchange):
         return {"k": self.settings.tag, **self._whose(), "in_flight": [(rounds, 1.0)]}
 
     def _whose(self) -> dict[str, int]:
-        process_set = self.adapter.process_set
+        process_set = self.wire.process_set
         return {"rank": int(process_set.rank()), "ranks": int(process_set.size())}
 
     def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:
@@ -185,7 +185,7 @@ class PartialExchange(Exchange):
         saved: dict[str, SavedRounds] = {}
         for bucket, many in rounds.items():
             self._own(bucket)
-            for name, one in zip(self.adapter.full_names(bucket), many, strict=True):
+            for name, one in zip(self.wire.full_names(bucket), many, strict=True):
                 saved[name] = SavedRounds.of(one)
             self._loaded_likes[bucket.name] = [(one["send"].shape, one["send"].dtype.name) for one in many]
         whose, mine = ({key: one[key] for key in ("rank", "ranks")} for one in (state, self._whose()))
@@ -201,7 +201,7 @@ class PartialExchange(Exchange):
         self._loaded, self._drained = None, {}
         if self.sets is not None:
             self.sets.clear()
-        if not self.adapter.compiled:
+        else:
             self._let_go()
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -235,14 +235,14 @@ class PartialExchange(Exchange):
         self._follow()
         if self._untouched is not None:
             return list(self._known.values())
-        names = self.adapter.full_names
+        names = self.wire.full_names
         return [one for one in self._known.values() if all(map(self._buffers.called, names(one)))]
 
     @cached_property
     def _owner(self) -> ChannelOwner:
         # The one place where operations become partial ones. Rounds go on under a name whoever makes the calls; so only
         # `drain` leaves it to another optimizer, and nothing is dropped with it.
-        registration = self.settings.registration(int(self.adapter.process_set.size()))
+        registration = self.settings.registration(int(self.wire.process_set.size()))
         return ChannelOwner(self.in_flight, registration, lambda name, limit_s: True)
 
     def _let_go(self) -> None:

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from paceline.exchange.adapter import Adapter, Bucket, Work
 from paceline.exchange.channel_owners import ChannelOwner
+from paceline.exchange.wire import Bucket, Wire, Work
 from paceline.native.in_flight import InFlight
 
 
@@ -25,7 +25,7 @@ class Channel(Protocol):
         ...
 
     def start(self, tensors: Sequence[Any]) -> Work:
-        """Hand tensors in (Adapter.start); the work gives the oldest results, zeros where there are not K - 1 yet."""
+        """Hand tensors in (Wire.start); the work gives the oldest results, zeros where there are not K - 1 yet."""
         ...
 
     def taken(self, held: int) -> list[list[Any]]:
@@ -33,7 +33,7 @@ class Channel(Protocol):
         ...
 
     def put(self, results: list[Any]) -> None:
-        """Add results, arrays or what Adapter.plain made, as if they had just been combined."""
+        """Add results, arrays or what Wire.plain made, as if they had just been combined."""
         ...
 
     def undo(self, answers: list[Any] | None, held: int) -> None:
@@ -48,11 +48,11 @@ class Channel(Protocol):
 class LibraryChannel:
     """In Horovod's library, under the full names of the bucket's operations."""
 
-    def __init__(self, bucket: Bucket, adapter: Adapter, in_flight: InFlight, owner: ChannelOwner) -> None:
+    def __init__(self, bucket: Bucket, wire: Wire, in_flight: InFlight, owner: ChannelOwner) -> None:
         self.bucket = bucket
-        self._adapter = adapter
+        self._wire = wire
         self._in_flight = in_flight
-        self._names = adapter.full_names(bucket)
+        self._names = wire.full_names(bucket)
         self._owner = owner
         self.claim()
 
@@ -67,7 +67,7 @@ class LibraryChannel:
 
     def start(self, tensors: Sequence[Any]) -> Work:
         """See Channel.start."""
-        return self._adapter.start(self.bucket, tensors)
+        return self._wire.start(self.bucket, tensors)
 
     def taken(self, held: int) -> list[list[Any]]:
         """See Channel.taken: arrays, as they travelled."""
@@ -84,7 +84,7 @@ class LibraryChannel:
         """See Channel.undo."""
         kept = self.taken(held if answers is not None else held + 1)[:-1]
         if answers is not None:
-            kept.insert(0, [self._adapter.travelling(tensor) for tensor in answers])
+            kept.insert(0, [self._wire.travelling(tensor) for tensor in answers])
         self.clear()
         for results in kept:
             self.put(results)
@@ -99,10 +99,10 @@ class LibraryChannel:
 class WaitingChannel:
     """In Python: sparse gradients are gathered, which no place in the library can be set aside for."""
 
-    def __init__(self, bucket: Bucket, k: int, adapter: Adapter) -> None:
+    def __init__(self, bucket: Bucket, k: int, wire: Wire) -> None:
         self.bucket = bucket
         self._k = k
-        self._adapter = adapter
+        self._wire = wire
         self._works: deque[Work] = deque()
         self._calls = 0
 
@@ -117,9 +117,9 @@ class WaitingChannel:
         # Two of one name may be on their way at once.
         turn = Bucket(f"{self.bucket.name}.{self._calls % self._k}", self.bucket.members)
         self._calls += 1
-        self._works.append(self._adapter.start(turn, tensors))
+        self._works.append(self._wire.start(turn, tensors))
         if len(self._works) < self._k:
-            return lambda: [self._adapter.zeros_like(tensor) for tensor in tensors]
+            return lambda: [self._wire.zeros_like(tensor) for tensor in tensors]
         return self._works.popleft()
 
     def taken(self, held: int) -> list[list[Any]]:
@@ -130,7 +130,7 @@ class WaitingChannel:
 
     def put(self, results: list[Any]) -> None:
         """See Channel.put."""
-        self._works.append(_settled([self._adapter.from_plain(one) for one in results]))
+        self._works.append(_settled([self._wire.from_plain(one) for one in results]))
 
     def undo(self, answers: list[Any] | None, held: int) -> None:
         """See Channel.undo."""

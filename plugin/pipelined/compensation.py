@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from paceline.exchange.adapter import Adapter, Cell, Weights
 from paceline.exchange.around_updates import AroundUpdates
+from paceline.exchange.ops import Cell, Ops
+from paceline.exchange.wire import Weights, Wire
 from paceline.pipelined.settings import Pipelined
 from paceline.pipelined.staleness import moved, rate_factor, retention, trend
 
@@ -27,11 +28,12 @@ class Compensation(AroundUpdates):
 
     key = "staleness"
 
-    def __init__(self, settings: Pipelined, adapter: Adapter) -> None:
+    def __init__(self, settings: Pipelined, wire: Wire, ops: Ops) -> None:
         self._settings = settings
-        self._adapter = adapter
+        self._wire = wire
+        self._ops = ops
         self._gamma = retention(settings.correction, settings.delay) if settings.correction else 0.0
-        self._updates = adapter.cell(0)  # with gradients that are late
+        self._updates = ops.cell(0)  # with gradients that are late
         self._known: dict[int, Any] = {}
         self._trends: dict[int, Cell] = {}
         self._distances: dict[int, Cell] = {}
@@ -40,21 +42,19 @@ class Compensation(AroundUpdates):
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update: on the real weights."""
-        adapter, known = self._adapter, self._meet(weights())
+        wire, ops, known = self._wire, self._ops, self._meet(weights())
         self._come_back(known)
-        before = {
-            index: adapter.copy(adapter.value(weight)) for index, weight in known.items() if index in self._trends
-        }
+        before = {index: wire.copy(wire.value(weight)) for index, weight in known.items() if index in self._trends}
         self._late = late
         try:
-            with adapter.rescheduled(self.rate):
+            with wire.rescheduled(self.rate):
                 result = step()
         finally:
             self._late = False
-        with adapter.after([adapter.value(weight) for weight in known.values()]):  # a step that raises is none
-            self._updates.assign(self._updates.read() + adapter.where(late, 1, 0))
+        with ops.after([wire.value(weight) for weight in known.values()]):  # a step that raises is none
+            self._updates.assign(self._updates.read() + ops.where(late, 1, 0))
         for index, old in before.items():
-            change = adapter.value(known[index]) - old
+            change = wire.value(known[index]) - old
             self._trends[index].assign(trend(self._trends[index].read(), change, self._gamma))
         return result
 
@@ -63,10 +63,10 @@ class Compensation(AroundUpdates):
         steps = self._settings.annealing_steps
         if not steps or self._late is False:
             return rate
-        adapter, updates = self._adapter, self._updates.read()
-        progress = adapter.where(updates < steps, adapter.fraction(updates) / steps, 1.0)
-        factor = adapter.where(self._late, rate_factor(self._settings.delay, progress), 1.0)
-        return rate * adapter.cast(factor, rate)
+        ops, updates = self._ops, self._updates.read()
+        progress = ops.where(updates < steps, ops.fraction(updates) / steps, 1.0)
+        factor = ops.where(self._late, rate_factor(self._settings.delay, progress), 1.0)
+        return rate * ops.cast(factor, rate)
 
     def look_ahead(self, weights: Weights, updates: Any) -> None:
         """See AroundUpdates.look_ahead: let weights be those expected after so many further updates."""
@@ -75,7 +75,7 @@ class Compensation(AroundUpdates):
         known = self._meet(weights())
         self._come_back(known)
         if not _certainly_none(updates):
-            self._move({index: one for index, one in known.items() if self._adapter.trains(one)}, updates)
+            self._move({index: one for index, one in known.items() if self._wire.trains(one)}, updates)
 
     @contextlib.contextmanager
     def real_weights(self) -> Iterator[None]:
@@ -109,7 +109,7 @@ class Compensation(AroundUpdates):
         for index, weight in chosen.items():
             self._trends[index].set(state["trends"][index])
             if index in state["real"]:
-                self._adapter.assign(weight, state["real"][index])
+                self._wire.assign(weight, state["real"][index])
         self._move({index: chosen[index] for index in state["real"]}, state["distance"])
 
     def forget(self) -> None:
@@ -127,34 +127,33 @@ class Compensation(AroundUpdates):
     def _meet(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
         for index, weight in weights.items():
             if index not in self._known and self._gamma:
-                self._trends[index], self._real[index] = (self._adapter.cell_of(weight) for _ in range(2))
+                self._trends[index], self._real[index] = (self._wire.cell_of(weight) for _ in range(2))
                 self._trends[index].set(0)
-                self._distances[index] = self._adapter.cell(0)
+                self._distances[index] = self._ops.cell(0)
             self._known[index] = weight
         return weights
 
     def _move(self, weights: Mapping[int, Any], distance: Any) -> None:
         """Let `weights`, which are real, be ahead."""
         for index, weight in weights.items():
-            self._real[index].assign(self._adapter.value(weight))
+            self._real[index].assign(self._wire.value(weight))
             self._distances[index].assign(distance)
-            self._adapter.assign(weight, self._ahead(index))
+            self._wire.assign(weight, self._ahead(index))
 
     def _ahead(self, index: int) -> Any:
         real, delta = self._real[index].read(), self._trends[index].read()
-        return moved(real, delta, self._adapter.cast(self._distances[index].read(), real))
+        return moved(real, delta, self._ops.cast(self._distances[index].read(), real))
 
     def _come_back(self, weights: Mapping[int, Any]) -> None:
         if not self._gamma:
             return
-        where = self._adapter.where
         for index, weight in weights.items():
             distance = self._distances[index].read()
             if _certainly_none(distance):
                 continue
-            now = self._adapter.value(weight)
-            real = where(now == self._ahead(index), self._real[index].read(), now)
-            self._adapter.assign(weight, where(distance > 0, real, now))
+            now = self._wire.value(weight)
+            real = self._wire.where(now == self._ahead(index), self._real[index].read(), now)
+            self._wire.assign(weight, self._ops.where(distance > 0, real, now))
             # An update may take the weight to the very value that it had ahead: it must not be taken for that.
             self._distances[index].assign(0)
 

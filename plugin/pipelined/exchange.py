@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.exchange.adapter import Adapter, Answer, Bucket, Weights
 from paceline.exchange.base import AllExchanges, Exchange, Scale, Update
 from paceline.exchange.channel_owners import ChannelOwner
 from paceline.exchange.in_flight_state import grouped
 from paceline.exchange.update_sets import UpdateSets
+from paceline.exchange.wire import Answer, Bucket, Weights, Wire
 from paceline.native.exchanges import PIPELINED
 from paceline.pipelined.channels import Channel, LibraryChannel, WaitingChannel
 from paceline.pipelined.compensation import Compensation
@@ -33,21 +33,21 @@ class PipelinedExchange(Exchange):
 
     settings: Pipelined
 
-    def __init__(self, settings: Pipelined, adapter: Adapter, among: AllExchanges) -> None:
-        super().__init__(settings, adapter, among)
+    def __init__(self, settings: Pipelined, wire: Wire, among: AllExchanges) -> None:
+        super().__init__(settings, wire, among)
         if settings.compensates:
-            self.around = Compensation(settings, adapter)
+            self.around = Compensation(settings, wire, self.ops)
         self._full = settings.delay
-        self._warm = adapter.cell(settings.warmup_steps)
-        self._filled = adapter.cell(0)
-        self._scales = adapter.cell([0.0] * self._full)
-        self._answers_scale = adapter.cell(0.0)  # of the answers to the last update
-        self._answered = adapter.cell(True)
+        self._warm = self.ops.cell(settings.warmup_steps)
+        self._filled = self.ops.cell(0)
+        self._scales = self.ops.cell([0.0] * self._full)
+        self._answers_scale = self.ops.cell(0.0)  # of the answers to the last update
+        self._answered = self.ops.cell(True)
         self._channels: dict[str, Channel] = {}
         # Those of all compiled steps, which may run again; `_channels` are those of the step that ran last.
         self._of_steps: dict[Bucket, Channel] = {}
-        if adapter.compiled:
-            self.sets = UpdateSets(adapter)
+        if wire.graph_ops is not None:
+            self.sets = UpdateSets(wire.label, wire.graph_ops)
         self._behind: dict[str, int] = {}
         self._started: set[str] = set()  # of the update that is being made
         self._drained = False  # and nothing was handed in since
@@ -59,10 +59,10 @@ class PipelinedExchange(Exchange):
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
         """See Exchange.start."""
         # Where Python sees every update: in a compiled step the library counts them, and codecs hold from the first on.
-        exact = not self.adapter.compiled and self._warm.value() > 0
+        exact = self.sets is None and self._warm.value() > 0
         if self._warm.value() > 0 and (bucket.name not in self._channels or self._apart(bucket)):
-            return self.adapter.start(bucket, tensors, exact)
-        channel = self._channel(bucket, self.adapter.waits_here(tensors))
+            return self.wire.start(bucket, tensors, exact)
+        channel = self._channel(bucket, self.wire.waits_here(tensors))
         self._drained = False
         self._started.add(bucket.name)
         work = channel.start(tensors)
@@ -79,8 +79,8 @@ class PipelinedExchange(Exchange):
 
     def complete(self) -> Any:
         """See Exchange.complete."""
-        where = self.adapter.where
-        if not self.adapter.compiled and self._warm.read() <= 0:
+        where = self.ops.where
+        if self.sets is None and self._warm.read() <= 0:
             self._level()
             if not self._started:  # an update without a single gradient puts nothing in flight
                 self._answered.assign(False)
@@ -94,7 +94,7 @@ class PipelinedExchange(Exchange):
         self._warm.assign(where(warm > 0, warm - 1, warm))
         scales = self._scales.read()
         self._answers_scale.assign(where(warm > 0, 0.0, scales[0]))
-        self._scales.assign(where(warm > 0, scales, self.adapter.shifted(scales, 0.0)))
+        self._scales.assign(where(warm > 0, scales, self.ops.shifted(scales, 0.0)))
         self._started.clear()
         return self.answered
 
@@ -122,12 +122,12 @@ class PipelinedExchange(Exchange):
 
     def rescaled(self, scale: Scale) -> Any:
         """See Exchange.rescaled: what is in flight may have been scaled by another factor. After `complete`."""
-        where = self.adapter.where
-        now, before = self.adapter.fraction(scale), self._answers_scale.read()
+        where = self.ops.where
+        now, before = self.ops.fraction(scale), self._answers_scale.read()
         factor = where(before > 0, now / where(before > 0, before, 1.0), 1.0)
-        with self.adapter.after([factor]):
+        with self.ops.after([factor]):
             # The factor changes with updates only: batches that were dropped since the last one had this one, too.
-            self._scales.assign(self.adapter.without_zeros(self._scales.read(), now))
+            self._scales.assign(self.ops.without_zeros(self._scales.read(), now))
         return where(self.answered, factor, 1.0)
 
     @property
@@ -182,7 +182,7 @@ class PipelinedExchange(Exchange):
         around, warm = self.around.state(), int(self._warm.value())
         if not self.filled and warm == self.settings.warmup_steps and around is None:
             return None
-        plain = self.adapter.plain
+        plain = self.wire.plain
         in_flight = [({key: plain(one) for key, one in results.items()}, scale) for results, scale in self._taken()]
         state = {"k": self.settings.tag, "warm": warm, "in_flight": in_flight}
         return state if around is None else {**state, self.around.key: around}
@@ -197,7 +197,7 @@ class PipelinedExchange(Exchange):
         updates = grouped(state["in_flight"], buckets)
         for results in updates:
             for bucket, values in results.items():
-                self._channel(bucket, self.adapter.waits_here(values)).put(values)
+                self._channel(bucket, self.wire.waits_here(values)).put(values)
         for name in self._channels:
             self._fall_behind(name, len(updates) - sum(name in {one.name for one in results} for results in updates))
         self._begin_warm_up(state["warm"])
@@ -211,7 +211,7 @@ class PipelinedExchange(Exchange):
     def forget(self) -> None:
         """See Exchange.forget. Steps that were compiled go on with the same buckets, without Python between."""
         super().forget()
-        if self.adapter.compiled:
+        if self.sets is not None:
             self._owner.empty()
         else:
             self._owner.release()
@@ -222,7 +222,7 @@ class PipelinedExchange(Exchange):
 
     def _begin_warm_up(self, updates: int) -> None:
         self._warm.set(updates)
-        channels = self._of_steps if self.adapter.compiled else self._channels
+        channels = self._of_steps if self.sets is not None else self._channels
         for channel in channels.values() if self.settings.warmup_steps else ():
             self._sync_next(channel)
 
@@ -232,7 +232,7 @@ class PipelinedExchange(Exchange):
 
     def _apart(self, bucket: Bucket) -> bool:
         """Whether synchronous updates hand it in under names of their own, and not through its channel."""
-        return not self.adapter.compiled and self.adapter.full_names(bucket, True) != self.adapter.full_names(bucket)
+        return self.sets is None and self.wire.full_names(bucket, True) != self.wire.full_names(bucket)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class PipelinedExchange(Exchange):
             channel = self._channel(bucket)
             if fresh:
                 channel.claim()
-        if fresh or (changed and self.adapter.compiled):
+        if fresh or (changed and self.sets is not None):
             self._begin_warm_up(int(self._warm.value()))
         self._drained = False
 
@@ -275,13 +275,13 @@ class PipelinedExchange(Exchange):
             made = self._channels[bucket.name] = self._of_steps[bucket]
             return made
         if waits:
-            made = WaitingChannel(bucket, self.settings.k, self.adapter)
+            made = WaitingChannel(bucket, self.settings.k, self.wire)
         else:
-            made = LibraryChannel(bucket, self.adapter, self.in_flight, self._owner)
+            made = LibraryChannel(bucket, self.wire, self.in_flight, self._owner)
         if self._warm.value() > 0:  # where gradients are expected before they are handed in
             self._sync_next(made)
         self._channels[bucket.name] = made
-        if self.adapter.compiled:
+        if self.sets is not None:
             self._of_steps[bucket] = made
         else:
             self._fall_behind(bucket.name, self.filled)

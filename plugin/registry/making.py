@@ -7,9 +7,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 from paceline.exchange import worlds
-from paceline.exchange.adapter import Adapter
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.wire import Wire
 from paceline.registry import agreement
 from paceline.registry.exchanges import declaration_of
 
@@ -41,20 +41,20 @@ def give(chosen: ExchangeSettings) -> ExchangeSettings:
     return chosen
 
 
-def make(chosen: ExchangeSettings, adapter: Adapter) -> Exchange:
+def make(chosen: ExchangeSettings, wire: Wire) -> Exchange:
     """The exchange that `chosen` asks for."""
     give(chosen)
-    made: Exchange = resolve_name(declaration_of(chosen).implementation)(chosen, adapter, agreement)
+    made: Exchange = resolve_name(declaration_of(chosen).implementation)(chosen, wire, agreement)
     return made
 
 
-def make_watched(chosen: ExchangeSettings, adapter: Callable[[Any, str], Adapter], settings: Any) -> Exchange:
-    """The same over `adapter(settings, Declaration.word)`; it forgets whenever the ranks begin anew."""
-    made = make(chosen, adapter(settings, declaration_of(chosen).word))
+def make_watched(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire], settings: Any) -> Exchange:
+    """The same over `wire(settings, Declaration.word)`; it forgets whenever the ranks begin anew."""
+    made = make(chosen, wire(settings, declaration_of(chosen).word))
     worlds.watch(made)
     return made
 
 
-def maker(chosen: ExchangeSettings, adapter: Callable[[Any, str], Adapter]) -> Callable[[Any], Exchange] | None:
+def maker(chosen: ExchangeSettings, wire: Callable[[Any, str], Wire]) -> Callable[[Any], Exchange] | None:
     """What `Settings.exchange` is for an optimizer of Keras: makes its exchange. None: Horovod's own."""
-    return None if give(chosen).synchronous else lambda settings: make_watched(chosen, adapter, settings)
+    return None if give(chosen).synchronous else lambda settings: make_watched(chosen, wire, settings)

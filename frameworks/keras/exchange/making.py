@@ -13,9 +13,9 @@ from paceline.registry.making import maker
 
 def exchange_of(chosen: ExchangeSettings) -> Callable[[Any], Exchange] | None:
     """What `Settings.exchange` is for `chosen`: makes that of one optimizer. None: Horovod's own."""
-    adapter: Any
+    wire: Any
     if keras.backend.backend() == "tensorflow":
-        from paceline.keras3.tensorflow_adapter import TensorFlowAdapter as adapter
+        from paceline.keras3.tensorflow_wire import TensorFlowWire as wire
     else:
-        from paceline.keras.exchange.adapter import KerasTorchAdapter as adapter
-    return maker(chosen, adapter)
+        from paceline.keras.exchange.wire import TorchKerasWire as wire
+    return maker(chosen, wire)

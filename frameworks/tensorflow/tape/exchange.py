@@ -25,7 +25,7 @@ from paceline.exchange.ending import at_end
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
 from paceline.exchange.sync_settings import Sync
 from paceline.keras3 import on_tensorflow as wire
-from paceline.keras3.tensorflow_adapter import TensorFlowAdapter
+from paceline.keras3.tensorflow_wire import TensorFlowWire
 from paceline.native.library import loaded
 from paceline.native.world import process
 from paceline.registry.making import make_watched
@@ -159,12 +159,12 @@ def exchange_for(chosen: ExchangeSettings, sources: Sequence[Any], used: list[Ex
             if found is not None:
                 _pass_on(found, sources)
         wanted = chosen, settings.travel.choice
-        if found is not None and (found.exchange.settings, found.exchange.adapter.travel.choice) != wanted:
+        if found is not None and (found.exchange.settings, found.exchange.wire.travel.choice) != wanted:
             found.exchange.forget()
             tapes.kept.remove(found)
             found = None
         if found is None:
-            made = make_watched(chosen, TensorFlowAdapter, settings)
+            made = make_watched(chosen, TensorFlowWire, settings)
             found = _Kept(key, made, sources)
             made.loading = _taken_to_load(key, found)
             tapes.kept.append(found)

@@ -123,7 +123,7 @@ def _rescaled(scale: Any, parts: list[_Part], grads: list[Any], variables: Seque
         factor = exchange.rescaled(scale)
         for place, (grad, variable) in enumerate(zip(grads, variables, strict=True)):
             if grad is not None and (mine is None or id(wire.native(variable)) in mine):
-                grads[place] = grad * exchange.adapter.cast(factor, grad)
+                grads[place] = grad * exchange.ops.cast(factor, grad)
     return grads
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.exchange.adapter import Array, Cell
-from paceline.exchange.eager import EagerNumbers
+from paceline.exchange.ops import Cell
+from paceline.exchange.wire import Array
 from paceline.torch.state.saved import array_of
 
 
@@ -40,44 +40,44 @@ def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-class TorchTensors(EagerNumbers):
-    """The tensors and weights of an Adapter."""
+class TorchTensors:
+    """The tensors and weights of a Wire."""
+
+    graph_ops = None
 
     def where(self, predicate: Any, one: Any, other: Any) -> Any:
-        """See Adapter.where."""
-        if isinstance(predicate, Tensor):
-            return torch.where(predicate, one, other)
-        return one if predicate else other
+        """See Wire.where."""
+        return torch.where(predicate, one, other)
 
     def like(self, tensor: Tensor) -> tuple[tuple[int, ...], str]:
-        """See Adapter.like."""
+        """See Wire.like."""
         return tuple(tensor.shape), _name_of(tensor.dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """See Adapter.zeros."""
+        """See Wire.zeros."""
         return torch.zeros(shape, dtype=getattr(torch, dtype))
 
     def zeros_like(self, tensor: Tensor) -> Tensor:
-        """See Adapter.zeros_like."""
+        """See Wire.zeros_like."""
         return torch.zeros_like(tensor)
 
     def value(self, weight: Tensor) -> Tensor:
-        """See Adapter.value."""
+        """See Wire.value."""
         return weight.detach()
 
     def trains(self, weight: Tensor) -> bool:
-        """See Adapter.trains."""
+        """See Wire.trains."""
         return weight.requires_grad
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """See Adapter.copy."""
+        """See Wire.copy."""
         return tensor.clone()
 
     def assign(self, weight: Tensor, value: Any) -> None:
-        """See Adapter.assign: memory stays laid out as it was."""
+        """See Wire.assign: memory stays laid out as it was."""
         with torch.no_grad():
             weight.copy_(torch.as_tensor(value))
 
     def cell_of(self, weight: Tensor) -> Cell:
-        """See Adapter.cell_of."""
+        """See Wire.cell_of."""
         return TensorCell(self.value(weight).clone())

@@ -1,27 +1,262 @@
-"""Which small gradients travel as one tensor.
+"""Which gradients of an optimizer travel together: those that a script groups, and small ones in flat buckets.
 
-An operation of Horovod costs each rank some 60 us of computing, whatever its size; that of one tensor for a bucket of
-gradients costs that once, and each gradient a copy.
+An operation of Horovod costs each rank some 60 us of computing, whatever its size; that of a flat bucket costs that
+once, and each of its gradients a copy.
 """
 
 from __future__ import annotations
 
+import itertools
+import operator
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from paceline.torch.optimizer.member import Member
+from paceline.torch.errors import UsageError
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.names import ParameterNames
+from paceline.torch.optimizer.bucket import DENSE, Bucket, FlatBucket, Gradient, listed
 
 # A bucket goes when its last gradient is there: it ends when so many bytes of gradients have appeared since its first,
 # its own and those between, so that the first does not wait for long.
 SPAN_BYTES = 1 << 20
 _TYPES = (torch.float16, torch.float32, torch.float64)
+Group = tuple[Tensor, ...]
+
+
+class Buckets:
+    """`all` gradients in the order of the parameter groups, also those that come later, and the bucket `of` each.
+
+    What is found here once is not looked for in every update.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        names: ParameterNames,
+        groups: int | Sequence[Sequence[Tensor]] | None,
+        sparse_as_dense: bool,
+        small_bytes: int,
+        shapes_stay: bool,
+    ) -> None:
+        """`groups`: see `form_groups`, which raises UsageError.
+
+        `small_bytes`: gradients of so many bytes and less, of no group, travel in flat buckets; 0: none.
+        `shapes_stay`: the library keeps results by name, of one shape each.
+        """
+        self.all: list[Gradient] = []
+        self.of: dict[Gradient, Bucket] = {}
+        self._optimizer = optimizer
+        self._names = names
+        self._groups = form_groups(groups, [parameter for _, parameter in names.items()])
+        self._sparse_as_dense = sparse_as_dense
+        self._small_bytes = small_bytes
+        self._shapes_stay = shapes_stay
+        self._generations: dict[str, int] = {}
+        self._known: dict[Tensor, Gradient] = {}
+        self._places: list[list[Tensor]] = []  # the parameters by group, when they were looked at last
+        self._flats: dict[str, FlatBucket] = {}
+
+    def find(self, parameter: Tensor) -> Gradient | None:
+        """The gradient of `parameter`, if the optimizer has it."""
+        return self._known.get(parameter)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the groups have other parameters than at the last `update`."""
+        groups = self._optimizer.param_groups
+        return len(groups) != len(self._places) or any(
+            len(group["params"]) != len(known) or not all(map(operator.is_, group["params"], known))
+            for group, known in zip(groups, self._places, strict=True)
+        )
+
+    def update(self) -> None:
+        """Name those that came since. One that stands in the place of one that went has its name, group and bucket."""
+        self._replace(self._replaced())
+        param_groups = self._optimizer.param_groups
+        self._places = [list(group["params"]) for group in param_groups]
+        for index in range(len(param_groups)):
+            self._names.add_group(param_groups, index)
+        parameters = list(itertools.chain(*self._places))
+        fresh = [parameter for parameter in parameters if parameter not in self._known]
+        for parameter in fresh:
+            name = self._names[parameter]
+            self._known[parameter] = Gradient(parameter, name, self._generations.get(name, 0))
+        for parameter in fresh:
+            gradient, group = self._known[parameter], self._groups.get(parameter)
+            if group is None:
+                self.of[gradient] = Bucket([gradient], self._sparse_as_dense)
+                gradient.small = fits(parameter, self._small_bytes)
+            elif gradient not in self.of:
+                bucket = Bucket([self._known[other] for other in group], always_dense=True)
+                self.of.update(dict.fromkeys(bucket.gradients, bucket))
+        self.all = [self._known[parameter] for parameter in parameters]
+        small = [gradient for gradient in self.all if gradient.small and gradient.sparse_dims is None]
+        if len(small) == 1:
+            small[0].small = False  # it has no neighbour, so need not wait for the others' layouts
+
+    def form_flat(self, agreed: Iterable[Gradient]) -> None:
+        """The ranks have agreed on the layouts of these just now, and would form the same buckets of them."""
+        small = {gradient for gradient in agreed if gradient.small and gradient.sparse_dims == DENSE}
+        for gradients in neighbours(self.all, small):
+            flat = FlatBucket(gradients)
+            self._names.stand_in(flat.name, gradients[0].parameter)
+            self._flats[flat.name] = flat
+            self.of.update(dict.fromkeys(gradients, flat))
+
+    def stay_single(self, names: Iterable[str]) -> None:
+        """Those of these names are in no flat bucket from here on: what is in flight of theirs travelled by itself."""
+        wanted = set(names)
+        self._dissolve([flat for flat in self._flats.values() if not wanted.isdisjoint(flat.names)])
+        for gradient in self._known.values():
+            gradient.small = gradient.small and gradient.name not in wanted
+
+    def forget(self) -> None:
+        """The ranks have changed: they must agree again (agreement.py), and then form flat buckets."""
+        self._dissolve(list(self._flats.values()))
+        for gradient in self._known.values():
+            gradient.sparse_dims, gradient.idle = None, False
+
+    def _dissolve(self, flats: Iterable[FlatBucket]) -> None:
+        for flat in flats:
+            del self._flats[flat.name]
+            for gradient in flat.gradients:
+                gradient.waiting, gradient.owed, gradient.travelled = 0, None, ()
+                self.of[gradient] = Bucket([gradient], self._sparse_as_dense)
+
+    # --- other parameters in the places of those in param_groups -----------------------------------------------------
+
+    def refuse_uncounted(self) -> None:
+        """Raise UsageError if parameters were replaced, and have gradients that were not counted."""
+        replaced = self._replaced() if self.stale else {}
+        if any(parameter.grad is not None for parameter in replaced.values()):
+            raise UsageError(
+                f"Rank {horovod.rank()}: {len(replaced)} parameters were replaced in param_groups, and have gradients "
+                "of backward passes that were not counted.",
+                "Call optimizer.zero_grad() after parameters are replaced and before the next backward().",
+            )
+
+    def replaced(self, at_rest: bool, pending: bool) -> bool:
+        """Whether parameters were replaced since the last `update`.
+
+        Raises UsageError if something of the old ones is in flight that is kept between updates (not `at_rest`), or if
+        the new ones came with gradients between backward() and step() (`pending`).
+        """
+        replaced = self._replaced()
+        names = listed([one.name for one in self.all if one.parameter in replaced])
+        if replaced and not at_rest:
+            raise UsageError(
+                f"Rank {horovod.rank()}: the parameters {names} were replaced while gradients of the old ones are in "
+                "flight.",
+                "Call optimizer.drain() on all ranks before parameters are replaced, between step() and backward().",
+            )
+        if pending and any(parameter.grad is not None for parameter in replaced.values()):
+            raise UsageError(
+                f"Rank {horovod.rank()}: the parameters {names} were replaced between backward() and step(), by ones "
+                "that have gradients.",
+                "Replace parameters after step(), or by ones without gradients.",
+            )
+        return bool(replaced)
+
+    def _replaced(self) -> dict[Tensor, Tensor]:
+        """Parameters that are no longer in the groups, and those that are in their places."""
+        places = [group["params"] for group in self._optimizer.param_groups]
+        present = {parameter for group in places for parameter in group}
+        pairs = ((old, new) for many in zip(self._places, places) for old, new in zip(*many))  # as far as both reach
+        return {old: new for old, new in pairs if old not in present and new not in self._known}
+
+    def _replace(self, replaced: dict[Tensor, Tensor]) -> None:
+        gone = {self._known.pop(old) for old in replaced}
+        flats = [flat for flat in self._flats.values() if not gone.isdisjoint(flat.gradients)]
+        self._dissolve(flats)
+        for gradient in itertools.chain(*(flat.gradients for flat in flats)):
+            gradient.sparse_dims = None  # the ranks agree on them again, and form buckets
+        for gradient in gone:
+            del self.of[gradient]
+        for old, new in replaced.items():
+            name = self._names.succeed(old, new)
+            if self._shapes_stay and old.shape != new.shape:
+                self._generations[name] = self._generations.get(name, 0) + 1
+        self._groups = {
+            replaced.get(parameter, parameter): tuple(replaced.get(other, other) for other in group)
+            for parameter, group in self._groups.items()
+        }
+
+    # --- what is in flight ----------------------------------------------------------------------------------------
+
+    def by_name(self, results: Mapping[Any, Any]) -> dict[str, Any]:
+        """What an exchange has in flight, by the names of gradients, and what those of flat buckets are owed."""
+        found: dict[str, Any] = {}
+        for name, value in results.items():
+            flat = self._flats.get(name)
+            found.update({name: value} if flat is None else flat.split(value))
+        return found
+
+    def settle(self) -> dict[str, Any]:
+        """Return what gradients of flat buckets are owed, by name; nothing is in flight from here on."""
+        gradients = [gradient for flat in self._flats.values() for gradient in flat.gradients]
+        owed = {gradient.name: gradient.owed for gradient in gradients if gradient.owed is not None}
+        for gradient in gradients:
+            gradient.waiting, gradient.owed = 0, None
+        return owed
+
+
+def form_groups(groups: int | Sequence[Sequence[Tensor]] | None, parameters: Sequence[Tensor]) -> dict[Tensor, Group]:
+    """Parameter -> the group it travels with, by the argument `groups`; parameters that travel alone are left out.
+
+    A number makes that many groups of neighbours of nearly equal length out of `parameters`; a list of lists is taken
+    as it is. None and 0 mean no groups. A group of mixed element types or devices is cut up, because one operation
+    carries one type. Raises UsageError for anything else.
+    """
+    count = 0 if groups is None else groups
+    wanted: Sequence[Sequence[Tensor]] = []
+    if isinstance(count, (list, tuple)):
+        wanted = _checked(count, parameters)
+    elif not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        is_number = isinstance(count, int) and not isinstance(count, bool)
+        found = f"groups={count} is negative" if is_number else f"groups is of type {type(count).__name__}"
+        raise UsageError(f"{found}.", "Use a number of groups >= 0, or a list of lists of tensors.")
+    elif count:
+        length, longer = divmod(len(parameters), count)
+        bounds = [i * length + min(i, longer) for i in range(count + 1)]
+        wanted = [parameters[low:high] for low, high in itertools.pairwise(bounds)]
+    formed: dict[Tensor, Group] = {}
+    for members in wanted:
+        kinds: dict[object, list[Tensor]] = {}
+        for member in members:
+            kinds.setdefault((member.dtype, member.device), []).append(member)
+        for kind in kinds.values():
+            if len(kind) > 1:
+                formed.update(dict.fromkeys(kind, tuple(kind)))
+    return formed
+
+
+def _checked(groups: Sequence[Sequence[Tensor]], parameters: Sequence[Tensor]) -> Sequence[Sequence[Tensor]]:
+    known, seen = set(parameters), set()
+    for number, members in enumerate(groups):
+        is_list = isinstance(members, (list, tuple))
+        for position, member in enumerate(members if is_list else [members]):
+            where = f"groups[{number}][{position}]" if is_list else f"groups[{number}]"
+            if not is_list or not isinstance(member, Tensor):
+                raise UsageError(
+                    f"{where} is of type {type(member).__name__}.", "Each group is a list of the model's parameters."
+                )
+            where = f"{where} (shape {tuple(member.shape)})"
+            if member not in known:
+                raise UsageError(
+                    f"{where} is no parameter of the optimizer.", "Put only parameters of the optimizer into groups."
+                )
+            if member in seen:
+                raise UsageError(f"{where} is in groups twice.", "A parameter travels in one group.")
+            seen.add(member)
+    return groups
 
 
 def fits(parameter: Tensor, most_bytes: int) -> bool:
-    """Whether dense gradients of `parameter` may travel in a bucket: of so many bytes at most, in CPU memory."""
+    """Whether dense gradients of `parameter` may be in a flat bucket: of so many bytes at most, in CPU memory."""
     return (
         parameter.nbytes <= most_bytes
         and parameter.dtype in _TYPES
@@ -33,30 +268,28 @@ def fits(parameter: Tensor, most_bytes: int) -> bool:
     )
 
 
-def form_buckets(members: Sequence[Member], small: set[Member]) -> list[list[Member]]:
+def neighbours(gradients: Sequence[Gradient], small: set[Gradient]) -> list[list[Gradient]]:
     """Those in `small`, of which buckets have two and more, in the order of the backward pass: from the last one on.
 
-    `members`: all, in the order of the parameter groups.
+    `gradients`: all, in the order of the parameter groups.
     """
-    made: list[list[Member]] = []
-    open_by_type: dict[torch.dtype, list[Member]] = {}
+    made: list[list[Gradient]] = []
+    open_by_type: dict[torch.dtype, list[Gradient]] = {}
     span_bytes = 0
-    for member in reversed(members):
-        if span_bytes + member.parameter.nbytes > SPAN_BYTES:
+    for gradient in reversed(gradients):
+        if span_bytes + gradient.parameter.nbytes > SPAN_BYTES:
             made += open_by_type.values()
             open_by_type, span_bytes = {}, 0
-        span_bytes += member.parameter.nbytes
-        if member in small:
-            open_by_type.setdefault(member.parameter.dtype, []).append(member)
+        span_bytes += gradient.parameter.nbytes
+        if gradient in small:
+            open_by_type.setdefault(gradient.parameter.dtype, []).append(gradient)
     made += open_by_type.values()
     return [bucket for bucket in made if len(bucket) > 1]
 
 
-def digest(members: Sequence[Member], small: set[Member]) -> int:
+def digest(gradients: Sequence[Gradient], small: set[Gradient]) -> int:
     """A number that ranks share if they would form the same buckets of `small`, whichever are sparse; 0: none."""
     if not small:
         return 0
-    described = [
-        (member.name, tuple(member.parameter.shape), str(member.parameter.dtype), member in small) for member in members
-    ]
+    described = [(one.name, tuple(one.parameter.shape), str(one.parameter.dtype), one in small) for one in gradients]
     return (zlib.crc32(repr(described).encode()) >> 1) or 1

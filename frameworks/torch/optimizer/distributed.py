@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline import variables
 from paceline.arguments import buckets_asked, check_choice, choice_asked, exchange_asked
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
@@ -19,14 +19,11 @@ from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import declaration_of, lists_exchanges
 from paceline.registry.making import give, make
 from paceline.torch.errors import UsageError
-from paceline.torch.exchange.adapter import TorchAdapter
-from paceline.torch.fusion.groups import form_groups
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames, scope_of
-from paceline.torch.optimizer.accumulation import GradientAccumulation
-from paceline.torch.optimizer.layouts import Layouts
-from paceline.torch.optimizer.members import Members
+from paceline.torch.optimizer.buckets import Buckets
 from paceline.torch.optimizer.reduction import Reduction
+from paceline.torch.optimizer.wire import TorchWire
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
 
 # Optimizers that are held at present. A second wrapper would exchange every gradient twice.
@@ -128,9 +125,8 @@ def DistributedOptimizer(
         return _adasum(optimizer, names, compression, backward_passes_per_step, process_set)
 
     # An elastic job may have one rank now and more later.
-    elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+    elastic = variables.elastic()
     alone = not process_set.included() or (process_set.size() == 1 and not elastic)
-    accumulation = GradientAccumulation(backward_passes_per_step)
     if asked.results_wait and compression not in (horovod.Compression.none, horovod.Compression.fp16):
         raise UsageError(
             "A compression of your own was given together with an exchange whose results wait in Horovod's library.",
@@ -144,15 +140,11 @@ def DistributedOptimizer(
     if alone:
         give(asked)  # other ranks may have a use for it
         asked = Sync()
-    adapter = TorchAdapter(
-        optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice
-    )
-    made = make(asked, adapter)
-    formed = form_groups(groups, [parameter for _, parameter in names.items()])
-    members = Members(optimizer, names, formed, sparse_as_dense, 0 if alone else most_bytes, not asked.synchronous)
-    layouts = Layouts(process_set, scope)
-    reduction = Reduction(members, None if alone else made, layouts, accumulation, find_unused_parameters)
-    wrapper = WrappedOptimizer(optimizer, reduction, accumulation, made, op, process_set, alone)
+    wire = TorchWire(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice)
+    made = make(asked, wire)
+    buckets = Buckets(optimizer, names, groups, sparse_as_dense, 0 if alone else most_bytes, not asked.synchronous)
+    reduction = Reduction(buckets, None if alone else made, backward_passes_per_step, find_unused_parameters)
+    wrapper = WrappedOptimizer(optimizer, reduction, made, op, process_set, alone)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
 

@@ -1,8 +1,10 @@
-"""Gradients of one optimizer on their way: started as they appear, put back when all have arrived."""
+"""Gradients of one optimizer in flight: started as they appear, put back when all have arrived."""
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -10,160 +12,221 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.exchange.adapter import Answer, Weights
 from paceline.exchange.base import Exchange
+from paceline.exchange.wire import Answer, Weights
 from paceline.native.library import loaded
 from paceline.native.world import world
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
-from paceline.torch.optimizer.accumulation import GradientAccumulation
-from paceline.torch.optimizer.buckets import digest
-from paceline.torch.optimizer.company import Company
-from paceline.torch.optimizer.failures import named, names_of
-from paceline.torch.optimizer.gradients import part, store
-from paceline.torch.optimizer.hooks import GradientHooks
-from paceline.torch.optimizer.layouts import Layouts
-from paceline.torch.optimizer.member import Member
-from paceline.torch.optimizer.members import Members
-from paceline.torch.optimizer.owners import enter, own
-from paceline.torch.optimizer.replaced import refuse_in_flight, refuse_uncounted
-from paceline.torch.optimizer.storage import lent
-from paceline.torch.optimizer.submitted import change_in_flight, counts_writes
+from paceline.torch.optimizer.agreement import agree, look
+from paceline.torch.optimizer.bucket import Bucket, Gradient, listed, separate
+from paceline.torch.optimizer.buckets import Buckets, digest
+from paceline.torch.optimizer.hooks import lent
+from paceline.torch.optimizer.passes import Passes
+from paceline.torch.optimizer.wire import named
+
+# Those that combine gradients over ranks.
+_live: weakref.WeakSet[Reduction] = weakref.WeakSet()
+
+
+def reductions_of(parameters: Sequence[Tensor]) -> list[Reduction]:
+    """The live ones that combine the gradient of one of the parameters."""
+    return [one for one in _live if any(map(one.buckets.find, parameters))]
 
 
 class Reduction:
     """Watches the parameters of an optimizer and exchanges their gradients with the other ranks.
 
-    A gradient starts to travel in the backward pass, right after the last of its accumulations; gradients of a group
+    A gradient starts to travel in the backward pass, right after the last of its accumulations; gradients of a bucket
     start together. `finish` starts what is missing, in the order of the parameters, waits, and stores the results in
     `parameter.grad`. Without an `exchange` (one rank) passes are counted and nothing travels.
 
-    `finished` is true from `finish` until a new gradient appears or `restart`.
+    Public attributes: buckets; passes; finished, which is true from `finish` until a new gradient appears or `begin`.
     """
 
-    def __init__(
-        self,
-        members: Members,
-        exchange: Exchange | None,
-        layouts: Layouts,
-        accumulation: GradientAccumulation,
-        find_unused: bool = False,
-    ) -> None:
-        """`find_unused`: ranks ask each other in every update which parameters have a gradient."""
+    def __init__(self, buckets: Buckets, exchange: Exchange | None, passes: int, find_unused: bool = False) -> None:
+        """`passes`: backward passes for one update. `find_unused`: ranks ask each other in every update which
+        parameters have a gradient.
+        """
+        self.passes = Passes(passes)
         self.finished = False
-        self._members = members
+        self.buckets = buckets
         self._exchange = exchange
-        self._layouts = layouts
-        self._accumulation = accumulation
         self._find_unused = find_unused
-        self._seen: list[Member] = []  # those that had a gradient since the last update
-        self._started: dict[Company, Answer] = {}
-        self._done: set[Member] = set()  # those whose exchange was completed before others were replaced
-        self._travelled: dict[Member, Company] = {}  # what a member last travelled with
+        self._seen: list[Gradient] = []  # those that came since the last update
+        self._started: dict[Bucket, Answer] = {}
+        self._stored: set[Gradient] = set()  # those whose exchange was completed before parameters were replaced
         self._library = loaded("torch")
         self._world = world(self._library)
-        self._handles: object = None  # Horovod's table of what travels, when the last of it was started
-        self._hooks: dict[Member, GradientHooks] = {}
-        self._watched: list[Member] | None = None  # Members.all when it was looked through last
+        self._handles: object = None  # Horovod's table of what is in flight, when the last of it was started
+        self._watched: list[Gradient] = []  # Buckets.all when it was looked through last
         # One thread per device runs hooks.
         self._lock = threading.Lock()
         self._clip: Callable[[], object] | None = None  # what is still to be done to combined gradients
+        self._unscaled = False  # whether a GradScaler has looked at the gradients of this update
         # Without travel every optimizer has gradients of its own.
         self._travels = exchange is not None and exchange.settings.gradients_travel
         if self._travels:
-            enter(self)
+            _live.add(self)
 
     @property
     def pending(self) -> bool:
         """Whether gradients have appeared whose exchange is not complete."""
         return self._exchange is not None and bool(self._seen)
 
-    @property
-    def seen(self) -> list[Tensor]:
-        """The parameters that had a gradient since the last update."""
-        return [member.parameter for member in self._seen]
-
-    @property
-    def travelling(self) -> list[list[str]]:
-        """Whose gradients have been started in this update; by name, those together that travel together."""
-        return [[member.name for member in company.members] for company in self._started]
-
     def watch_all(self) -> None:
         """Watch every parameter of the optimizer that is not watched yet, and name those that came since.
 
         Raises UsageError if parameters were replaced while something is in flight that is kept between updates.
         """
-        if self._members.stale:
-            self._meet_replaced()
-            self._members.update()
+        if self.buckets.stale:
+            if self._exchange is not None and self.buckets.replaced(self._exchange.at_rest, self.pending):
+                # The new ones travel under the names of the old ones.
+                with torch.no_grad():
+                    for bucket, answer in self._started.items():
+                        bucket.store(self._answered(bucket, answer), self._exchange.lag)
+                        self._stored.update(bucket.gradients)
+                self._started.clear()
+                self._exchange.around.forget()
+            self.buckets.update()
         # With one rank and one pass per update there is nothing to see: the hooks would only cost.
-        if self._watched is self._members.all or (self._exchange is None and self._accumulation.per_update == 1):
+        if self._watched is self.buckets.all or (self._exchange is None and self.passes.per_update == 1):
             return
-        self._watched = self._members.all
-        present = set(self._watched)
-        for gone in [member for member in self._hooks if member not in present]:
-            del self._hooks[gone]
-            self._travelled.pop(gone, None)
+        for gone in set(self._watched).difference(self.buckets.all):
+            gone.unwatch()
+            gone.travelled = ()
             if gone in self._seen:
                 self._seen.remove(gone)
-        for member in self._watched:
-            parameter = member.parameter
-            if member not in self._hooks and parameter.is_leaf and parameter.is_floating_point():
-                self._hooks[member] = GradientHooks(member, self)
+        self._watched = self.buckets.all
+        for gradient in self._watched:
+            if not gradient.watched and gradient.parameter.is_leaf and gradient.parameter.is_floating_point():
+                gradient.watch(self)
 
-    def refuse_uncounted(self) -> None:
-        """Raise UsageError if parameters were replaced, and their gradients could not be counted since."""
-        refuse_uncounted(self._members)
+    # --- in the backward pass -------------------------------------------------------------------------------------
 
-    def _meet_replaced(self) -> None:
-        if self._exchange is None or not refuse_in_flight(self._members, self._exchange, self.pending):
+    def arriving(self, gradient: Gradient) -> None:
+        """Before one is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""
+        with self._lock:
+            self._forget_if_ranks_changed()
+            if self.finished:
+                self.restart()
+            count = gradient.count + 1
+            if count == 1:
+                gradient.fresh = gradient.parameter.grad is None
+                self._clip = None
+                if self._travels and not gradient.owned:
+                    self._own(gradient)
+            if count > self.passes.per_update:
+                raise UsageError(
+                    f"The gradient of {gradient.name!r} was computed {count} times before step() or "
+                    f"synchronize(); backward_passes_per_step={self.passes.per_update}.",
+                    "Call step() after every backward_passes_per_step backward passes, or raise "
+                    "backward_passes_per_step to accumulate gradients of several passes.",
+                )
+
+    def _own(self, gradient: Gradient) -> None:
+        """`parameter.grad` is one tensor: if two optimizers combined it, each would write into the other's."""
+
+        def another() -> bool:
+            found = [one.buckets.find(gradient.parameter) for one in list(_live) if one is not self]
+            return any(one is not None and one.owned for one in found)
+
+        if another():
+            gc.collect()  # a scheduler and its optimizer refer to each other
+            if another():
+                raise UsageError(
+                    f"Rank {horovod.rank()}: {gradient.name!r} is a parameter of two live DistributedOptimizers; each "
+                    "would combine its gradient.",
+                    "Give each parameter to one of them, and delete an optimizer that is no longer used. If two "
+                    "optimizers must update it: reducer = hvd.DistributedOptimizer(torch.optim.SGD(all_parameters)), "
+                    "call reducer.synchronize() after each backward pass, and step the two optimizers unwrapped.",
+                )
+        gradient.owned = True
+
+    def arrived(self, gradient: Gradient, handed: Tensor | None) -> None:
+        """After the gradient `handed` was added to `parameter.grad`; `arriving` came before."""
+        grad = gradient.parameter.grad
+        with self._lock:
+            last = gradient.count + 1 == self.passes.per_update
+            if grad is not None:
+                if grad.requires_grad:
+                    raise UsageError(
+                        f"The gradient of {gradient.name!r} carries a graph of its own (create_graph=True).",
+                        "Compute gradients of gradients with torch.autograd.grad and call backward() without "
+                        "create_graph.",
+                    )
+                # A flat bucket copies it.
+                copied = last and self.buckets.of[gradient].flat
+                if self._exchange is not None and not copied and lent(grad, handed):
+                    gradient.parameter.grad = grad.detach().clone()  # results are written there
+            if not gradient.count:
+                self._seen.append(gradient)
+            gradient.count += 1
+            self.passes.saw_gradient(gradient.count)
+            if self._exchange is not None and last:
+                self._start_if_complete(gradient)
+
+    def _start_if_complete(self, gradient: Gradient) -> None:
+        bucket = self.buckets.of[gradient]
+        bucket.complete += 1
+        if bucket.complete == 1:
+            bucket.awaited = sum(other.active for other in bucket.gradients)
+        if bucket.complete < bucket.awaited:
             return
-        # The new ones travel under the names of the old ones.
+        if gradient.sparse_dims is None and not bucket.always_dense:
+            grad = gradient.parameter.grad
+            # `finish` learns first what the other ranks have, and forms flat buckets.
+            if gradient.small or (grad is not None and grad.is_sparse):
+                return
+        if not torch.is_grad_enabled():
+            self._start(bucket.active())
+            return
         with torch.no_grad():
-            for company, answer in self._started.items():
-                company.store(self._answered(company, answer), self._exchange.lag)
-                self._done.update(company.members)
-        self._started.clear()
-        self._exchange.around.forget()
+            self._start(bucket.active())
 
-    def has(self, parameter: Tensor) -> bool:
-        """Whether it is a parameter of this optimizer."""
-        return parameter in self._members
+    def _start(self, bucket: Bucket) -> None:
+        assert self._exchange is not None
+        for gradient in bucket.gradients:
+            before = gradient.travelled
+            if before is bucket.names:
+                continue
+            if before and before != bucket.names and self._exchange.filled:
+                raise UsageError(
+                    f"Rank {horovod.rank()}: {gradient.name!r} is in another group than in the update that is "
+                    f"in flight; expected {listed(before)}, found {listed(bucket.names)}.",
+                    "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
+                )
+            gradient.travelled = bucket.names
+        self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
+        try:
+            self._started[bucket] = bucket.submit(self._exchange, self._travels)
+        except (horovod.HorovodInternalError, ValueError) as error:
+            self._give_up(bucket.names, error)
 
-    def before_clipping(self, clip: Callable[[], object]) -> None:
-        """Combine gradients in flight before a script clips them; `clip` does so.
+    # --- one update -----------------------------------------------------------------------------------------------
 
-        A rank that has no gradient in this update cannot know yet that others have: it clips when it is given theirs.
-        """
-        if self.finished or not self._accumulation.next_call_updates():
-            return
-        if self.pending:
-            self.finish()
-        else:
-            self._clip = clip
-
-    def restart(self) -> None:
+    def begin(self) -> None:
         """Begin a new update; gradients that were finished are as good as local ones from here on."""
-        self.finished = False
+        self.finished, self._unscaled = False, False
         self._clip = None
         self._clear_counts()
 
-    def _clear_counts(self) -> None:
-        for member in self._seen:
-            member.count, member.fresh = 0, False
-            self._members.company[member].complete = 0
-        self._seen.clear()
-        self._done.clear()
+    def restart(self) -> None:
+        """The same, and count backward passes and calls of step() from the beginning."""
+        self.passes.restart()
+        self.begin()
 
-    def forget(self) -> None:
-        """Give up what is travelling and all that was agreed, without waiting: the ranks failed or changed."""
-        self._world = world(self._library)
-        self._started.clear()
-        if self._exchange is not None:
-            self._exchange.forget()
-        self._members.forget()
-        self._accumulation.restart()
-        self.restart()
+    def updated(self) -> None:
+        """An update was made: begin a new one, counting as the script has shown that it does."""
+        self.passes.updated()
+        self.begin()
+
+    def _clear_counts(self) -> None:
+        for gradient in self._seen:
+            gradient.count, gradient.fresh = 0, False
+            self.buckets.of[gradient].complete = 0
+        self._seen.clear()
+        self._stored.clear()
 
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
@@ -175,18 +238,19 @@ class Reduction:
         self._forget_if_ranks_changed()
         if self._exchange is not None:
             self.watch_all()
-            changed = change_in_flight(self._started, self._members.all) if self._travels else ""
+            everyone = self.buckets.all
+            started = self._started if self._travels else ()
+            changed = next((found for bucket in started if (found := bucket.changed(everyone))), "")
             # Without travel nobody else can have a gradient for a parameter that has none here.
-            absent = [] if self._travels else [one for one in self._members.all if one.parameter.grad is None]
+            absent = [] if self._travels else [one for one in everyone if one.parameter.grad is None]
             with torch.no_grad():
-                for company, results in self._exchange_all():
+                for bucket, results in self._exchange_all():
                     if not changed:
-                        company.store(results, self._exchange.lag)
-            for member in absent or [one for one in self._members.all if one.idle]:
-                member.parameter.grad = None
+                        bucket.store(results, self._exchange.lag)
+            for gradient in absent or [one for one in everyone if one.idle]:
+                gradient.parameter.grad = None
             self._exchange.complete()
             if changed:  # after the other ranks were given what they wait for
-                self._accumulation.restart()
                 self.restart()
                 raise UsageError(
                     f"Rank {horovod.rank()}: the gradient of {changed} since backward() submitted it, and before "
@@ -198,6 +262,80 @@ class Reduction:
         if self._clip is not None:
             clip, self._clip = self._clip, None
             clip()
+
+    def _exchange_all(self) -> Iterator[tuple[Bucket, list[Tensor] | None]]:
+        """Start what has not been started, then wait for one result after the other."""
+        assert self._exchange is not None
+        gradients = [gradient for gradient in self.buckets.all if gradient.active]
+        self._agree(gradients)
+        self._exchange.announce(len(gradients))
+        started = self._stored.union(*(bucket.gradients for bucket in self._started))
+        buckets = dict.fromkeys(self.buckets.of[one].active() for one in gradients if one not in started)
+        missing = [one for one in buckets if started.isdisjoint(one.gradients) and not one.idle]
+        if missing:
+            separate(started, [gradient for bucket in missing for gradient in bucket.gradients])
+        for bucket in missing:
+            self._start(bucket)
+        for bucket, answer in self._started.items():
+            yield bucket, self._answered(bucket, answer)
+        self._started.clear()
+
+    def _agree(self, gradients: Sequence[Gradient]) -> None:
+        """Learn what all ranks know of these, and form flat buckets of those that are small and new."""
+        assert self._exchange is not None
+        new = [one for one in gradients if one.sparse_dims is None and not one.idle]
+        again = [one for one in gradients if one.idle or (self._find_unused and one.sparse_dims is not None)]
+        wire: Any = self._exchange.wire
+        try:
+            if again:
+                look(again, wire)
+            if new:
+                buckets = digest(self.buckets.all, {one for one in new if one.small})
+                if agree(new, wire, self._exchange.settings, buckets):
+                    self.buckets.form_flat(new)
+        except (horovod.HorovodInternalError, ValueError) as error:
+            self._give_up([one.name for one in (*again, *new)], error)
+
+    def _answered(self, bucket: Bucket, answer: Answer) -> list[Tensor] | None:
+        try:
+            return answer()
+        except (horovod.HorovodInternalError, ValueError) as error:
+            self._give_up(bucket.names, error)
+
+    def before_clipping(self, clip: Callable[[], object]) -> None:
+        """Combine gradients in flight before a script clips them; `clip` does so.
+
+        A rank that has no gradient in this update cannot know yet that others have: it clips when it is given theirs.
+        """
+        if self.finished or not self.passes.next_call_updates():
+            return
+        if self.pending:
+            self.finish()
+        else:
+            self._clip = clip
+
+    def before_unscaling(self, scale: float) -> None:
+        """Combine gradients before a GradScaler of this scale looks at them: all ranks must see the same.
+
+        What is in flight may have been scaled by another factor.
+        """
+        if not self.finished and not self.passes.next_call_updates():
+            raise UsageError(
+                f"A GradScaler was used after {self.passes.backwards} of {self.passes.per_update} backward passes.",
+                "Call scaler.unscale_, scaler.step and scaler.update only after the last pass of an accumulation: "
+                "the scale must not change between its passes.",
+            )
+        if self._unscaled:
+            # The last update was skipped and nothing told us that a new one began: this rank had no gradient since.
+            self.begin()
+        if not self.finished:
+            self.finish()
+        factor = self._exchange.rescaled(scale) if self._exchange is not None else 1.0
+        self._unscaled = True
+        if factor != 1.0:
+            for gradient in self.buckets.all:
+                if gradient.parameter.grad is not None:
+                    gradient.parameter.grad.mul_(factor)
 
     def discard(self) -> bool:
         """Complete the exchange of every gradient and drop the results; all ranks must.
@@ -212,19 +350,12 @@ class Reduction:
             if not self.finished:
                 self.watch_all()
                 with torch.no_grad():
-                    answers = {one.bucket.name: results for one, results in self._exchange_all() if results}
+                    answers = {one.identity.name: results for one, results in self._exchange_all() if results}
             parted = self._exchange.discard(answers)
-        self._accumulation.restart()
         self.restart()
         return parted
 
-    def rescale(self, scale: float) -> None:
-        """Scale the results by `scale`, the GradScaler's of this update: in flight it may have been another one."""
-        factor = self._exchange.rescaled(scale) if self._exchange is not None else 1.0
-        if factor != 1.0:
-            for member in self._members.all:
-                if member.parameter.grad is not None:
-                    member.parameter.grad.mul_(factor)
+    # --- what is in flight between updates ------------------------------------------------------------------------
 
     def drain(self) -> Iterator[float]:
         """Put one update in flight after the other, oldest first, into `parameter.grad`; yields its GradScaler's scale.
@@ -239,31 +370,30 @@ class Reduction:
         if self._exchange is None:
             return
         self.watch_all()
-        drained = self._exchange.drain()
-        if not drained and self._exchange.lag is None:
-            drained = [(self._members.owed(), 1.0)]
-        if not any(results for results, _ in drained):
+        updates = [(self.buckets.by_name(results), scale) for results, scale in self._exchange.drain()]
+        owed = self.buckets.settle()
+        if owed and not updates:
+            updates = [({}, 1.0)]
+        if not any(results or owed for results, _ in updates):
             return
-        named: dict[Any, Member] = {member.name: member for member in self._members.all}
-        parameters = [member.parameter for member in self._members.all]
-        before = [parameter.grad for parameter in parameters]
+        gradients = {gradient.name: gradient for gradient in self.buckets.all}
+        before = [(gradient.parameter, gradient.parameter.grad) for gradient in self.buckets.all]
         try:
-            for results, scale in drained:
-                self._accumulation.restart()
+            for results, scale in updates:
                 self.restart()
-                for parameter in parameters:
+                for parameter, _ in before:
                     parameter.grad = None
                 with torch.no_grad():
-                    for name, result in self._members.by_member(results, take=True).items():
+                    for name, result in {**owed, **results}.items():
                         tensor = torch.from_numpy(result) if isinstance(result, np.ndarray) else result
                         if self._exchange.lag is not None or bool(tensor.any()):  # else there was nothing left of it
-                            store(named[name], tensor)
+                            gradients[name].store(tensor)
                 yield scale
         finally:
-            for parameter, gradient in zip(parameters, before, strict=True):
-                parameter.grad = gradient
-                if gradient is not None:
-                    gradient.zero_()
+            for parameter, grad in before:
+                parameter.grad = grad
+                if grad is not None:
+                    grad.zero_()
 
     def in_flight(self) -> dict[str, Any] | None:
         """What is in flight, by the names of parameters, to be saved; None if nothing is."""
@@ -271,162 +401,32 @@ class Reduction:
         state = self._exchange.state() if self._exchange is not None else None
         if state is None:
             return None
-        return {**state, "in_flight": [(self._members.by_member(one), scale) for one, scale in state["in_flight"]]}
+        return {**state, "in_flight": [(self.buckets.by_name(one), scale) for one, scale in state["in_flight"]]}
 
     def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
         """Go on with what was saved, with another optimizer of the same parameters; None: with nothing in flight."""
         if self._exchange is None:
             return
         if state is None:
-            self._exchange.adapter.travel.load(None)
+            self._exchange.wire.travel.load(None)
             return
         self.watch_all()
-        loaded = {name for results, _ in state["in_flight"] for name in results}
-        self._members.stay_single(loaded)
-        companies = list(dict.fromkeys(self._company(member) for member in self._members.all))
-        self._exchange.load(state, [company.bucket for company in companies], weights)
-        self._travelled = {one: company for company in companies for one in company.members if one.name in loaded}
+        found = {name for results, _ in state["in_flight"] for name in results}
+        self.buckets.stay_single(found)
+        buckets = list(dict.fromkeys(self.buckets.of[gradient].active() for gradient in self.buckets.all))
+        self._exchange.load(state, [bucket.identity for bucket in buckets], weights)
+        travelled = {name: bucket.names for bucket in buckets for name in bucket.names if name in found}
+        for gradient in self.buckets.all:
+            gradient.travelled = travelled.get(gradient.name, ())
 
-    def _exchange_all(self) -> Iterator[tuple[Company, list[Tensor] | None]]:
-        """Start what has not been started, then wait for one result after the other."""
-        assert self._exchange is not None
-        members = [member for member in self._members.all if member.active]
-        new = [member for member in members if member.sparse_dims is None and not member.idle]
-        again = [member for member in members if member.idle or (self._find_unused and member.sparse_dims is not None)]
-        if new or again:
-            self._agree(new, again)
-        self._exchange.announce(len(members))
-        started = self._done.union(*(company.members for company in self._started))
-        companies = dict.fromkeys(self._company(member) for member in members if member not in started)
-        missing = [one for one in companies if started.isdisjoint(one.members) and not one.idle]
-        if missing:
-            part(list(started), [member for company in missing for member in company.members])
-        for company in missing:
-            self._start(company)
-        for company, answer in self._started.items():
-            yield company, self._answered(company, answer)
+    def forget(self) -> None:
+        """Give up what is in flight and all that was agreed, without waiting: the ranks failed or changed."""
+        self._world = world(self._library)
         self._started.clear()
-
-    def _answered(self, company: Company, answer: Answer) -> list[Tensor] | None:
-        try:
-            return answer()
-        except (horovod.HorovodInternalError, ValueError) as error:
-            self._give_up(company.members, error)
-
-    def _agree(self, new: list[Member], again: list[Member]) -> None:
-        """Learn what all ranks know of these gradients, and form buckets of those that are small and new."""
-        assert self._exchange is not None
-        choice = self._exchange.adapter.travel.choice
-        try:
-            if again:
-                self._layouts.look(again)
-            buckets = digest(self._members.all, {one for one in new if one.small})
-            if new and self._layouts.agree(new, self._exchange.settings, choice, buckets):
-                self._members.form_buckets(new)
-        except (horovod.HorovodInternalError, ValueError) as error:
-            self._give_up([*again, *new], error)
-
-    def arriving(self, member: Member) -> None:
-        """Before a gradient is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""
-        with self._lock:
-            self._begin_if_finished()
-            count = member.count + 1
-            if count == 1:
-                member.fresh = member.parameter.grad is None
-                self._clip = None
-                if self._travels and not member.owned:
-                    own(member, self)
-                    member.owned = True
-            if count > self._accumulation.per_update:
-                raise UsageError(
-                    f"The gradient of {member.name!r} was computed {count} times before step() or "
-                    f"synchronize(); backward_passes_per_step={self._accumulation.per_update}.",
-                    "Call step() after every backward_passes_per_step backward passes, or raise "
-                    "backward_passes_per_step to accumulate gradients of several passes.",
-                )
-
-    def arrived(self, member: Member, handed: Tensor | None) -> None:
-        """After the gradient `handed` was added to `parameter.grad`; `arriving` came before."""
-        gradient = member.parameter.grad
-        with self._lock:
-            if gradient is not None:
-                if gradient.requires_grad:
-                    raise UsageError(
-                        f"The gradient of {member.name!r} carries a graph of its own (create_graph=True).",
-                        "Compute gradients of gradients with torch.autograd.grad and call backward() without "
-                        "create_graph.",
-                    )
-                last = member.count + 1 == self._accumulation.per_update
-                # A bucket copies it.
-                if (
-                    self._exchange is not None
-                    and not (last and self._members.company[member].flat)
-                    and lent(gradient, handed)
-                ):
-                    member.parameter.grad = gradient.detach().clone()  # results are written there
-            if not member.count:
-                self._seen.append(member)
-            member.count += 1
-            self._accumulation.saw_gradient(member.count)
-            if self._exchange is not None and member.count == self._accumulation.per_update:
-                self._start_if_complete(member)
-
-    def _start_if_complete(self, member: Member) -> None:
-        company = self._members.company[member]
-        company.complete += 1
-        if company.complete == 1:
-            company.awaited = sum(other.active for other in company.members)
-        if company.complete < company.awaited:
-            return
-        company = company.active()
-        if member.sparse_dims is None and not company.always_dense:
-            gradient = member.parameter.grad
-            # `finish` learns first what the other ranks have, and forms buckets.
-            if member.small or (gradient is not None and gradient.is_sparse):
-                return
-        if not torch.is_grad_enabled():
-            self._start(company)
-            return
-        with torch.no_grad():
-            self._start(company)
-
-    def _company(self, member: Member) -> Company:
-        """What travels with this one: its group less the frozen, or itself."""
-        return self._members.company[member].active()
-
-    def _start(self, company: Company) -> None:
-        assert self._exchange is not None
-        for member in company.keys:
-            if self._travelled.get(member) is not company:
-                self._keep_company(member, company)
-        gradients = company.outgoing()
-        if self._travels:
-            counts = counts_writes(gradients[0])
-            for member in company.members:
-                member.submit(counts)
-        self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
-        try:
-            self._started[company] = self._exchange.start(company.bucket, gradients)
-        except (horovod.HorovodInternalError, ValueError) as error:
-            self._give_up(company.members, error)
-
-    def _keep_company(self, member: Member, company: Company) -> None:
-        """`member` travels with `company` from here on. Raises UsageError if what is in flight travels with others."""
-        assert self._exchange is not None
-        before = self._travelled.get(member)
-        if before is not None and self._exchange.filled:
-            raise UsageError(
-                f"Rank {horovod.rank()}: {member.name!r} is in another group than in the update that is "
-                f"in flight; expected {names_of(before.members)}, found {names_of(company.members)}.",
-                "Call drain() on all ranks before a member of a group of gradients is frozen or unfrozen.",
-            )
-        self._travelled[member] = company
-
-    def _begin_if_finished(self) -> None:
-        self._forget_if_ranks_changed()
-        if self.finished:
-            self._accumulation.restart()
-            self.restart()
+        if self._exchange is not None:
+            self._exchange.forget()
+        self.buckets.forget()
+        self.restart()
 
     def _forget_if_ranks_changed(self) -> None:
         if self._world is not world(self._library):
@@ -439,10 +439,10 @@ class Reduction:
                 "Call hvd.init() before the training, or between updates.",
             )
 
-    def _give_up(self, members: Sequence[Member], error: Exception) -> NoReturn:
+    def _give_up(self, names: Sequence[str], error: Exception) -> NoReturn:
         """Name the gradients in an error of Horovod, and leave nothing half done behind."""
         self.forget()
-        found = named(error, names_of(members))
+        found = named(error, listed(names))
         if found is error:
             raise error
         raise found from error

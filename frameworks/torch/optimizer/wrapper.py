@@ -14,7 +14,6 @@ from paceline.exchange.ending import at_end
 from paceline.steps import Steps
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
-from paceline.torch.optimizer.accumulation import GradientAccumulation
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.state.saved import plain_of, tensors
 
@@ -36,7 +35,6 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self,
         held: torch.optim.Optimizer,
         reduction: Reduction,
-        accumulation: GradientAccumulation,
         exchange: Exchange,
         op: int,
         process_set: Any,
@@ -49,11 +47,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
             "process_set": process_set,
             "_alone": alone,
             "_exchange": exchange,
-            "_accumulation": accumulation,
             "_reduction": reduction,
             "_skip": False,
             "_steps": Steps(),
-            "_unscaled": False,
         }
         self.__dict__.update(own)
         reduction.watch_all()
@@ -79,13 +75,13 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self.held._opt_called = True
         if closure is not None and self._exchange.settings.synchronous:
             result = self.held.step(lambda: self._evaluate(closure), *args, **kwargs)
-            self._close()
+            self._reduction.updated()
             return result
         if closure is not None:
             loss = self._evaluate_once(closure)
             self._update(lambda: self.held.step(self._evaluated(loss), *args, **kwargs))
             return loss
-        due = self._accumulation.count_call()
+        due = self._reduction.passes.count_call()
         if self._skip:
             if self._reduction.pending:
                 raise UsageError(
@@ -93,7 +89,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
                     "Call synchronize() before skip_synchronize(), or leave skip_synchronize() out.",
                 )
         elif not due and not self._reduction.finished:
-            self._reduction.refuse_uncounted()
+            self._reduction.buckets.refuse_uncounted()
             return None
         else:
             self.synchronize()
@@ -120,7 +116,6 @@ class WrappedOptimizer(torch.optim.Optimizer):
         if not self._alone:
             # Else a rank that called step() instead would have other weights from here on, and nobody would know.
             self._exchange.meet("discard", [int(looked)], "whether synchronize() came before")
-        self._unscaled = False
         self.held.zero_grad(set_to_none=set_to_none)
         if parted:
             self._exchange.around.average(self._weights)
@@ -149,8 +144,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             self._exchange.around.update_of_drain(self._weights, self.held.step)
             updates += 1
         self._exchange.drained(self._weights, updates)
-        self._accumulation.restart()  # not `updated`: how the script counts its passes was shown before
-        self._restart()
+        self._reduction.restart()  # not `updated`: how the script counts its passes was shown before
         return updates
 
     def real_weights(self) -> contextlib.AbstractContextManager[None]:
@@ -191,15 +185,14 @@ class WrappedOptimizer(torch.optim.Optimizer):
         Raises UsageError while gradients travel: another rank may be about to apply them.
         """
         self._reduction.watch_all()  # replaced parameters, before their first gradient
-        if not self._reduction.finished and self._accumulation.accumulating():
+        if not self._reduction.finished and self._reduction.passes.accumulating():
             return
         if self._reduction.pending:
             raise UsageError(
                 "zero_grad() was called between backward() and step(): gradients are travelling to the other ranks.",
                 "Call step() first; to drop the gradients of all ranks call discard() on all of them.",
             )
-        self._accumulation.restart()
-        self._restart()
+        self._reduction.restart()
         self.held.zero_grad(set_to_none=set_to_none)
 
     # --- setting up -----------------------------------------------------------------------------------------------
@@ -207,7 +200,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
     @property
     def backward_passes_per_step(self) -> int:
         """Backward passes whose gradients are added up for one update."""
-        return self._accumulation.per_update
+        return self._reduction.passes.per_update
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes make one update; gradients accumulated so far count as none."""
@@ -217,9 +210,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
             raise UsageError(
                 "backward_passes_per_step was changed while gradients were travelling.", "Change it after step()."
             )
-        self._accumulation.per_update = passes
-        self._accumulation.restart()
-        self._restart()
+        self._reduction.passes.per_update = passes
+        self._reduction.restart()
         self._reduction.watch_all()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -273,23 +265,10 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def forget(self) -> None:
         """Give up gradients on their way and what the ranks have agreed on, for a start with other ranks."""
         self._reduction.forget()
-        self._unscaled = False
 
     def before_unscaling(self, scale: float = 1.0) -> None:
         """Called before a GradScaler looks at the gradients: it must see what the update will use, on every rank."""
-        if not self._reduction.finished and not self._accumulation.next_call_updates():
-            raise UsageError(
-                f"A GradScaler was used after {self._accumulation.backwards} of {self._accumulation.per_update} "
-                "backward passes.",
-                "Call scaler.unscale_, scaler.step and scaler.update only after the last pass of an accumulation: "
-                "the scale must not change between its passes.",
-            )
-        if self._unscaled:
-            # The last update was skipped and nothing told us that a new one began: this rank had no gradient since.
-            self._restart()
-        self.synchronize()
-        self._reduction.rescale(scale)
-        self._unscaled = True
+        self._reduction.before_unscaling(scale)
 
     # --- the held optimizer shows through ---------------------------------------------------------------------------
 
@@ -333,17 +312,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _close(self) -> None:
-        self._accumulation.updated()
-        self._restart()
-
-    def _restart(self) -> None:
-        self._reduction.restart()
-        self._unscaled = False
-
     def _update(self, step: Callable[[], Any]) -> Any:
         """Let `step`, the held optimizer's, use the gradients that an exchange has completed, if there are any."""
-        self._close()
+        self._reduction.updated()
         self._steps.count()
         return self._exchange.update(self._weights, step)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.exchange.adapter import Array
+from paceline.exchange.wire import Array
 from paceline.torch.state.structures import within
 
 # Whose values another type holds, where NumPy has none of it.

@@ -146,7 +146,7 @@ def test_codecs_and_collectives_are_those_asked_for(rank: int, size: int) -> Non
             [Times(), Times()], lambda parameters: torch.optim.SGD(parameters, lr=1.0), lambda found, _: found.sum(),
             2, loss_reduction="sum", replicas=2, codec=codec, collective="linear", error_feedback=False,
         )  # fmt: skip
-        choice = pipeline.optimizer._exchange.adapter.travel.choice
+        choice = pipeline.optimizer._exchange.wire.travel.choice
         assert (choice.codec, choice.collective) == (codec, "linear")
         loss = pipeline.step(torch.full((2, 5), value), torch.zeros(2))
         assert loss == 2 * 2 * 5 * value  # of two replicas with two rows

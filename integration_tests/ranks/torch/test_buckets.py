@@ -225,7 +225,7 @@ def test_one_operation_a_bucket_and_one_copy_a_gradient(rank: int, size: int) ->
             before = counters("torch")["tensors"]
             with _Copies() as copies:
                 model(rank, 9).backward()
-                assert optimizer._reduction.travelling == [_names(optimizer)[::-1]]
+                assert [one.names for one in optimizer._reduction._started] == [_names(optimizer)[::-1]]
                 optimizer.synchronize()
             # A pipelined bucket may still travel when its answer is there.
             assert counters("torch")["tensors"] - before <= 2, label
@@ -234,8 +234,8 @@ def test_one_operation_a_bucket_and_one_copy_a_gradient(rank: int, size: int) ->
         optimizer.drain()
 
 
-def _names(optimizer: Any) -> list[str]:
-    return [member.name for member in optimizer._reduction._members.all]
+def _names(optimizer: Any) -> tuple[str, ...]:
+    return tuple(gradient.name for gradient in optimizer._reduction.buckets.all)
 
 
 @ranks(2, env={"PACELINE_BUCKET_BYTES": "65536"})
@@ -317,7 +317,8 @@ def test_which_gradients_travel_together(rank: int, size: int) -> None:
     for _ in range(2):
         optimizer.zero_grad()
         loss().backward()
-        together = [sorted(name.rpartition(".")[-1] for name in names) for names in optimizer._reduction.travelling]
+        started = optimizer._reduction._started
+        together = [sorted(name.rpartition(".")[-1] for name in one.names) for one in started]
         optimizer.step()
         assert model["sparse"].grad.is_sparse
         assert torch.equal(model["a"].grad, torch.full((3,), 1.5))
@@ -336,7 +337,7 @@ def test_ranks_that_want_other_buckets_form_none(rank: int, size: int) -> None:
     for step in range(2):
         optimizer.zero_grad()
         model(rank, step).backward()
-        assert len(optimizer._reduction.travelling) == (0 if rank == 0 and step == 0 else len(LENGTHS))
+        assert len(optimizer._reduction._started) == (0 if rank == 0 and step == 0 else len(LENGTHS))
         optimizer.step()
     with pytest.raises(hvd.UsageError, match="bucket_bytes=-1"):
         _wrapped(_Many(), "unlike", bucket_bytes=-1)

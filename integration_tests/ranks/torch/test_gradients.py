@@ -54,7 +54,7 @@ def test_parameters_that_stop_and_start_requiring_gradients(rank: int, size: int
     model.b.requires_grad_(True)
     optimizer.zero_grad()
     model(a=2.0 * rank, b=4.0 * rank).backward()
-    assert set(optimizer._reduction.seen) == {model.a, model.b}, "seen in the backward pass"
+    assert {one.parameter for one in optimizer._reduction._seen} == {model.a, model.b}, "seen in the backward pass"
     optimizer.step()
     assert [p[0].item() for p in model.parameters()] == [-2.0, -2.0]
     model.a.requires_grad_(False)
@@ -399,5 +399,5 @@ def test_gradients_travel_during_the_backward_pass(rank: int, size: int) -> None
     model = net()
     optimizer = wrapped(model)
     loss_of(model, rank, 0).backward()
-    assert len(optimizer._reduction.travelling) == 4
+    assert len(optimizer._reduction._started) == 4
     optimizer.step()

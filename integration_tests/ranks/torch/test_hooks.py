@@ -115,7 +115,7 @@ def test_gradients_of_usual_layers_are_not_copied(rank: int, size: int) -> None:
 
 
 def _note(name: str, parameter: Any, handed: list[tuple[str, bool, bool]], _: Any, gradients: Any) -> None:
-    from paceline.torch.optimizer.storage import lent
+    from paceline.torch.optimizer.hooks import lent
 
     same = parameter.grad.data_ptr() == gradients[0].data_ptr()
     handed.append((name, same, lent(parameter.grad, gradients[0])))
@@ -200,7 +200,7 @@ def test_parameters_that_change_under_the_hooks(rank: int, size: int) -> None:
         loss = sum((model[name] * (1.0 + rank) * (1 + number)).sum() for number, name in enumerate(names))
         loss.backward(retain_graph=True)
         loss.backward()
-        assert len(optimizer._reduction.travelling) == len(set(names)), "a gradient was not seen"
+        assert len(optimizer._reduction._started) == len(set(names)), "a gradient was not seen"
         with pytest.raises(hvd.UsageError, match=r"computed 3 times"):
             sum(model[name].sum() for name in names[-1:]).backward()
         optimizer.step()

@@ -9,8 +9,8 @@ import torch
 
 from paceline.errors import UserError
 from paceline.torch.errors import UsageError
-from paceline.torch.fusion.groups import form_groups
 from paceline.torch.names import ParameterNames
+from paceline.torch.optimizer.buckets import form_groups
 
 
 def _parameters(*lengths: int) -> list[torch.nn.Parameter]:

@@ -1,8 +1,7 @@
-"""How exchanges see an optimizer of Keras on TensorFlow, or a tape (see paceline.exchange.adapter)."""
+"""How exchanges see an optimizer of Keras on TensorFlow, or a tape (see paceline.exchange.wire)."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from paceline.exchange.adapter import Cell
-from paceline.exchange.wire_adapter import WireAdapter
-from paceline.keras3 import on_tensorflow as wire
+from paceline.exchange.keras_wire import KerasWire
+from paceline.exchange.ops import Cell
+from paceline.keras3 import on_tensorflow as module
 
 
 class VariableCell:
@@ -42,32 +41,24 @@ class VariableCell:
             self.assign(tf.broadcast_to(tf.cast(value, self._variable.dtype), self._variable.shape))
 
 
-class TensorFlowAdapter(WireAdapter):
-    """In graphs and eagerly."""
-
-    compiled = True
-
-    def __init__(self, settings: Any, word: str) -> None:
-        """See WireAdapter."""
-        super().__init__(wire, "tensorflow", settings, word)
+class TensorFlowOps:
+    """See GraphOps; in graphs and eagerly."""
 
     @property
     def tracing(self) -> bool:
-        """See Adapter.tracing."""
+        """See GraphOps.tracing."""
         return not tf.executing_eagerly()
 
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
-        """See Adapter.in_graph: operations that run eagerly have no names."""
+        """See Ops.in_graph: operations that run eagerly have no names."""
         return list(tf.function(function, autograph=False)(tensors))
 
-    # Numbers and decisions.
-
     def cell(self, value: Any) -> Cell:
-        """See Adapter.cell."""
+        """See Ops.cell."""
         return VariableCell(value)
 
     def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """See Adapter.cond."""
+        """See Ops.cond."""
         if isinstance(predicate, bool):
             return then() if predicate else otherwise()
 
@@ -78,59 +69,67 @@ class TensorFlowAdapter(WireAdapter):
         return tf.cond(predicate, lambda: run(then), lambda: run(otherwise))
 
     def where(self, predicate: Any, one: Any, other: Any) -> Any:
-        """See Adapter.where."""
+        """See Ops.where."""
         if isinstance(predicate, bool):
             return one if predicate else other
         return tf.where(predicate, one, other)
 
     def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
-        """See Adapter.require."""
+        """See GraphOps.require."""
         return [tf.debugging.Assert(condition, [f"{problem} {remedy}"], summarize=1)]
 
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
-        """See Adapter.after."""
+        """See Ops.after."""
         context: AbstractContextManager[Any] = tf.control_dependencies(results)
         return context
 
     def fraction(self, number: Any) -> Any:
-        """See Adapter.fraction."""
-        return tf.cast(tf.convert_to_tensor(wire.native(number)), tf.float32)
+        """See Ops.fraction."""
+        return tf.cast(tf.convert_to_tensor(module.native(number)), tf.float32)
 
     def cast(self, number: Any, like: Any) -> Any:
-        """See Adapter.cast."""
+        """See Ops.cast."""
         return tf.cast(number, like.dtype)
 
     def shifted(self, numbers: Any, newest: Any) -> Any:
-        """See Adapter.shifted."""
+        """See Ops.shifted."""
         return tf.concat([numbers[1:], [newest]], 0)
 
-    def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
-        """See Adapter.rescheduled: the optimizer asks."""
-        return contextlib.nullcontext()
-
     def without_zeros(self, numbers: Any, value: Any) -> Any:
-        """See Adapter.without_zeros."""
+        """See Ops.without_zeros."""
         return tf.where(tf.equal(numbers, 0.0), value, numbers)
 
-    # Tensors and weights.
+
+class TensorFlowWire(KerasWire):
+    """In graphs and eagerly."""
+
+    graph_ops = TensorFlowOps()
+
+    def __init__(self, settings: Any, word: str) -> None:
+        """See KerasWire."""
+        super().__init__(module, "tensorflow", settings, word)
+
+    def where(self, predicate: Any, one: Any, other: Any) -> Any:
+        """See Wire.where."""
+        return tf.where(predicate, one, other)
 
     def like(self, tensor: Any) -> tuple[tuple[int, ...], str]:
-        """See Adapter.like."""
+        """See Wire.like."""
         return tuple(tensor.shape), tensor.dtype.name
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """See Adapter.zeros."""
+        """See Wire.zeros."""
         return tf.zeros(shape, dtype)
 
     def zeros_like(self, tensor: Any) -> Any:
-        """See Adapter.zeros_like."""
+        """See Wire.zeros_like."""
         return tf.zeros_like(tensor)
 
     def copy(self, tensor: Any) -> Any:
-        """See Adapter.copy."""
+        """See Wire.copy."""
         return tf.identity(tensor)
 
     def cell_of(self, weight: Any) -> Cell:
-        """See Adapter.cell_of."""
+        """See Wire.cell_of."""
         with tf.init_scope():
-            return VariableCell(tf.identity(wire.native(weight)))
+            return VariableCell(tf.identity(module.native(weight)))

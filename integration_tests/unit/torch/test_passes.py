@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.torch.optimizer.accumulation import GradientAccumulation
+from paceline.torch.optimizer.passes import Passes
 
 
 def _run(per_update: int, events: str) -> str:
     """Play b (a backward pass) and s (a call of step); the answer marks each s that updated as U, others as '-'."""
-    accumulation, gradients, marks = GradientAccumulation(per_update), 0, ""
+    passes, gradients, marks = Passes(per_update), 0, ""
     for event in events.replace(" ", ""):
         if event == "b":
             gradients += 1
-            accumulation.saw_gradient(gradients)
-        elif accumulation.count_call():
-            accumulation.updated()
+            passes.saw_gradient(gradients)
+        elif passes.count_call():
+            passes.updated()
             gradients = 0
             marks += "U"
         else:
@@ -44,14 +44,14 @@ def test_calls_that_update(per_update: int, events: str, marks: str) -> None:
 
 
 def test_gradients_are_kept_only_within_an_accumulation() -> None:
-    accumulation = GradientAccumulation(2)
-    assert not accumulation.accumulating()
-    accumulation.saw_gradient(1)
-    assert accumulation.accumulating()
-    accumulation.saw_gradient(2)
-    assert not accumulation.accumulating()
-    accumulation.restart()
-    assert not accumulation.accumulating()
-    alone = GradientAccumulation(1)
+    passes = Passes(2)
+    assert not passes.accumulating()
+    passes.saw_gradient(1)
+    assert passes.accumulating()
+    passes.saw_gradient(2)
+    assert not passes.accumulating()
+    passes.restart()
+    assert not passes.accumulating()
+    alone = Passes(1)
     alone.saw_gradient(1)
     assert not alone.accumulating()

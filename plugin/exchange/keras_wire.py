@@ -1,11 +1,13 @@
-"""What adapters for Keras and TensorFlow's tapes share: how tensors travel, through a wire of paceline.keras3."""
+"""What wires of Keras and of TensorFlow's tapes share: how tensors travel, through a module of paceline.keras3."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -14,24 +16,24 @@ import numpy as np
 from paceline.codecs.choice import Choice
 from paceline.codecs.naming import unmarked
 from paceline.codecs.travel import Travel
-from paceline.exchange.adapter import Array, Bucket, Key, Work
 from paceline.exchange.averaging import VariableMeans
 from paceline.exchange.own_names import own_name
+from paceline.exchange.wire import Array, Bucket, Key, Work
 from paceline.native.library import loaded
 
 
-class WireAdapter:
-    """The part of an Adapter that goes through `wire`, paceline.keras3.on_tensorflow or on_torch."""
+class KerasWire:
+    """The part of a Wire that goes through `module`, paceline.keras3.on_tensorflow or on_torch."""
 
-    def __init__(self, wire: Any, library_name: str, settings: Any, word: str) -> None:
+    def __init__(self, module: Any, library_name: str, settings: Any, word: str) -> None:
         """`settings` are those of the optimizer or tape (paceline.keras3.settings); `word`: Declaration.word."""
         self.library = loaded(library_name)
         self.travel = settings.travel
         self.process_set = settings.process_set
-        # What was compiled with this exchange in it, for eager execution; the wire fills and reads it.
+        # What was compiled with this exchange in it, for eager execution; `module` fills and reads it.
         self.functions: dict[Any, Any] = {}
         self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have its operations
-        self._wire = wire
+        self._module = module
         self._label = own_name(self.library, self.process_set.process_set_id, settings.name)
         # No operation without an exchange has such names. The label has no word in it: ranks compare what they have
         # under it, and their exchanges may differ.
@@ -41,7 +43,7 @@ class WireAdapter:
 
     @property
     def label(self) -> str:
-        """See Adapter.label: a name that no other exchange of this process has."""
+        """See Wire.label: a name that no other exchange of this process has."""
         return self._label
 
     def buckets(self, indices: Sequence[int], groups: Sequence[Sequence[int]], like: Sequence[Any]) -> list[Bucket]:
@@ -60,21 +62,21 @@ class WireAdapter:
         return made
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
-        """See Adapter.start."""
+        """See Wire.start."""
         if not exact:
             self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, tensors)
         name = unmarked(bucket.name) if exact else bucket.name
-        work: Work = self._wire.start(tensors, self._settings, name)
+        work: Work = self._module.start(tensors, self._settings, name)
         return work
 
     def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
-        """See Adapter.full_names."""
+        """See Wire.full_names."""
         name = unmarked(bucket.name) if exact else bucket.name
-        names: list[str] = self._wire.full_names(name, len(bucket.members))
+        names: list[str] = self._module.full_names(name, len(bucket.members))
         return names
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
-        """See Adapter.waits_here: sparse gradients are made dense before they travel."""
+        """See Wire.waits_here: sparse gradients are made dense before they travel."""
         return False
 
     @cached_property
@@ -83,44 +85,48 @@ class WireAdapter:
             self._settings,
             name=f"{self._settings.name}_average",
             op=self._settings.average,
-            compression=self._wire.hvd.Compression.none,
+            compression=self._module.hvd.Compression.none,
             gradient_predivide_factor=1.0,
             travel=Travel(self.library, self.process_set, Choice()),
         )
-        return VariableMeans(self._wire, settings)
+        return VariableMeans(self._module, settings)
 
     def means(self, weights: Mapping[int, Any]) -> dict[int, Any]:
-        """See Adapter.means."""
+        """See Wire.means."""
         return self._means(weights)
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
-        """See Adapter.shared: those of layers that stay on their rank do not travel."""
+        """See Wire.shared: those of layers that stay on their rank do not travel."""
         return {index: weight for index, weight in weights.items() if index in members}
 
     def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
-        """See Adapter.update_set: Keras updates those that it is given gradients of."""
+        """See Wire.update_set: Keras updates those that it is given gradients of."""
         return frozenset(weights)
 
     def travelling(self, tensor: Any) -> Array:
-        """See Adapter.travelling."""
+        """See Wire.travelling."""
         return np.asarray(tensor)
 
     def plain(self, result: Any) -> Any:
-        """See Adapter.plain: results in the library are arrays."""
+        """See Wire.plain: results in the library are arrays."""
         return result
 
     def from_plain(self, value: Any) -> Any:
-        """See Adapter.from_plain."""
+        """See Wire.from_plain."""
         return value
 
     def value(self, weight: Any) -> Any:
-        """See Adapter.value."""
-        return self._wire.value(weight)
+        """See Wire.value."""
+        return self._module.value(weight)
 
     def trains(self, weight: Any) -> bool:
-        """See Adapter.trains."""
+        """See Wire.trains."""
         return bool(weight.trainable)
 
     def assign(self, weight: Any, value: Any) -> None:
-        """See Adapter.assign."""
+        """See Wire.assign."""
         weight.assign(value)
+
+    def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
+        """See Wire.rescheduled: the optimizer asks."""
+        return contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""How exchanges see an optimizer of PyTorch (see paceline.exchange.adapter)."""
+"""How gradients and weights of a PyTorch optimizer travel with Horovod (see paceline.exchange.wire)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
-from paceline.exchange.adapter import Array, Bucket, Key, Work
+from paceline.errors import UserError
+from paceline.exchange.wire import Array, Bucket, Key, Work
 from paceline.native.library import loaded
 from paceline.torch.errors import UsageError
-from paceline.torch.exchange.operation import Operation
 from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
@@ -23,7 +23,7 @@ from paceline.torch.state.saved import array_of, from_plain, plain_of
 from paceline.torch.state.travelling import AVERAGED, to_reduce
 
 
-class TorchAdapter(TorchTensors):
+class TorchWire(TorchTensors):
     """Reduces over the ranks of `process_set` with Horovod.
 
     `op`, `compression` and `gradient_predivide_factor` mean what they mean in horovod.torch.DistributedOptimizer. A
@@ -50,32 +50,34 @@ class TorchAdapter(TorchTensors):
         self.process_set = process_set
         self.travel = Travel(self.library, process_set, choice)
         self.scope = f"{scope}{word}." if word else scope
-        self._compared = scope  # what ranks compare has no word in it: their exchanges may differ
+        self.compared = scope  # what ranks compare has no word in it: their exchanges may differ
         self._optimizer = optimizer
         self._names = names
-        self._op = op
         self._compression = compression
         self._compresses = compression is not horovod.Compression.none
         # Horovod itself divides by the number of ranks after the sum when the operation is Average.
         factor = gradient_predivide_factor if op == horovod.Average else 1.0
-        self._factors = 1.0 / factor, factor
-        self._operations: dict[tuple[str, bool], Operation] = {}  # by the name of a bucket, and whether exact
+        self._options = {"op": op, "prescale_factor": 1.0 / factor, "postscale_factor": factor}
+        self._operations: dict[tuple[str, bool], _Operation] = {}  # by the name of a bucket, and whether exact
 
     @cached_property
     def label(self) -> str:
-        """See Adapter.label: the optimizer's first parameter."""
-        return self._compared + self._names.items()[0][0]
+        """See Wire.label: the optimizer's first parameter."""
+        return self.compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False) -> Work:
-        """See Adapter.start."""
+        """See Wire.start."""
         if tensors[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(
-                tensors[0], name=self._name(bucket), op=self._op, process_set=self.process_set
+                tensors[0], name=self._name(bucket), op=self._options["op"], process_set=self.process_set
             )
             return lambda: [gathered()]
         operation = self._operations.get((bucket.name, exact))
         if operation is None or not operation.is_of(bucket):
-            operation = self._operation(bucket, exact)
+            parameters = [self._names.parameter(str(member)) for member in bucket.members]
+            options = {"name": self._name(bucket, exact), "process_set": self.process_set, **self._options}
+            operation = _Operation(bucket, self.full_names(bucket, exact), parameters, options)
+            self._operations[bucket.name, exact] = operation
         if not exact:
             self.travel.begin(bucket.name, operation.full_names, bucket.members, operation.parameters)
         if not self._compresses:
@@ -87,15 +89,8 @@ class TorchAdapter(TorchTensors):
             for result, (_, context) in zip(wait(), compressed, strict=True)
         ]
 
-    def _operation(self, bucket: Bucket, exact: bool) -> Operation:
-        parameters = [self._names.parameter(str(member)) for member in bucket.members]
-        name, names = self._name(bucket, exact), self.full_names(bucket, exact)
-        made = Operation(bucket, name, names, parameters, self._op, self._factors, self.process_set)
-        self._operations[bucket.name, exact] = made
-        return made
-
     def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
-        """See Adapter.full_names."""
+        """See Wire.full_names."""
         name, count = self._name(bucket, exact), len(bucket.members)
         if count == 1:
             return [f"allreduce.{name}"]
@@ -108,11 +103,11 @@ class TorchAdapter(TorchTensors):
         return self.scope + self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).mark + bucket.name
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
-        """See Adapter.waits_here."""
+        """See Wire.waits_here."""
         return isinstance(tensors[0], dict) or bool(getattr(tensors[0], "is_sparse", False))
 
     def means(self, weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """See Adapter.means: of bfloat16 in float32. May write into the weights."""
+        """See Wire.means: of bfloat16 in float32. May write into the weights."""
         travelling = {index: to_reduce(weight.detach()) for index, weight in weights.items()}
         names = {index: f"{self.scope}{self._names[weights[index]]}.average" for index in travelling}
         handles = [
@@ -124,10 +119,10 @@ class TorchAdapter(TorchTensors):
         return travelling
 
     def update_set(self, weights: Mapping[int, Tensor]) -> None:
-        """See Adapter.update_set."""
+        """See Wire.update_set."""
 
     def shared(self, weights: Mapping[int, Tensor], members: set[Key]) -> Mapping[int, Tensor]:
-        """See Adapter.shared: all that may have changed, frozen ones as well.
+        """See Wire.shared: all that may have changed, frozen ones as well.
 
         Frozen ones of types without a mean (whole numbers, float8, complex) were never trained.
         """
@@ -142,20 +137,20 @@ class TorchAdapter(TorchTensors):
         return found
 
     def travelling(self, tensor: Tensor) -> Array:
-        """See Adapter.travelling."""
+        """See Wire.travelling."""
         return array_of(self._compression.compress(tensor)[0])
 
     def plain(self, result: Any) -> Any:
-        """See Adapter.plain."""
+        """See Wire.plain."""
         return plain_of(result)
 
     def from_plain(self, value: Any) -> Tensor:
-        """See Adapter.from_plain."""
+        """See Wire.from_plain."""
         return from_plain(value)
 
     @contextlib.contextmanager
     def rescheduled(self, rate: Callable[[Any], Any]) -> Iterator[None]:
-        """See Adapter.rescheduled: rates of the parameter groups, while the optimizer steps."""
+        """See Wire.rescheduled: rates of the parameter groups, while the optimizer steps."""
         groups = [group for group in self._optimizer.param_groups if "lr" in group]
         rates = [group["lr"] for group in groups]
         for group, own in zip(groups, rates, strict=True):
@@ -167,3 +162,88 @@ class TorchAdapter(TorchTensors):
         finally:
             for group, own in zip(groups, rates, strict=True):
                 group["lr"] = own
+
+
+class _Operation:
+    """The allreduce of one bucket, in place, which is started in every update: what is the same each time."""
+
+    def __init__(
+        self, bucket: Bucket, full_names: Sequence[str], parameters: Sequence[Tensor], options: dict[str, Any]
+    ) -> None:
+        """`full_names`: what Horovod calls it, one per tensor. `options`: of Horovod's allreduce_async_."""
+        self.parameters = parameters
+        self._bucket = bucket
+        self._dtype = parameters[0].dtype
+        self._full_names = full_names
+        self._options = options
+        self._type: Any = None  # of the tensors that `_enqueue` is for
+        self._enqueue: Callable[[Tensor], int] = self._slowly
+
+    def is_of(self, bucket: Bucket) -> bool:
+        """Whether it is still that of `bucket`: names may have a word for the type of the parameters in them."""
+        return self._bucket is bucket and self.parameters[0].dtype is self._dtype
+
+    def full_names(self) -> Sequence[str]:
+        """What Horovod calls it, one name per tensor."""
+        return self._full_names
+
+    def start(self, tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+        """Submit `tensors`, dense and contiguous and of one type; what is returned waits and gives them with results.
+
+        Raises ValueError for a type that Horovod does not carry, HorovodInternalError when ranks disagree.
+        """
+        if len(tensors) > 1:
+            handle = horovod.grouped_allreduce_async_(tensors, **self._options)
+            return lambda: list(horovod.synchronize(handle))
+        tensor = tensors[0]
+        kind = tensor.dtype, tensor.is_cuda
+        if kind != self._type:
+            self._type, self._enqueue = kind, self._resolved(tensor)
+        handle = self._enqueue(tensor)
+        return lambda: [horovod.synchronize(handle)]
+
+    def _slowly(self, tensor: Tensor) -> int:
+        return int(horovod.allreduce_async_(tensor, **self._options))
+
+    def _resolved(self, tensor: Tensor) -> Callable[[Tensor], int]:
+        """What Horovod's allreduce_async_ comes to for tensors of this type, without asking again each time."""
+        name, process_set, op, before, after = (
+            self._options[key] for key in ("name", "process_set", "op", "prescale_factor", "postscale_factor")
+        )
+        library = horovod.mpi_ops.mpi_lib
+        function = getattr(library, horovod.mpi_ops._allreduce_function_factory(tensor), None)
+        if op == horovod.Adasum or horovod.rocm_built() or function is None:
+            return self._slowly  # which says so where there is no function
+        encoded = name.encode()
+
+        def enqueue(tensor: Tensor) -> int:
+            try:
+                handle = function(tensor, tensor, 1, encoded, op, before, after, process_set.process_set_id)
+            except RuntimeError as error:
+                raise horovod.HorovodInternalError(error) from error
+            horovod.mpi_ops._handle_map[handle] = tensor, tensor
+            return int(handle)
+
+        return enqueue
+
+
+def named(error: Exception, names: str) -> Exception:
+    """`error`, that came out of an exchange of gradients with these names, as users are given it.
+
+    What has its own remedy stays, and what is not of the exchange: a signal handler of the script may raise anything.
+    """
+    if isinstance(error, UserError):
+        return error
+    if "same name as another tensor" in str(error):
+        return UsageError(
+            f"A gradient named {names} is already travelling.",
+            "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
+        )
+    if isinstance(error, horovod.HorovodInternalError):
+        return horovod.HorovodInternalError(f"Gradient of {names}: {error}")
+    if "is not supported" in str(error):
+        return UsageError(
+            f"The gradient of {names} cannot be exchanged: {error}",
+            "Use parameters of a type that Horovod carries (float16, bfloat16, float32 or float64).",
+        )
+    return error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class GradientAccumulation:
+class Passes:
     """Decides which call of step() makes the update when gradients of several backward passes are accumulated.
 
     Two styles of training loop are understood, with N = `per_update`:

@@ -1,7 +1,6 @@
-"""What an exchange needs of a framework: how tensors travel, and where numbers and decisions live.
+"""What an exchange needs of a framework: how tensors travel.
 
-Exchanges are written once, over an Adapter. In frameworks that compile a step, Python runs only while the step is
-traced: what an exchange counts lives in cells, what it decides goes through `cond` and `where`.
+Exchanges are written once, over a Wire. That of compiled steps has GraphOps, too (ops.py).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from paceline.codecs.travel import Travel
+from paceline.exchange.ops import Cell, GraphOps
 
 Array = np.ndarray[Any, Any]
 # Whose a gradient is: a parameter's name (PyTorch), or a variable's index in the optimizer's or tape's list.
@@ -35,45 +35,22 @@ class Bucket:
     members: tuple[Key, ...]
 
 
-class Cell(Protocol):
-    """Holds a number or a vector: a Python value where steps run eagerly, a variable where they may be compiled."""
-
-    def read(self) -> Any:
-        """What it holds, here: a tensor in a graph."""
-        ...
-
-    def assign(self, value: Any) -> None:
-        """Hold another value, from here on; in a graph in every execution."""
-        ...
-
-    def value(self) -> Any:
-        """What it holds now: a Python number or a NumPy array (bfloat16 as float32), also while a graph is made."""
-        ...
-
-    def set(self, value: Any) -> None:
-        """Hold another value now, also while a graph is made."""
-        ...
-
-
-class Adapter(Protocol):
-    """One optimizer or tape in one framework."""
+class Wire(Protocol):
+    """What one optimizer or tape in one framework submits, and its weights."""
 
     library: ctypes.CDLL  # Horovod's
     process_set: Any
     travel: Travel  # how gradients travel
-    compiled: bool  # whether steps may be compiled, so that Python does not see each of them
 
     @property
-    def tracing(self) -> bool:
-        """True while Python traces a graph, whose executions come later."""
+    def graph_ops(self) -> GraphOps | None:
+        """Where steps may be compiled, so that Python does not see each of them; None where it sees every update."""
         ...
 
     @property
     def label(self) -> str:
         """What errors and meetings call the optimizer or tape, the same on all ranks."""
         ...
-
-    # How tensors travel.
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
         """Start to reduce `tensors` under the bucket's name, and return at once.
@@ -94,10 +71,6 @@ class Adapter(Protocol):
         """
         ...
 
-    def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
-        """function(tensors), where operations keep their names."""
-        ...
-
     def means(self, weights: Mapping[int, Any]) -> dict[int, Any]:
         """The means of weights over all ranks, which wait for each other; in tensors of the weights' types or wider."""
         ...
@@ -108,47 +81,6 @@ class Adapter(Protocol):
 
     def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
         """Key of the weights that an update changes; None where every update changes all of them."""
-        ...
-
-    # Numbers and decisions.
-
-    def cell(self, value: Any) -> Cell:
-        """A cell that holds this number, truth value or list of numbers."""
-        ...
-
-    def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """What one of the two returns that is called; both return the same structure of tensors, or nothing."""
-        ...
-
-    def where(self, predicate: Any, one: Any, other: Any) -> Any:
-        """One of two numbers, or element by element of two tensors."""
-        ...
-
-    def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
-        """Raise an error with both texts where `condition` is false; what `after` takes, to do something if it is true.
-
-        UserError where steps run eagerly, else InvalidArgumentError in an execution.
-        """
-        ...
-
-    def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
-        """A context: what is assigned within happens when `results` are there."""
-        ...
-
-    def fraction(self, number: Any) -> Any:
-        """A number, what a cell of one has read, or a variable of one, as one with a fraction."""
-        ...
-
-    def cast(self, number: Any, like: Any) -> Any:
-        """A number as one that can be multiplied with `like`."""
-        ...
-
-    def shifted(self, numbers: Any, newest: Any) -> Any:
-        """What a cell of a list has read, without the oldest and with another one behind."""
-        ...
-
-    def without_zeros(self, numbers: Any, value: Any) -> Any:
-        """Numbers read from a cell of a list, with `value` in place of zeros."""
         ...
 
     # Tensors and weights.
@@ -187,6 +119,10 @@ class Adapter(Protocol):
 
     def copy(self, tensor: Any) -> Any:
         """A tensor of the same values that stays as it is."""
+        ...
+
+    def where(self, predicate: Any, one: Any, other: Any) -> Any:
+        """One of two tensors, element by element."""
         ...
 
     def assign(self, weight: Any, value: Any) -> None:

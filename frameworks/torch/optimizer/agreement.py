@@ -1,0 +1,84 @@
+"""Agreement of all ranks on which gradients are sparse, and which there are at all.
+
+A dense gradient is reduced, a sparse one is gathered: ranks that disagree would wait for each other for ever. A rank
+on which a parameter had no gradient cannot know which of the two the others do. So the ranks tell each other once, at
+the first exchange of a parameter, and keep to the answer. While no rank has a gradient of a parameter, nothing travels
+of it and they ask again in every update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paceline.exchange.declaration import ExchangeSettings
+from paceline.registry.agreement import agreement, differing
+from paceline.torch.errors import UsageError
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.bucket import DENSE, Gradient
+from paceline.torch.optimizer.wire import TorchWire
+
+# Added to numbers that are compared, and to their negatives: so the zeros of a rank that has joined say nothing.
+_SAID = 1 << 40
+
+
+def agree(gradients: Sequence[Gradient], wire: TorchWire, exchange: ExchangeSettings, buckets: int = 0) -> bool:
+    """Find Gradient.sparse_dims with the other ranks, all of which call this with the same, and wait for each other.
+
+    Sparse, with so many sparse dimensions (1 for embeddings), if a rank has a sparse gradient and none has a dense one.
+    Those that no rank has are idle under a synchronous exchange, dense under the others. Raises UsageError, on all
+    ranks, if they have different exchanges, codecs or collectives.
+
+    `buckets`: what must be the same on all ranks for them to form buckets, or 0. Returns whether it is.
+    """
+    mine = agreement(exchange, wire.process_set.size(), wire.travel.choice)
+    # One row per gradient: sparse dimensions seen here, and whether a dense one was. Then the exchange: the maximum of
+    # its numbers, and of their negatives, which is minus the minimum, both above 0.
+    rows = [
+        *((dims, dense) for _, dims, dense in map(_layout, gradients)),
+        *((_SAID + number, _SAID - number) for number in (*mine, buckets)),
+    ]
+    found = _combined(wire, f"{gradients[0].name}.layouts", torch.tensor(rows, dtype=torch.int64), horovod.Max)
+    numbers = found[len(gradients) :]
+    *most, most_buckets = [high - _SAID for high, _ in numbers]
+    *least, least_buckets = [_SAID - negative for _, negative in numbers]
+    if most != least:
+        raise UsageError(
+            f"The ranks use different exchanges, codecs or collectives; rank {horovod.rank()} sees "
+            f"{differing(least, most, mine)}.",
+            "Give all ranks the same exchange=, codec=, error_feedback= and collective=, or the same "
+            "PACELINE_EXCHANGE, PACELINE_CODEC and PACELINE_COLLECTIVE, and variables that belong to them.",
+        )
+    for gradient, (sparse_dims, dense) in zip(gradients, found, strict=False):
+        gradient.idle = exchange.synchronous and not dense and not sparse_dims
+        if not gradient.idle:
+            gradient.sparse_dims = DENSE if dense else sparse_dims
+    return buckets > 0 and most_buckets == least_buckets
+
+
+def look(gradients: Sequence[Gradient], wire: TorchWire) -> None:
+    """Learn which of `gradients`, that `agree` was given before, are there on any rank in this update.
+
+    All ranks call this with the same, and wait for each other. It is a sum of floating-point numbers, which does not
+    keep steps from being armed.
+    """
+    rows = torch.tensor(list(map(_layout, gradients)), dtype=torch.float32)
+    found = _combined(wire, f"{gradients[0].name}.used", rows, horovod.Sum)
+    for gradient, (sparse, dims, dense) in zip(gradients, found, strict=True):
+        gradient.idle = not (sparse or dense)
+        if gradient.sparse_dims is None and not gradient.idle:
+            gradient.sparse_dims = DENSE if dense else round(dims / sparse)
+
+
+def _layout(gradient: Gradient) -> tuple[int, int, int]:
+    """Whether there is a sparse one here, its sparse dimensions, and whether there is a dense one."""
+    grad = gradient.parameter.grad
+    return (0, 0, 0) if grad is None else (1, grad.sparse_dim(), 0) if grad.is_sparse else (0, 0, 1)
+
+
+def _combined(wire: TorchWire, name: str, rows: torch.Tensor, op: Any) -> list[list[Any]]:
+    handle = horovod.allreduce_async_(rows, name=wire.compared + name, op=op, process_set=wire.process_set)
+    result: list[list[Any]] = horovod.synchronize(handle).tolist()
+    return result

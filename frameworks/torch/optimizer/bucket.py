@@ -1,0 +1,318 @@
+"""The bucket: gradients that travel as one operation. One that travels by itself is a bucket of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._utils import _unflatten_dense_tensors
+
+from paceline.exchange.base import Exchange
+from paceline.exchange.wire import Answer
+from paceline.exchange.wire import Bucket as Identity
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.hooks import Hooked
+from paceline.torch.state.travelling import TRAVELS_AS
+
+DENSE = 0  # of Gradient.sparse_dims
+UNCOUNTED = -1
+
+
+class Gradient(Hooked):
+    """The gradient of one parameter, and where it stands in the update that is being made.
+
+    Objects, not tensors, are what a gradient is counted and looked up by: a tensor's hash is a call of Python.
+    """
+
+    def __init__(self, parameter: Tensor, name: str, generation: int = 0) -> None:
+        super().__init__(parameter)
+        self.name = name
+        self.generation = generation  # how many of other shapes had this name before, where the library keeps shapes
+        self.count = 0  # backward passes since the last update
+        self.fresh = False  # whether parameter.grad was None before the first of them
+        self.small = False  # whether it is to travel in a flat bucket, should it be dense
+        self.sparse_dims: int | None = None  # what the ranks have agreed on (agreement.py); None: nothing yet
+        self.idle = False  # whether no rank had it when they were asked last (agreement.py)
+        self.owned = False  # whether no other optimizer combines it (reduction.py)
+        self.travelled: Sequence[str] = ()  # names of those that it last travelled with, its own among them
+        self.submitted: Tensor | None = None  # parameter.grad when it was submitted,
+        self.version = 0  # and how often it had been written to
+        # Of a parameter that was frozen, in a flat bucket:
+        self.waiting = 0  # answers still to come to zeros that it contributed
+        self.owed: Tensor | None = None  # answers that are no gradient of it and that it must not lose
+
+    @property
+    def active(self) -> bool:
+        """Whether it takes part in this update: that of a frozen parameter does not, unless it came before."""
+        return self.count > 0 or self.parameter.requires_grad
+
+    def outgoing(self, always_dense: bool) -> Tensor:
+        """What travels: in the layout that all ranks use, in a type that Horovod carries; zeros if there is none."""
+        parameter = self.parameter
+        gradient = parameter.grad
+        dims = DENSE if always_dense or self.sparse_dims is None else self.sparse_dims
+        if gradient is None and dims != DENSE:
+            gradient = _no_rows(parameter, dims)
+        elif gradient is None:
+            gradient = parameter.grad = torch.zeros_like(parameter)
+        elif gradient.is_sparse and dims == DENSE:
+            gradient = gradient.to_dense()
+        elif not gradient.is_sparse and dims != DENSE:
+            gradient = gradient.to_sparse(dims)
+        if gradient.dtype in TRAVELS_AS:
+            gradient = gradient.to(TRAVELS_AS[gradient.dtype])
+        return gradient if gradient.is_sparse else gradient.contiguous()
+
+    def store(self, result: Tensor | None) -> None:
+        """Make `result` the gradient; None: there is none."""
+        parameter = self.parameter
+        gradient = parameter.grad
+        if gradient is result:
+            return
+        if result is None:
+            parameter.grad = None
+            return
+        dims = self.sparse_dims
+        # What was in flight comes from CPU memory, wherever the parameter is.
+        # Unknown only where a run goes on and brings out what was in flight before its first step.
+        if dims is None:
+            dims = result.sparse_dim() if result.is_sparse else DENSE
+        if dims != DENSE:
+            sparse = result if result.is_sparse else result.to_sparse(dims)
+            parameter.grad = sparse.to(parameter.device, parameter.dtype)
+        elif gradient is None or gradient.is_sparse:
+            parameter.grad = result.to(parameter.device, parameter.dtype)
+        else:
+            gradient.copy_(result)
+
+    def changed(self) -> str:
+        """What became of it since it was submitted; "": nothing. Writes through `.data` torch does not count."""
+        gradient = self.parameter.grad
+        if gradient is not self.submitted:
+            return "none" if gradient is None else "another tensor"
+        if self.version != UNCOUNTED and gradient is not None and gradient._version != self.version:
+            return "other values in it"
+        return ""
+
+    @property
+    def memory(self) -> int | None:
+        """Where the storage of a dense gradient begins, which may be a script's buffer for several."""
+        gradient = self.parameter.grad
+        return (
+            gradient.untyped_storage().data_ptr() if gradient is not None and gradient.layout == torch.strided else None
+        )
+
+
+class Bucket:
+    """Gradients that travel as one operation, which is named after the first of them."""
+
+    # Whether gradients are copied into one tensor of all.
+    flat = False
+
+    def __init__(self, gradients: Sequence[Gradient], always_dense: bool = False) -> None:
+        """`always_dense`: sparse gradients among them travel as dense ones."""
+        self.gradients = tuple(gradients)
+        self.names = tuple(gradient.name for gradient in gradients)
+        self.always_dense = always_dense
+        self.complete = 0  # gradients that are there, in this update,
+        self.awaited = 0  # of so many
+        self._parts: dict[tuple[Gradient, ...], Bucket] = {}
+        # The library knows the shapes that a name had before.
+        generation = sum(gradient.generation for gradient in gradients)
+        self._suffix = f".{generation}" if generation else ""
+        # Exchanges know it as this: it outlives the parameters.
+        self.identity = Identity(self.names[0] + self._suffix, self.names)
+
+    def active(self) -> Bucket:
+        """These without the frozen."""
+        if len(self.gradients) == 1:
+            return self
+        active = tuple(gradient for gradient in self.gradients if gradient.active)
+        if not active or len(active) == len(self.gradients):
+            return self
+        if active not in self._parts:
+            self._parts[active] = Bucket(active, self.always_dense)
+        return self._parts[active]
+
+    @property
+    def idle(self) -> bool:
+        """True if no rank has any of these in this update."""
+        return all(gradient.idle for gradient in self.gradients)
+
+    def submit(self, exchange: Exchange, watched: bool) -> Answer:
+        """Start to exchange what there is. `watched`: until the results are stored no script may change a gradient."""
+        tensors = self.outgoing()
+        if watched:
+            # Horovod without GPU operations copies results to GPUs by torch, which counts that as it does a script's.
+            counted = not tensors[0].is_cuda or horovod.nccl_built()
+            for gradient in self.gradients:
+                grad = gradient.submitted = gradient.parameter.grad
+                counts = grad is not None and counted and not grad.is_inference()
+                gradient.version = grad._version if counts else UNCOUNTED
+        return exchange.start(self.identity, tensors)
+
+    def outgoing(self) -> list[Tensor]:
+        """What travels, tensors that may be overwritten; zeros where there is no gradient."""
+        return [gradient.outgoing(self.always_dense) for gradient in self.gradients]
+
+    def store(self, results: Sequence[Tensor] | None, lag: int | None) -> None:
+        """Make the results of `outgoing` the gradients; None: there are none.
+
+        `lag`: how many updates ago what is answered was submitted (Exchange.lag).
+        """
+        for gradient, result in zip(self.gradients, results or [None] * len(self.gradients), strict=True):
+            gradient.store(result)
+
+    def changed(self, everyone: Iterable[Gradient]) -> str:
+        """Whose gradient a script has changed since `submit`, and how; "": none. `everyone`: all of the optimizer."""
+        for gradient in self.gradients:
+            if not gradient.active or not (found := gradient.changed()):
+                continue
+            if self.flat:
+                return f"{gradient.name!r} or of one that travels with it was changed (found {found})"
+            # torch counts the writes to a buffer of several gradients together.
+            buffer = gradient.memory if gradient.parameter.grad is gradient.submitted else None
+            if buffer is None or all(one.memory != buffer for one in everyone if one is not gradient):
+                return f"{gradient.name!r} was changed (found {found})"
+        return ""
+
+
+class FlatBucket(Bucket):
+    """Small dense gradients that are parts of one tensor, which travels; to exchanges it is one gradient.
+
+    A gradient that the backward pass made is copied in, and `parameter.grad` becomes the part, a view: the result is
+    then where it belongs. One that was there before, as after zero_grad(set_to_none=False), stays the tensor that it
+    is: if it is the part nothing is copied, else the result is copied back into it. An update that makes gradients anew
+    has memory of its own, so that what a script has kept of an earlier one does not change.
+
+    A frozen parameter contributes zeros. What is answered to these is no gradient of it, and what is owed to it is
+    kept.
+    """
+
+    flat = True
+
+    def __init__(self, gradients: Sequence[Gradient]) -> None:
+        super().__init__(gradients, always_dense=True)
+        self.name = f"{self.names[0]}+{len(gradients) - 1}{self._suffix}"
+        self.identity = Identity(self.name, (self.name,))
+        self._flat = torch.empty(0)
+        self._slots: Sequence[Tensor] = [self._flat] * len(gradients)
+
+    def active(self) -> Bucket:
+        """See Bucket.active: all of them."""
+        return self
+
+    def outgoing(self) -> list[Tensor]:
+        """See Bucket.outgoing."""
+        grads = [gradient.parameter.grad for gradient in self.gradients]
+        if any(grad is not slot for grad, slot in zip(grads, self._slots, strict=True)):
+            self._gather(grads)
+        return [self._flat]
+
+    def _gather(self, grads: Sequence[Tensor | None]) -> None:
+        parameters = [gradient.parameter for gradient in self.gradients]
+        first = parameters[0]
+        # A model may have changed its type or device since, in part.
+        dtype, alike = first.dtype, all(one.dtype is first.dtype and one.is_cpu for one in parameters)
+        for other in () if alike else parameters:
+            dtype = torch.promote_types(dtype, other.dtype)
+        self._flat = torch.empty(sum([one.numel() for one in parameters]), dtype=dtype)
+        self._slots = _unflatten_dense_tensors(self._flat, parameters)
+        targets, sources = [], []
+        for gradient, grad, slot in zip(self.gradients, grads, self._slots, strict=True):
+            if grad is None or not gradient.active:
+                slot.zero_()
+            else:
+                targets.append(slot)
+                sources.append(grad.to_dense() if grad.is_sparse else grad)
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        for gradient, grad, slot in zip(self.gradients, grads, self._slots, strict=True):
+            if grad is None or gradient.fresh or grad.is_sparse:
+                if alike and gradient.active:
+                    gradient.parameter.grad = slot
+                elif grad is not None:
+                    gradient.parameter.grad = grad.clone()  # its memory may be in use elsewhere (hooks.lent)
+
+    def store(self, results: Sequence[Tensor] | None, lag: int | None) -> None:
+        """See Bucket.store."""
+        if results is not None and results[0] is not self._flat:
+            self._flat.copy_(results[0])
+        for gradient, slot in zip(self.gradients, self._slots, strict=True):
+            if not gradient.active or gradient.waiting:
+                self._store_nothing(gradient, slot, lag, answered=results is not None)
+            elif results is None:
+                gradient.parameter.grad = None
+            elif gradient.parameter.grad is not slot:
+                gradient.store(slot)
+            if gradient.owed is not None and gradient.active and results is not None:
+                gradient.parameter.grad.add_(gradient.owed)
+                gradient.owed = None
+
+    def _store_nothing(self, gradient: Gradient, slot: Tensor, lag: int | None, answered: bool) -> None:
+        if lag is None:
+            if answered:
+                gradient.owed = slot.clone() if gradient.owed is None else gradient.owed + slot
+            return
+        if not gradient.active:
+            gradient.waiting = lag + 1
+        else:
+            gradient.parameter.grad = None
+        gradient.waiting -= 1
+
+    def split(self, value: Any) -> dict[str, Any]:
+        """What an exchange has in flight of these, an array or a dict with arrays, and what they are owed, by name."""
+        found: dict[str, Any] = {}
+        start = 0
+        for gradient in self.gradients:
+            end, shape = start + gradient.parameter.numel(), tuple(gradient.parameter.shape)
+
+            def part(array: Any, start: int = start, end: int = end, shape: tuple[int, ...] = shape) -> Any:
+                return array[start:end].reshape(shape) if np.ndim(array) else array
+
+            own = {key: part(one) for key, one in value.items()} if isinstance(value, Mapping) else part(value)
+            if gradient.owed is not None:
+                owed = gradient.owed.numpy()
+                # A round that this rank has been answered with.
+                rounds = isinstance(own, dict)
+                own = (
+                    {**own, "results": own["results"] + owed, "missed": max(own["missed"], 1)} if rounds else own + owed
+                )
+            found[gradient.name] = own
+            start = end
+        return found
+
+
+def separate(started: Iterable[Gradient], missing: Iterable[Gradient]) -> None:
+    """Give those in `missing` a gradient of their own where a script stored one tensor as that of several."""
+    taken = {_address(gradient) for gradient in started} - {None}
+    for gradient in missing:
+        address = _address(gradient)
+        if address in taken:
+            gradient.parameter.grad = gradient.parameter.grad.clone()
+        elif address is not None:
+            taken.add(address)
+
+
+def _address(gradient: Gradient) -> int | None:
+    """Where the values of a dense gradient are."""
+    grad = gradient.parameter.grad
+    return grad.data_ptr() if grad is not None and grad.layout == torch.strided and grad.numel() > 0 else None
+
+
+def _no_rows(parameter: Tensor, sparse_dims: int) -> Tensor:
+    """A sparse gradient of the shape of `parameter` without a single row."""
+    return torch.sparse_coo_tensor(
+        torch.empty((sparse_dims, 0), dtype=torch.int64, device=parameter.device),
+        torch.empty((0, *parameter.shape[sparse_dims:]), dtype=parameter.dtype, device=parameter.device),
+        parameter.shape,
+        check_invariants=False,
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of these names, for a message."""
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,61 @@
+"""Clipping and GradScaler see combined gradients.
+
+torch.nn.utils.clip_grad_norm_ and clip_grad_value_ change gradients in place. Trainers call them right after the
+backward pass, while gradients are in flight: each rank would clip its own, and differently.
+
+A GradScaler looks for infinities in the gradients before it calls step(), and skips the call if there are any. Each
+rank must take that decision on the combined gradients: an infinity on one rank is then one on all, and all skip the
+same step.
+
+torch has no hook at these places, so the functions are wrapped, once. They are changed for parameters and optimizers of
+ours alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.torch.optimizer.reduction import reductions_of
+from paceline.torch.optimizer.wrapper import WrappedOptimizer
+
+_MARK = "_paceline_combines_first"
+
+
+def combine_first() -> None:
+    """Let torch's two clipping functions, and every GradScaler of this process, combine gradients before they look."""
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        _wrap(torch.nn.utils, name, _clipping)
+    # torch before 2.3 has it in torch.cuda.amp alone.
+    _wrap(getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler, "_unscale_grads_", _unscaling)
+
+
+def _wrap(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(owner, name)
+    if not hasattr(original, _MARK):
+        wrapped = functools.wraps(original)(wrapper(original))
+        setattr(wrapped, _MARK, True)
+        setattr(owner, name, wrapped)
+
+
+def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        for reduction in reductions_of(given):
+            reduction.before_clipping(lambda: original(given, *args, **kwargs))
+        return original(given or parameters, *args, **kwargs)
+
+    return clip
+
+
+def _unscaling(original: Callable[..., Any]) -> Callable[..., Any]:
+    def unscale_grads(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(optimizer) is WrappedOptimizer:
+            optimizer.before_unscaling(self.get_scale())
+        return original(self, optimizer, *args, **kwargs)
+
+    return unscale_grads
