@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paceline.errors import UserError
+from paceline.launch import horovodrun
 from paceline.launch.processes import call
 
-# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
-MARKED = re.compile(r"^\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:")
+# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:. A timestamp may come
+# before it.
+MARKED = re.compile(r"^[\w :]*\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:")
 _KEPT_LINES = 30  # of a failed program's output
-
-
-def horovodrun() -> list[str]:
-    """How to start horovodrun of this Python: the script beside it, or the module where there is no script.
-
-    Raises UserError if Horovod is not installed.
-    """
-    if importlib.util.find_spec("horovod") is None:
-        raise UserError(
-            f"Horovod is not installed for {sys.executable}.",
-            "Run `paceline horovod install`.",
-        )
-    script = Path(sys.executable).with_name("horovodrun")
-    return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "horovod.runner.launch"]
 
 
 def run_python(
@@ -60,7 +46,7 @@ def run_python_on(
         lines.append(line)
         on_line(unmarked(line))
 
-    command = [*horovodrun(), *horovodrun_arguments, sys.executable, *words]
+    command = [*horovodrun.words(), *horovodrun_arguments, sys.executable, *words]
     try:
         code = call(command, environ, said, limit_s)
     except UserError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.launch import console, ranks
+from paceline.launch import console, horovodrun, ranks
 from paceline.launch.demo.place import Place, system_path
 from paceline.launch.demo.systems import Framework, System
 from paceline.launch.processes import call
@@ -49,7 +49,7 @@ def run(
         old.unlink(missing_ok=True)
     spec = importlib.util.find_spec(f"paceline.examples.{framework.script}")
     assert spec is not None and spec.origin is not None
-    command = [*place.enter, *ranks.horovodrun(), "-np", "2", sys.executable, spec.origin]
+    command = [*place.enter, *horovodrun.words(), "-np", "2", sys.executable, spec.origin]
     command += ["--steps", str(steps), "--late-ms", str(system.late_ms), "--wrapper", system.wrapper]
     command += ["--result", str(result.absolute())]
     ours = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.fusion import plan_file
 from paceline.fusion.resolve import resolve
-from paceline.launch import flags, processes, run
+from paceline.launch import flags, horovodrun, processes
 from paceline.launch.environment import environment, remark
 
 OURS = {"--record": 1, "--check-horovod": 0, "--no-check-horovod": 0}
@@ -65,14 +66,17 @@ def test_flag_that_nobody_knows_is_refused(line: str, flag: str, remedy: str) ->
     assert remedy in caught.value.remedy
 
 
-def test_horovodruns_flags_are_read_from_the_installed_one() -> None:
-    known = run.horovodrun_flags()
-    expected = {"-np": 1, "-H": 1, "--gloo": 0, "--check-build": 0, "--blacklist-cooldown-range": 2, "--log-level": 1}
-    assert {name: known.get(name) for name in expected} == expected
+def test_horovodruns_flags_are_those_of_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsers: list[argparse.ArgumentParser] = []
+    parse = argparse.ArgumentParser.parse_args
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", lambda self: parsers.append(self) or parse(self))
+    horovodrun.parsed(["-np", "1"], ["true"])
+    installed = {name: action.nargs for action in parsers[0]._actions for name in action.option_strings}
+    assert {name: 1 if nargs is None else nargs for name, nargs in installed.items()} == horovodrun.FLAGS
 
 
 def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
-    assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(run.horovodrun_flags())
+    assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(horovodrun.FLAGS)
 
 
 def test_call_gives_lines_and_the_exit_code() -> None:

@@ -172,7 +172,7 @@ def _flags_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize(("text", "total"), [("90m", 5400), ("1h30m", 5400), ("1-02:30:00", 95400), ("00:01:00", 60)])
 def test_times(text: str, total: int) -> None:
-    from paceline.launch.templates import quantities
+    from paceline.launch import quantities
 
     assert quantities.seconds(text) == total
 
