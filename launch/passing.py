@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import collections
-import os
-import select
 import shlex
 import signal
 import subprocess
@@ -16,12 +14,11 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from paceline.errors import UserError
-from paceline.failure.reports import MARK, Failed, taken
+from paceline.failure.reports import Failed, taken
 from paceline.launch import processes
 from paceline.launch.failures.tail import failure_in
 
 KEPT_LINES = 30
-_MARK = MARK.encode()
 LINE_LIMIT_S = 0.1  # for the end of a line that has begun, before it is shown without
 GRACE_S = 5.0  # for a command to end after another rank has failed, before it is made to
 # Schedulers announce the end of a job's time with these, and scripts write checkpoints then.
@@ -41,42 +38,35 @@ class Ended:
 class _Tail:
     """The last lines of both streams, as they came, and the last report of a failure."""
 
-    def __init__(self, on_line: Callable[[str], None]) -> None:
-        self._on_line = on_line
+    def __init__(self) -> None:
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
-        self._lock = threading.Lock()
         self._failed: Failed | None = None
 
-    def add(self, line: bytes) -> bytes:
-        """Take a line; return what of it is to be shown."""
-        before, report = taken(line.decode(errors="replace"))
-        if report is not None:
-            self._failed = report if isinstance(report, Failed) else self._failed
-            return line[: line.index(_MARK)]
-        # What a progress bar wrote over is of no interest.
-        text = before.rstrip("\r\n").rpartition("\r")[2]
-        with self._lock:
-            self._lines.append(text[:500])
-        self._on_line(text)
-        return line
+    def shown(self, piece: bytes) -> bytes:
+        """Take a piece of output; return what of it is to be shown."""
+        text, report = taken(piece.decode(errors="replace"))
+        if report is None:
+            if not text.endswith("\r"):  # a progress bar writes over it
+                self._lines.append(text.rstrip("\r\n")[:500])
+            return piece
+        if isinstance(report, Failed):
+            self._failed = report
+        return text.encode()
 
     def ended(self, code: int, asked: bool) -> Ended:
         """Return how the command ended, whose lines these are."""
-        with self._lock:
-            lines = list(self._lines)
-        return Ended(code, asked, self._failed or failure_in(lines), lines) if code else Ended(code, asked, None, [])
+        lines = list(self._lines.copy()) if code else []
+        return Ended(code, asked, (self._failed or failure_in(lines)) if code else None, lines)
 
 
 class Command:
     """A running command, in a session of its own: a signal to us reaches it once, and all of it can be ended."""
 
-    def __init__(
-        self, words: Sequence[str], environ: Mapping[str, str], on_line: Callable[[str], None] = lambda line: None
-    ) -> None:
-        """Start it; `on_line` gets every line of both streams. Raises UserError if it cannot be started."""
+    def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Start it. Raises UserError if it cannot be started."""
         self._signals: collections.deque[int] = collections.deque()
         self._asked: int | None = None
-        self._tail = _Tail(on_line)
+        self._tail = _Tail()
         # What our caller ignores, as nohup does, stays ignored.
         heard = [number for number in PASSED_ON if signal.getsignal(number) not in (signal.SIG_IGN, None)]
         self._before: dict[signal.Signals, Any] = {number: signal.signal(number, self._note) for number in heard}
@@ -108,27 +98,16 @@ class Command:
             signal.signal(number, handler)
 
     def _pump(self, source: BinaryIO, target: BinaryIO) -> None:
-        line, shown = b"", 0  # one without its end, and how many bytes of it are shown
-        chunk: bytes | None = None
-        while chunk != b"":
+        def show(piece: bytes) -> None:
+            target.write(self._tail.shown(piece))
+            target.flush()
+
+        try:
             # Python writes a line and its end apart, and launchers put what they get one behind the other: a line waits
-            # for its end, but not for long, because a progress bar has none. A report has one.
-            in_time = shown == len(line) or line.startswith(_MARK)
-            if in_time or select.select([source], [], [], LINE_LIMIT_S)[0]:
-                chunk = os.read(source.fileno(), 65536)
-                *whole, line = (line + chunk).split(b"\n")
-                out = b""
-                for one in [each + b"\n" for each in whole] + [line] * (not chunk and line != b""):
-                    out += self._tail.add(one)[shown:]
-                    shown = 0
-            else:
-                out, shown = line[shown:], len(line)
-            try:
-                target.write(out)
-                target.flush()
-            except (OSError, ValueError):  # nobody reads us any more: the command learns it from its next write
-                source.close()
-                return
+            # for its end, but not for long, because a progress bar has none.
+            processes.read(source, show, LINE_LIMIT_S)
+        except (OSError, ValueError):  # nobody reads us any more: the command learns it from its next write
+            source.close()
 
     def wait(self, ending: Callable[[], bool]) -> Ended:
         """How it ended. When `ending` turns true, it is asked to end, then made to."""

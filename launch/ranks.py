@@ -11,8 +11,8 @@ from paceline.errors import UserError
 from paceline.launch import horovodrun
 from paceline.launch.processes import call
 
-# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:. A timestamp may come
-# before it.
+# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:. A timestamp may
+# come before it.
 MARKED = re.compile(r"^[\w :]*\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:")
 _KEPT_LINES = 30  # of a failed program's output
 
@@ -42,13 +42,13 @@ def run_python_on(
     """
     lines: list[str] = []
 
-    def said(line: str) -> None:
-        lines.append(line)
-        on_line(unmarked(line))
+    def said(piece: str) -> None:
+        lines.append(piece.rstrip("\r\n"))
+        on_line(unmarked(lines[-1]))
 
     command = [*horovodrun.words(), *horovodrun_arguments, sys.executable, *words]
     try:
-        code = call(command, environ, said, limit_s)
+        code = call(command, environ, said, limit_s=limit_s)
     except UserError as error:
         raise UserError(error.problem, _end_of(lines)) from None
     if code:

@@ -97,7 +97,7 @@ def call(job: Job) -> int:
     interrupted = True
     try:
         with begun.told() if job.progress else contextlib.nullcontext():
-            code = processes.call(job.words, job.environ, on_pieces=(output.out, output.err))
+            code = processes.call(job.words, job.environ, output.out, output.err)
             interrupted = False
     finally:
         begun.ended(0 if interrupted else code)

@@ -56,13 +56,13 @@ def run(
     environ = {**os.environ, **ours, **dict(framework.environment), **dict(system.variables)}
     lines: list[str] = []
 
-    def on_line(line: str) -> None:
-        lines.append(line)
-        if match := _STEP.fullmatch(ranks.unmarked(line)):
+    def on_line(piece: str) -> None:
+        lines.append(piece.rstrip("\r\n"))
+        if match := _STEP.fullmatch(ranks.unmarked(lines[-1])):
             on_share(int(match["done"]) / int(match["all"]))
 
     try:
-        code = call(command, system_path(environ), on_line, LIMIT_S)
+        code = call(command, system_path(environ), on_line, limit_s=LIMIT_S)
     finally:
         log.write_text("\n".join(lines) + "\n")
     if code or not result.exists():

@@ -103,7 +103,7 @@ class Output:
             self._release(rank)  # of a program that was started again
         elif isinstance(report, Failed):
             before = self._fates.pop(rank, None)  # its last failure counts
-            self._fates[rank] = Fate(rank, report, before and before.status)
+            self._fates[rank] = Fate(rank, report, None if before is None or before.asked else before.status)
             self._hold(rank)
         elif isinstance(report, Exits):
             fate = self._fate(rank)
@@ -116,10 +116,9 @@ class Output:
         return self._fates.setdefault(rank, Fate(rank))
 
     def _ended(self, rank: int, status: int) -> None:
-        fate = self._fate(rank)
-        if fate.status is None or status not in _ASKED_TO_END:  # else it was ended on the way out
-            fate.status = status if status >= 0 else 128 - status
-            fate.asked = status in _ASKED_TO_END and fate.failed is None
+        fate, asked = self._fate(rank), status in _ASKED_TO_END
+        if not asked or (fate.failed is None and fate.status is None):  # else it was ended on the way out
+            fate.status, fate.asked = status if status >= 0 else 128 - status, asked
 
     def _of_rank(self, rank: int, line: str, piece: str) -> None:
         if rank not in self._holding:

@@ -81,8 +81,8 @@ def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
 
 def test_call_gives_lines_and_the_exit_code() -> None:
     lines: list[str] = []
-    code = processes.call(["sh", "-c", "echo one; echo two >&2; exit 5"], os.environ, on_line=lines.append)
-    assert (code, sorted(lines)) == (5, ["one", "two"])
+    code = processes.call(["sh", "-c", "echo one; echo two >&2; exit 5"], os.environ, lines.append)
+    assert (code, sorted(lines)) == (5, ["one\n", "two\n"])
 
 
 def test_call_reports_the_signal_that_ended_the_command() -> None:
@@ -92,8 +92,8 @@ def test_call_reports_the_signal_that_ended_the_command() -> None:
 def test_call_ends_what_exceeds_its_limit_with_all_its_children() -> None:
     lines: list[str] = []
     with pytest.raises(UserError, match="did not end within 1 s"):
-        processes.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, on_line=lines.append, limit_s=1)
-    (child,) = lines
+        processes.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, lines.append, limit_s=1)
+    child = lines[0].strip()
     limit = time.monotonic() + 10  # it was killed, which takes effect when it next runs
     while not _gone(Path(f"/proc/{child}/stat")):
         assert time.monotonic() < limit, "a child outlived the command"

@@ -237,7 +237,7 @@ def test_streams_stay_apart_and_come_in_pieces() -> None:
     script = "import sys; sys.stdout.write('a\\r10%\\rb\\r\\nend'); sys.stderr.write('e\\n')"
     out: list[str] = []
     err: list[str] = []
-    code = processes.call([sys.executable, "-c", script], {}, on_pieces=(out.append, err.append))
+    code = processes.call([sys.executable, "-c", script], {}, out.append, err.append)
     assert (code, out, err) == (0, ["a\r", "10%\r", "b\r\n", "end"], ["e\n"])
 
 
