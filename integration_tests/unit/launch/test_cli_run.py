@@ -69,7 +69,12 @@ def test_flag_that_nobody_knows_is_refused(line: str, flag: str, remedy: str) ->
 def test_horovodruns_flags_are_those_of_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     parsers: list[argparse.ArgumentParser] = []
     parse = argparse.ArgumentParser.parse_args
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", lambda self: parsers.append(self) or parse(self))
+
+    def kept(parser: argparse.ArgumentParser) -> argparse.Namespace:
+        parsers.append(parser)
+        return parse(parser)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", kept)
     horovodrun.parsed(["-np", "1"], ["true"])
     installed = {name: action.nargs for action in parsers[0]._actions for name in action.option_strings}
     assert {name: 1 if nargs is None else nargs for name, nargs in installed.items()} == horovodrun.FLAGS
