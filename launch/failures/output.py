@@ -170,7 +170,7 @@ class Output:
             self._stop()
             if any(line.rstrip() == _NO_SSH for line in self._own):
                 return Verdict([_UNREACHED], code=code)
-            if not any(line.startswith(_HOROVODRUNS) for line in self._own):
+            if self._own and not any(line.startswith(_HOROVODRUNS) for line in self._own):
                 self._show_err("".join(self._own))
             verdict = Verdict(code=code)
             if code:
