@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, BinaryIO
+
+import msgspec
 
 from paceline.errors import UserError
 from paceline.failure.reports import Failed, taken
@@ -25,8 +26,7 @@ GRACE_S = 5.0  # for a command to end after another rank has failed, before it i
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(msgspec.Struct, tag="ended"):
     """How a command ended. `asked`: because it was asked to. `failed`: its report. `tail`: its last lines."""
 
     code: int

@@ -20,10 +20,9 @@ from paceline.failure.reports import Failed
 from paceline.launch import console, flags
 from paceline.launch.environment import announce, environment, remark
 from paceline.launch.failures.verdict import Verdict, exit_text
-from paceline.launch.passing import GRACE_S, Command
+from paceline.launch.passing import GRACE_S, Command, Ended
 from paceline.launch.rank import hub, identity, interfaces, member, rendezvous, schedulers, variables
 from paceline.launch.rank.channel import Channel, Closed
-from paceline.launch.rank.messages import Ended
 
 WAIT_S = 300.0
 STAY_S = 3600.0
@@ -160,8 +159,7 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
     environ[reports.VARIABLE] = reports.FAILURES
     listener = _Listener(channel, who)
     try:
-        end = Command(command, environ).wait(listener.over.is_set)
-        ended = Ended(end.code, end.asked, end.failed, end.tail)
+        ended = Command(command, environ).wait(listener.over.is_set)
     except UserError as error:
         console.show_error(error)
         ended = Ended(console.USER_ERROR, False, Failed(error.problem, remedy=error.remedy), [])

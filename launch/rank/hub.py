@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 from paceline.errors import UserError
 from paceline.launch.failures.verdict import Fate, Verdict, decide, ranks_text
+from paceline.launch.passing import Ended
 from paceline.launch.rank import interfaces, messages, proof
 from paceline.launch.rank.channel import keep_alive
-from paceline.launch.rank.messages import Challenge, Ended, Hello, Message, Refused, Start, Waiting, Welcome
+from paceline.launch.rank.messages import Challenge, Hello, Message, Refused, Start, Waiting, Welcome
 from paceline.launch.rank.placement import Slot, Task, place
 
 BACKLOG = 1024  # all tasks of a large job knock in the same moment
@@ -117,6 +118,7 @@ class Hub:
         """End all connections."""
 
         async def end() -> None:
+            self._over = True  # connections that end from here on are no news
             if self._server is not None:
                 self._server.close()
             others = asyncio.all_tasks() - {asyncio.current_task()}

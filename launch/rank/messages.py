@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from paceline.failure.reports import Failed
 from paceline.launch.failures.verdict import Verdict
+from paceline.launch.passing import Ended
 from paceline.launch.rank.placement import Slot
 
 LIMIT_BYTES = 1 << 20  # of one message; the longest carries a failed rank's last lines
@@ -61,15 +61,6 @@ class Refused(msgspec.Struct, tag="refused"):
     problem: str
     remedy: str
     foreign: bool = False
-
-
-class Ended(msgspec.Struct, tag="ended"):
-    """A task's command ended; see paceline.launch.passing.Ended."""
-
-    code: int
-    asked: bool
-    failed: Failed | None
-    tail: list[str]
 
 
 Message = Challenge | Hello | Welcome | Waiting | Start | Refused | Ended | Verdict

@@ -16,10 +16,11 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.launch.failures.verdict import Verdict
+from paceline.launch.passing import Ended
 from paceline.launch.rank import hub, identity, member
 from paceline.launch.rank.channel import Channel
 from paceline.launch.rank.identity import Given, Identity
-from paceline.launch.rank.messages import Ended, Start
+from paceline.launch.rank.messages import Start
 from paceline.launch.rank.placement import Slot
 
 JOB = "a test's"
