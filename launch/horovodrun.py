@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,9 @@ FLAGS = {
     **dict.fromkeys(_WITH_VALUE.split(), 1),
     "--blacklist-cooldown-range": 2,
 }
+# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:. A timestamp may
+# come before it.
+MARKED = re.compile(r"^[\w :]*\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:")
 # Flags that answer a question and start no rank.
 ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
 

@@ -115,7 +115,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
             if left_s <= 0:
                 raise UserError(
                     f"{shlex.join(error.cmd)} did not end within {limit_s:g} s and was stopped.",
-                    "Look at the last lines above: a rank that waits names the tensor and the ranks it waits for.",
+                    "Look at its last lines: a rank that waits names the tensor and the ranks it waits for.",
                 ) from None
 
 

@@ -15,10 +15,8 @@ from typing import Any
 from paceline.launch import console, horovodrun, ranks
 from paceline.launch.demo.place import Place, system_path
 from paceline.launch.demo.systems import Framework, System
-from paceline.launch.processes import call
 
 LIMIT_S = 300.0  # of one run, which takes about 12 s
-LAST_LINES = 20  # of a failed run's output
 _STEP = re.compile(r"step (?P<done>\d+)/(?P<all>\d+)")
 
 
@@ -56,19 +54,19 @@ def run(
     environ = {**os.environ, **ours, **dict(framework.environment), **dict(system.variables)}
     lines: list[str] = []
 
-    def on_line(piece: str) -> None:
-        lines.append(piece.rstrip("\r\n"))
-        if match := _STEP.fullmatch(ranks.unmarked(lines[-1])):
+    def on_line(line: str) -> None:
+        lines.append(line)
+        if match := _STEP.fullmatch(line):
             on_share(int(match["done"]) / int(match["all"]))
 
     try:
-        code = call(command, system_path(environ), on_line, limit_s=LIMIT_S)
+        code, verdict = ranks.run(command, system_path(environ), LIMIT_S, on_line)
     finally:
         log.write_text("\n".join(lines) + "\n")
     if code or not result.exists():
-        console.err().print("\n".join(ranks.last_words(lines, LAST_LINES)), markup=False, soft_wrap=True)
+        console.show_verdict(verdict)
         console.err().print(
-            f"{framework.name}, {system.label} failed with exit code {code}; all of its output is in {log}.",
+            f"{framework.name}, {system.label} failed with exit code {code}.",
             style="bold red",
         )
         return None

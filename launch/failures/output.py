@@ -6,21 +6,24 @@ standard error from its failure on.
 
 from __future__ import annotations
 
+import collections
 import os
 import re
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from paceline.failure.reports import Came, Exits, Failed, Left, Report, taken
 from paceline.launch.failures.tail import BEGINS, HEADER, failure_in
-from paceline.launch.failures.transcript import Transcript
 from paceline.launch.failures.verdict import Fate, Verdict, decide
-from paceline.launch.ranks import MARKED
+from paceline.launch.horovodrun import MARKED
 
 # A rank that has failed may take a while to end, or hang, or go on.
 HOLD_S = 60.0
+KEPT_PIECES = 20_000  # of output, for the file
 _TAIL_LINES = 10
 _LOGGED = re.compile(r"\[?\d{4}-\d\d-\d\d \d[^\]]*: [EF] ")  # by Horovod, of levels error and fatal
 _ENDED = re.compile(r"Process (\d+) exit with status code (-?\d+)\.")
@@ -60,7 +63,7 @@ class Output:
         self._own: list[str] = []  # horovodrun's traceback
         self._ending = False  # horovodrun ends all ranks
         self._timer: threading.Timer | None = None
-        self._transcript = Transcript()
+        self._pieces: collections.deque[str] = collections.deque(maxlen=KEPT_PIECES)
         self._lock = threading.RLock()
 
     def out(self, piece: str) -> None:
@@ -70,7 +73,7 @@ class Output:
                 self._ended(int(ended[1]), int(ended[2]))
             self._ending = self._ending or _OTHERS_ENDED.fullmatch(piece.rstrip("\r\n")) is not None
             if rest := self._without_report(piece):
-                self._transcript.add(rest)
+                self._pieces.append(rest)
                 if not (ended or (self._ending and MARKED.match(rest) is None)):
                     self._show_out(rest)
 
@@ -80,7 +83,7 @@ class Output:
             rest = self._without_report(piece)
             if not rest:
                 return
-            self._transcript.add(rest)
+            self._pieces.append(rest)
             marked = MARKED.match(rest)
             if marked:
                 self._of_rank(int(marked["rank"]), rest[marked.end() :].rstrip("\r\n"), rest)
@@ -195,11 +198,22 @@ class Output:
         return decide(list(self._fates.values()), self._hosts, code, interrupted)
 
     def _name_file(self, verdict: Verdict) -> None:
-        if (path := self._transcript.write()) is None:
+        if (path := self.file()) is None:
             self._show_held()
             return
         problem, remedy = verdict.errors[0]
         verdict.errors[0] = (problem, f"{remedy} The output of all ranks: {path}")
+
+    def file(self) -> Path | None:
+        """Write the last KEPT_PIECES pieces into a new file in the folder for temporary files; None if that fails."""
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", prefix="paceline-run-", suffix=".log", delete=False, encoding="utf-8", errors="replace"
+            ) as file:
+                file.writelines(self._pieces)
+        except OSError:
+            return None
+        return Path(file.name)
 
     def _show_held(self) -> None:
         for _, _, piece in self._held:
