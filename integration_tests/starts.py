@@ -16,7 +16,7 @@ import sys
 import time
 
 from integration_tests.ranks.launch.test_rank import SCRIPT, Job, reports
-from paceline.launch.ranks import horovodrun
+from paceline.launch import horovodrun
 
 
 def under_rank(ranks: int) -> float:
@@ -29,7 +29,7 @@ def under_rank(ranks: int) -> float:
 def under_horovodrun(ranks: int) -> float:
     """The same script under horovodrun."""
     begin_s = time.time()
-    words = [*horovodrun(), "-np", str(ranks), sys.executable, str(SCRIPT)]
+    words = [*horovodrun.words(), "-np", str(ranks), sys.executable, str(SCRIPT)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     return max(json.loads(text)["time"] for text in re.findall(r"REPORT (\{.*\})", done.stdout)) - begin_s
 

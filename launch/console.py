@@ -18,6 +18,8 @@ from paceline.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from paceline.launch.failures.verdict import Verdict
+
 USER_ERROR = 2
 PIPE_COLUMNS = 120  # rich assumes 80 where there is neither a terminal nor COLUMNS, too few for our tables
 
@@ -45,16 +47,19 @@ def note(text: str) -> None:
     err().print(text, style="cyan", markup=False, soft_wrap=True)
 
 
-def plain(text: str) -> None:
-    """One line as it is, on standard error."""
-    err().print(text, markup=False, soft_wrap=True)
-
-
 def show_error(error: UserError) -> None:
     """The problem on one line and the remedy on the next, on standard error."""
     console = err()
     console.print(f"Error: {error.problem}", style="bold red", markup=False, soft_wrap=True)
     console.print(error.remedy, style="yellow", markup=False, soft_wrap=True)
+
+
+def show_verdict(verdict: Verdict) -> None:
+    """Why a run failed, on standard error: lines of the rank that failed first, then the errors."""
+    for text in verdict.lines:
+        err().print(text, markup=False, soft_wrap=True)
+    for problem, remedy in verdict.errors:
+        show_error(UserError(problem, remedy))
 
 
 def from_click(error: click.ClickException) -> UserError:

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from paceline.config import nearest
 from paceline.errors import UserError
@@ -18,22 +17,6 @@ _PYTHON = re.compile(r"python[\d.]*")
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})  # of Python's options
 _NO_CACHE = "--disable-cache"
 _HERE = {"localhost", "127.0.0.1"}
-
-
-class _Refusing(argparse.ArgumentParser):
-    """Horovod's parser, as far as errors go."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what horovodrun would print below all of its usage."""
-        raise UserError(f"horovodrun: {message}.", "`horovodrun --help` explains its options.")
-
-
-def parsed(
-    parser: argparse.ArgumentParser, horovodrun_arguments: Sequence[str], command: Sequence[str]
-) -> argparse.Namespace:
-    """What is asked of horovodrun, whose parser it is. Raises UserError where horovodrun would print its usage."""
-    parser.error = _Refusing.error.__get__(parser)  # type: ignore[method-assign]
-    return parser.parse_args([*horovodrun_arguments, *command])
 
 
 def check(asked: argparse.Namespace, hosts: Mapping[str, int], command: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -45,37 +46,33 @@ def dying_with_parent(number: int) -> Callable[[], None] | None:
 def call(
     words: Sequence[str],
     environ: Mapping[str, str],
-    on_line: Callable[[str], None] | None = None,
+    *on_pieces: Callable[[str], None],
     limit_s: float | None = None,
-    on_pieces: tuple[Callable[[str], None], Callable[[str], None]] | None = None,
 ) -> int:
     """Run a command to its end and return its exit code (128 + n where signal n ended it).
 
-    `on_line` gets every line of its standard output and standard error, without the end of line; `on_pieces` get one of
-    these each, as it comes: up to a carriage return or the end of a line, with it. Else both go where ours go. When we
-    are asked to end (Ctrl-C, a termination request, the end of the terminal) or `limit_s` seconds have passed, the
-    command is asked to end, then after GRACE_S made to. Raises KeyboardInterrupt for the one, UserError for the other.
+    `on_pieces`: one gets standard output and standard error, two get one of these each; without, both go where ours go.
+    A piece goes up to the end of a line or a carriage return, with it. When we are asked to end (Ctrl-C, a termination
+    request, the end of the terminal) or `limit_s` seconds have passed, the command is asked to end, then after GRACE_S
+    made to. Raises KeyboardInterrupt for the one, UserError for the other.
     """
-    out = None if on_line is None and on_pieces is None else subprocess.PIPE
-    err = subprocess.STDOUT if on_line is not None else out
     with interrupts.held():
         # A session of its own: Ctrl-C reaches us alone, and everyone in it can be ended.
         process = subprocess.Popen(
             words,
             env=dict(environ),
-            stdout=out,
-            stderr=err,
+            stdout=subprocess.PIPE if on_pieces else None,
+            stderr=(None, subprocess.STDOUT, subprocess.PIPE)[len(on_pieces)],
             start_new_session=True,
             preexec_fn=dying_with_parent(signal.SIGTERM),  # horovodrun ends its ranks then
         )
-        readers = []
-        if on_line is not None:
-            readers = [threading.Thread(target=_read_lines, args=(process, on_line), daemon=True)]
-        elif on_pieces is not None:
-            streams = zip((process.stdout, process.stderr), on_pieces, strict=True)
-            readers = [threading.Thread(target=_read_pieces, args=each, daemon=True) for each in streams]
+        readers = [
+            threading.Thread(target=read, args=(stream, lambda piece, take=take: take(piece.decode(errors="replace"))))
+            for stream, take in zip((process.stdout, process.stderr), on_pieces, strict=False)
+        ]
         try:
             for reader in readers:
+                reader.daemon = True
                 reader.start()
             code = _wait(process, limit_s)
         finally:
@@ -86,20 +83,23 @@ def call(
     return code if code >= 0 else 128 - code
 
 
-def _read_lines(process: subprocess.Popen[bytes], on_line: Callable[[str], None]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        on_line(line.decode(errors="replace").rstrip("\r\n"))
+def read(stream: IO[bytes], on_piece: Callable[[bytes], None], late_s: float | None = None) -> None:
+    """Call `on_piece` with what a stream brings: pieces up to the end of a line or a carriage return, with it.
 
-
-def _read_pieces(stream: IO[bytes], on_piece: Callable[[str], None]) -> None:
+    What has no end comes `late_s` after its beginning, or at the end of the stream.
+    """
     rest = b""
-    while chunk := stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+    chunk: bytes | None = None
+    while chunk != b"":
+        if late_s is not None and rest and not select.select([stream], [], [], late_s)[0]:
+            on_piece(rest)
+            rest = b""
+        chunk = os.read(stream.fileno(), CHUNK_BYTES)
         *pieces, rest = _ENDS.split(rest + chunk)
-        for text, end in zip(pieces[::2], pieces[1::2], strict=True):
-            on_piece((text + end).decode(errors="replace"))
+        for text, ending in zip(pieces[::2], pieces[1::2], strict=True):
+            on_piece(text + ending)
     if rest:
-        on_piece(rest.decode(errors="replace"))
+        on_piece(rest)
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
@@ -115,7 +115,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
             if left_s <= 0:
                 raise UserError(
                     f"{shlex.join(error.cmd)} did not end within {limit_s:g} s and was stopped.",
-                    "Look at the last lines above: a rank that waits names the tensor and the ranks it waits for.",
+                    "Look at its last lines: a rank that waits names the tensor and the ranks it waits for.",
                 ) from None
 
 

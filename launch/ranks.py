@@ -1,34 +1,19 @@
-"""Ranks that horovodrun starts, and what they say."""
+"""Programs of our own on several ranks under horovodrun, and what they say."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
+import collections
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from paceline.errors import UserError
+from paceline.failure import reports
+from paceline.launch import horovodrun
+from paceline.launch.failures.output import Output
+from paceline.launch.failures.verdict import Verdict
 from paceline.launch.processes import call
 
-# horovodrun marks every line with the rank that wrote it: [0]<stdout>: or, with MPI, [1,0]<stdout>:
-MARKED = re.compile(r"^\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err)>:")
-_KEPT_LINES = 30  # of a failed program's output
-
-
-def horovodrun() -> list[str]:
-    """How to start horovodrun of this Python: the script beside it, or the module where there is no script.
-
-    Raises UserError if Horovod is not installed.
-    """
-    if importlib.util.find_spec("horovod") is None:
-        raise UserError(
-            f"Horovod is not installed for {sys.executable}.",
-            "Run `paceline horovod install`.",
-        )
-    script = Path(sys.executable).with_name("horovodrun")
-    return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "horovod.runner.launch"]
+_KEPT_LINES = 20  # of a failed program's output
 
 
 def run_python(
@@ -51,38 +36,32 @@ def run_python_on(
 ) -> None:
     """Run Python with the arguments `words` where `horovodrun_arguments` say, as a user would, to its end.
 
-    `on_line` gets every line as the rank wrote it. Raises UserError with the last lines of output when the program
-    fails, or has not ended after `limit_s` seconds.
+    `on_line` gets every line as the rank wrote it. Raises UserError with the rank that failed first when the program
+    fails, and when it has not ended after `limit_s` seconds.
     """
-    lines: list[str] = []
-
-    def said(line: str) -> None:
-        lines.append(line)
-        on_line(unmarked(line))
-
-    command = [*horovodrun(), *horovodrun_arguments, sys.executable, *words]
-    try:
-        code = call(command, environ, said, limit_s)
-    except UserError as error:
-        raise UserError(error.problem, _end_of(lines)) from None
+    command = [*horovodrun.words(), *horovodrun_arguments, sys.executable, *words]
+    code, verdict = run(command, environ, limit_s, on_line)
     if code:
-        raise UserError(f"The ranks of {_program(words)} ended with exit code {code}.", _end_of(lines))
+        problem, remedy = verdict.errors[0] if verdict.errors else (f"The ranks ended with exit code {code}.", "")
+        raise UserError(problem, "\n".join([*verdict.lines, remedy]))
 
 
-def _program(words: Sequence[str]) -> str:
-    return words[1] if words[0] == "-m" else Path(words[0]).name
+def run(
+    command: Sequence[str], environ: Mapping[str, str], limit_s: float | None, on_line: Callable[[str], None]
+) -> tuple[int, Verdict]:
+    """Run a command of horovodrun to its end; its exit code and the verdict. Raises UserError after `limit_s`."""
+    last: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
 
+    def said(piece: str) -> None:
+        last.append(horovodrun.MARKED.sub("", piece.rstrip("\r\n")))
+        on_line(last[-1])
 
-def _end_of(lines: Sequence[str]) -> str:
-    return "\n".join(["The last lines of its output:", *last_words(lines, _KEPT_LINES)])
-
-
-def unmarked(line: str) -> str:
-    """A line of horovodrun's output as the rank wrote it."""
-    return MARKED.sub("", line)
-
-
-def last_words(lines: Sequence[str], count: int) -> list[str]:
-    """The last `count` lines of a failed run that a rank wrote; if none did, the last of all."""
-    # horovodrun's own traceback comes last and says nothing; what the ranks said is marked.
-    return ([line for line in lines if MARKED.match(line)] or list(lines))[-count:]
+    output = Output(said, said)
+    told = {**environ, reports.VARIABLE: reports.FAILURES}
+    try:
+        code = call(command, told, output.out, output.err, limit_s=limit_s)
+    except UserError as error:
+        raise UserError(error.problem, f"{error.remedy} The output of all ranks: {output.file()}") from None
+    verdict = output.ended(code)
+    verdict.lines = verdict.lines or list(last)
+    return code, verdict

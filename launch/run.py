@@ -2,64 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import functools
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags, hosts, interrupts, mistakes, processes, start, status
+from paceline.failure import reports
+from paceline.launch import console, flags, horovodrun, hosts, interrupts, mistakes, processes, start, status
 from paceline.launch.environment import announce, environment
-from paceline.launch.failures.ranks import passed_on
-from paceline.launch.ranks import horovodrun
-
-# Flags of horovodrun that answer a question and start no rank.
-ANSWERS = frozenset({"-v", "--version", "-cb", "--check-build"})
-
-
-class _ParserBuilt(Exception):
-    """Carries Horovod's argument parser out of the function that builds it."""
-
-
-@functools.cache
-def horovodrun_parser() -> argparse.ArgumentParser:
-    """The parser of the installed horovodrun.
-
-    Horovod builds its parser and uses it in one function, so the parser is taken at the moment of use.
-    Raises UserError if Horovod is not installed.
-    """
-    horovodrun()
-    from horovod.runner import launch
-
-    def take(self: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
-        raise _ParserBuilt(self)
-
-    original = argparse.ArgumentParser.parse_args
-    argparse.ArgumentParser.parse_args = take  # type: ignore[method-assign]
-    try:
-        launch.parse_args()
-    except _ParserBuilt as built:
-        parser: argparse.ArgumentParser = built.args[0]
-    finally:
-        argparse.ArgumentParser.parse_args = original  # type: ignore[method-assign]
-    return parser
-
-
-def horovodrun_flags() -> dict[str, int]:
-    """For every flag of the installed horovodrun, how many values follow it. Raises UserError as horovodrun_parser."""
-    return {
-        name: 1 if action.nargs is None else action.nargs
-        for action in horovodrun_parser()._actions
-        for name in action.option_strings
-        if action.nargs is None or isinstance(action.nargs, int)
-    }
+from paceline.launch.failures.output import Output, writer
 
 
 class HorovodrunCommand(click.Command):
@@ -77,7 +34,7 @@ class HorovodrunCommand(click.Command):
         }
         if args and args[0] in ("-h", "--help"):  # also where Horovod is missing
             return super().parse_args(ctx, args)
-        parts = flags.split(args, ours, horovodrun_flags(), ctx.command_path)
+        parts = flags.split(args, ours, horovodrun.FLAGS, ctx.command_path)
         rest = super().parse_args(ctx, parts.ours)
         ctx.params["horovodrun_arguments"] = tuple(parts.theirs)
         ctx.params["command"] = tuple(parts.command)
@@ -108,19 +65,20 @@ def job(
     """Raises UserError if there is nothing to run, horovodrun would print its whole environment instead; and for what
     would end in a traceback.
     """
-    begin = [*horovodrun(), *mistakes.cache_arguments(horovodrun_arguments)]
-    if ANSWERS.intersection(horovodrun_arguments):
+    begin = [*horovodrun.words(), *mistakes.cache_arguments(horovodrun_arguments)]
+    if horovodrun.ANSWERS.intersection(horovodrun_arguments):
         return Job([*begin, *horovodrun_arguments, *command], dict(environ))
     if not command:
         raise UserError(
             "There is no command for the ranks to run.", "Put it last: `paceline run -np 2 python train.py`."
         )
-    asked = mistakes.parsed(horovodrun_parser(), horovodrun_arguments, command)
+    asked = horovodrun.parsed(horovodrun_arguments, command)
     named = hosts.asked_for(asked)
     mistakes.check(asked, named, command)
     # With --output-filename horovodrun writes files of what ranks say, and those are the user's.
     progress = settings.progress and not asked.output_filename
     told = flags.environment({"progress": config.as_text(progress)})
+    told[reports.VARIABLE] = reports.FAILURES if asked.output_filename else reports.ALL
     words = [*begin, *hosts.plain(horovodrun_arguments, asked, named), *command]
     unknown = asked.host_discovery_script or "found out by horovodrun"
     return Job(words, {**environ, **told}, start.ranks_of_hosts(asked, named), unknown, progress)
@@ -132,27 +90,18 @@ def call(job: Job) -> int:
     Raises KeyboardInterrupt.
     """
     line = status.StatusLine(sys.stderr)
-    ranks = passed_on(line.around, job.ranks)
     begun = start.Start(job.ranks, line, line.around(lambda text: console.note(text.rstrip())))
-
-    def heard(piece: str) -> None:
-        if rest := begun.heard(piece):
-            ranks.err(rest)
-
+    output = Output(line.around(writer("stdout")), line.around(writer("stderr")), job.ranks, begun.heard)
     sys.stdout.flush()
     code = interrupts.INTERRUPTED
     interrupted = True
     try:
         with begun.told() if job.progress else contextlib.nullcontext():
-            code = processes.call(job.words, job.environ, on_pieces=(ranks.out, heard if job.progress else ranks.err))
+            code = processes.call(job.words, job.environ, output.out, output.err)
             interrupted = False
     finally:
         begun.ended(0 if interrupted else code)
-        report = ranks.ended(code, begun.left, begun.exits, interrupted)
-        for text in report.lines:
-            console.plain(text)
-        for error in report.errors:
-            console.show_error(error)
+        console.show_verdict(output.ended(code, interrupted))
     return code
 
 

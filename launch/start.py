@@ -1,26 +1,23 @@
 """How far the start of a job has come: which hosts are up, when all were, when the first step was done.
 
-A host is up when all of its ranks have come to hvd.init(). They say so on standard error (paceline.progress); these
-lines are taken out here.
+A host is up when all of its ranks have come to hvd.init(), which they report (paceline.progress).
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from paceline import progress
+from paceline.failure.reports import Came, Reduced, Report
 from paceline.launch.status import StatusLine
 
 # When a start that takes long is told of where there is no terminal.
 TELL_AFTER_S = (15.0, 60.0, 300.0, 900.0)
 _TICK_S = 0.5
 _MOST_NAMED = 4
-_MARK = re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<stderr>:")
 
 
 def ranks_of_hosts(asked: argparse.Namespace, named: Mapping[str, int]) -> dict[int, str]:
@@ -55,8 +52,6 @@ class Start:
     """What ranks said of the start of the job, from its making on.
 
     `hosts` by rank; {}: unknown, ranks say where they are. `note` is called with what stays, `line` has what passes.
-    `left`: the steps of each rank that left in order. `exits`: the status of each that left with another than 0, in the
-    order in which they said so.
     """
 
     def __init__(
@@ -67,8 +62,6 @@ class Start:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hosts, self._line, self._note, self._clock = dict(hosts), line, note, clock
-        self.left: dict[int, int] = {}
-        self.exits: dict[int, int] = {}
         self._known = bool(hosts)
         self._came: set[int] = set()
         self._begin_s = clock()
@@ -94,26 +87,16 @@ class Start:
             thread.join()
             self._line.show("")
 
-    def heard(self, piece: str) -> str:
-        """A piece of horovodrun's standard error, without what a rank said to us; "" if that was all."""
-        found = next(filter(None, (pattern.search(piece) for pattern in progress.PATTERNS)), None)
-        mark = _MARK.search(piece)
-        if found is None or mark is None:
-            return piece
+    def heard(self, rank: int, report: Report) -> None:
+        """Take what a rank reports."""
         with self._lock:
-            if found.re is progress.CAME:
-                self._came_to_init(int(mark["rank"]), found[1])
-            elif found.re is progress.LEFT:
-                self.left.setdefault(int(mark["rank"]), int(found[1]))
-            elif found.re is progress.EXITS:
-                self.exits.setdefault(int(mark["rank"]), int(found[1]))
-            elif not self._stepped:
+            if isinstance(report, Came):
+                self._came_to_init(rank, report.host)
+            elif isinstance(report, Reduced) and not self._stepped:
                 self._stepped = True
                 self._over.set()
                 self._line.show("")
                 self._note(f"First step after {self._passed_s():.1f} s: rank 0 has its first allreduce.")
-        rest = piece[: found.start()]
-        return rest + "\n" if rest[mark.end() :] else ""
 
     def _came_to_init(self, rank: int, host: str) -> None:
         self._came.add(rank)

@@ -1,31 +1,22 @@
-"""What a rank says of its start where it is asked to: that it came to hvd.init(), and when rank 0 has reduced first.
+"""Reports of a rank's start and end: that it came to hvd.init(), when rank 0 has reduced first, and how it leaves.
 
-`paceline run` asks, takes these lines out of the ranks' output and sums them up (paceline.launch.start). Elsewhere
-PACELINE_PROGRESS asks, and the lines stay.
+`paceline run` asks for the start with PACELINE_PROGRESS, and sums it up (paceline.launch.start). Under other launchers,
+the user may ask, and reads sentences.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import os
-import re
-import stat
 import threading
 import time
 
 from paceline import config
+from paceline.failure import reports
 from paceline.native.library import read
 from paceline.record.snapshot import steps
 from paceline.steps import most_steps
 from paceline.variables import host
 
-CAME = re.compile(r"Paceline: came to hvd\.init\(\) on (\S+)\n?$")
-REDUCED = re.compile(r"Paceline: the first allreduce is done\n?$")
-LEFT = re.compile(r"Paceline: left in order after (\d+) steps\n?$")
-EXITS = re.compile(r"Paceline: exits with status (\d+)\n?$")
-PATTERNS = (CAME, REDUCED, LEFT, EXITS)
-_STANDARD_ERROR = 2
 # The first allreduce may be over, and steps after it, before anybody looks: so many steps are kept for the look.
 _KEPT_STEPS = 100
 # How often is looked: what is told is right to 50 ms or 1 %, whichever is more.
@@ -48,7 +39,7 @@ def came_to_init() -> None:
     global _came
     if not _came:
         _came = True
-        _say(f"came to hvd.init() on {host()}")
+        _tell(reports.Came(host()), f"came to hvd.init() on {host()}")
 
 
 def watch(library: ctypes.CDLL, recorded: bool) -> None:
@@ -62,16 +53,13 @@ def watch(library: ctypes.CDLL, recorded: bool) -> None:
 
 
 def before_shutdown(in_order: bool, status: int) -> None:
-    """Look once more, for a short job may have ended between two looks; say how this rank leaves.
-
-    A rank that exits with a `status` takes a while, in which others may fail and the launcher may end it for that.
-    """
+    """Look once more, for a short job may have ended between two looks; report how this rank leaves."""
     if _watched is not None:
         _watched.look()
-    if in_order and asked():
-        _say(f"left in order after {most_steps()} steps")
-    elif status and asked():
-        _say(f"exits with status {status}")
+    if in_order and reports.asked(reports.ALL):
+        reports.send(reports.Left(most_steps()))
+    elif status and reports.asked():
+        reports.send(reports.Exits(status))
 
 
 class _FirstAllreduce:
@@ -101,7 +89,7 @@ class _FirstAllreduce:
                 self._done = True
                 if not self._recorded:
                     self._library.horovod_paceline_record_stop()
-                _say("the first allreduce is done")
+                _tell(reports.Reduced(), "the first allreduce is done")
             return self._done
 
     def _reduced(self) -> bool:
@@ -112,8 +100,8 @@ class _FirstAllreduce:
         )
 
 
-def _say(text: str) -> None:
-    # In one piece, past what Python has not written yet. Where a script's errors go into a file, it is the user's.
-    with contextlib.suppress(OSError):
-        if not stat.S_ISREG(os.fstat(_STANDARD_ERROR).st_mode):
-            os.write(_STANDARD_ERROR, f"Paceline: {text}\n".encode())
+def _tell(report: reports.Came | reports.Reduced, sentence: str) -> None:
+    if reports.asked(reports.ALL):
+        reports.send(report)
+    else:
+        reports.write(f"Paceline: {sentence}")

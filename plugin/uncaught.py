@@ -1,4 +1,4 @@
-"""An error of the user's that nobody caught ends a script with two lines in place of a traceback."""
+"""An error that nobody caught: the launcher gets a report. A UserError is two lines in place of a traceback."""
 
 from __future__ import annotations
 
@@ -8,33 +8,29 @@ import sys
 from types import TracebackType
 
 from paceline.errors import UserError
+from paceline.failure import consequences, excerpt, reports
 from paceline.telling import tell
 
-BEGINNING = "Error in "
-# Whose frames say nothing to the user.
-_LIBRARIES = frozenset({"paceline", "horovod", "torch", "tensorflow", "keras", "importlib", "runpy"})
 
-
-def _where(trace: TracebackType | None) -> str:
-    """The innermost line of the user's own."""
-    found = ""
-    while trace is not None:
-        frame = trace.tb_frame
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES:
-            found = f"{frame.f_code.co_filename}, line {trace.tb_lineno}"
-        trace = trace.tb_next
-    return found or "Paceline"
+def report(error: BaseException) -> reports.Failed:
+    """Return what a launcher is to know of an error."""
+    follows, place = consequences.of(error), excerpt.place(error.__traceback__)
+    if isinstance(error, UserError):
+        return reports.Failed(error.problem, place or "Paceline", [], error.remedy, follows)
+    return reports.Failed(excerpt.headline(error), place, excerpt.lines(error), follows=follows)
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if not isinstance(error, UserError):
-        # In one piece: Horovod's threads write to standard error at the same time, as its connections end.
-        with contextlib.redirect_stderr(io.StringIO()) as shown:
-            sys.__excepthook__(kind, error, trace)
-        sys.stderr.write(shown.getvalue())
+    if reports.asked():
+        reports.send(report(error))
+    if isinstance(error, UserError):
+        tell(f"Error in {excerpt.place(trace) or 'Paceline'}: {error.problem}")
+        tell(error.remedy)
         return
-    tell(f"{BEGINNING}{_where(trace)}: {error.problem}")
-    tell(error.remedy)
+    # In one piece: Horovod's threads write to standard error at the same time, as its connections end.
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        sys.__excepthook__(kind, error, trace)
+    sys.stderr.write(shown.getvalue())
 
 
 def install() -> None:

@@ -104,5 +104,5 @@ def test_a_failed_rank_is_named_before_the_launcher_ends_the_others(cluster: Clu
     done = cluster.run(words, env=environment(), timeout_s=120)
     assert done.returncode == 1
     said = " ".join((done.stdout + done.stderr).split())
-    assert "Rank 1 on host0 ended with exit code 1: ValueError: rank failed on purpose (" in said
-    assert "Output of rank 1:" in said
+    assert "Rank 1 failed first: ValueError: rank failed on purpose (" in said
+    assert "Traceback of rank 1:" in said

@@ -61,7 +61,7 @@ def test_the_example_trains(slurm: Slurm) -> None:
 def test_a_failed_rank_ends_the_job_with_its_exit_code(slurm: Slurm) -> None:
     done = slurm.srun("-n4", *PACELINE, "--", sys.executable, SCRIPT, "exit", "3", "37", environ=QUIET)
     assert done.returncode == 37
-    assert "Rank 3 on host1 ended with exit code 37." in " ".join(done.stderr.split())
+    assert "Rank 3 on host1 failed first, with exit code 37." in " ".join(done.stderr.split())
 
 
 def test_a_script_of_sbatch_is_no_task(slurm: Slurm, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_killed_rank_ends_the_job_with_the_reason_in_the_log(slurm: Slurm, tmp
     print(f"from the kill to the job's end: {taken_s:.1f} s")
     print(job.log())
     assert job.state() == "FAILED"
-    assert "Rank 2 on host1 was ended by SIGKILL." in " ".join(job.log().split())
+    assert "Rank 2 on host1 failed first, with exit code 137: ended by SIGKILL." in " ".join(job.log().split())
 
 
 def test_a_job_that_failed_is_put_back_into_the_queue_as_often_as_said(slurm: Slurm, tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_a_job_that_failed_is_put_back_into_the_queue_as_often_as_said(slurm: Sl
     job.wait_for("ended", job.ended)
     assert job.state() == "FAILED"
     said = " ".join(job.log().split())
-    assert "Rank 1 on host0 was ended by SIGKILL." in said
-    assert "Rank 3 on host1 was ended by SIGKILL." in said
+    assert "Rank 1 on host0 failed first, with exit code 137: ended by SIGKILL." in said
+    assert "Rank 3 on host1 failed first, with exit code 137: ended by SIGKILL." in said
     assert job.log().count("the job is put back into the queue.") == 1
 
 

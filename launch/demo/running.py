@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.launch import console, ranks
+from paceline.launch import console, horovodrun, ranks
 from paceline.launch.demo.place import Place, system_path
 from paceline.launch.demo.systems import Framework, System
-from paceline.launch.processes import call
 
 LIMIT_S = 300.0  # of one run, which takes about 12 s
-LAST_LINES = 20  # of a failed run's output
 _STEP = re.compile(r"step (?P<done>\d+)/(?P<all>\d+)")
 
 
@@ -49,7 +47,7 @@ def run(
         old.unlink(missing_ok=True)
     spec = importlib.util.find_spec(f"paceline.examples.{framework.script}")
     assert spec is not None and spec.origin is not None
-    command = [*place.enter, *ranks.horovodrun(), "-np", "2", sys.executable, spec.origin]
+    command = [*place.enter, *horovodrun.words(), "-np", "2", sys.executable, spec.origin]
     command += ["--steps", str(steps), "--late-ms", str(system.late_ms), "--wrapper", system.wrapper]
     command += ["--result", str(result.absolute())]
     ours = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -58,17 +56,17 @@ def run(
 
     def on_line(line: str) -> None:
         lines.append(line)
-        if match := _STEP.fullmatch(ranks.unmarked(line)):
+        if match := _STEP.fullmatch(line):
             on_share(int(match["done"]) / int(match["all"]))
 
     try:
-        code = call(command, system_path(environ), on_line, LIMIT_S)
+        code, verdict = ranks.run(command, system_path(environ), LIMIT_S, on_line)
     finally:
         log.write_text("\n".join(lines) + "\n")
     if code or not result.exists():
-        console.err().print("\n".join(ranks.last_words(lines, LAST_LINES)), markup=False, soft_wrap=True)
+        console.show_verdict(verdict)
         console.err().print(
-            f"{framework.name}, {system.label} failed with exit code {code}; all of its output is in {log}.",
+            f"{framework.name}, {system.label} failed with exit code {code}.",
             style="bold red",
         )
         return None

@@ -1,1 +1,1 @@
-"""Failures of ranks under horovodrun: which rank failed first, why, and how much of their output a terminal shows."""
+"""Failures of ranks: which rank failed first, why, and how much of the ranks' output a terminal shows."""

@@ -11,7 +11,7 @@ import msgspec
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.launch import console, flags, hosts, mistakes, outputs, run
+from paceline.launch import console, flags, horovodrun, hosts, mistakes, outputs, run
 from paceline.launch.environment import environment
 from paceline.launch.quantities import size_bytes, sizes_bytes
 from paceline.launch.ranks import run_python_on
@@ -59,7 +59,7 @@ def probe_command(
     if order.pair_bytes < LEAST_PAIR_BYTES:
         raise UserError(f"--pair-size {pair_size} cannot be used.", f"Give {LEAST_PAIR_BYTES} bytes or more.")
     program = ["python", *_PROGRAM]
-    asked = mistakes.parsed(run.horovodrun_parser(), horovodrun_arguments, program)
+    asked = horovodrun.parsed(horovodrun_arguments, program)
     named = hosts.asked_for(asked)
     mistakes.check(asked, named, program)
     if asked.num_proc == 1:

@@ -11,15 +11,18 @@ import time
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.failure import reports
+from paceline.failure.reports import Failed
 from paceline.launch import console, flags
 from paceline.launch.environment import announce, environment, remark
-from paceline.launch.passing import GRACE_S, Command
+from paceline.launch.failures.verdict import Verdict, exit_text
+from paceline.launch.passing import GRACE_S, Command, Ended
 from paceline.launch.rank import hub, identity, interfaces, member, rendezvous, schedulers, variables
 from paceline.launch.rank.channel import Channel, Closed
-from paceline.launch.rank.messages import Ended, Verdict
 
 WAIT_S = 300.0
 STAY_S = 3600.0
@@ -135,7 +138,7 @@ def _stay(centre: hub.Hub, limit_s: float) -> int:
         time.sleep(SLICE_S)
     if centre.verdict is None:
         return 0
-    _tell_why(centre.verdict)
+    console.show_verdict(centre.verdict)
     return centre.verdict.code
 
 
@@ -153,13 +156,13 @@ def _run(who: identity.Identity, wait: float, command: tuple[str, ...], environ:
     channel, start = member.join(who, wait, console.note)
     interface = start.interface or interfaces.of_address(channel.address)
     environ |= variables.of_slot(start.slot, channel.peer, start.port, interface, environ)
+    environ[reports.VARIABLE] = reports.FAILURES
     listener = _Listener(channel, who)
     try:
-        end = Command(command, environ).wait(listener.over.is_set)
-        ended = Ended(end.code, end.how, end.asked, end.lines, end.error, end.consequence)
+        ended = Command(command, environ).wait(listener.over.is_set)
     except UserError as error:
         console.show_error(error)
-        ended = Ended(console.USER_ERROR, "could not start its command", False, [error.problem])
+        ended = Ended(console.USER_ERROR, False, Failed(error.problem, remedy=error.remedy), [])
     try:
         return _report(who, ended, channel, listener)
     finally:
@@ -201,7 +204,7 @@ def _report(who: identity.Identity, ended: Ended, channel: Channel, listener: _L
     verdict = listener.verdict
     if verdict is None:
         if ended.code:
-            console.note(f"{here} {ended.how}.")
+            console.note(f"{here} ended with {exit_text(ended.code)}.")
         if listener.lost and ended.asked:
             console.note(f"{here} was ended: it lost rank 0 ({listener.lost}). Rank 0's own output says why.")
         return ended.code
@@ -209,15 +212,7 @@ def _report(who: identity.Identity, ended: Ended, channel: Channel, listener: _L
 
 
 def _tell(who: identity.Identity, verdict: Verdict) -> None:
-    if verdict.rank == who.rank:
-        console.note(verdict.problem)
-    elif who.rank == 0:
-        _tell_why(verdict)
-    else:
-        console.note(f"{verdict.problem} So rank {who.rank} on {socket.gethostname()} is ended.")
-
-
-def _tell_why(verdict: Verdict) -> None:
-    """Rank 0's account of the rank that failed: most schedulers show its output first, some nothing else."""
-    lines = [f"Output of rank {verdict.rank}:", *verdict.lines] if verdict.lines else []
-    console.note("\n".join([verdict.problem, *lines]))
+    """Rank 0 has all of it: most schedulers show its output first, some nothing else."""
+    console.show_verdict(verdict if who.rank == 0 else replace(verdict, lines=[]))
+    if who.rank not in (0, verdict.rank):
+        console.note(f"So rank {who.rank} on {socket.gethostname()} is ended.")

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
+from paceline.launch.failures.verdict import Fate, Verdict, decide, ranks_text
+from paceline.launch.passing import Ended
 from paceline.launch.rank import interfaces, messages, proof
 from paceline.launch.rank.channel import keep_alive
-from paceline.launch.rank.messages import Challenge, Ended, Hello, Message, Refused, Start, Verdict, Waiting, Welcome
+from paceline.launch.rank.messages import Challenge, Hello, Message, Refused, Start, Waiting, Welcome
 from paceline.launch.rank.placement import Slot, Task, place
-from paceline.launch.rank.verdict import Failure, Left, judge
 
 BACKLOG = 1024  # all tasks of a large job knock in the same moment
 HELLO_LIMIT_S = 10.0  # for a connection to say who it is
@@ -71,8 +72,7 @@ class Hub:
         self._size, self._job, self._key = size, job, proof.key(job)
         self._limit_s, self._serve = limit_s, serve
         self._members: dict[int, _Member] = {}
-        self._failures: list[Failure] = []
-        self._early: list[Left] = []  # ended well
+        self._fates: list[Fate] = []  # of tasks that have ended
         self.verdict: Verdict | None = None
         self._refused: Refused | None = None
         self._started = self._over = False
@@ -108,7 +108,9 @@ class Hub:
             for rank, member in sorted(self._members.items()):
                 if rank and not member.gone.is_set():
                     how = f"still runs {after_s:g} s after rank 0 has ended"
-                    self._failed(Failure(rank, member.hello.host, OVERDUE_CODE, how))
+                    self._ended(
+                        Fate(rank, status=OVERDUE_CODE, how=how, remedy="--stay SECONDS gives ranks more time.")
+                    )
 
         self._loop.call_soon_threadsafe(give_up)
 
@@ -116,6 +118,7 @@ class Hub:
         """End all connections."""
 
         async def end() -> None:
+            self._over = True  # connections that end from here on are no news
             if self._server is not None:
                 self._server.close()
             others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -143,7 +146,7 @@ class Hub:
             present = ", ".join(f"{rank} on {one.hello.host}" for rank, one in sorted(self._members.items()))
             await self._give_up(
                 f"Of {self._size} ranks {len(self._members)} have come within {self._limit_s:g} s. Missing: "
-                f"{ranks_text(missing)}. Here: {present}.",
+                f"{ranks_text(missing).lower()}. Here: {present}.",
                 "See whether the scheduler started these tasks and what they say; each is a `paceline rank` of its "
                 "own. Slow starts: --wait SECONDS. Another number of tasks: --size.",
             )
@@ -264,11 +267,8 @@ class Hub:
             message = messages.decode(line)
             if isinstance(message, Ended):
                 member.ended = True
-                hello = member.hello
-                if message.code:
-                    self._failed(Failure.of(message, hello.rank, hello.host))
-                else:
-                    self._early.append(Left(hello.rank, hello.host))
+                rank = member.hello.rank
+                self._ended(Fate(rank, message.failed, message.code, asked=message.asked, tail=message.tail))
 
     async def _left(self, member: _Member) -> None:
         """A connection has ended."""
@@ -276,27 +276,31 @@ class Hub:
         if member.ended or self._over:
             return
         if self._started:
-            self._failed(Failure(hello.rank, hello.host, 1, "is gone: its task was killed or its host died", lost=True))
+            how = "is gone: its task was killed or its host died"
+            self._ended(
+                Fate(hello.rank, status=1, how=how, remedy="The log of its host, or its scheduler, may tell why.")
+            )
         else:
             await self._give_up(
                 f"Rank {hello.rank} on {hello.host} left before all {self._size} ranks were there.",
                 "Its own output says why.",
             )
 
-    def _failed(self, failure: Failure) -> None:
-        self._failures.append(failure)
-        if len(self._failures) == 1:
+    def _ended(self, fate: Fate) -> None:
+        self._fates.append(fate)
+        if fate.status and sum(one.status != 0 for one in self._fates) == 1:
             self._background.add(asyncio.create_task(self._settle()))
 
     async def _settle(self) -> None:
         begin_s = time.monotonic()
-        while len(self._failures) + len(self._early) < self._size:
-            known = self._early or not all(one.is_consequence for one in self._failures)
+        while len(self._fates) < self._size:
+            known = any(one.status == 0 or one.is_cause or one.is_silent for one in self._fates)
             if time.monotonic() > begin_s + SETTLE_S + (0 if known else CAUSE_S):
                 break
             await asyncio.sleep(0.05)
         self._over = True
-        self.verdict = judge(self._failures, self._early)
+        hosts = {rank: member.hello.host for rank, member in self._members.items()}
+        self.verdict = decide(self._fates, hosts, code=1)
         await self._tell(self.verdict)
 
     async def _tell(self, message: Message) -> None:
@@ -316,9 +320,3 @@ async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
         await asyncio.wait_for(writer.drain(), 1.0)
     except asyncio.TimeoutError:
         pass
-
-
-def ranks_text(ranks: Sequence[int], most: int = 8) -> str:
-    """`ranks 1, 2, 5`, cut where there are many."""
-    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
+from paceline.launch.failures.verdict import ranks_text
 from paceline.launch.rank import interfaces, messages, proof
 from paceline.launch.rank.channel import Channel, Closed
-from paceline.launch.rank.hub import PATIENCE_S, TELL_S, ranks_text
+from paceline.launch.rank.hub import PATIENCE_S, TELL_S
 from paceline.launch.rank.identity import Identity
 from paceline.launch.rank.messages import Challenge, Hello, Refused, Start, Waiting, Welcome
 
@@ -161,7 +162,7 @@ def _wait_for_all(channel: Channel, identity: Identity, limit_s: float, say: Say
             raise UserError(message.problem, message.remedy)
         if isinstance(message, Waiting):
             say(
-                f"{here} waits for {ranks_text(message.missing)} since {message.seconds:.0f} s: "
+                f"{here} waits for {ranks_text(message.missing).lower()} since {message.seconds:.0f} s: "
                 f"{message.present} of {identity.size} are there."
             )
         if message is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from paceline.launch.failures.verdict import Verdict
+from paceline.launch.passing import Ended
 from paceline.launch.rank.placement import Slot
 
 LIMIT_BYTES = 1 << 20  # of one message; the longest carries a failed rank's last lines
@@ -59,26 +61,6 @@ class Refused(msgspec.Struct, tag="refused"):
     problem: str
     remedy: str
     foreign: bool = False
-
-
-class Ended(msgspec.Struct, tag="ended"):
-    """A task's command ended; see paceline.launch.passing.Ended."""
-
-    code: int
-    how: str
-    asked: bool
-    lines: list[str]
-    error: str = ""
-    consequence: bool = False
-
-
-class Verdict(msgspec.Struct, tag="verdict"):
-    """A rank failed, so all end; `code` is that rank's exit code."""
-
-    rank: int
-    problem: str
-    lines: list[str]
-    code: int
 
 
 Message = Challenge | Hello | Welcome | Waiting | Start | Refused | Ended | Verdict

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.launch import horovodrun
 from paceline.launch.rank.placement import Slot
-from paceline.launch.ranks import horovodrun
 
 
 class Rendezvous:
     """The server of one world. Raises UserError if Horovod is not installed."""
 
     def __init__(self) -> None:
-        horovodrun()
+        horovodrun.words()
         # Here and not at the first use: the import takes a moment, in which the other tasks start.
         from horovod.runner.common.util.hosts import SlotInfo
         from horovod.runner.http.http_server import RendezvousServer

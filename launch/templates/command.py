@@ -12,10 +12,10 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.launch import console, flags
 from paceline.launch.environment import remark
+from paceline.launch.quantities import mebibytes, seconds
 from paceline.launch.templates import docker, engines, kubernetes, lsf, pbs, slurm
 from paceline.launch.templates.job import Job, check, user_variables
 from paceline.launch.templates.output import write
-from paceline.launch.templates.quantities import mebibytes, seconds
 from paceline.launch.templates.scheduler import Scheduler, refuse
 
 SCHEDULERS: tuple[Scheduler, ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.errors import UserError
-from paceline.examples.benchmarks.cluster.quantities import parse_quantity
+from paceline.launch.quantities import parse_quantity
 
 UNITS = {"us": 10**3, "ms": 10**6, "s": 10**9}
 # Below, what the machine itself takes for a frame would be a large part of it.

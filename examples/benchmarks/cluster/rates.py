@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.errors import UserError
-from paceline.examples.benchmarks.cluster.quantities import parse_quantity
+from paceline.launch.quantities import parse_quantity
 
 UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 LOWEST_BIT_S = 10**4

@@ -13,7 +13,6 @@ import msgspec
 
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster.latencies import UNITS
-from paceline.examples.benchmarks.cluster.quantities import parse_quantity
 from paceline.examples.benchmarks.harness.hosts import Loopback
 from paceline.examples.benchmarks.harness.ratio import each_over
 from paceline.examples.benchmarks.harness.report import Benchmark, Column, Measured, rounded
@@ -27,7 +26,7 @@ from paceline.examples.benchmarks.steps.worker import Measured as StepsMeasured
 from paceline.fusion import plan_file
 from paceline.fusion.policies import FILE
 from paceline.horovod.check import built_from
-from paceline.launch.quantities import size_bytes
+from paceline.launch.quantities import parse_quantity, size_bytes
 
 REST_S, REST_LIMIT_S = 2.0, 120.0
 # Merging takes smaller ones that come last for values such as a loss, which no plan has (core/fusion/monitor.h).

@@ -53,7 +53,12 @@ def start(folder: Path, text: str, **streams: int) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("text", "problem", "remedy"),
     [
-        more(CRASH, "Rank 1 failed first: ZeroDivisionError: division by zero", "Exit code 1. The output", id="crash"),
+        more(
+            CRASH,
+            "Rank 1 failed first: ZeroDivisionError: division by zero",
+            "failed: rank 0. The output",
+            id="crash",
+        ),
         pytest.param(USERS, "line 4: exchange='pipelinde' is not known", "mean pipelined?", id="user's error"),
         pytest.param(KILLED, "Rank 1 failed first, with exit code 137: ended by SIGKILL", "memory", id="killed"),
     ],

@@ -128,9 +128,9 @@ def test_options_reach_the_ranks_and_rank_0_may_be_late() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "how"),
     [
-        (["raise", "1"], 1, "ended with exit code 1: ValueError: rank failed on purpose ({script}, line "),
-        more(["exit", "1", "37"], 37, "ended with exit code 37."),
-        (["kill", "1"], 137, "was ended by SIGKILL."),
+        (["raise", "1"], 1, "failed first: ValueError: rank failed on purpose ({script}, line "),
+        more(["exit", "1", "37"], 37, "failed first, with exit code 37."),
+        (["kill", "1"], 137, "failed first, with exit code 137: ended by SIGKILL."),
     ],
     ids=["raises", "exits", "is killed"],
 )
@@ -138,9 +138,9 @@ def test_when_one_rank_fails_all_end_and_it_is_named(arguments: list[str], code:
     ends = Job("torchrun", 3, arguments).ends()
     assert [one for one, _, _ in ends] == [code] * 3, ends
     for _, _, errors in ends:
-        assert f"Rank 1 on {socket.gethostname()} {how.format(script=SCRIPT)}" in " ".join(errors.split())
+        assert f"Rank 1 {how.format(script=SCRIPT)}" in " ".join(errors.split())
     if arguments[0] == "raise":
-        assert "Output of rank 1:" in ends[0][2]
+        assert "Traceback of rank 1:" in ends[0][2]
         assert "ValueError: rank failed on purpose" in ends[0][2]
         assert "ValueError: rank failed on purpose" in ends[1][2]
 
@@ -150,7 +150,7 @@ def test_a_rank_that_ends_its_script_before_the_others_is_named() -> None:
     assert [code for code, _, _ in ends] == [1, 0, 1], ends
     for rank in (0, 2):
         said = " ".join(ends[rank][2].split())
-        assert f"Rank 1 on {socket.gethostname()} ended its script while ranks 0, 2 go on: uneven data." in said
+        assert "Rank 1 ended its script while ranks 0, 2 go on: uneven data." in said
 
 
 @pytest.mark.parametrize("killed", [0, more(1)])
@@ -165,7 +165,7 @@ def test_when_a_whole_task_is_killed_its_command_and_all_others_end(killed: int,
     assert ends[killed][0] == -signal.SIGKILL
     assert ends[1 - killed][0] not in (0, -signal.SIGKILL)
     said = ends[1 - killed][2]
-    assert ("it lost rank 0" if killed == 0 else "Rank 1 on") in said, said
+    assert ("it lost rank 0" if killed == 0 else "Rank 1 is gone") in said, said
 
 
 def test_signals_pass_through_to_the_command() -> None:

@@ -119,9 +119,6 @@ def test_demo_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_run_names_horovod_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib import util
 
-    from paceline.launch import run
-
-    run.horovodrun_parser.cache_clear()
     found = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "horovod" else found(name, *rest))
     refused(invoke("run", "-np", "2", "true"), "Horovod is not installed", "paceline horovod install")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.fusion import plan_file
 from paceline.fusion.resolve import resolve
-from paceline.launch import flags, processes, run
+from paceline.launch import flags, horovodrun, processes
 from paceline.launch.environment import environment, remark
 
 OURS = {"--record": 1, "--progress": 0, "--no-progress": 0}
@@ -64,11 +65,22 @@ def test_flag_that_nobody_knows_is_refused(line: str, flag: str, remedy: str) ->
     assert remedy in caught.value.remedy
 
 
-def test_horovodruns_flags_are_read_from_the_installed_one_and_are_none_of_ours() -> None:
-    known = run.horovodrun_flags()
-    expected = {"-np": 1, "-H": 1, "--gloo": 0, "--check-build": 0, "--blacklist-cooldown-range": 2, "--log-level": 1}
-    assert {name: known.get(name) for name in expected} == expected
-    assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(known)
+def test_horovodruns_flags_are_those_of_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsers: list[argparse.ArgumentParser] = []
+    parse = argparse.ArgumentParser.parse_args
+
+    def kept(parser: argparse.ArgumentParser) -> argparse.Namespace:
+        parsers.append(parser)
+        return parse(parser)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", kept)
+    horovodrun.parsed(["-np", "1"], ["true"])
+    installed = {name: action.nargs for action in parsers[0]._actions for name in action.option_strings}
+    assert {name: 1 if nargs is None else nargs for name, nargs in installed.items()} == horovodrun.FLAGS
+
+
+def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
+    assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(horovodrun.FLAGS)
 
 
 @pytest.mark.parametrize(
@@ -76,17 +88,17 @@ def test_horovodruns_flags_are_read_from_the_installed_one_and_are_none_of_ours(
 )
 def test_call_gives_lines_and_the_exit_code(script: str, code: int) -> None:
     lines: list[str] = []
-    assert (processes.call(["sh", "-c", script], os.environ, on_line=lines.append), sorted(lines)) == (
+    assert (processes.call(["sh", "-c", script], os.environ, lines.append), sorted(lines)) == (
         code,
-        ["one", "two"],
+        ["one\n", "two\n"],
     )
 
 
 def test_call_ends_what_exceeds_its_limit_with_all_its_children() -> None:
     lines: list[str] = []
     with pytest.raises(UserError, match="did not end within 1 s"):
-        processes.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, on_line=lines.append, limit_s=1)
-    (child,) = lines
+        processes.call(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ, lines.append, limit_s=1)
+    child = lines[0].strip()
     limit = time.monotonic() + 10  # it was killed, which takes effect when it next runs
     while not _gone(Path(f"/proc/{child}/stat")):
         assert time.monotonic() < limit, "a child outlived the command"

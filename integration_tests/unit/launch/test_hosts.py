@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch import hosts, mistakes, run
+from paceline.launch import horovodrun, hosts
 
 FILES = [
     ("a slots=2\nb slots=1\n", {"a": 2, "b": 1}),
@@ -63,5 +63,5 @@ def test_horovodrun_gets_what_it_takes(words: str, given: str, tmp_path: Path) -
     path = tmp_path / "hosts"
     path.write_text("c\nd\nd\n")
     arguments = words.format(file=path).split()
-    asked = mistakes.parsed(run.horovodrun_parser(), arguments, ["true"])
+    asked = horovodrun.parsed(arguments, ["true"])
     assert hosts.plain(arguments, asked, hosts.asked_for(asked)) == given.format(file=path).split()

@@ -6,11 +6,10 @@ import io
 
 import pytest
 
+from paceline.failure.reports import Came, Reduced, Report
+from paceline.launch import horovodrun, start, status
 from paceline.launch import hosts as named
-from paceline.launch import mistakes, run, start, status
 
-CAME = "[{0}]<stderr>:Paceline: came to hvd.init() on {1}\n"
-REDUCED = "[0]<stderr>:Paceline: the first allreduce is done\n"
 TWO_HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
@@ -22,30 +21,28 @@ class Told:
         self.notes: list[str] = []
         self.start = start.Start(hosts, status.StatusLine(io.StringIO()), self.notes.append, lambda: self.now_s)
 
-    def after(self, passed_s: float, *pieces: str) -> str:
-        """So long after the start these pieces come; what is passed on."""
+    def after(self, passed_s: float, *reports: tuple[int, Report]) -> None:
+        """So long after the start these reports come."""
         self.now_s = 100.0 + passed_s
-        passed_on = "".join(map(self.start.heard, pieces))
+        for rank, report in reports:
+            self.start.heard(rank, report)
         self.start.tick()
-        return passed_on
 
 
 def test_hosts_are_up_when_all_their_ranks_have_come() -> None:
     told = Told(TWO_HOSTS)
-    assert told.after(1, CAME.format(0, "a"), "[0]<stderr>:a warning\n", CAME.format(2, "b")) == (
-        "[0]<stderr>:a warning\n"
-    )
-    assert told.after(2, CAME.format(1, "a")) == ""
+    told.after(1, (0, Came("a")), (2, Came("b")))
+    told.after(2, (1, Came("a")))
     assert told.notes == []
-    told.after(3.04, CAME.format(3, "b"))
+    told.after(3.04, (3, Came("b")))
     assert told.notes == ["Up after 3.0 s: a, b, with 4 ranks."]
-    told.after(4.56, REDUCED, REDUCED)
+    told.after(4.56, (0, Reduced()), (0, Reduced()))
     assert told.notes[1:] == ["First step after 4.6 s: rank 0 has its first allreduce."]
 
 
 def test_a_start_that_takes_long_names_who_is_missing() -> None:
     told = Told(TWO_HOSTS)
-    told.after(5, *(CAME.format(rank, "x") for rank in (0, 1, 3)))
+    told.after(5, *((rank, Came("x")) for rank in (0, 1, 3)))
     told.after(14)
     assert told.notes == []
     told.after(16)
@@ -60,7 +57,7 @@ def test_a_start_that_takes_long_names_who_is_missing() -> None:
 def test_jobs_that_end_well_or_have_not_begun_are_not_spoken_of() -> None:
     told = Told(TWO_HOSTS)
     told.start.ended(1)  # horovodrun says why nobody came
-    told.after(1, *(CAME.format(rank, host) for rank, host in TWO_HOSTS.items()))
+    told.after(1, *((rank, Came(host)) for rank, host in TWO_HOSTS.items()))
     told.after(100)
     told.start.ended(1)
     assert told.notes == ["Up after 1.0 s: a, b, with 4 ranks."]
@@ -68,30 +65,14 @@ def test_jobs_that_end_well_or_have_not_begun_are_not_spoken_of() -> None:
 
 def test_hosts_that_only_the_ranks_know() -> None:
     told = Told({})
-    told.after(2, CAME.format(0, "a"), CAME.format(1, "b"))
+    told.after(2, (0, Came("a")), (1, Came("b")))
     told.after(16)
-    told.after(17, REDUCED)
+    told.after(17, (0, Reduced()))
     told.start.ended(1)
     assert told.notes == [
         "Starting: 2 ranks up on a, b. 16 s",
         "First step after 17.0 s: rank 0 has its first allreduce.",
     ]
-
-
-@pytest.mark.parametrize(
-    ("piece", "left"),
-    [
-        ("[1]<stderr>:loading 50%" + CAME.partition(":")[2].format(1, "a"), "[1]<stderr>:loading 50%\n"),
-        ("Mon Nov 24 10:00:00 2025[1]<stderr>:Paceline: came to hvd.init() on a\n", ""),  # with a timestamp
-        ("[1,1]<stderr>:Paceline: came to hvd.init() on a\n", ""),  # under MPI
-        ("Paceline: came to hvd.init() on a\n", None),  # of no rank
-        ("[1]<stderr>:Paceline: came to hvd.init() on a quiet day\n", None),
-    ],
-)
-def test_lines_of_others_are_left_as_they_are(piece: str, left: str | None) -> None:
-    told = Told({0: "a", 1: "a"})
-    assert told.after(1, CAME.format(0, "a"), piece) == (piece if left is None else left)
-    assert bool(told.notes) == (left is not None)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +89,7 @@ def test_hosts_are_dealt_out_as_horovodrun_does(
 ) -> None:
     file = tmp_path_factory.mktemp("hosts") / "hosts"
     file.write_text("c slots=1\nd slots=4\n")
-    asked = mistakes.parsed(run.horovodrun_parser(), words.format(file=file).split(), ["true"])
+    asked = horovodrun.parsed(words.format(file=file).split(), ["true"])
     assert start.by_host(start.ranks_of_hosts(asked, named.asked_for(asked))) == hosts
 
 

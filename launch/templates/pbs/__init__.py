@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from paceline.launch.quantities import clock
 from paceline.launch.templates.job import Job
-from paceline.launch.templates.quantities import clock
 from paceline.launch.templates.quoting import shell
 from paceline.launch.templates.rank_call import by_arguments, container
 from paceline.launch.templates.scheduler import Given, Kind, Scheduler, word_option

@@ -6,8 +6,8 @@ import shlex
 
 import click
 
+from paceline.launch.quantities import clock
 from paceline.launch.templates.job import Job
-from paceline.launch.templates.quantities import clock
 from paceline.launch.templates.quoting import shell
 from paceline.launch.templates.rank_call import container, told_by_scheduler
 from paceline.launch.templates.scheduler import Given, Kind, Scheduler, word_option

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
+from paceline.launch.failures.verdict import Verdict
+from paceline.launch.passing import Ended
 from paceline.launch.rank import hub, identity, member
 from paceline.launch.rank.channel import Channel
 from paceline.launch.rank.identity import Given, Identity
-from paceline.launch.rank.messages import Ended, Start, Verdict
+from paceline.launch.rank.messages import Start
 
 JOB = "a test's"
 
@@ -154,12 +156,12 @@ def test_a_failure_is_told_to_all(port: int) -> None:
         *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
         assert {(start.port, start.interface) for _, start in met} == {(4321, "lo")}
         channels = [channel for channel, _ in met]
-        channels[1].send(Ended(7, "ended with exit code 7", False, ["ValueError: x"]))
+        channels[1].send(Ended(7, False, None, ["ValueError: x"]))
         heard = [channels[rank].receive(10) for rank in (0, 2)]
     for verdict in heard:
         assert isinstance(verdict, Verdict)
-        assert (verdict.rank, verdict.code, verdict.lines) == (1, 7, ["ValueError: x"])
-        assert verdict.problem == f"Rank 1 on {socket.gethostname()} ended with exit code 7."
+        assert (verdict.rank, verdict.code, verdict.lines) == (1, 7, ["Output of rank 1:", "ValueError: x"])
+        assert verdict.errors[0][0] == "Rank 1 failed first, with exit code 7."
 
 
 def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
@@ -173,14 +175,14 @@ def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
         verdict = met[0][0].receive(10)
         assert centre.running() == []
     assert isinstance(verdict, Verdict)
-    assert "its task was killed or its host died" in verdict.problem
+    assert "its task was killed or its host died" in verdict.errors[0][0]
 
 
 def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
     with hub_of(3, port) as centre:
         *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
         for rank in (0, 1):
-            met[rank][0].send(Ended(0, "ended with exit code 0", False, []))
+            met[rank][0].send(Ended(0, False, None, []))
             met[rank][0].close()
         end_s = time.monotonic() + 10
         while len(centre.running()) > 1 and time.monotonic() < end_s:
@@ -189,7 +191,7 @@ def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
         verdict = met[2][0].receive(10)
     assert isinstance(verdict, Verdict)
     assert (verdict.rank, verdict.code) == (2, hub.OVERDUE_CODE)
-    assert verdict.problem == f"Rank 2 on {socket.gethostname()} still runs 2 s after rank 0 has ended."
+    assert verdict.errors[0][0] == "Rank 2 still runs 2 s after rank 0 has ended."
 
 
 def test_a_task_that_leaves_before_the_start(port: int) -> None:

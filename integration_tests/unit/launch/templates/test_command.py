@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from integration_tests.unit.launch.templates.cases import Case, invoke, printed, table
 from integration_tests.unit.launch.test_cli import refused
 from paceline import config
-from paceline.launch import cli
-from paceline.launch.templates import command, quantities
+from paceline.launch import cli, quantities
+from paceline.launch.templates import command
 
 IMAGE = ("--image", "train:1")
 
@@ -145,6 +145,11 @@ def test_flags_of_templates_and_of_run_do_not_meet() -> None:
     assert rank is not None
     taken = {flag for parameter in rank.params for flag in parameter.opts}
     assert {"--rank", "--size", "--rendezvous"} <= taken, "files use them"
+
+
+@pytest.mark.parametrize(("text", "total"), [("90m", 5400), ("1h30m", 5400), ("1-02:30:00", 95400), ("00:01:00", 60)])
+def test_times(text: str, total: int) -> None:
+    assert quantities.seconds(text) == total
 
 
 def test_times_as_schedulers_read_them() -> None:

@@ -1,0 +1,89 @@
+"""Reports of a rank to the launcher that started it: lines of JSON on standard error.
+
+Standard error comes from every rank, through horovodrun, ssh, mpirun and the tasks of a scheduler alike. `paceline run`
+and `paceline rank` ask for reports with a variable, and remove the lines from what they show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+import msgspec
+
+from paceline.variables import environ
+
+MARK = "Paceline reports: "
+VARIABLE = "_PACELINE_REPORTS"
+# Values of the variable: how ranks fail; also how they begin and leave.
+FAILURES, ALL = "failures", "all"
+_STANDARD_ERROR = 2
+
+
+class Came(msgspec.Struct, tag="came"):
+    """The rank has come to hvd.init()."""
+
+    host: str
+
+
+class Reduced(msgspec.Struct, tag="reduced"):
+    """The first allreduce is done."""
+
+
+class Left(msgspec.Struct, tag="left"):
+    """The rank has ended its script in order."""
+
+    steps: int
+
+
+class Exits(msgspec.Struct, tag="exits"):
+    """The rank ends by sys.exit(), which takes a while: the launcher may end it for another's failure meanwhile."""
+
+    status: int
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """An exception that nobody caught.
+
+    `error`: its class and the first line of its text. `place`: the innermost line of the user's own. `lines`: frames of
+    the user's files, and the error. `remedy`: of a UserError, whose problem `error` is. `follows`: FAILURE or END of
+    another rank (paceline.failure.consequences); empty for a cause.
+    """
+
+    error: str
+    place: str = ""
+    lines: list[str] = []
+    remedy: str = ""
+    follows: str = ""
+
+
+Report = Came | Reduced | Left | Exits | Failed
+_DECODER = msgspec.json.Decoder(Report)
+
+
+def asked(value: str = FAILURES) -> bool:
+    """Return whether a launcher reads the reports of this process, those of ALL kinds if that is given."""
+    return environ().get(VARIABLE) in (value, ALL)
+
+
+def send(report: Report) -> None:
+    """Write a report."""
+    write(MARK + msgspec.json.encode(report).decode())
+
+
+def write(line: str) -> None:
+    """Write a line past what Python has not written yet. Where errors go into a file, the file is the user's."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.fstat(_STANDARD_ERROR).st_mode):
+            # In one call, which the system keeps together: other threads write at the same time.
+            os.write(_STANDARD_ERROR, f"{line}\n".encode())
+
+
+def taken(line: str) -> tuple[str, Report | None]:
+    """Return the line without the report that it ends with, and the report."""
+    before, mark, text = line.partition(MARK)
+    if mark:
+        with contextlib.suppress(msgspec.DecodeError):
+            return before, _DECODER.decode(text.strip())
+    return line, None
