@@ -147,11 +147,6 @@ def test_flags_of_templates_and_of_run_do_not_meet() -> None:
     assert {"--rank", "--size", "--rendezvous"} <= taken, "files use them"
 
 
-@pytest.mark.parametrize(("text", "total"), [("90m", 5400), ("1h30m", 5400), ("1-02:30:00", 95400), ("00:01:00", 60)])
-def test_times(text: str, total: int) -> None:
-    assert quantities.seconds(text) == total
-
-
 def test_times_as_schedulers_read_them() -> None:
     times = {"90m": 5400, "1h30m": 5400, "1-02:30:00": 95400, "00:01:00": 60}
     assert {text: quantities.seconds(text) for text in times} == times
