@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline import config
 from paceline.errors import UserError
@@ -129,6 +129,6 @@ def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -
         control(library).choose(policy, _limits(config.settings()))
 
 
-def chosen(library: ctypes.CDLL) -> Control | None:
+def chosen(library: ctypes.CDLL) -> Any:
     """The control of `library` if merging was ever asked for in this process, else None."""
     return process(library).find(Control)

@@ -199,7 +199,7 @@ def DistributedGradientTape(
 
 
 @functools.cache
-def _class_for(wrapped: type[Any]) -> type[Any]:
+def _class_for(wrapped: Any) -> type[Any]:
     """`wrapped`, the class of a tape, as one whose gradients are averaged."""
     return type(wrapped.__name__, (_Distributed, wrapped), {"__slots__": ("_distributed_state",)})
 

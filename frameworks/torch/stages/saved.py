@@ -81,7 +81,7 @@ def _nodes(outputs: Iterable[Tensor]) -> Iterator[Any]:
 
 
 @functools.cache
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     """What nodes of this type can have saved."""
     return tuple(name for name in dir(kind) if name.startswith(_PREFIX))
 
