@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.exchange.events import COLUMNS, EVENTS
+from integration_tests.support.arming import ARMED as ARMING
+from integration_tests.support.debug import debug
+from paceline.exchange.events import ARMED, COLUMNS, EVENTS
 
 _TESTS = Path(__file__).resolve().parents[1]
 
@@ -18,3 +20,13 @@ def cases(file: str, test: str) -> list[tuple[str, str]]:
         for event in EVENTS
         if any(wanted in one.tests for one in event.cells[column])
     ]
+
+
+def environment(column: str) -> dict[str, str]:
+    """Of the world in which a column is tried."""
+    return ARMING | debug(fusion_warmup_steps=3) if column == ARMED else {}
+
+
+def label(column: str) -> str:
+    """A column in names of operations."""
+    return column.partition(" ")[0].rstrip(",")

@@ -13,18 +13,12 @@ import torch
 from torch import Tensor
 
 from integration_tests.support import arming
-from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.training_events import LARGEST, LOST, RATE, part
 from paceline.exchange.events import ARMED, RESIDUAL
 
 ELEMENTS = 300
 STEPS = 6  # of an armed training before and after its event: more than are negotiated again
-
-
-def environment(column: str) -> dict[str, str]:
-    """Of the world in which a column is tried."""
-    return arming.ARMED | debug(fusion_warmup_steps=3) if column == ARMED else {}
 
 
 def exchange_of(column: str, hvd: Any, size: int) -> Any:

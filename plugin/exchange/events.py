@@ -112,7 +112,7 @@ EVENTS = (
         ),),
         "local": (_refused("A rank that skips would make fewer updates than the others. Remedy: bfloat16."),),
         RESIDUAL: (_works(
-            "All gradients of the step keep the residuals they had before it.",
+            "All gradients of the step keep the residuals they had before it; these keep the scale of their step.",
             *_BOTH, "ranks/codecs/test_residuals_end.py::test_a_step_that_is_left_out_leaves_nothing",
         ),),
     }),

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from integration_tests.support.event_table import cases
-from integration_tests.support.event_training import environment
+from integration_tests.support.event_table import cases, environment, label
 from integration_tests.support.keras_events import LARGEST, LOST
 from integration_tests.support.keras_worlds import numpy
 from integration_tests.support.ranks import run_ranks
@@ -20,10 +19,6 @@ TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 RATE, ELEMENTS = 2.0**-4, 300
 EXCHANGES = tuple(column for column in COLUMNS if column != ARMED)
 UNSCALED = ("partial", "local")
-
-
-def _slug(column: str) -> str:
-    return column.partition(" ")[0].rstrip(",")
 
 
 class _Training:
@@ -281,9 +276,8 @@ def _try(rank: int, size: int, event: str, column: str) -> None:
     import paceline.keras as hvd
 
     hvd.init()
-    label = f"table_{event}_{_slug(column)}"
     passes, scaled = 1 + (event == "accumulation"), event == "skipped_step"
-    EVENTS[event](_Training(rank, size, column, label, passes, scaled))
+    EVENTS[event](_Training(rank, size, column, f"table_{event}_{label(column)}", passes, scaled))
 
 
 @pytest.mark.timeout(200)
@@ -293,8 +287,10 @@ def test_as_one_process(event: str, column: str) -> None:
 
 
 def _absent(rank: int, size: int, column: str) -> None:
-    training = _Training(rank, size, column, f"absent_{_slug(column)}")
-    training.hvd.init()
+    import paceline.keras as hvd
+
+    hvd.init()
+    training = _Training(rank, size, column, f"absent_{label(column)}")
     training.train([0, 1, 2] if rank == 0 else [0, 2])
     if column == "local":
         training.steps(4)
@@ -313,7 +309,7 @@ def _save(rank: int, size: int, column: str) -> bytes:
     import paceline.keras as hvd
 
     hvd.init()
-    training = _Training(rank, size, column, f"ranks_{_slug(column)}")
+    training = _Training(rank, size, column, f"ranks_{label(column)}")
     training.steps(4)  # a local exchange averages then
     return _saved(training)
 
@@ -323,7 +319,7 @@ def _go_on_with(rank: int, size: int, column: str, saved: bytes) -> None:
     from paceline.errors import UserError
 
     hvd.init()
-    training = _Training(rank, size, column, f"ranks_{_slug(column)}")
+    training = _Training(rank, size, column, f"ranks_{label(column)}")
     if column == "partial":
         with pytest.raises(UserError, match=rf"(?s)rank 0 of 3, loaded by rank {rank} of 2.*each rank"):
             _load(training, saved)

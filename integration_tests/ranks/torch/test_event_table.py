@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from integration_tests.support.event_table import cases
-from integration_tests.support.event_training import EventTraining, environment
+from integration_tests.support.event_table import cases, environment, label
+from integration_tests.support.event_training import EventTraining
 from integration_tests.support.merging import ask_for
 from integration_tests.support.ranks import run_ranks
 from paceline.errors import UserError
@@ -227,15 +227,11 @@ EVENTS: dict[str, Callable[[EventTraining], None]] = {
 }  # fmt: skip
 
 
-def _label(column: str) -> str:
-    return column.partition(" ")[0].rstrip(",")
-
-
 def _try(rank: int, size: int, event: str, column: str) -> None:
     import paceline.torch as hvd
 
     hvd.init()
-    EVENTS[event](EventTraining(rank, size, column, f"table.{event}.{_label(column)}"))
+    EVENTS[event](EventTraining(rank, size, column, f"table.{event}.{label(column)}"))
     if column == ARMED:
         hvd.barrier()
         ask_for("torch", "threshold")
@@ -250,7 +246,7 @@ def _save(rank: int, size: int, column: str) -> bytes:
     import paceline.torch as hvd
 
     hvd.init()
-    training = EventTraining(rank, size, column, f"ranks.{_label(column)}")
+    training = EventTraining(rank, size, column, f"ranks.{label(column)}")
     training.steps()
     if column == "local":
         training.step()  # the fourth: an average
@@ -263,7 +259,7 @@ def _go_on_with(rank: int, size: int, column: str, saved: bytes) -> None:
     import paceline.torch as hvd
 
     hvd.init()
-    training = EventTraining(rank, size, column, f"ranks.{_label(column)}")
+    training = EventTraining(rank, size, column, f"ranks.{label(column)}")
     if column == "partial":
         with pytest.raises(UserError, match=rf"(?s)rank 0 of 3, loaded by rank {rank} of 2.*each rank"):
             _load(training, saved)
