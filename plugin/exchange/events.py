@@ -43,20 +43,27 @@ _OTHER_RANKS = tuple(
     f"ranks/{one}/test_event_table.py::test_states_of_another_number_of_ranks" for one in ("torch", "keras")
 )
 _STALLED = ("ranks/keras/test_event_table.py::test_a_gradient_that_one_rank_lacks",)
-_SKIPS = (_TORCH, "ranks/torch/test_amp.py::test_overflow_on_one_rank_skips_the_step_on_all")
-_SKIPS += ("ranks/keras/test_optimizer.py::test_overflow_on_one_rank_skips_the_same_step_on_all",)
+_SKIPS = (
+    *_BOTH,
+    "ranks/torch/test_amp.py::test_overflow_on_one_rank_skips_the_step_on_all",
+    "ranks/keras/test_optimizer.py::test_overflow_on_one_rank_skips_the_same_step_on_all",
+)
 _THROUGH = ("ranks/leaving/test_slow_rank.py::test_rank_that_is_through_takes_part_until_all_are",)
 _KILLED = ("faults/test_dead_ranks.py::test_survivors_of_training_name_the_dead_rank",)
 _STOPPED = ("faults/test_dead_ranks.py::test_a_rank_that_stops_is_named_after_the_limit",)
-_FAILED = ("ranks/torch/test_events.py::test_weights_are_those_of_one_process",)
-_FAILED += ("ranks/keras/test_failed_steps.py::test_a_failed_pass_leaves_no_trace",)
+_FAILED = (
+    "ranks/torch/test_events.py::test_weights_are_those_of_one_process",
+    "ranks/keras/test_failed_steps.py::test_a_failed_pass_leaves_no_trace",
+)
 _ELASTIC = (*_BOTH, "ranks/leaving/test_elastic.py::test_the_others_go_on_when_a_rank_is_killed")
 _REPLACED = (_TORCH, "ranks/torch/test_replaced.py::test_parameters_replaced_by_others_of_another_length")
 _IN_TURN = ("ranks/exchange/test_compiled_steps.py::test_turns_with_a_drain_between_them",)
 _NO_TURN = ("ranks/exchange/test_compiled_steps.py::test_turns_without_a_drain_are_refused",)
 _DIRECTLY = "ranks/torch/test_gradients.py::test_gradients_changed_in_flight_are_refused"
-_APART = ("ranks/torch/test_twins.py::test_twins_never_share_a_gradient",)
-_APART += ("ranks/exchange/test_updates_kept_apart.py::test_twin_optimizers_keep_their_own_gradients",)
+_APART = (
+    "ranks/torch/test_twins.py::test_twins_never_share_a_gradient",
+    "ranks/exchange/test_updates_kept_apart.py::test_twin_optimizers_keep_their_own_gradients",
+)
 
 _TWIN_TAPES = "ranks/exchange/test_updates_kept_apart.py::test_twin_tapes_and_then_twin_updates"
 

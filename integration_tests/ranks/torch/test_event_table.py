@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,10 @@ def accumulation(training: EventTraining) -> None:
     training.go_on()
 
 
+def _scaled(scaler: Any, factor: float, loss: Any) -> Any:
+    return scaler.scale(loss * factor)
+
+
 def skipped_step(training: EventTraining) -> None:
     """An overflow on one rank under a GradScaler."""
     training.steps()
@@ -37,7 +42,7 @@ def skipped_step(training: EventTraining) -> None:
     for number in range(4):
         training.optimizer.zero_grad()
         factor = float("inf") if number == 1 and training.rank == 1 else 1.0
-        training.backward(counted=number != 1, scale=lambda loss, factor=factor: scaler.scale(loss) * factor)
+        training.backward(counted=number != 1, scale=functools.partial(_scaled, scaler, factor))
         if training.column in UNSCALED:
             with pytest.raises(training.hvd.UsageError, match=r"(?s)(late gradients|equally many).*bfloat16"):
                 scaler.step(training.optimizer)
