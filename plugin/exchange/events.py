@@ -143,7 +143,11 @@ EVENTS = (
             _works("The rank contributes zeros, which count as its contribution.", _TORCH, on=PYTORCH),
             _MISSING_IN_KERAS,
         ),
-        "local": (_works("Only this rank's update lacks it.", _TORCH, *_STALLED),),
+        "local": (
+            _works("Only this rank's update lacks it.", _TORCH, on=PYTORCH),
+            _refused("As sync, at the next average: ranks average the weights that have gradients.", *_STALLED,
+                     on=KERAS),
+        ),
         RESIDUAL: (
             _works("Zeros are encoded with the residual, which arrives then.", _TORCH, on=PYTORCH), _MISSING_IN_KERAS,
         ),
