@@ -18,7 +18,7 @@ from integration_tests.support.training_events import LARGEST, LOST, RATE, part
 from paceline.exchange.events import ARMED, RESIDUAL
 
 ELEMENTS = 300
-STEPS = 6  # of an armed training before and after its event: more than are negotiated again
+STEPS = 12  # of an armed training after its event: more than are negotiated again
 
 
 def exchange_of(column: str, hvd: Any, size: int) -> Any:
@@ -39,6 +39,7 @@ class EventTraining:
         self.weights = {name: torch.nn.Parameter(torch.zeros(ELEMENTS, dtype=self.dtype)) for name in "abc"}
         self.wanted = {name: torch.zeros(ELEMENTS, dtype=torch.float64) for name in "abc"}
         self.number = 0
+        self.lost = LOST[self.codec] / 5  # of the largest gradient, by rounding; an event may take more
         self.wrap()
 
     def __str__(self) -> str:
@@ -90,22 +91,23 @@ class EventTraining:
             return
         ask_for("torch", "none")
         step_until("torch", self.step)
-        before = arming.state().steps
-        for _ in range(2 * STEPS):
+        for _ in range(arming.MOST):
             self.step()
-        arming.meet()
-        assert arming.state().steps >= before + STEPS, arming.state()
+            # Of a busy machine some are given up; the first rank decides for all.
+            if self.hvd.broadcast_object(arming.state().state == "armed", 0, name="table.armed"):
+                return
+        raise AssertionError(str(arming.state()))
 
     def go_on(self) -> None:
         """After the event: some updates, and a drain; weights are those of one process on every rank."""
-        for _ in range(3 if self.column != ARMED else 2 * STEPS):
+        for _ in range(3 if self.column != ARMED else STEPS):
             self.step()
         self.check()
 
     def check(self, names: str = "abc") -> None:
         """Drain, and compare these parameters."""
         self.optimizer.drain()
-        allowed = RATE * LARGEST * LOST[self.codec] * self.size
+        allowed = RATE * LARGEST * self.lost * self.size
         for name in names:
             off = (self.weights[name].detach().double() - self.wanted[name]).abs().max().item()
             assert off <= allowed, f"{self}: {name} is off by {off / RATE * self.size:.6g} of summed gradients"
