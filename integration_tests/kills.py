@@ -33,7 +33,7 @@ from integration_tests.support.ranks import RankFailed, World
 from integration_tests.support.slow_close import slow_close
 from paceline.registry import collectives
 
-EXCHANGES = ("sync", "pipelined", "majority")
+EXCHANGES = ("sync", "pipelined", "majority", "local")
 COLLECTIVES = tuple(name for name in collectives.COLLECTIVES if name != collectives.HOROVODS)
 READY_TIMEOUT_S = 300.0  # under a sanitizer, on busy processors, importing torch alone takes two minutes
 HEARD_TIMEOUT_S = 60.0  # Gloo's own limit is 30 s: long enough to see what there is without the patch

@@ -160,6 +160,8 @@ def run_update(
         with keras.name_scope(owner.name, caller=owner):
             owner.build(variables)
         owner.built = True  # TensorFlow: not within a branch of the graph
+    # Keras looks in its own update, which an exchange may leave out.
+    optimizer._check_variables_are_known(variables)
     keras_accumulates = bool(optimizer.gradient_accumulation_steps)
     others = {
         "loss scaling": owner is not optimizer,

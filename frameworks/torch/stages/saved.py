@@ -87,7 +87,8 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _saved(node: Any) -> Iterator[Any]:
-    for name in _names(type(node)):
+    kind: Any = type(node)
+    for name in _names(kind):
         held = getattr(node, name)
         for one in held if isinstance(held, (tuple, list)) else (held,):
             if isinstance(one, SavedTensor):

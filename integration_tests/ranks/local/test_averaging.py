@@ -279,15 +279,16 @@ def _unequal_keras(rank: int, size: int) -> None:
     from paceline.errors import UserError
 
     hvd.init()
-    weight = keras.Variable(np.zeros(3, np.float32))
+    weight, other = (keras.Variable(np.zeros(3, np.float32)) for _ in range(2))
     exchange = hvd.Partial("solo", sync_every=10)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="unequal.average", exchange=exchange)
+    optimizer.build([weight, other])
     for _ in range(2 + rank):
         optimizer.apply_gradients([(keras.ops.ones(3), weight)])
     with pytest.raises(UserError, match=r"updates since the last drain.* from \[2\] to \[3\]"):
         optimizer.drain()
     with pytest.raises(UserError, match=r"2 variables have gradients, 1 had them"):
-        optimizer.apply_gradients([(keras.ops.ones(3), weight), (keras.ops.ones(3), keras.Variable(np.zeros(3)))])
+        optimizer.apply_gradients([(keras.ops.ones(3), weight), (keras.ops.ones(3), other)])
 
 
 def test_keras_drain_after_unequally_many_updates_is_an_error_on_all_ranks() -> None:

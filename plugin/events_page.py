@@ -1,0 +1,51 @@
+"""docs/events.md: the page that is made from the table of events.
+
+python -m paceline.events_page > docs/events.md
+"""
+
+from __future__ import annotations
+
+from paceline.exchange.events import COLUMNS, EVENTS, Answer, Event
+
+
+def _row(column: str, answer: Answer) -> str:
+    name = f"{column} ({answer.on})" if answer.on else column
+    tests = ", ".join(
+        f"[{one.partition('::')[2]}](../integration_tests/{one.partition('::')[0]})" for one in answer.tests
+    )
+    return f"| {name} | {answer.outcome} | {answer.what} | {tests} |"
+
+
+def _section(event: Event) -> str:
+    rows = [_row(column, answer) for column in COLUMNS for answer in event.cells[column]]
+    return "\n".join(
+        [f"## {event.name}", "", "| exchange | answer | what happens | tests |", "| --- | --- | --- | --- |", *rows]
+    )
+
+
+def events_page() -> str:
+    """The whole of docs/events.md."""
+    sections = "\n\n".join(map(_section, EVENTS))
+    return f"""# Events
+
+What happens to a training when a step is skipped, a parameter is frozen, a rank ends early: one table for each event,
+one row for each exchange.
+
+| answer | meaning |
+| --- | --- |
+| works | training goes on; weights are those of one process with the same gradients |
+| refused | an error names the rank or the gradient, and the remedy |
+| nothing to do | the event does not concern the exchange |
+
+"sync, armed" is the synchronous exchange with [armed steps](armed.md). The "residual of a codec" is what error feedback
+keeps of a gradient ([codecs.md](codecs.md)). A row without a framework holds for all of them.
+
+The table is in `plugin/exchange/events.py`. `python -m paceline.events_page` prints this page, and a test compares
+them. Tests with ranks take their cases from the table.
+
+{sections}
+"""
+
+
+if __name__ == "__main__":
+    print(events_page(), end="")
