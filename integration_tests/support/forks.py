@@ -24,7 +24,8 @@ FRAMEWORKS = ("torch", "tensorflow")
 _COMMON = ("numpy", "pytest")
 # What a framework imports when it is used: torch, for the first optimizer (seconds).
 _LATER = {"torch": ("torch._dynamo",), "tensorflow": ()}
-# What a framework does not read while it is imported; what Keras reads, which TensorFlow imports.
+# What a framework does not read while it is imported (TensorFlow: when it makes its threads); what Keras reads, which
+# TensorFlow imports.
 _LATE = ("HOROVOD_", "PACELINE_", "TF_NUM_")
 _EARLY = ("KERAS_BACKEND",)
 # What Keras takes without it.
