@@ -192,7 +192,8 @@ def DistributedGradientTape(
         scale_local_gradients=scale_local_gradients,
         travel=travel_for(name, process_set, found.choice, found.exchange),
     )
-    tape: Any = object.__new__(_class_for(type(gradtape)))
+    wrapped: Any = type(gradtape)
+    tape: Any = object.__new__(_class_for(wrapped))
     object.__setattr__(tape, "__dict__", gradtape.__dict__)
     object.__setattr__(tape, "_distributed_state", _State(choices, found.exchange))
     return tape
