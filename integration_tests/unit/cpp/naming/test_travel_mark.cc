@@ -40,5 +40,5 @@ TEST_CASE("other names travel as they are") {
     CHECK(TravelMark::Of(name).codec == 0);
     CHECK_FALSE(TravelMark::Of(name).method.has_value());
   }
-  CHECK(TravelMark::Of("user>s.>q8>w").codec == 3);
+  CHECK(TravelMark::Of("user>s.>q8>w").codec == 2);
 }
