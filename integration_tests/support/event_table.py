@@ -8,8 +8,8 @@ from typing import Any
 
 from integration_tests.support.arming import ARMED as ARMING
 from integration_tests.support.debug import debug
+from integration_tests.support.events import ARMED, COLUMNS, EVENTS
 from integration_tests.support.more import more
-from paceline.exchange.events import ARMED, COLUMNS, EVENTS
 
 _TESTS = Path(__file__).resolve().parents[1]
 

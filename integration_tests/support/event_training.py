@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from integration_tests.support import arming
+from integration_tests.support.events import ARMED, RESIDUAL
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.training_events import LARGEST, LOST, RATE, part
-from paceline.exchange.events import ARMED, RESIDUAL
 
 ELEMENTS = 300
 STEPS = 12  # of an armed training after its event: more than are negotiated again

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from integration_tests.support.event_table import cases, environment, label
+from integration_tests.support.events import ARMED, COLUMNS, RESIDUAL
 from integration_tests.support.keras_events import LARGEST, LOST
 from integration_tests.support.keras_worlds import numpy
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
-from paceline.exchange.events import ARMED, COLUMNS, RESIDUAL
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 RATE, ELEMENTS = 2.0**-4, 300

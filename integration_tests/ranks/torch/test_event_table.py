@@ -12,10 +12,10 @@ import torch
 
 from integration_tests.support.event_table import cases, environment, label
 from integration_tests.support.event_training import EventTraining
+from integration_tests.support.events import ARMED, COLUMNS, RESIDUAL
 from integration_tests.support.merging import ask_for
 from integration_tests.support.ranks import run_ranks
 from paceline.errors import UserError
-from paceline.exchange.events import ARMED, COLUMNS, RESIDUAL
 
 UNSCALED = ("partial", "local")  # their loss may not be scaled
 

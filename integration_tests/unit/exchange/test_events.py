@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from paceline import events_page
-from paceline.exchange.events import COLUMNS, EVENTS, KERAS, NOTHING, PYTORCH, REFUSED, WORKS
+from integration_tests.support import events_page
+from integration_tests.support.events import COLUMNS, EVENTS, KERAS, NOTHING, PYTORCH, REFUSED, WORKS
 from paceline.registry.exchanges import DECLARATIONS
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -39,4 +39,6 @@ def test_every_test_exists() -> None:
 
 
 def test_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == events_page.events_page(), "python -m paceline.events_page > docs/events.md"
+    assert PAGE.read_text() == events_page.events_page(), (
+        "python -m integration_tests.support.events_page > docs/events.md"
+    )

@@ -1,11 +1,11 @@
 """docs/events.md: the page that is made from the table of events.
 
-python -m paceline.events_page > docs/events.md
+python -m integration_tests.support.events_page > docs/events.md
 """
 
 from __future__ import annotations
 
-from paceline.exchange.events import COLUMNS, EVENTS, Answer, Event
+from integration_tests.support.events import COLUMNS, EVENTS, Answer, Event
 
 
 def _row(column: str, answer: Answer) -> str:
@@ -40,8 +40,8 @@ one row for each exchange.
 "sync, armed" is the synchronous exchange with [armed steps](armed.md). The "residual of a codec" is what error feedback
 keeps of a gradient ([codecs.md](codecs.md)). A row without a framework holds for all of them.
 
-The table is in `plugin/exchange/events.py`. `python -m paceline.events_page` prints this page, and a test compares
-them. Tests with ranks take their cases from the table.
+The table is in `integration_tests/support/events.py`. `python -m integration_tests.support.events_page` prints this page,
+and a test compares them. Tests with ranks take their cases from the table.
 
 {sections}
 """
