@@ -40,8 +40,8 @@ one row for each exchange.
 "sync, armed" is the synchronous exchange with [armed steps](armed.md). The "residual of a codec" is what error feedback
 keeps of a gradient ([codecs.md](codecs.md)). A row without a framework holds for all of them.
 
-The table is in `integration_tests/support/events.py`. `python -m integration_tests.support.events_page` prints this page,
-and a test compares them. Tests with ranks take their cases from the table.
+The table is in `integration_tests/support/events.py`; `python -m integration_tests.support.events_page` prints this
+page, and a test compares them. Tests with ranks take their cases from the table.
 
 {sections}
 """
