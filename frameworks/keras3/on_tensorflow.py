@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from paceline import variables
 from paceline.errors import UsageError
+from paceline.keras3 import same_gradients
 from paceline.keras3.checks import after_checks as after_checks
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
 from paceline.native.library import loaded
@@ -172,7 +173,10 @@ class Reducer(Reduction):
             grad if isinstance(grad, tf.IndexedSlices) and not self._dense else tf.convert_to_tensor(grad)
             for grad in grads
         ]
-        if not grads or not takes_part(settings.process_set):
+        if not takes_part(settings.process_set):
+            return grads
+        same_gradients.check(LIBRARY, settings.process_set, settings.name, indices)
+        if not grads:
             return grads
         groups = split(settings.groups, keys, key_of)
         # A function of the gradients that outlives this object: a tape is made anew in every step. So it is without the

@@ -11,6 +11,7 @@ import horovod.torch as hvd
 import numpy as np
 import torch
 
+from paceline.keras3 import same_gradients
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
 
 LIBRARY = "torch"  # Horovod's
@@ -105,7 +106,10 @@ class Reducer(Reduction):
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
         """See Reduction."""
         tensors = [grad.to_dense() if self._dense and grad.is_sparse else grad for grad in grads]
-        if not tensors or not takes_part(self._settings.process_set):
+        if not takes_part(self._settings.process_set):
+            return tensors
+        same_gradients.check(LIBRARY, self._settings.process_set, self._settings.name, indices)
+        if not tensors:
             return tensors
         groups = split(self._settings.groups, keys, key_of)
         if self.exchange is None:

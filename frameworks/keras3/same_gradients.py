@@ -1,0 +1,57 @@
+"""Ranks that have gradients of different variables in an update would wait for each other for ever: they are told.
+
+A gradient is None in a step as that was traced, so ranks compare the variables that have one before the first step with
+these. Compiled steps run no Python, so an elastic job, whose ranks begin at different times, compares nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from paceline import variables
+from paceline.errors import UsageError, UserError, ranks_lost
+from paceline.native.agreement import extremes
+from paceline.native.library import ended, loaded
+from paceline.native.world import process
+
+# Data may take long to come before the first update. Later the others are in the same step.
+FIRST_LIMIT_S, LIMIT_S = 24 * 3600.0, 600.0
+_REMEDY = (
+    "Have the loss of every rank depend on the same variables in each step, by 0 * keras.ops.sum(variable) where it "
+    "would not, or freeze those that have no gradient."
+)
+
+
+class _Known(set[tuple[str, tuple[int, ...]]]):
+    """Names, and the variables' indices that all ranks have had gradients of at once."""
+
+
+def check(library_name: str, process_set: Any, name: str, indices: Sequence[int]) -> None:
+    """Wait for all ranks where this rank has gradients of these variables, under `name`, for the first time.
+
+    Raises UsageError on all ranks where they have others, UserError where some do not come within LIMIT_S.
+    """
+    library = loaded(library_name)
+    known, key = process(library).of(_Known), (name, tuple(indices))
+    if key in known or variables.elastic():
+        return
+    limit_s = LIMIT_S if any(one == name for one, _ in known) else FIRST_LIMIT_S
+    own = [len(indices), zlib.crc32(repr(key[1]).encode())]
+    met = extremes(library, process_set.process_set_id, f"paceline.gradients.{name}", own, limit_s)
+    rank = library.horovod_rank()
+    if met.reason:
+        kind = ranks_lost if ended(library) else UserError
+        raise kind(
+            f"Rank {rank} has gradients of {own[0]} variables in an update of {name}, for the first time of these, and "
+            f"waited for the other ranks: {met.reason}.",
+            _REMEDY,
+        )
+    if met.least != met.most:
+        raise UsageError(
+            f"The ranks have gradients of different variables in an update of {name}: of {met.least[0]} to "
+            f"{met.most[0]} variables; rank {rank} of {own[0]}.",
+            _REMEDY,
+        )
+    known.add(key)
