@@ -95,7 +95,10 @@ def _exchange(rank: int, size: int, exchange: str) -> None:
     optimizer.drain()
     for name, value in model.state_dict().items():
         everyone = hvd.allgather(value.reshape(1, -1), name=f"armed.{exchange}.{name}")
-        assert all(torch.equal(theirs, everyone[0]) for theirs in everyone), name
+        # A rank that missed a round adds its result to the next one's: the same sum, rounded in another order.
+        margin = 1e-6 if exchange == "majority" else 0.0
+        for theirs in everyone:
+            torch.testing.assert_close(theirs, everyone[0], rtol=margin, atol=margin)
     ask_for("torch", "threshold")
 
 

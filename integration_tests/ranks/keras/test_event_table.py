@@ -309,6 +309,7 @@ def _absent_later(rank: int, size: int, column: str) -> None:
     training.train([0, 1, 2] if rank == 0 else [0, 2])
     with pytest.raises(Exception, match="for the first time of these, and waited" if rank else "(?i)left|ended|shut"):
         training.steps(8)  # a pipelined rank is ahead, a local one waits for its second average
+    hvd.shutdown()  # as a script does that ends by this error
 
 
 @pytest.mark.parametrize("column", [one if one in ("sync", "local") else more(one) for one in EXCHANGES])
@@ -316,7 +317,8 @@ def test_a_gradient_that_one_rank_lacks(column: str) -> None:
     run_ranks(_absent, 2, column, env=TENSORFLOW, timeout_s=90, fresh=True)
 
 
-@pytest.mark.parametrize("column", [one if one == "sync" else more(one) for one in EXCHANGES])
+# Under a partial exchange the other rank trains on: one that is through takes part with zeros.
+@pytest.mark.parametrize("column", [one if one == "sync" else more(one) for one in EXCHANGES if one != "partial"])
 def test_a_gradient_that_one_rank_lacks_later(column: str) -> None:
     run_ranks(_absent_later, 2, column, env=TENSORFLOW, timeout_s=90, fresh=True)
 

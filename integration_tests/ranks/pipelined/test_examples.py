@@ -84,7 +84,7 @@ print("[0]<stdout>:RESULT " + json.dumps(result))
 def _compare(folder: Path, patch: pytest.MonkeyPatch, *arguments: str) -> int:
     starter = folder / "starter.py"
     starter.write_text(STARTER)
-    patch.setattr(launched, "horovodrun", lambda: [sys.executable, str(starter)])
+    patch.setattr(launched.horovodrun, "words", lambda: [sys.executable, str(starter)])
     patch.setattr(sys, "argv", ["compare_exchanges.py", "--examples", "digits_torch", *arguments])
     return compare_exchanges.main()
 
