@@ -17,7 +17,6 @@ from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 from paceline.examples import characters
 from paceline.examples.benchmarks import compare_exchanges
-from paceline.launch import ranks as launched
 from paceline.launch import runs
 
 STEPS = 12
@@ -84,7 +83,7 @@ print("[0]<stdout>:RESULT " + json.dumps(result))
 def _compare(folder: Path, patch: pytest.MonkeyPatch, *arguments: str) -> int:
     starter = folder / "starter.py"
     starter.write_text(STARTER)
-    patch.setattr(launched.horovodrun, "words", lambda: [sys.executable, str(starter)])
+    patch.setattr("paceline.launch.horovodrun.words", lambda: [sys.executable, str(starter)])
     patch.setattr(sys, "argv", ["compare_exchanges.py", "--examples", "digits_torch", *arguments])
     return compare_exchanges.main()
 

@@ -11,7 +11,8 @@
 using paceline::core::Json;
 
 TEST_CASE("an object has its fields by name") {
-  const std::vector<std::pair<std::string, std::pair<int64_t, int32_t>>> tensors = {{"a\"\\\n", {1, 2}}, {"\xc3\xa9", {-3, 4}}};
+  const std::vector<std::pair<std::string, std::pair<int64_t, int32_t>>> tensors = {{"a\"\\\n", {1, 2}},
+                                                                                    {"\xc3\xa9", {-3, 4}}};
   const std::vector<double> times_s = {0.1, -1, std::numeric_limits<double>::quiet_NaN(), 1e300};
   CHECK(Json().Text() == "{}");
   CHECK(Json().Put("most", std::numeric_limits<int64_t>::max()).Put("on", true).Put("why", "").Text() ==

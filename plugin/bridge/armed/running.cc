@@ -23,27 +23,6 @@ constexpr int64_t kLook_ns = 10'000'000;
 // How long it waits for the next tensor while another operation of its own waits.
 constexpr int64_t kOthers_ns = 10'000'000;
 
-const char* Text(Attention why) {
-  switch (why) {
-    case Attention::kMissing:
-      return "a gradient did not come in time";
-    case Attention::kOther:
-      return "another operation was waited for before the step's last gradient was handed in";
-    case Attention::kRepeated:
-      return "a gradient came twice before another one came";
-    case Attention::kChanged:
-      return "a gradient changed its shape, type, operation or codec";
-    case Attention::kOffered:
-      return "gradients were handed in before those of the first group";
-    case Attention::kJoined:
-      return "this rank has joined";
-    case Attention::kShutdown:
-      return "this rank shuts down";
-    default:
-      return "another rank gave them up, whose log says why";
-  }
-}
-
 }  // namespace
 
 // A step that is under way.
@@ -235,7 +214,7 @@ void Armed::Step(common::ProcessSet& process_set) {
     using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
     LOG(WARNING, process_set.controller->GetRank())
         << "Paceline: steps are negotiated in full again, armed steps were given up " << core::StepWatch::kMostStrikes
-        << " times; the last time " << Text(run.step.attention()) << ". docs/armed.md says what can be done.";
+        << " times; the last time " << core::Words(run.step.attention()) << ". docs/armed.md says what can be done.";
   }
 }
 
