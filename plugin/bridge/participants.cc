@@ -102,6 +102,7 @@ std::vector<Participant*> Make() {
       {Priority::kMails, new Mails(MailTransportAmong, EndOfWorld)},
   };
   std::vector<Participant*> all;
+  all.reserve(by_priority.size());
   for (const auto& [priority, participant] : by_priority) {
     all.push_back(participant);
   }

@@ -41,7 +41,7 @@ std::vector<Sample> Samples(const std::vector<paceline::core::Message>& messages
   std::vector<Sample> found;
   for (size_t n = 0; n < std::min(messages.size(), count); ++n) {
     if (rates[n] > 0) {
-      found.push_back({messages[n].bytes, 1 / rates[n]});
+      found.emplace_back(messages[n].bytes, 1 / rates[n]);
     }
   }
   return found;

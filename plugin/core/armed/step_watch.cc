@@ -1,6 +1,7 @@
 #include "core/armed/step_watch.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -32,7 +33,7 @@ const char* Words(Unarmed why) {
 }
 
 const char* StepWatch::Words(State state) {
-  constexpr const char* kWords[] = {"off", "watching", "proved", "armed", "running"};
+  constexpr std::array<const char*, 5> kWords = {"off", "watching", "proved", "armed", "running"};
   return kWords[static_cast<size_t>(state)];
 }
 

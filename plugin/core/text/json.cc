@@ -3,7 +3,7 @@
 namespace paceline::core {
 
 void Json::Append(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
+  constexpr std::string_view kHex = "0123456789abcdef";
   text_ += '"';
   for (const char one : text) {
     const auto byte = static_cast<unsigned char>(one);
