@@ -55,6 +55,8 @@ FRAMEWORKS = {
     "tensorflow": Supported("TensorFlow", ("2.20", "2.21"), ("2.21",)),
     "keras": Supported("Keras", ("3.12", "3.13", "3.14", "3.15"), ("3.15",)),
 }
+# What the ranges do not say.
+NOTE = "PyTorch 2.15 needs Python 3.11 or later; its last release for Python 3.10 is 2.14."
 # Distribution that the extras name, where it differs from the import name.
 DISTRIBUTIONS = {"tensorflow": "tensorflow-cpu"}
 
@@ -79,4 +81,4 @@ def markdown_table() -> str:
     """The table of README.md and docs/horovod.md."""
     rows = ["| | supported | tested |", "| --- | --- | --- |"]
     rows += [f"| {one.title} | {one.span} | {', '.join(one.tested)} |" for one in (*FRAMEWORKS.values(), PYTHON)]
-    return "\n".join(rows) + "\n"
+    return "\n".join([*rows, "", NOTE]) + "\n"
