@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline import variables
-from paceline.errors import UsageError, UserError, ranks_lost
-from paceline.native.agreement import extremes
-from paceline.native.library import ended, loaded
+from paceline.errors import UsageError
+from paceline.native.agreement import extremes, not_met
+from paceline.native.library import loaded
 from paceline.native.world import process
 
 # Data may take long to come before the first update. Later the others are in the same step.
@@ -42,12 +42,8 @@ def check(library_name: str, process_set: Any, name: str, indices: Sequence[int]
     met = extremes(library, process_set.process_set_id, f"paceline.gradients.{name}", own, limit_s)
     rank = library.horovod_rank()
     if met.reason:
-        kind = ranks_lost if ended(library) else UserError
-        raise kind(
-            f"Rank {rank} has gradients of {own[0]} variables in an update of {name}, for the first time of these, and "
-            f"waited for the other ranks: {met.reason}.",
-            _REMEDY,
-        )
+        where = f"an update of {name} with gradients of {own[0]} variables, for the first time of these"
+        raise not_met(library, where, met.reason, _REMEDY)
     if met.least != met.most:
         raise UsageError(
             f"The ranks have gradients of different variables in an update of {name}: of {met.least[0]} to "

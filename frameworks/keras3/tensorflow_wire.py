@@ -1,4 +1,4 @@
-"""How exchanges see an optimizer of Keras on TensorFlow, or a tape (see paceline.exchange.wire)."""
+"""The Wire of an optimizer of Keras on TensorFlow, and of a tape."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def agree(
     """
     met = extremes(library, process_set_id, label, values)
     if met.reason:
-        raise _not_met(library, f"{label} ({meaning}: {list(values)})", met.reason, remedy)
+        raise not_met(library, f"{label} ({meaning}: {list(values)})", met.reason, remedy)
     if met.least != met.most:
         raise UsageError(
             f"The ranks differ at {label}: {meaning} are from {met.least} to {met.most}; rank {library.horovod_rank()} "
@@ -71,10 +71,11 @@ def everyone(
     places[rank * count : (rank + 1) * count] = list(own)
     met = extremes(library, 0, label, places, limit_s)
     if met.reason:
-        raise _not_met(library, label, met.reason, remedy)
+        raise not_met(library, label, met.reason, remedy)
     return [tuple(met.most[one * count : (one + 1) * count]) for one in range(size)]
 
 
-def _not_met(library: ctypes.CDLL, where: str, reason: str, remedy: str) -> Exception:
+def not_met(library: ctypes.CDLL, where: str, reason: str, remedy: str) -> Exception:
+    """The error of a rank that waited in vain: a HorovodInternalError, too, where the world has ended."""
     kind = ranks_lost if ended(library) else UserError
     return kind(f"Rank {library.horovod_rank()} waited for all ranks at {where}: {reason}", remedy)

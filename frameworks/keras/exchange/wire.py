@@ -1,4 +1,4 @@
-"""How exchanges see an optimizer of Keras on PyTorch (see paceline.exchange.wire)."""
+"""The Wire of an optimizer of Keras on PyTorch."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class TorchKerasWire(KerasWire, TorchTensors):
     """Runs eagerly; weights are variables of Keras."""
 
     def __init__(self, settings: Any, word: str) -> None:
-        """See KerasWire."""
+        """Take what the wrapper was given; `word` is the exchange's."""
         super().__init__(module, "torch", settings, word)
