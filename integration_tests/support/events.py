@@ -207,7 +207,7 @@ EVENTS = (
                    on=PYTORCH),
             _NEW_IN_KERAS,
         ),
-        "partial": (_works("After drain() its rounds start again from the first.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
+        "partial": (_works("After drain() its rounds start again.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         "local": (_works("The next average has it.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         RESIDUAL: (_works("A residual of another number of elements is dropped; else it goes to the new parameter.",
                           *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
