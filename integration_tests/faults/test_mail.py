@@ -219,12 +219,15 @@ def test_a_mail_that_is_dropped_with_messages_in_flight(rank: int, size: int) ->
     from paceline.native.mail import StageLost
 
     mail = _mail()
-    hvd.barrier()  # otherwise rank 2 may end the world before another rank has opened its mail
+    hvd.barrier()
     if rank == 2:
         mail.receive(1, 3, bytearray(20))
+        for other in (0, 1):  # otherwise its end may come while they are at the barrier
+            mail.wait(mail.receive(other, 4, bytearray(1)))
         del mail
         gc.collect()
         return
+    mail.send(2, 4, bytes(1))
     with pytest.raises(StageLost, match=r"Rank 2, closing its mail: it is still waiting for rank 1 to send 20 bytes"):
         mail.wait(mail.receive(1 - rank, 3, bytearray(20)))
 

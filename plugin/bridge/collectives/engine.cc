@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bridge/lost_rank.h"
+
 namespace horovod::paceline {
 
 using Kind = Wire::Operation::Kind;
@@ -108,8 +110,9 @@ bool Engine::Progress(Transport::Clock::time_point until) {
   if (!completion.error.empty()) {
     const auto& operation = active->about.schedule->operations[static_cast<size_t>(number)];
     Fail(std::string(operation.kind == Kind::kSend ? "sending to" : "receiving from") + " rank " +
-         std::to_string(operation.peer) + " of " + active->about.name + " failed: " + completion.error +
-         (completion.expected == completion.found ? "" : Differs(active->about, operation.peer, completion)));
+             std::to_string(operation.peer) + " of " + active->about.name + " failed: " + completion.error +
+             (completion.expected == completion.found ? "" : Differs(active->about, operation.peer, completion)),
+         completion.of_here);
   }
   active->wire.Over(number);
   active->execution.Done(number);
@@ -132,7 +135,7 @@ std::string Engine::Waiting() const {
   return text;
 }
 
-void Engine::Fail(const std::string& why) {
+void Engine::Fail(const std::string& why, bool found_here) {
   transport_.GiveUp();
   const auto text =
       "Rank " + std::to_string(transport_.rank()) + " of " + std::to_string(transport_.size()) + ": " + why;
@@ -140,6 +143,9 @@ void Engine::Fail(const std::string& why) {
   Completion completion;
   while (!started_.empty() && transport_.WaitOn(Transport::Clock::now() + transport_.limit(), completion)) {
     started_.erase(completion.operation);
+  }
+  if (found_here) {
+    throw FoundHere(text);
   }
   throw std::runtime_error(text);
 }

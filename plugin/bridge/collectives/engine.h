@@ -60,7 +60,7 @@ class Engine {
   // Starts what may be started. If that was all of it, it is told of and gone.
   void Advance(Active& active);
   void Start(Active& active, int32_t number);
-  [[noreturn]] void Fail(const std::string& why);
+  [[noreturn]] void Fail(const std::string& why, bool found_here = false);
   std::string Waiting() const;
   std::string Differs(const Collective& about, int32_t peer, const Completion& completion) const;
 

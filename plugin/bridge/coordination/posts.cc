@@ -29,7 +29,8 @@ bool Posts::Take(Transport::Clock::time_point until) {
   const auto operation = found->second;
   operations_.erase(found);
   if (!completion.error.empty()) {
-    Fail("coordinating with rank " + std::to_string(operation.peer) + " failed: " + completion.error);
+    Fail("coordinating with rank " + std::to_string(operation.peer) + " failed: " + completion.error,
+         completion.of_here);
   }
   --*operation.under_way;
   return true;
@@ -51,9 +52,13 @@ void Posts::Await(const size_t& under_way, int32_t peer, std::chrono::millisecon
   }
 }
 
-void Posts::Fail(const std::string& why) {
+void Posts::Fail(const std::string& why, bool found_here) {
   transport_->GiveUp();
-  throw LostRank("Rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " + why);
+  const auto text = "Rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " + why;
+  if (found_here) {
+    throw FoundHere(text);
+  }
+  throw LostRank(text);
 }
 
 }  // namespace horovod::paceline

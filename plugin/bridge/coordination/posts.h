@@ -15,7 +15,7 @@
 
 namespace horovod::paceline {
 
-// One thread, that of the background. What fails throws LostRank and closes connections: nothing goes on then.
+// One thread, that of the background. What fails closes connections: nothing goes on then.
 class Posts {
  public:
   explicit Posts(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
@@ -35,7 +35,8 @@ class Posts {
              const std::function<std::string()>& what);
   // What was posted is taken back: where no peer sends or receives any more.
   void Leave() { transport_->Leave(); }
-  [[noreturn]] void Fail(const std::string& why);
+  // Throws LostRank or FoundHere.
+  [[noreturn]] void Fail(const std::string& why, bool found_here = false);
 
  private:
   struct Operation {

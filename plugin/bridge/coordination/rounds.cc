@@ -64,7 +64,8 @@ void Rounds::Combine(BitOperation operation, uint64_t* words, size_t count) {
                    [&] { return "has not come to coordination round " + std::to_string(sequence); });
       if (!::paceline::core::Combine(known, told.message)) {
         posts_.Fail("rank " + std::to_string(peer) + " is in coordination " + Text(told.message) + ", expected was " +
-                    Text(known) + ". Do all ranks run the same Horovod, with the same settings?");
+                        Text(known) + ". Do all ranks run the same Horovod, with the same settings?",
+                    true);
       }
     }
   }

@@ -236,7 +236,7 @@ std::string Explain(const std::exception& error) {
 }
 
 std::string ExplainEnd(const std::exception& error, const std::function<bool()>& over) {
-  FailAs(error.what(), true, over);
+  FailAs(error.what(), dynamic_cast<const FoundHere*>(&error) == nullptr, over);
   return WhyFailed();
 }
 
