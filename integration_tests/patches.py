@@ -39,7 +39,7 @@ def outcomes(names: Sequence[str], overlay: Path, report: Path) -> dict[str, dic
     found: dict[str, dict[str, bool]] = {}
     env = {**os.environ, "PYTHONPATH": f"{overlay}{os.pathsep}{ROOT}"}
     for name in names:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--patch", name]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--more", "--patch", name]
         command += [f"--junitxml={report}", str(ROOT / "integration_tests")]
         subprocess.run(command, env=env, cwd=ROOT, timeout=PYTEST_TIMEOUT_S)
         found[name] = {
