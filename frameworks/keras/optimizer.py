@@ -72,7 +72,7 @@ def DistributedOptimizer(
         exchange: what becomes of gradients before the update.
             {exchanges}
             The result also has drain(), in_flight() and load_in_flight(state).
-        codec: how gradients travel: "none" (as they are), "bf16" or "q8" (docs/codecs.md); not together with
+        codec: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md); not with
             `compression`. None: as PACELINE_CODEC says.
         error_feedback: whether what the codec loses of a gradient is added to the next one; in_flight() has it, to be
             saved. None: as PACELINE_CODEC_ERROR_FEEDBACK says.

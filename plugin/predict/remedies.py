@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from paceline.codecs.choice import EXACT
 from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS
 from paceline.local.settings import Local
@@ -23,8 +24,6 @@ FinishOf = Callable[[CostModel, bool], Mapping[str, float]]
 # error of a prediction. Merging changes no result: its gain only has to be seen.
 LEAST_GAIN = 0.05
 LEAST_MERGING_GAIN = 0.01
-# Codecs whose encoding keeps a gradient's direction best for their size.
-_TRIED = ("bf16", "q8")
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,9 @@ def _all(
     pipelined = "--exchange pipelined --fusion single"
     late = "gradients are one step late"
     yield Remedy(pipelined, pipelined_s(iteration), ranks, late)
-    for codec in _TRIED:
-        rounded = (
-            f"gradients are rounded to {8 * 4 * CODECS[codec].wire_share:.2g} bits, error feedback makes up for it"
-        )
+    for codec in (name for name in CODECS if name != EXACT):
         share = CODECS[codec].wire_share
+        rounded = f"gradients are rounded to {8 * 4 * share:.2g} bits, error feedback makes up for it"
         by_policy = steps(on_the_wire(costs, share), False)  # a message with a codec does not go armed
         policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD, one != OPTIMAL))
         merging = "" if policy == THRESHOLD else f" --fusion {policy}"

@@ -76,7 +76,7 @@ def DistributedOptimizer(
       PACELINE_FUSION. None: what that variable says.
     - `exchange`: what becomes of gradients between the backward pass and the update.
       {exchanges}
-    - `codec`: how gradients travel: "none" (as they are), "bf16" or "q8" (docs/codecs.md). The optimizer is
+    - `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md). The optimizer is
       given what the ranks have decoded, the same on all of them. Not together with `compression`. None: as
       PACELINE_CODEC says.
     - `error_feedback`: whether what the codec loses of a gradient is added to the next one; it is saved with

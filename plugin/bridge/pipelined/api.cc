@@ -1,4 +1,4 @@
-// The C entry points of the pipelined exchange, which plugin/pipelined/settings.py calls through ctypes.
+// The C entry points of the pipelined exchange, which plugin/native/in_flight.py calls through ctypes.
 
 #include <cstdint>
 #include <cstring>
