@@ -174,8 +174,8 @@ def DistributedGradientTape(
     leaves out the update.
 
     `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md), with
-    `error_feedback` or without, which tape_in_flight() saves. `collective`: how they move between ranks (docs/collectives.md).
-    None: as the variables say. The same on all ranks.
+    `error_feedback` or without, which tape_in_flight() saves. `collective`: how they move between ranks
+    (docs/collectives.md). None: as the variables say. The same on all ranks.
 
     Raises UserError for settings that cannot be used.
     """
