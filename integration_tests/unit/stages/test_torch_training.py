@@ -79,13 +79,6 @@ def test_stages_of_a_model_in_mixed_types_clip_by_one_factor() -> None:
     assert len({stage.clip(norms, 0.5) for stage in stages}) == 1
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_clipping_by_the_norm_of_all_stages_equals_that_of_one_process(schedule: str) -> None:
-    model = net()
-    losses = accumulate(model, sgd, batches(30), N, max_norm=0.1)
-    assert_trained(trained(3, sgd, 30, schedule=schedule, max_norm=0.1), model.state_dict(), losses)
-
-
 def test_the_warm_up_equals_one_process_and_the_switch_loses_nothing() -> None:
     model = net()
     losses = accumulate(model, momentum, batches(12), N)

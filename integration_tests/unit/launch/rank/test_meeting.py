@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.launch.failures.verdict import Verdict
-from paceline.launch.passing import Ended
 from paceline.launch.rank import hub, identity, member
 from paceline.launch.rank.channel import Channel
 from paceline.launch.rank.identity import Given, Identity
@@ -151,19 +149,6 @@ def test_a_host_that_is_unknown_or_resolves_to_loopback(port: int, monkeypatch: 
     assert "network address" in error.remedy
 
 
-def test_a_failure_is_told_to_all(port: int) -> None:
-    with hub_of(3, port):
-        *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
-        assert {(start.port, start.interface) for _, start in met} == {(4321, "lo")}
-        channels = [channel for channel, _ in met]
-        channels[1].send(Ended(7, False, None, ["ValueError: x"]))
-        heard = [channels[rank].receive(10) for rank in (0, 2)]
-    for verdict in heard:
-        assert isinstance(verdict, Verdict)
-        assert (verdict.rank, verdict.code, verdict.lines) == (1, 7, ["Output of rank 1:", "ValueError: x"])
-        assert verdict.errors[0][0] == "Rank 1 failed first, with exit code 7."
-
-
 def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
     with hub_of(2, port) as centre:
         *met, _ = meet(task(0, 2, port), task(1, 2, port))
@@ -176,22 +161,6 @@ def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
         assert centre.running() == []
     assert isinstance(verdict, Verdict)
     assert "its task was killed or its host died" in verdict.errors[0][0]
-
-
-def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
-    with hub_of(3, port) as centre:
-        *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
-        for rank in (0, 1):
-            met[rank][0].send(Ended(0, False, None, []))
-            met[rank][0].close()
-        end_s = time.monotonic() + 10
-        while len(centre.running()) > 1 and time.monotonic() < end_s:
-            time.sleep(0.01)
-        centre.give_up_on_the_rest(2.0)
-        verdict = met[2][0].receive(10)
-    assert isinstance(verdict, Verdict)
-    assert (verdict.rank, verdict.code) == (2, hub.OVERDUE_CODE)
-    assert verdict.errors[0][0] == "Rank 2 still runs 2 s after rank 0 has ended."
 
 
 def test_a_task_that_leaves_before_the_start(port: int) -> None:
