@@ -103,11 +103,7 @@ def armed(rank: int, size: int, seed: int) -> int:
 
 
 # Several messages of a round in flight, which end in an order of each rank's own.
-_RING = {
-    "PACELINE_COLLECTIVE": "ring",
-    **debug(collective_block_bytes=16384),
-    "HOROVOD_FUSION_THRESHOLD": "65536",
-}
+_RING = {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=16384), "HOROVOD_FUSION_THRESHOLD": "65536"}
 # What ranks do in a turn, and with which variables.
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "partial": ("partial", {}),

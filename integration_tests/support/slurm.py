@@ -48,10 +48,7 @@ PartitionName=all Nodes={names} Default=YES State=UP
 
 
 # The marks of a module of such tests: the daemons take minutes.
-MARKS = [
-    pytest.mark.soak,
-    pytest.mark.needs(*PROGRAMS),
-]
+MARKS = [pytest.mark.soak, pytest.mark.needs(*PROGRAMS)]
 
 
 class Slurm:

@@ -44,10 +44,7 @@ def test_records_count_a_test_once_and_name_the_one_that_a_rank_died_in(tmp_path
     died = _record(tmp_path / "rank1.jsonl", 1, both, _phase("test_a", "passed"))
     assert died.unreached == ["test_b"]
     verdict = judge(ROW, [died], timed_out=False)
-    assert (verdict.word, verdict.remarks[0]) == (
-        WORSE,
-        "rank 1 did not finish in test_b; 1 tests have no outcome",
-    )
+    assert (verdict.word, verdict.remarks[0]) == (WORSE, "rank 1 did not finish in test_b; 1 tests have no outcome")
     assert judge(ROW, [read(tmp_path / "no record.jsonl", 0)], timed_out=False).word == WORSE
 
 

@@ -88,10 +88,7 @@ def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
 )
 def test_call_gives_lines_and_the_exit_code(script: str, code: int) -> None:
     lines: list[str] = []
-    assert (processes.call(["sh", "-c", script], os.environ, lines.append), sorted(lines)) == (
-        code,
-        ["one\n", "two\n"],
-    )
+    assert (processes.call(["sh", "-c", script], os.environ, lines.append), sorted(lines)) == (code, ["one\n", "two\n"])
 
 
 def test_call_ends_what_exceeds_its_limit_with_all_its_children() -> None:
