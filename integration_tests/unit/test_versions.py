@@ -1,4 +1,4 @@
-"""Everything that names versions of Python or a framework agrees with plugin/versions.py."""
+"""Everything that names versions of Python or a framework, or packages to install, agrees with plugin/versions.py."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from integration_tests.support.packages import ROOT
 from paceline import versions
+from paceline.extras import how_to_install
 from paceline.launch.doctor import installed
 from paceline.launch.doctor.findings import Severity
 
@@ -102,3 +103,23 @@ def test_a_version_that_is_not_supported_is_a_warning_with_the_range(
     one = versions.FRAMEWORKS["torch"]
     assert version in text and one.span in text and f"pip install 'torch{one.specifier}'" in text
     assert findings[-1][0] == "versions" and "PyTorch" not in findings[-1][2]
+
+
+_FROM_AN_INDEX = re.compile(r"pip install[^\n]*[ '\"]paceline\b(?!/)")
+
+
+def test_command_has_the_packages_of_an_extra() -> None:
+    command = how_to_install("torch")
+    assert command.startswith("pip install ") and "paceline" not in command
+    assert re.fullmatch(r"pip install '?torch[=<>!~].*", command)
+
+
+def test_extra_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match="no extra 'mxnet'"):
+        how_to_install("mxnet")
+
+
+def test_no_message_names_paceline_as_a_package_of_an_index() -> None:
+    for folder in ("plugin", "frameworks", "launch", "examples"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert not _FROM_AN_INDEX.search(path.read_text()), path

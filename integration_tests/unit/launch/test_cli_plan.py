@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from msgspec.structs import replace
 
-from integration_tests.unit.collectives.test_network_file import measured as probed
+from integration_tests.unit.collectives.test_collectives import measured as probed
 from integration_tests.unit.fusion.test_from_trace import COORDINATION_S, NAMES, SIZES, recorded
 from integration_tests.unit.launch.test_cli import refused
 from paceline.collectives import network_file

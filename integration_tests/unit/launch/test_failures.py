@@ -1,21 +1,30 @@
-"""What is passed on of the output of ranks, and what is said of their failure, line by line."""
+"""What ranks report of failures, which of them was first, and what is said."""
 
 from __future__ import annotations
 
+import io
+import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from horovod.common.exceptions import HorovodInternalError
 
+from paceline import uncaught
+from paceline.errors import ranks_lost
+from paceline.failure import consequences, excerpt
+from paceline.failure.consequences import END, FAILURE
 from paceline.failure.reports import MARK, Came, Exits, Failed, Left, Report
 from paceline.launch import processes
 from paceline.launch.failures.output import Output
-from paceline.launch.failures.verdict import Verdict
+from paceline.launch.failures.verdict import Fate, Verdict, decide
+from paceline.native import mail
 
 
 def report(rank: int, what: Report) -> str:
@@ -252,3 +261,164 @@ def test_hosts_that_ssh_does_not_reach_are_two_lines() -> None:
     assert err == failed
     assert problem == "horovodrun does not reach the hosts named above by ssh."
     assert "ssh HOST true" in remedy
+
+
+FOUR_HOSTS = dict(enumerate("abcd"))
+INTERNAL = "horovod.common.exceptions.HorovodInternalError: rank 1 is gone"
+
+
+def own(rank: int = 1) -> Fate:
+    return Fate(rank, Failed("ValueError: on purpose", lines=["ValueError: on purpose"]), 1)
+
+
+NOTICED = Fate(0, Failed(INTERNAL, follows="failure"), 1)
+ASKED = Fate(2, status=143, asked=True)
+LOST = Fate(3, status=1, how="is gone")
+EXITED = Fate(2, status=7)
+WAIT = [Fate(rank, Failed(INTERNAL, follows="end"), 1) for rank in (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("fates", "rank"),
+    [
+        ([own()], 1),
+        ([NOTICED, own()], 1),
+        ([NOTICED, Fate(1, NOTICED.failed, 1)], 0),
+        ([ASKED, NOTICED], 0),
+        ([ASKED], 2),
+        ([NOTICED, LOST], 3),
+        ([own(), LOST], 1),
+        ([NOTICED, EXITED], 2),
+        ([own(2), own(1)], 2),
+        ([own(), *WAIT, Fate(3, status=0)], 1),
+    ],
+)
+def test_the_first_that_is_nobody_elses_consequence(fates: list[Fate], rank: int) -> None:
+    assert decide(fates, FOUR_HOSTS, 1).rank == rank
+
+
+def test_an_error_of_the_users_is_no_cause_where_another_rank_has_one() -> None:
+    users = Fate(0, Failed("ranks did not meet.", "train.py, line 9", remedy="Look there."), 1)
+    assert decide([users, own()], FOUR_HOSTS, 1).rank == 1
+    assert decide([users, NOTICED], FOUR_HOSTS, 1).errors == [
+        ("Rank 0: train.py, line 9: ranks did not meet.", "Look there.")
+    ]
+
+
+SHUT_DOWN = "Horovod has been shut down. This was caused by an exception on one of the ranks"
+
+
+def after(cause: Exception, error: Exception) -> Exception:
+    """An error that was raised while another one was handled."""
+    try:
+        try:
+            raise cause
+        except Exception:
+            raise error  # noqa: B904
+    except Exception as found:
+        return found
+
+
+@pytest.mark.parametrize(
+    ("error", "follows"),
+    [
+        (ValueError("on purpose"), ""),
+        (HorovodInternalError("Rank 2 died"), FAILURE),
+        (HorovodInternalError(SHUT_DOWN), END),
+        (RuntimeError(f"UnknownError: {SHUT_DOWN}"), END),  # TensorFlow's
+        (mail.StageFailed("Rank 1 could not go on", 1, "ValueError"), FAILURE),
+        (mail.StageLost("Rank 1 died"), FAILURE),
+        (mail.HorovodEnded("Horovod was shut down"), END),
+        (ranks_lost("Rank 1 is gone.", "See its output."), FAILURE),
+        (after(HorovodInternalError(SHUT_DOWN), KeyError("state")), END),
+        (after(ValueError("bad batch"), KeyError("state")), ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value,
+)
+def test_what_an_error_follows_from(error: Exception, follows: str) -> None:
+    assert consequences.of(error) == follows
+
+
+def test_text_of_a_traceback_names_the_class() -> None:
+    name = "horovod.common.exceptions.HorovodInternalError"
+    assert consequences.of_name(name, f"{name}: {SHUT_DOWN}") == END
+    assert consequences.of_name("ValueError", "ValueError: on purpose") == ""
+
+
+def test_error_that_is_what_the_library_heard_follows_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consequences, "_heard", lambda: iter(["Rank 2 died: process 1 on host a"]))
+    assert consequences.of(RuntimeError("{{node x}} Rank 2 died: process 1 on host a ended [Op:Allreduce]")) == FAILURE
+    assert consequences.of(ValueError("on purpose")) == ""
+
+
+def raised(function: Callable[..., Any], *values: Any) -> Exception:
+    try:
+        function(*values)
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def deep(level: int) -> None:
+    if level:
+        deep(level - 1)
+    raise KeyError("line 1\nof two")
+
+
+def test_long_traceback_is_cut_to_the_innermost_frames() -> None:
+    found = excerpt.lines(raised(deep, 99))
+    assert found[0].endswith("frames left out)")
+    assert found[-1].startswith("KeyError: ") and "in deep" in found[-3]
+    assert len(found) <= 20
+
+
+def test_frames_of_libraries_are_left_out() -> None:
+    error = raised(json.loads, "{")
+    found = excerpt.lines(error)
+    assert [line.split()[-1] for line in found if line.startswith("  File")] == ["raised"]
+    assert "  (3 frames left out)" in found
+    assert found[-1] == excerpt.headline(error)
+    assert excerpt.place(error.__traceback__).startswith(f"{__file__}, line ")
+
+
+def test_long_message_is_cut() -> None:
+    text = "\n".join(map(str, range(99)))
+    found = excerpt.lines(raised(lambda: (_ for _ in ()).throw(ValueError(text))))
+    assert found[-5:] == ["ValueError: 0", "1", "2", "3", "4"]
+
+
+def test_error_of_the_users_is_reported_with_its_remedy() -> None:
+    from paceline.errors import UserError
+
+    def fail() -> None:
+        raise UserError("exchange='x' is not known.", "Use sync.")
+
+    report = uncaught.report(raised(fail))
+    assert (report.error, report.remedy, report.lines, report.follows) == (
+        "exchange='x' is not known.", "Use sync.", [], "",
+    )  # fmt: skip
+    assert report.place.startswith(f"{__file__}, line ")
+
+
+class _Pieces(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.pieces.append(text)
+        return len(text)
+
+
+def test_a_traceback_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that Horovod's threads write meanwhile would tear it apart."""
+    pieces = _Pieces()
+    monkeypatch.setattr(sys, "stderr", pieces)
+    try:
+        raise ValueError("layer 7 has no rows")
+    except ValueError as error:
+        uncaught._show(ValueError, error, error.__traceback__)
+    (whole,) = pieces.pieces
+    assert whole.startswith("Traceback (most recent call last):\n") and whole.endswith(
+        "ValueError: layer 7 has no rows\n"
+    )
