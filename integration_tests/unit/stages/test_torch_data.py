@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from integration_tests.support.more import more
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import accumulate, data, merged, net, sgd, train
-from integration_tests.unit.stages.pipelines import assert_close, made
+from integration_tests.unit.stages.pipelines import assert_close, made, piped, trained
 from paceline.stages.execution import headers
 from paceline.stages.execution.posting import Tag
 from paceline.torch.stages import saved
@@ -111,12 +111,11 @@ def test_sums_are_not_weighted() -> None:
 
     value, target = odd_batch(1)
 
-    def body(mail: Any) -> None:
-        pipeline = made(mail, [nn.Linear(4, 2, dtype=torch.float64)], loss=loss, loss_reduction="sum")
+    def use(pipeline: Any) -> None:
         before = loss(pipeline.module(value), target).item()
         assert pipeline.step(value, target).item() == pytest.approx(before)
 
-    in_threads(1, body)
+    piped(1, use, lambda: [nn.Linear(4, 2, dtype=torch.float64)], loss=loss, loss_reduction="sum")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -124,17 +123,11 @@ def test_sums_are_not_weighted() -> None:
 def test_types_of_few_digits(dtype: torch.dtype, schedule: str) -> None:
     late: dict[str, Any] = {"correction": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
 
-    def body(mail: Any) -> list[float]:
-        pipeline = made(mail, net(dtype), schedule=schedule, max_norm=1.0, **late)
-        losses = [pipeline.step(*data(0, 9, dtype)).item() for _ in range(30)]
-        pipeline.drain()
-        pipeline.close()
-        assert {one.dtype for one in pipeline.module.parameters()} == {dtype}
-        return losses
-
-    losses = in_threads(3, body)
-    assert losses[0] == losses[1] == losses[2]
-    assert losses[0][-1] < 0.8 * losses[0][0]
+    results = trained(3, [data(0, 9, dtype)] * 30, lambda: net(dtype), schedule=schedule, max_norm=1.0, **late)
+    losses, whole = results[0]
+    assert [other for other, _ in results] == [losses] * 3
+    assert losses[-1] < 0.8 * losses[0]
+    assert {one.dtype for one in whole["model"].values()} == {dtype}
 
 
 WIDTH = 5
@@ -230,23 +223,16 @@ def loss(output: dict[str, Tensor], target: dict[str, Any]) -> Tensor:
 @pytest.mark.parametrize("stages", [more(1), more(2), 3])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) -> None:
-    models = [model() for _ in range(stages)]
-
-    def body(mail: Any) -> tuple[dict[str, Tensor], list[float], Any, int]:
-        pipeline = made(mail, models[mail.rank], loss=loss, schedule=schedule, recompute=recompute)
+    def use(pipeline: Any) -> tuple[dict[str, Tensor], list[float], Any, int]:
         losses = [pipeline.step(*batch(step)).item() for step in range(20)]
         output = pipeline.predict(batch(0)[0])
-        signatures = len(pipeline._executor._departures._known)
-        weights = dict(pipeline.state_dict()["model"])
-        pipeline.close()
-        return weights, losses, output, signatures
+        return dict(pipeline.state_dict()["model"]), losses, output, len(pipeline._executor._departures._known)
 
     plain = nn.Sequential(*model())
     losses = accumulate(plain, sgd, map(batch, range(20)), 3, loss=loss)
     weights = plain.state_dict()
-    for found, told, output, signatures in in_threads(stages, body):
-        for name, one in found.items():
-            assert torch.equal(one, weights[name]), name
+    for found, told, output, signatures in piped(stages, use, model, loss=loss, schedule=schedule, recompute=recompute):
+        assert_close(found, {name: weights[name] for name in found}, 0.0)
         assert told == losses
         torch.testing.assert_close(output["logits"], plain(batch(0)[0])["logits"].detach(), rtol=0, atol=1e-15)
         # Numbers that change, such as positions, are no signatures of their own, which both ends keep.
@@ -267,13 +253,7 @@ def test_a_dataclass_that_a_user_registers_is_left_alone() -> None:
 
 
 def test_layers_that_take_trees_are_timed() -> None:
-    def body(mail: Any) -> list[str]:
-        pipeline = made(mail, model(), loss=loss, stages="time", sample=batch(0)[0])
-        cut = list(pipeline.cut)
-        pipeline.close()
-        return cut
-
-    first, second = in_threads(2, body)
+    first, second = piped(2, lambda pipeline: [*pipeline.cut], model, loss=loss, stages="time", sample=batch(0)[0])
     assert first == second
     assert first[0] == "0"
 

@@ -17,7 +17,7 @@ from integration_tests.support.more import first_of
 from integration_tests.support.stage_gpt import cross_entropy, gpt, text
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, adam, data, momentum, mse, net, sgd
-from integration_tests.unit.stages.pipelines import all_hear, made
+from integration_tests.unit.stages.pipelines import all_hear, made, piped
 from integration_tests.unit.stages.traced import CUTS, SAMPLE, WIDTH, Net, torch_distributed
 from integration_tests.unit.stages.traced import data as of_traced
 from paceline.errors import UserError
@@ -317,11 +317,9 @@ def test_a_rank_that_cannot_say_what_it_wants_ends_all() -> None:
 
 
 def test_a_pipeline_is_not_called() -> None:
-    def body(mail: Any) -> None:
-        pipeline = made(mail)
+    def use(pipeline: Any) -> None:
         with pytest.raises(UsageError, match="called like a model"):
             pipeline(data(0, 4)[0])
         pipeline.step(*data(0, 4))
-        pipeline.close()
 
-    in_threads(2, body)
+    piped(2, use)

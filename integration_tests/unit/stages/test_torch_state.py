@@ -30,7 +30,7 @@ from integration_tests.support.stage_training import (
     rmsprop,
     sgd,
 )
-from integration_tests.unit.stages.pipelines import assert_close, made
+from integration_tests.unit.stages.pipelines import assert_close, made, piped, trained
 from paceline.native.mail import HorovodEnded, StageLost
 from paceline.stages.execution.cut import first_layers
 from paceline.stages.execution.parting import part
@@ -42,25 +42,12 @@ from paceline.torch.stages.layers import layers_of
 LATE: dict[str, Any] = {"schedule": "pipemare", "correction": 0.3, "annealing_steps": 20, "warmup_steps": 2}
 
 
-def pipeline_of(mail: Any, optimizer: Optimizer, **arguments: Any) -> Any:
-    return made(mail, optimizer=optimizer, **arguments)
-
-
 def saved_at(stages: int, optimizer: Optimizer, **arguments: Any) -> dict[str, Any]:
     """What rank 0 saved after some steps, as a file would keep it."""
-
-    def body(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, optimizer, **arguments)
-        for step in range(7):
-            pipeline.step(*data(step, 10))
-        pipeline.drain()
-        whole = pipeline.consolidate()
-        pipeline.close()
-        return whole
-
-    results = in_threads(stages, body)
-    assert results[1:] == [None] * (stages - 1)
-    return from_file(results[0])
+    given = [data(step, 10) for step in range(7)]
+    first, *others = (whole for _, whole in trained(stages, given, optimizer=optimizer, **arguments))
+    assert others == [None] * (stages - 1)
+    return from_file(first)
 
 
 def from_file(value: Any) -> Any:
@@ -82,19 +69,17 @@ def plainly(whole: dict[str, Any], optimizer: Optimizer) -> list[float]:
 def goes_on(stages: int, whole: dict[str, Any], optimizer: Optimizer, **arguments: Any) -> list[float]:
     """The losses of the next steps."""
 
-    def body(mail: Any) -> list[float]:
-        pipeline = pipeline_of(mail, optimizer, **arguments)
+    def use(pipeline: Any) -> list[float]:
         pipeline.load_state_dict(whole)
         losses = []
         for step in range(7, 10):
             losses.append(pipeline.step(*data(step, 10)).item())
             pipeline.drain()
-        pipeline.close()
         return losses
 
-    results = in_threads(stages, body)
-    assert all(losses == results[0] for losses in results)
-    return results[0]
+    first, *others = piped(stages, use, optimizer=optimizer, **arguments)
+    assert all(losses == first for losses in others)
+    return list(first)
 
 
 @pytest.mark.parametrize("optimizer", [momentum, adam, adamw])
@@ -118,13 +103,12 @@ def test_what_schedules_and_corrections_need_goes_on_too() -> None:
     assert set(whole["pipeline"]["deltas"]) < set(whole["model"])
     assert all(one.any() for one in whole["pipeline"]["deltas"].values())
 
-    def body(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, momentum, **LATE)
+    def use(pipeline: Any) -> Any:
         pipeline.load_state_dict(whole)
         assert pipeline.schedule == "pipemare"
         return pipeline.consolidate()
 
-    again = in_threads(3, body)[0]
+    again = piped(3, use, optimizer=momentum, **LATE)[0]
     assert again["pipeline"]["steps"] == 7
     assert_close(again["model"], whole["model"], 0.0)
     assert_close(again["pipeline"]["deltas"], whole["pipeline"]["deltas"], 0.0)
@@ -135,15 +119,14 @@ def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of
     whole = saved_at(3, rmsprop, **chosen)
     assert set(whole["pipeline"]["velocities"]) == set(whole["model"])
 
-    def body(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, rmsprop, **chosen)
+    def use(pipeline: Any) -> Any:
         pipeline.load_state_dict(whole)
         again = copy.deepcopy(pipeline.consolidate())
         pipeline.step(*data(7, 10))
         pipeline.drain()
         return again, pipeline.consolidate()
 
-    again, after = in_threads(2, body)[0]
+    again, after = piped(2, use, optimizer=rmsprop, **chosen)[0]
     assert all(one.any() for one in whole["pipeline"]["velocities"].values())
     assert_close(again["pipeline"]["velocities"], whole["pipeline"]["velocities"], 0.0)
     expected, velocities = _one_more(whole, chosen["nesterov"], 2)
@@ -152,17 +135,15 @@ def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of
 
 
 def test_gradients_that_wait_for_an_update_are_not_lost() -> None:
-    def body(mail: Any) -> None:
-        pipeline = pipeline_of(mail, adam, schedule="1f1b", update_every=2)
+    def use(pipeline: Any) -> None:
         for step in range(3):
             pipeline.step(*data(step, 10))
         with pytest.raises(UsageError, match="saved with micro-batches under way, after 3 steps"):
             pipeline.state_dict()
         pipeline.drain()
         assert pipeline.state_dict()["optimizer"]["state"][0]["step"] == 2
-        pipeline.close()
 
-    in_threads(2, body)
+    piped(2, use, optimizer=adam, schedule="1f1b", update_every=2)
 
 
 def _one_more(whole: dict[str, Any], nesterov: float, stages: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -204,8 +185,7 @@ def test_groups_of_optimizers() -> None:
 
 
 def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
-    def save(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, momentum, schedule="pipemare")
+    def save(pipeline: Any) -> Any:
         pipeline.step(*data(0, 10))
         with pytest.raises(UsageError, match=r"saved with micro-batches under way, after 1 steps"):
             pipeline.state_dict()
@@ -214,14 +194,13 @@ def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
         pipeline.drain()
         return pipeline.state_dict()
 
-    own = in_threads(2, save)
+    own = piped(2, save, optimizer=momentum, schedule="pipemare")
 
-    def load(mail: Any) -> None:
-        pipeline = pipeline_of(mail, momentum)
+    def load(pipeline: Any) -> None:
         with pytest.raises(UsageError, match=r"lacks \d+ tensors of this stage"):
-            pipeline.load_state_dict(own[1 if mail.rank == 0 else 0])
+            pipeline.load_state_dict(own[1 if pipeline.stage == 0 else 0])
 
-    in_threads(3, load)
+    piped(3, load, optimizer=momentum)
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES])
@@ -229,12 +208,12 @@ def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
     """What a schedule alone needs begins anew; weights and the optimizer's state go on."""
 
     def body(mail: Any) -> None:
-        first = pipeline_of(mail, momentum, schedule="pipemare", correction=0.3)
+        first = made(mail, optimizer=momentum, schedule="pipemare", correction=0.3)
         for step in range(5):
             first.step(*data(step, 10))
         first.drain()
         state = first.state_dict()
-        second = pipeline_of(mail, momentum, schedule=schedule)
+        second = made(mail, optimizer=momentum, schedule=schedule)
         second.load_state_dict(state)
         found = second.state_dict()
         assert_close(found["model"], state["model"], 0.0)
@@ -257,12 +236,11 @@ def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
     ],
 )
 def test_states_that_lack_something_change_nothing(spoil: Callable[[Any], Any], said: str) -> None:
-    def body(mail: Any) -> None:
-        pipeline = pipeline_of(mail, momentum, stages=[2])
+    def use(pipeline: Any) -> None:
         pipeline.step(*data(0, 10))
         before = {name: one.clone() for name, one in pipeline.state_dict()["model"].items()}
         state = pipeline.state_dict()
-        if mail.rank == 1:
+        if pipeline.stage == 1:
             state["model"] = {name: one + 1 for name, one in state["model"].items()}
             spoil(state)
             with pytest.raises(UsageError) as caught:
@@ -270,9 +248,8 @@ def test_states_that_lack_something_change_nothing(spoil: Callable[[Any], Any], 
             assert said in str(caught.value)
         assert_close(pipeline.state_dict()["model"], before, 0.0)
         pipeline.step(*data(1, 10))
-        pipeline.close()
 
-    in_threads(2, body)
+    piped(2, use, optimizer=momentum, stages=[2])
 
 
 EMBEDDING, HEAD = "0.tokens.weight", "3.logits.weight"
@@ -282,10 +259,8 @@ def pipelines(
     stages: int, steps: range, optimizer: Optimizer, state: Any = None, rows: int = 7, **arguments: Any
 ) -> list[Any]:
     """Of each stage: losses, own weights, the state of all, names of trained parameters."""
-    models = [gpt() for _ in range(stages)]
 
-    def body(mail: Any) -> Any:
-        pipeline = made(mail, models[mail.rank], optimizer=optimizer, loss=cross_entropy, **arguments)
+    def use(pipeline: Any) -> Any:
         if state is not None:
             pipeline.load_state_dict(state)
         losses = [pipeline.step(*text(step, rows)).item() for step in steps]
@@ -293,16 +268,13 @@ def pipelines(
         output = pipeline.predict(text(99, 5)[0])["logits"]
         whole = pipeline.consolidate()
         own = {name: one.clone() for name, one in pipeline.state_dict()["model"].items()}
-        names = pipeline.names
-        pipeline.close()
-        return losses, own, whole, names, output
+        return losses, own, whole, pipeline.names, output
 
-    return in_threads(stages, body)
+    return piped(stages, use, gpt, optimizer=optimizer, loss=cross_entropy, **arguments)
 
 
 def assert_equal(found: dict[str, Tensor], plain: nn.Module) -> None:
-    for name, one in found.items():
-        torch.testing.assert_close(one, plain.state_dict()[name], rtol=0, atol=1e-12, msg=name)
+    assert_close(found, {name: plain.state_dict()[name] for name in found})
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
@@ -363,15 +335,12 @@ def test_copies_begin_with_the_weights_of_their_owner_and_freeze_with_them() -> 
     for model in models:
         model[0].tokens.weight.requires_grad_(False)
 
-    def body(mail: Any) -> Any:
-        pipeline = made(mail, models[mail.rank], loss=cross_entropy, n_microbatches=2)
+    def use(pipeline: Any) -> Any:
         for step in range(3):
             pipeline.step(*text(step, 4))
-        own = pipeline.state_dict()["model"]
-        pipeline.close()
-        return own.get(EMBEDDING if mail.rank == 0 else HEAD)
+        return pipeline.state_dict()["model"].get(EMBEDDING if pipeline.stage == 0 else HEAD)
 
-    first, _, last = in_threads(3, body)
+    first, _, last = piped(3, use, iter(models).__next__, loss=cross_entropy, n_microbatches=2)
     assert torch.equal(first, gpt(seed=0)[0].tokens.weight)
     assert torch.equal(last, first)
 
@@ -396,15 +365,13 @@ def test_a_weight_of_three_stages_of_which_two_train_nothing_else() -> None:
     plain = nn.Sequential(*model())
     stage_training.accumulate(plain, momentum, [(batch, target)] * 5, 3, max_norm=0.1)
 
-    def body(mail: Any) -> Any:
-        pipeline = made(mail, model(), optimizer=momentum, max_norm=0.1)
-        assert (pipeline.optimizer is None) == (mail.rank > 0)
+    def use(pipeline: Any) -> Any:
+        assert (pipeline.optimizer is None) == (pipeline.stage > 0)
         for _ in range(5):
             pipeline.step(batch, target)
-        pipeline.close()
-        return pipeline.state_dict()["model"][f"{mail.rank}.tied"]
+        return pipeline.state_dict()["model"][f"{pipeline.stage}.tied"]
 
-    for found in in_threads(3, body):
+    for found in piped(3, use, model, optimizer=momentum, max_norm=0.1):
         torch.testing.assert_close(found, plain[0].tied.detach(), rtol=0, atol=1e-14)
 
 

@@ -24,7 +24,7 @@ from integration_tests.support.stage_training import (
     sgd,
     train,
 )
-from integration_tests.unit.stages.pipelines import assert_close, made
+from integration_tests.unit.stages.pipelines import assert_close, piped
 from paceline.stages import corrections, schedules
 from paceline.stages.delays import delays
 from paceline.stages.flow import program
@@ -135,19 +135,17 @@ def test_an_update_every_few_minibatches_equals_one_process_with_larger_ones(sch
 def test_with_enough_microbatches_per_update_no_weight_is_more_than_a_version_old(stages: int) -> None:
     enough = corrections.least_microbatches(stages)
 
-    def body(mail: Any) -> int:
-        chosen: dict[str, Any] = {"n_microbatches": 1, "schedule": "pipemare", "update_every": enough}
-        pipeline = made(mail, stages=CUTS[stages][1:], **chosen)
+    def use(pipeline: Any) -> int:
         for step in range(3 * enough + 1):
             pipeline.step(*data(step, 2))
             if step == 2 * enough + stages:
                 oldest, mean = max(pipeline._executor.gaps[0]), pipeline.measured_delays()
         pipeline.drain()
-        pipeline.close()
-        assert mean == ((stages - 1 - mail.rank) / enough, 0)
+        assert mean == ((stages - 1 - pipeline.stage) / enough, 0)
         return oldest
 
-    assert in_threads(stages, body) == [1] * (stages - 1) + [0]
+    chosen: dict[str, Any] = {"n_microbatches": 1, "schedule": "pipemare", "update_every": enough}
+    assert piped(stages, use, stages=CUTS[stages][1:], **chosen) == [1] * (stages - 1) + [0]
 
 
 @pytest.mark.parametrize("schedule", list(schedules.SCHEDULES))
@@ -176,16 +174,14 @@ def test_recomputation_gives_the_same(schedule: str, correction: float | None) -
 
 
 def test_drains_between_steps_lose_nothing() -> None:
-    def body(mail: Any) -> tuple[int, float]:
-        pipeline = made(mail, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:])
+    def use(pipeline: Any) -> tuple[int, float]:
         told = 0
         for step in range(9):
             pipeline.step(*data(step, 8))
             if step in (0, 3, 8):
                 told += len(pipeline.drain())
         pipeline.drain()
-        pipeline.close()
         return told, float(sum(one.detach().sum() for one in pipeline.module.parameters()))
 
-    first, second = in_threads(3, body), in_threads(3, body)
+    first, second = (piped(3, use, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:]) for _ in range(2))
     assert first == second
