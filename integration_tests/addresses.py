@@ -46,7 +46,6 @@ RUNS: list[tuple[str, str, dict[str, str], tuple[Any, ...]]] = [
 
 
 def provoke(rank: int, size: int, library: str) -> int:
-    """An access that has to be reported."""
     return int(ctypes.CDLL(library).overflow(1001))
 
 
@@ -63,7 +62,6 @@ def _run(body: str, module: str, env: dict[str, str], args: tuple[Any, ...]) -> 
 
 
 def main() -> int:
-    """Build, run, say what was reported."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="addresses-") as temporary:
         folder = Path(temporary)

@@ -152,12 +152,10 @@ def _like_one_process(rank: int, size: int, device: str, name: str, step_of: Cal
 
 
 def adamw(rank: int, size: int, device: str) -> None:
-    """Fused AdamW and clipping."""
     _like_one_process(rank, size, device, "gpu.adamw", lambda model: model)
 
 
 def compiled(rank: int, size: int, device: str) -> None:
-    """A compiled model."""
     import torch
 
     _like_one_process(rank, size, device, "gpu.compiled", torch.compile)
@@ -187,7 +185,6 @@ def unsynchronised(rank: int, device: str) -> None:
 
 
 def main() -> int:
-    """Launch the ranks, and print what each found."""
     parser = argparse.ArgumentParser(description="Paceline with tensors on a GPU.")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--ranks", type=int, default=2)

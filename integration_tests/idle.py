@@ -77,7 +77,6 @@ def cpu_body(rank: int, size: int) -> float:
 
 
 def _cpu_ms(world: World) -> float:
-    """The ranks' mean."""
     return statistics.mean(world.run(__name__, "cpu_body", (), 60.0))
 
 

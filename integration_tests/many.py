@@ -61,7 +61,6 @@ def body(rank: int, size: int, exchange: str, tensors: int) -> tuple[float, floa
 
 
 def main() -> int:
-    """Measure in turns and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--tensors", type=int, default=1000)

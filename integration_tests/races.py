@@ -115,7 +115,6 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def provoke(rank: int, size: int, library: str) -> int:
-    """A race that has to be reported."""
     return int(ctypes.CDLL(library).race())
 
 
@@ -143,7 +142,6 @@ def _run(part: str, ranks: int, seed: int, seconds: float, env: dict[str, str], 
 
 
 def main() -> int:
-    """Build, run, count reports."""
     parser = argparse.ArgumentParser(description="Partial rounds and armed steps under a sanitizer.")
     parser.add_argument("--minutes", type=float, default=30.0, help="of all parts together")
     parser.add_argument("--ranks", type=int, default=4)

@@ -27,7 +27,6 @@ def under_rank(ranks: int) -> float:
 
 
 def under_horovodrun(ranks: int) -> float:
-    """The same script under horovodrun."""
     begin_s = time.time()
     words = [*horovodrun.words(), "-np", str(ranks), sys.executable, str(SCRIPT)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
@@ -35,7 +34,6 @@ def under_horovodrun(ranks: int) -> float:
 
 
 def main() -> None:
-    """Measure in turn and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)

@@ -56,7 +56,6 @@ def exposed() -> bool:
 
 
 def report(hvd: Any, weights: list[np.ndarray]) -> dict[str, Any]:
-    """Report of one rank's training."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("PACELINE_")}
     return {
         "rank": hvd.rank(),
@@ -94,7 +93,6 @@ def train_torch(victim: int = -1) -> dict[str, Any]:
 
 
 def train_keras(victim: int = -1) -> dict[str, Any]:
-    """The same in Keras."""
     import keras
     import tensorflow as tf
 
@@ -162,7 +160,6 @@ def ray_cluster(nodes: int) -> Iterator[None]:
 
 
 def on_ray(train: Callable[..., Any], arguments: list[Any], **workers: Any) -> list[Any]:
-    """Results of `train` on workers of Ray, by rank."""
     from horovod.ray import RayExecutor
 
     # One machine: finding the interface that hosts share would need two.
@@ -190,7 +187,6 @@ def spark_session(master: str) -> Iterator[None]:
 
 
 def on_spark(train: Callable[..., Any], arguments: list[Any], **workers: Any) -> list[Any]:
-    """Results of `train` on workers of Spark, by rank."""
     import horovod.spark
 
     elastic = "min_num_proc" in workers

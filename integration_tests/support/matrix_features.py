@@ -22,7 +22,6 @@ STEPS = 5
 
 
 def plain(run: Run) -> None:
-    """A backward pass and an update per step."""
     run.build()
     for step in range(STEPS):
         run.update(run.one_pass(step))

@@ -85,11 +85,9 @@ class Run(ABC):
         """Nothing is in flight from here on."""
 
     def first(self) -> bool:
-        """Whether this is the rank that reads checkpoints."""
         return True
 
     def loss(self, rank: int, number: int) -> Tensor:
-        """The loss on batch `number` of rank `rank`."""
         inputs, targets = batch(self.setting.kind, self.setting.dtype, rank, number)
         return torch.nn.functional.mse_loss(self.forward(inputs), targets)
 
@@ -131,7 +129,6 @@ class OneProcess(Run):
     """Has the data of all ranks and averages what each of them alone would compute: no Horovod, no Paceline."""
 
     def wrap(self, held: Any, **options: Any) -> Any:
-        """See Run."""
         self.optimizer = held
         return held
 
@@ -179,17 +176,14 @@ class OnRanks(Run):
         self.share()
 
     def wrap(self, held: Any, **options: Any) -> Any:
-        """See Run."""
         named = [(f"{self._prefix}.{name}", parameter) for name, parameter in self.model.named_parameters()]
         self.optimizer = self._hvd.DistributedOptimizer(held, named, **self._exchange, **options)
         return self.optimizer
 
     def gradients(self, backward: Backward) -> Tensor:
-        """See Run."""
         return backward(self._rank)
 
     def combine(self) -> None:
-        """See Run."""
         self.optimizer.synchronize()
 
     def counted(self, passes: list[Backward]) -> None:
@@ -200,15 +194,12 @@ class OnRanks(Run):
             self.optimizer.step()
 
     def share(self) -> None:
-        """See Run."""
         self._hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         if hasattr(self, "optimizer"):
             self._hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
 
     def settle(self) -> None:
-        """See Run."""
         self.optimizer.drain()
 
     def first(self) -> bool:
-        """See Run."""
         return self._rank == 0

@@ -33,7 +33,6 @@ def keras_net(weights: Sequence[np.ndarray[Any, Any]]) -> Any:
 
 
 def mse() -> Any:
-    """The mean over all elements."""
     import keras
 
     return keras.losses.MeanSquaredError(dtype=dtype())

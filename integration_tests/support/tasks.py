@@ -89,5 +89,4 @@ _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
 
 
 def without_scheduler(environ: dict[str, str]) -> dict[str, str]:
-    """An environment without what schedulers put into it."""
     return {name: value for name, value in environ.items() if not (name.startswith(_PREFIXES) or name in _NAMES)}

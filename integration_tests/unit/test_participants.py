@@ -30,7 +30,6 @@ def _declared() -> dict[str, list[tuple[str, str]]]:
 
 
 def _class(name: str) -> str:
-    """The declaration of a participant."""
     for path in BRIDGE.rglob("*.h"):
         match = re.search(rf"^class {name} : public .*?^}};", path.read_text(), re.DOTALL | re.MULTILINE)
         if match is not None:

@@ -31,7 +31,6 @@ def _name(node: str) -> str:
 
 
 def read(path: Path, rank: int) -> RankOutcome:
-    """The outcome in the record at `path`; empty if there is none."""
     result = RankOutcome(rank)
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
     for line in lines:

@@ -13,5 +13,4 @@ else:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The content of the file at `path`."""
     return tomllib.loads(path.read_text())

@@ -35,8 +35,6 @@ class Library:
 
 
 class ProcessSet:
-    """Stands in for one of Horovod's."""
-
     def __init__(self, process_set_id: int = 0, rank: int = 0) -> None:
         self.process_set_id = process_set_id
         self._rank = rank

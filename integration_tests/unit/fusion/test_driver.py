@@ -89,8 +89,6 @@ class FakeBridge(Bridge):
 
 
 class Run:
-    """A driver, its bridge and the lines that it told."""
-
     def __init__(self, policy: Any = "optimal", process_set: int = 0, limits: Limits = LIMITS, **status: Any) -> None:
         self.bridge = FakeBridge(process_set, replace(STATUS, **status))
         self.lines: list[str] = []
@@ -127,7 +125,6 @@ class Run:
         return [call for _, call, _ in self.bridge.asked]
 
     def group_of(self) -> list[int]:
-        """The groups of the plan that was sent last."""
         return groups_sent(self.bridge.asked[-1][2])
 
 

@@ -256,7 +256,6 @@ def test_ranks_that_disagree_end_a_trial(state: State) -> None:
 
 
 def users(gradients: Any, costs: Any) -> list[list[str]]:
-    """A policy of a user's."""
     return [[gradient.name for gradient in gradients]]
 
 

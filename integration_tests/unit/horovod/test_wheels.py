@@ -221,7 +221,6 @@ PUTS = 40
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An empty folder, to be mounted on."""
     made = tmp_path / "mounted"
     made.mkdir()
     return made

@@ -238,7 +238,6 @@ def test_snapshot_decodes_to_the_trace_format() -> None:
 
 
 def leave(path: Path, rank: int, size: int) -> Path:
-    """Write what `rank` of `size` leaves for the trace `path`."""
     part = trace.part_path(path, rank)
     part.write_text(json.dumps(rank_json(rank, size)))
     return part

@@ -162,8 +162,6 @@ pytree.register_pytree_node(Output, lambda one: (list(one.values()), list(one)),
 
 
 class First(nn.Module):
-    """Takes a dictionary, returns a dataclass."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
@@ -175,8 +173,6 @@ class First(nn.Module):
 
 
 class Second(nn.Module):
-    """Takes a dataclass, returns what a library registered."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)

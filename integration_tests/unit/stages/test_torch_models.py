@@ -109,8 +109,6 @@ def test_saved_stages_load_into_what_the_functions_build() -> None:
 
 
 class Locked(nn.Module):
-    """Cannot be pickled."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
@@ -157,7 +155,6 @@ def test_stages_without_parameters(schedule: str, recompute: bool, learning: int
 
 
 def near(output: Tensor, target: Tensor) -> Tensor:
-    """The fraction of elements that are near their target."""
     return ((output - target).abs() < 0.8).double().mean()
 
 
@@ -192,8 +189,6 @@ def test_any_number_of_rows_equals_one_process_and_training_goes_on(schedule: st
 
 
 class Parts(nn.Module):
-    """Returns outputs of several kinds."""
-
     def __init__(self, made: Callable[[Tensor], Any]) -> None:
         super().__init__()
         self.made = made

@@ -229,8 +229,6 @@ def test_models_that_cannot_be(model: Callable[[], Any], said: str) -> None:
 
 
 class Made(nn.Module):
-    """Hands on what a function makes of its input."""
-
     def __init__(self, made: Callable[[Tensor], Any]) -> None:
         super().__init__()
         self.made = made

@@ -67,7 +67,6 @@ def plainly(whole: dict[str, Any], optimizer: Optimizer) -> list[float]:
 
 
 def goes_on(stages: int, whole: dict[str, Any], optimizer: Optimizer, **arguments: Any) -> list[float]:
-    """The losses of the next steps."""
 
     def use(pipeline: Any) -> list[float]:
         pipeline.load_state_dict(whole)

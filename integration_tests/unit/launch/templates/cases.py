@@ -32,7 +32,6 @@ def invoke(*words: str) -> Result:
 
 
 def printed(*words: str) -> str:
-    """What the command prints; it must succeed."""
     result = invoke(*words)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -94,5 +93,4 @@ def needed(module: str) -> None:
 
 
 def page(name: str) -> str:
-    """A page of docs/."""
     return (Path(ROOT) / "docs" / f"{name}.md").read_text()
