@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 
 from integration_tests.support.keras_events import train as train_keras
 from integration_tests.support.merging import ByHand
@@ -25,15 +26,11 @@ _Q8 = 2.0 / 127
 
 def _optimizer(hvd: Any, name: str, elements: int, **options: Any) -> tuple[Any, Any]:
     """One parameter of zeros and its optimizer."""
-    import torch
-
     parameter = torch.nn.Parameter(torch.zeros(elements))
     return parameter, hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [(name, parameter)], **options)
 
 
 def _step(parameter: Any, optimizer: Any, gradient: np.ndarray) -> None:
-    import torch
-
     optimizer.zero_grad()
     (parameter * torch.from_numpy(gradient)).sum().backward()
     optimizer.step()
@@ -48,8 +45,6 @@ def join(rank: int, size: int, seed: int) -> int:
 
     Its last operation is still open when it joins; others begin that operation later.
     """
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -102,8 +97,6 @@ def join(rank: int, size: int, seed: int) -> int:
 
 def sets(rank: int, size: int, seed: int) -> int:
     """A process set ends with an operation open; the next one, of the same number and names, begins with nothing."""
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -143,8 +136,6 @@ def sets(rank: int, size: int, seed: int) -> int:
 
 def plans(rank: int, size: int, seed: int) -> int:
     """Plans that follow from messages which end in any order, while collectives of ours are in flight."""
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -203,7 +194,6 @@ def world_of_one() -> Iterator[None]:
 def worlds(rank: int, size: int, seed: int) -> int:
     """A new world in which some ranks come from one of their own, whose plan was in force: as after elastic resets."""
     import horovod.torch as hvd
-    import torch
 
     hvd.init()
     same = random.Random(seed)

@@ -33,11 +33,9 @@ def test_a_cover_has_all_pairs(rows: list[tuple[object, ...]], most: int) -> Non
     assert chosen == [row for row in rows if row in chosen] == cover(rows)
 
 
-def test_the_matrix_of_torch_is_a_cover() -> None:
+def test_the_matrix_of_torch_is_a_cover_and_the_others_are_for_test_more() -> None:
     assert set(ROWS) == set(cover(POSSIBLE))
-
-
-def test_the_others_are_for_test_more() -> None:
+    # The others are for test more.
     cases = by_pairs("ab", "cd", "ef")
     few = [case for case in cases if isinstance(case, tuple) and not hasattr(case, "marks")]
     assert (len(cases), len(few)) == (8, 4)

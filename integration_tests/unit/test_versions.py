@@ -108,13 +108,11 @@ def test_a_version_that_is_not_supported_is_a_warning_with_the_range(
 _FROM_AN_INDEX = re.compile(r"pip install[^\n]*[ '\"]paceline\b(?!/)")
 
 
-def test_command_has_the_packages_of_an_extra() -> None:
+def test_command_has_the_packages_of_an_extra_that_is_there() -> None:
     command = how_to_install("torch")
     assert command.startswith("pip install ") and "paceline" not in command
     assert re.fullmatch(r"pip install '?torch[=<>!~].*", command)
-
-
-def test_extra_that_is_not_there() -> None:
+    # Extra that is not there.
     with pytest.raises(ValueError, match="no extra 'mxnet'"):
         how_to_install("mxnet")
 

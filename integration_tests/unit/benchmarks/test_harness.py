@@ -81,14 +81,12 @@ def test_systems_take_turns_until_their_ratio_is_narrow() -> None:
     assert told[-1].startswith("mini: turn 5, ours / stock 0.500 [0.500, 0.500]")
 
 
-def test_turns_end_at_their_number_and_at_the_time_limit() -> None:
+def test_turns_end_when_settled_at_their_number_and_at_the_time_limit() -> None:
     wide = {"stock": taking([1.0]), "ours": taking([1.0, 2.0])}
     ratios = [over("ours", "stock", "ms")]
     assert compare(wide, "ms", ratios, Limits(60.0, 8)).complete == 8
     assert compare(wide, "ms", ratios, Limits(1e-9)).complete == 1
-
-
-def test_without_ratios_the_figure_itself_settles() -> None:
+    # Without ratios the figure itself settles.
     assert compare({"alone": taking([1.0, 1.01])}, "ms", (), Limits(60.0)).complete == 5
     assert not Comparison({"alone": turns([1.0, 2.0, 1.0, 2.0, 1.0])}, "ms").settled
     assert compare({"seeds": taking([1.0])}, "ms", (), Limits(60.0, 7, settles=False)).complete == 7
@@ -100,17 +98,13 @@ def test_a_ratio_is_formed_within_each_turn_over_the_slowest_reference() -> None
     assert (value.median, value.count) == (1.5, 2), "a turn that is incomplete counts nothing"
 
 
-def test_a_figure_that_a_system_does_not_count_has_no_interval() -> None:
+def test_intervals_of_figures_ratios_over_references_and_steps_of_a_turn() -> None:
     assert Comparison({"alone": [Turn({"ms": 1.0, "messages": None})]}, "ms").interval("alone", "messages") is None
-
-
-def test_each_system_is_compared_with_every_reference() -> None:
+    # Each system is compared with every reference.
     names = [one.name for one in each_over(["stock", "ddp", "ours"], ["stock", "ddp"], "ms")]
     assert names == ["ours_over_stock", "ours_over_ddp"]
     assert [one.name for one in each_over(["stock", "ddp"], ["stock", "ddp"], "ms")] == ["ddp_over_stock"]
-
-
-def test_a_turn_has_steps_for_its_time() -> None:
+    # A turn has steps for its time.
     assert count_for(1.5, 0.1, 3, 40) == 15
     assert (count_for(1.5, 10.0, 3, 40), count_for(1.5, 1e-6, 3, 40)) == (3, 40)
 
@@ -136,14 +130,12 @@ def test_after_all_phases_every_rank_has_been_told_of_all(ranks: int) -> None:
     assert known == set(range(ranks))
 
 
-def test_rank_0_gathers_from_all_and_broadcasts_along_a_tree() -> None:
+def test_work_and_times_follow_closed_formulas() -> None:
     assert gathered(2) == Work(4, 4, 4)
     assert gathered(8) == Work(2 + 2 * 3, 2 * 7 + 2 * 3, 4 * 7)
     assert gathered(9).hops == gathered(16).hops == 2 + 2 * 4
     assert gathered(4096) == Work(26, 2 * 4095 + 24, 4 * 4095)
-
-
-def test_times_follow_closed_formulas() -> None:
+    # Times follow closed formulas.
     constants = Constants(fixed_s=1e-3, hop_s=3e-5, message_s=2e-6)
     for ranks in (2, 32, 4096):
         assert time_s(ring(ranks), constants) == pytest.approx(1e-3 + 2 * (ranks - 1) * 32e-6)

@@ -121,11 +121,11 @@ def test_ranks_step_in_batches_until_all_have_a_plan_and_are_checked_then() -> N
     assert told[-1] == "optimal warms up, 5 steps, active (rank 0), warming (rank 1)"
 
 
-def test_a_system_without_plans_makes_no_step() -> None:
+def test_systems_without_plans_make_no_step_and_ranks_that_refuse_or_never_plan_end_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert plans.until_active("ddp", [Ready(0.1)], lambda order: pytest.fail("it was asked")) == [Ready(0.1)]
-
-
-def test_a_rank_that_refuses_and_one_that_never_plans_end_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A rank that refuses and one that never plans end the benchmark.
     with pytest.raises(UserError, match="Rank 1 of optimal refuses to merge: no reason given"):
         plans.until_active("optimal", ready("warming", "refused"), lambda order: [])
     monkeypatch.setattr(plans, "MOST_STEPS", 10)

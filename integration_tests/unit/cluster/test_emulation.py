@@ -55,12 +55,10 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], complaint: str, re
     assert remedy in caught.value.remedy
 
 
-def test_the_bucket_holds_two_milliseconds_but_never_less_than_two_frames() -> None:
+def test_the_bucket_holds_two_milliseconds_and_a_cluster_is_its_block() -> None:
     assert TokenBucket.for_rate(10**9) == TokenBucket(10**9, 250_000, 6_250_000 + 250_000)
     assert TokenBucket.for_rate(10**6) == TokenBucket(10**6, 2 * FRAME_BYTES, 128 * 1024 + 2 * FRAME_BYTES)
-
-
-def test_a_cluster_outside_its_block_is_refused() -> None:
+    # A cluster outside its block is refused.
     cluster = Cluster(hosts=3, slots=2)
     assert cluster.host_list == "host0:2,host1:2,host2:2"
     with pytest.raises(UserError, match="does not exist now"):

@@ -48,16 +48,14 @@ def test_bounds_are_start_ups_and_the_wire(
     assert with_latency_s == pytest.approx(seconds + starts * 0.002, rel=1e-6)
 
 
-def test_a_chain_is_filled_by_blocks() -> None:
+def test_blocks_fill_a_chain_and_a_codec_shortens_the_wire() -> None:
     # Two ranks in between pass on a tenth of the message before the last one gets its first.
     blocks = Message(4, SIZE, SIZE / 10)
     assert bound_s("broadcast", "linear", blocks, BYTES_PER_S) == pytest.approx(2.0 * 1.2)
     assert bound_s("allreduce", "linear", blocks, BYTES_PER_S) == pytest.approx(4.0 * 1.2)
     # A block that is longer than the message is the message.
     assert bound_s("broadcast", "linear", Message(4, SIZE, 10 * SIZE), BYTES_PER_S) == pytest.approx(2.0 * 3)
-
-
-def test_a_codec_shortens_the_wire_and_not_the_start_ups() -> None:
+    # A codec shortens the wire and not the start ups.
     plain, encoded = (bound_s("allreduce", "ring", Message(4, SIZE), BYTES_PER_S, 0.01, one) for one in ("none", "q8"))
     assert encoded - 0.06 == pytest.approx((plain - 0.06) * ENCODED["q8"])
     assert 0.25 < ENCODED["q8"] < 0.26 and set(ENCODED) == set(CODECS)
@@ -136,14 +134,12 @@ def measured() -> NetworkFile:
     return NetworkFile("0.1.0", HOSTS, 1 << 18, tuple(pairs), tuple(timings))
 
 
-def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_file_comes_back_as_it_was_also_one_of_0_1_with_another_name_for_horovods_own(tmp_path: Path) -> None:
     network_file.write(measured(), tmp_path / "network.json")
     assert network_file.load(tmp_path / "network.json") == measured()
     content = msgspec.json.decode((tmp_path / "network.json").read_bytes())
     assert (content["format"], content["version"], content["hosts"]) == ("paceline-network", 1, list(HOSTS))
-
-
-def test_files_of_0_1_have_another_name_for_horovods_own_collective(tmp_path: Path) -> None:
+    # Files of 0 1 have another name for horovods own collective.
     network_file.write(measured(), tmp_path / "network.json")
     old = (tmp_path / "network.json").read_text().replace('"horovod"', '"gloo"')
     (tmp_path / "network.json").write_text(old)

@@ -122,11 +122,9 @@ def _tests_of(path: Path) -> set[str]:
     return {one.name for one in ast.parse(path.read_text()).body if isinstance(one, ast.FunctionDef)}
 
 
-def test_every_exchange_has_a_column() -> None:
+def test_the_table_of_events_has_all_exchanges_an_answer_for_each_and_tests_that_exist() -> None:
     assert {one.settings.__name__.lower() for one in DECLARATIONS} <= set(COLUMNS)
-
-
-def test_every_event_has_an_answer_of_every_exchange() -> None:
+    # Every event has an answer of every exchange.
     for event in EVENTS:
         assert set(event.cells) == set(COLUMNS), event.name
         for column, cell in event.cells.items():
@@ -134,9 +132,7 @@ def test_every_event_has_an_answer_of_every_exchange() -> None:
             for one in cell:
                 assert one.outcome in (WORKS, REFUSED, NOTHING) and one.what and one.tests, (event.name, column)
                 assert one.on in ("", PYTORCH, KERAS), (event.name, column)
-
-
-def test_every_test_exists() -> None:
+    # Every test exists.
     named = {test for event in EVENTS for cell in event.cells.values() for one in cell for test in one.tests}
     known = {path: _tests_of(TESTS / path) for path in {test.partition("::")[0] for test in named}}
     missing = [test for test in named if (parts := test.partition("::"))[2] not in known[parts[0]]]
@@ -153,7 +149,7 @@ SHARED = list(inspect.signature(asked).parameters)
 NONE_GIVEN = (None,) * len(SHARED)
 
 
-def test_every_wrapper_of_tensorflow_has_them_and_horovods() -> None:
+def test_every_wrapper_has_the_shared_arguments_and_those_of_tensorflow_horovods() -> None:
     import paceline.tensorflow as hvd
     from paceline.horovod.shims.unmodified import original
     from paceline.tensorflow.horovod import horovod_tensorflow
@@ -164,9 +160,7 @@ def test_every_wrapper_of_tensorflow_has_them_and_horovods() -> None:
         assert list(parameters) == [*horovods, *own, *SHARED]
         for word, one in horovods.items():
             assert parameters[word].default == one.default, word
-
-
-def test_the_wrappers_of_torch_and_keras_have_them() -> None:
+    # The wrappers of torch and keras have them.
     import paceline.keras
     import paceline.torch
 
@@ -176,15 +170,13 @@ def test_the_wrappers_of_torch_and_keras_have_them() -> None:
         assert "hvd.Pipelined" in (wrapper.__doc__ or "")
 
 
-def test_what_they_ask_for() -> None:
+def test_what_arguments_ask_for_and_that_a_codec_beside_a_compression_is_refused() -> None:
     found = asked("optimal", "pipelined", "q8", False, None)
     assert found.fusion == "optimal" and isinstance(found.exchange, Pipelined)
     assert (found.choice.codec, found.choice.error_feedback, found.choice.own_codec) == ("q8", False, True)
     nothing = asked(*NONE_GIVEN)
     assert nothing.fusion is None and nothing.exchange == Sync() and not nothing.choice.own_codec
-
-
-def test_a_codec_beside_a_compression_is_refused() -> None:
+    # A codec beside a compression is refused.
     none, other = object(), object()
     found = asked(None, None, "q8", None, None)
     found.check(none, none)

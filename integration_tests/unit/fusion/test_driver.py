@@ -163,9 +163,7 @@ def test_plan_travels_in_the_layout_of_the_core() -> None:
     assert [value.hex() for value in offer.encode(3, False, 0.25, [-2.0, 0.0, 0.5], [1, -2], [4, 1])] == [
         value.hex() for value in (3.0, 0.0, 0.25, 2.0, 0.0, 1.0, 1.5, 2.0, 0.0, 4.0, 1.0)
     ]
-
-
-def test_core_expects_as_many_values_as_the_driver_sends() -> None:
+    # Core expects as many values as the driver sends.
     header = Path(driver.__file__).parents[1] / "core" / "fusion" / "merge_plan.h"
     found = re.search(r"kExpectations = (\d+);", header.read_text())
     assert found is not None

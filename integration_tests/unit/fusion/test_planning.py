@@ -73,24 +73,13 @@ def test_gradients_of_a_policy_may_go_in_parts_where_steps_are_armed() -> None:
     assert whole.ends_s == planned("none").ends_s
 
 
-def test_optimal_takes_large_gradients_apart_where_steps_are_armed() -> None:
+def test_optimal_in_armed_steps() -> None:
     mega = 1 << 20
     gradients = [Gradient("a", 20 * mega, 0.0), Gradient("b", 20 * mega, 0.1), Gradient("c", 1000, 0.2)]
     model = CostModel.linear(1e-3, 1e-8)
     plan = planned("optimal", gradients, model, armed=True)
     assert plan.named_groups == [["a"], ["b"], ["b"], ["b"], ["c"]]
     assert planned("optimal", gradients, model).named_groups == [["a"], ["b", "c"]]
-
-
-def test_horovods_own_merging_may_go_by_a_collective_of_other_costs() -> None:
-    plan = planned("optimal", armed=True, stock_costs=CostModel.linear(9.0, 1.0))
-    same = planned("optimal", armed=True)
-    assert plan.predicted["threshold"].finish_s == 1.0 + 12 + 10 + 10
-    assert plan.predicted["optimal"] == same.predicted["optimal"]
-    assert same.predicted["threshold"].finish_s == 18.0
-
-
-def test_best_plan_of_armed_steps_is_another_one() -> None:
     # Ready at once: rounds and start-ups that come one after another are dear, those that overlap are not.
     gradients = [Gradient(str(n), size, ready_s) for n, (size, ready_s) in enumerate([(1, 0.0), (9, 6.0), (9, 9.0)])]
     negotiated, armed = planned("optimal", gradients), planned("optimal", gradients, armed=True)
@@ -102,9 +91,7 @@ def test_best_plan_of_armed_steps_is_another_one() -> None:
     dear = CostModel.linear(4.0, 0.0)
     single = planned("optimal", [replace(one, ready_s=0.0) for one in gradients], dear, coordination_s=9.0, armed=True)
     assert (single.groups, single.ends_s, single.armed) == ([[0, 1, 2]], [13.0], False)
-
-
-def test_groups_of_armed_steps_are_not_larger_than_what_is_packed_beside_others() -> None:
+    # Groups of armed steps are not larger than what is packed beside others.
     sizes = [3 << 20, 20 << 20, 5 << 20, 5 << 20, 3 << 20]
     gradients = [Gradient(str(n), size, float(n)) for n, size in enumerate(sizes)]
     slow = CostModel.linear(0.1, 1e-6)
@@ -117,12 +104,18 @@ def test_groups_of_armed_steps_are_not_larger_than_what_is_packed_beside_others(
     assert alone.groups == [[0], [1], [1], [1], [2], [3], [4]]
 
 
-def test_threshold_is_predicted_as_horovod_merges() -> None:
+def test_threshold_is_predicted_as_horovod_merges_also_by_a_collective_of_other_costs() -> None:
     # One cycle begins at 4 and finds two tensors, the next at 8.5 + 8 and finds the last.
     plan = planned("threshold", coordination_s=0.5, cycle_s=4.0, threshold_bytes=100)
     assert plan.named_groups == [["third", "second"], ["first"]]
     assert plan.starts_s == [4.5, 4.5 + 8 + 0.5]
     assert planned("threshold", cycle_s=4.0, threshold_bytes=3).named_groups == [["third"], ["second"], ["first"]]
+    # Horovods own merging may go by a collective of other costs.
+    plan = planned("optimal", armed=True, stock_costs=CostModel.linear(9.0, 1.0))
+    same = planned("optimal", armed=True)
+    assert plan.predicted["threshold"].finish_s == 1.0 + 12 + 10 + 10
+    assert plan.predicted["optimal"] == same.predicted["optimal"]
+    assert same.predicted["threshold"].finish_s == 18.0
 
 
 def test_tensors_of_two_types_are_counted_as_two_messages() -> None:
@@ -261,7 +254,7 @@ def test_input_that_makes_no_sense_is_named(gradients: Any, options: dict[str, A
         planned("optimal", gradients, **options)
 
 
-def test_costs_as_text() -> None:
+def test_costs_as_text_and_of_an_algorithm() -> None:
     model = costs.parse("1.2e-3, 1.5e-9")
     assert (model.a_s, model.b_s_per_byte) == (1.2e-3, 1.5e-9)
     assert model(200_000) == pytest.approx(1.5e-3)
@@ -270,6 +263,10 @@ def test_costs_as_text() -> None:
     curve = costs.fit([(100, 1.0), (300, 2.0)], measured=True)
     assert costs.text(curve).startswith("2 measured sizes, about 500 ms")
     assert costs.to_json(curve)["points"] == [[100, 1.0], [300, 2.0]]
+    # Costs of an algorithm.
+    model = costs.of_algorithm("ring", 5, 1e-3, 2e-9, 1e-9)
+    assert (model.a_s, model.b_s_per_byte) == pytest.approx((8e-3, 4 / 5 * 5e-9))
+    assert all(costs.of_algorithm(name, 8, 1e-3, 1e-9, 0.0).a_s > 0 for name in costs.ALGORITHMS)
 
 
 @pytest.mark.parametrize(
@@ -287,12 +284,6 @@ def test_costs_as_text() -> None:
 def test_costs_that_make_no_sense(made: Callable[[], object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         made()
-
-
-def test_costs_of_an_algorithm() -> None:
-    model = costs.of_algorithm("ring", 5, 1e-3, 2e-9, 1e-9)
-    assert (model.a_s, model.b_s_per_byte) == pytest.approx((8e-3, 4 / 5 * 5e-9))
-    assert all(costs.of_algorithm(name, 8, 1e-3, 1e-9, 0.0).a_s > 0 for name in costs.ALGORITHMS)
 
 
 def test_example_in_the_documents() -> None:

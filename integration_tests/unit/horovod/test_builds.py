@@ -106,12 +106,10 @@ def test_each_patch_and_the_hooks_can_be_left_out(source: Path, name: str) -> No
     tree.prepare(source, leave_out=[name])
 
 
-def test_leaving_out_what_does_not_exist_names_the_nearest() -> None:
+def test_hooks_only_insert_anchors_are_lines_and_what_is_left_out_exists() -> None:
     with pytest.raises(UserError, match="stall-inspector"):
         tree.all_edits(["stall-inspecter"])
-
-
-def test_hooks_only_insert_and_nothing_of_horovods_source_is_kept_but_anchors() -> None:
+    # Hooks only insert and nothing of horovods source is kept but anchors.
     hooks = [edit for hook in HOOKS.values() for edit in hook]
     assert all(edit.where in ("before", "after") for edit in hooks)
     rows = hooks + [edit for patch in PATCHES for edit in patch.edits]

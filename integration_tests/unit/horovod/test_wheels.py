@@ -23,17 +23,7 @@ from paceline.horovod.release import ARCHIVE_NAME, BUILT_VERSION, HOROVOD_VERSIO
 from paceline.launch import cli
 
 
-def test_a_corrupted_archive_is_refused(settings: config.Settings) -> None:
-    settings.cache_dir.mkdir()
-    (settings.cache_dir / ARCHIVE_NAME).write_bytes(b"not what was published")
-    with pytest.raises(UserError) as error:
-        archive.fetch(settings.cache_dir)
-    assert "sha256" in error.value.problem
-    assert str(settings.cache_dir / ARCHIVE_NAME) in error.value.problem
-    assert "Delete" in error.value.remedy
-
-
-def test_an_archive_that_cannot_be_downloaded_or_has_another_hash_runs_nothing(
+def test_an_archive_that_is_corrupted_cannot_be_had_or_has_another_hash_runs_nothing(
     settings: config.Settings, tmp_path: Path, without_index: Path
 ) -> None:
     with pytest.raises(UserError) as error:
@@ -53,6 +43,14 @@ def test_an_archive_that_cannot_be_downloaded_or_has_another_hash_runs_nothing(
         archive.fetch(settings.cache_dir)
     assert not mark.exists()
     assert not (settings.cache_dir / ARCHIVE_NAME).exists()
+    # A corrupted archive is refused.
+    settings.cache_dir.mkdir(exist_ok=True)
+    (settings.cache_dir / ARCHIVE_NAME).write_bytes(b"not what was published")
+    with pytest.raises(UserError) as error:
+        archive.fetch(settings.cache_dir)
+    assert "sha256" in error.value.problem
+    assert str(settings.cache_dir / ARCHIVE_NAME) in error.value.problem
+    assert "Delete" in error.value.remedy
 
 
 def test_wheel_that_was_changed_in_the_cache_is_not_installed(tmp_path: Path) -> None:

@@ -39,15 +39,13 @@ HOROVOD = Outcome(TORCH, STOCK, step_ms=50.0, compute_ms=20.0, accuracy=0.40, eq
 PIPELINED = replace(HOROVOD, system=next(one for one in TORCH.systems if one.label == "pipelined"), step_ms=25.0)
 
 
-def test_a_fault_names_framework_and_run() -> None:
+def test_faults_and_the_conclusion_name_runs_and_the_next_command() -> None:
     assert report.faults([HOROVOD, PIPELINED, replace(HOROVOD, framework=KERAS, accuracy=0.98)]) == []
     [apart] = report.faults([HOROVOD, replace(PIPELINED, equal=False)])
     assert apart == "PyTorch, pipelined: the replicas on the ranks are not equal."
     [less] = report.faults([HOROVOD, replace(PIPELINED, accuracy=0.3)])
     assert less == "PyTorch: the accuracies of its runs differ by 10.0%, expected at most 5%."
-
-
-def test_the_conclusion_names_the_fastest_run_and_the_next_command() -> None:
+    # The conclusion names the fastest run and the next command.
     said = report.conclusion([HOROVOD, PIPELINED], slow=True)
     assert said[0] == (
         "PyTorch: a step with stock Horovod takes 50 ms and waits 30 of them; pipelined, it takes 25 ms."

@@ -339,13 +339,11 @@ def test_what_an_error_follows_from(error: Exception, follows: str) -> None:
     assert consequences.of(error) == follows
 
 
-def test_text_of_a_traceback_names_the_class() -> None:
+def test_texts_that_follow_from_another_ranks_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "horovod.common.exceptions.HorovodInternalError"
     assert consequences.of_name(name, f"{name}: {SHUT_DOWN}") == END
     assert consequences.of_name("ValueError", "ValueError: on purpose") == ""
-
-
-def test_error_that_is_what_the_library_heard_follows_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Error that is what the library heard follows from it.
     monkeypatch.setattr(consequences, "_heard", lambda: iter(["Rank 2 died: process 1 on host a"]))
     assert consequences.of(RuntimeError("{{node x}} Rank 2 died: process 1 on host a ended [Op:Allreduce]")) == FAILURE
     assert consequences.of(ValueError("on purpose")) == ""
@@ -365,23 +363,19 @@ def deep(level: int) -> None:
     raise KeyError("line 1\nof two")
 
 
-def test_long_traceback_is_cut_to_the_innermost_frames() -> None:
+def test_of_a_traceback_at_most_20_lines_are_shown() -> None:
     found = excerpt.lines(raised(deep, 99))
     assert found[0].endswith("frames left out)")
     assert found[-1].startswith("KeyError: ") and "in deep" in found[-3]
     assert len(found) <= 20
-
-
-def test_frames_of_libraries_are_left_out() -> None:
+    # Frames of libraries are left out.
     error = raised(json.loads, "{")
     found = excerpt.lines(error)
     assert [line.split()[-1] for line in found if line.startswith("  File")] == ["raised"]
     assert "  (3 frames left out)" in found
     assert found[-1] == excerpt.headline(error)
     assert excerpt.place(error.__traceback__).startswith(f"{__file__}, line ")
-
-
-def test_long_message_is_cut() -> None:
+    # Long message is cut.
     text = "\n".join(map(str, range(99)))
     found = excerpt.lines(raised(lambda: (_ for _ in ()).throw(ValueError(text))))
     assert found[-5:] == ["ValueError: 0", "1", "2", "3", "4"]

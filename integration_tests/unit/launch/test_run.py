@@ -68,7 +68,7 @@ def test_flag_that_nobody_knows_is_refused(line: str, flag: str, remedy: str) ->
     assert remedy in caught.value.remedy
 
 
-def test_horovodruns_flags_are_those_of_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_horovodruns_flags_are_those_of_the_installed_one_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     parsers: list[argparse.ArgumentParser] = []
     parse = argparse.ArgumentParser.parse_args
 
@@ -80,9 +80,7 @@ def test_horovodruns_flags_are_those_of_the_installed_one(monkeypatch: pytest.Mo
     horovodrun.parsed(["-np", "1"], ["true"])
     installed = {name: action.nargs for action in parsers[0]._actions for name in action.option_strings}
     assert {name: 1 if nargs is None else nargs for name, nargs in installed.items()} == horovodrun.FLAGS
-
-
-def test_flags_of_ours_and_of_horovodrun_do_not_meet() -> None:
+    # Flags of ours and of horovodrun do not meet.
     assert {flag for option in config.OPTIONS for flag in option.flags}.isdisjoint(horovodrun.FLAGS)
 
 

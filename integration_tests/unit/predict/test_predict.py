@@ -88,7 +88,7 @@ def test_more_than_two_gains_nothing_but_with_unlimited_resources(share: float) 
         assert pipelined_unlimited_s(iteration, k=2) == pytest.approx(pipelined_s(iteration))
 
 
-def test_every_layers_message_pays_the_start_up_and_the_synchronisation() -> None:
+def test_every_message_pays_the_start_up_and_types_travel_apart() -> None:
     """L (2 (p - 1) alpha + S) in place of 2 (p - 1) alpha + S, with the same transfer."""
     overhead_s, count = 3e-4, 10
     iteration = layers(1.0, ring(overhead_s=overhead_s), count)
@@ -96,6 +96,10 @@ def test_every_layers_message_pays_the_start_up_and_the_synchronisation() -> Non
     transfer_s = count * 1e6 * (WORKERS - 1) / WORKERS * (2 * BETA_S + GAMMA_S)
     assert communication_s(iteration, SEQUENTIAL) == pytest.approx(start_up_s + transfer_s)
     assert communication_s(iteration, LAYER_WISE) == pytest.approx(count * start_up_s + transfer_s)
+    # Tensors of different types travel apart.
+    gradients = (Gradient("a", 100, 0.5), Gradient("b", 100, 1.0, "float16", 1))
+    iteration = Iteration(0.0, 0.0, 1.0, gradients, CostModel.linear(3.0, 0.0))
+    assert communication_s(iteration, SEQUENTIAL) == 6.0
 
 
 def test_synchronous_training_overlaps_layers_and_pipelined_prefers_one_message() -> None:
@@ -109,12 +113,6 @@ def test_synchronous_training_overlaps_layers_and_pipelined_prefers_one_message(
         assert synchronous_s(iteration, OPTIMAL) <= min(synchronous_s(iteration, policy) for policy in POLICIES)
     assert pipelined_s(cheap, SEQUENTIAL) == pipelined_s(cheap, LAYER_WISE) == pytest.approx(1.0)
     assert pipelined_s(dear, LAYER_WISE) == pytest.approx(2.5)
-
-
-def test_tensors_of_different_types_travel_apart() -> None:
-    gradients = (Gradient("a", 100, 0.5), Gradient("b", 100, 1.0, "float16", 1))
-    iteration = Iteration(0.0, 0.0, 1.0, gradients, CostModel.linear(3.0, 0.0))
-    assert communication_s(iteration, SEQUENTIAL) == 6.0
 
 
 def test_all_collectives_are_compared_on_one_network() -> None:
@@ -184,9 +182,7 @@ def test_recorded_step_is_computation_and_what_is_exposed() -> None:
     assert iteration.compute_s == pytest.approx(1.0 - (A_S + B_S * SIZES[-1] + COORDINATION_S))
     assert synchronous_s(iteration, LAYER_WISE) == pytest.approx(found.step_s)
     assert pipelined_s(iteration) == iteration.compute_s
-
-
-def test_steps_whose_messages_outlast_them_count_as_computation() -> None:
+    # Steps whose messages outlast them count as computation.
     whole = recorded()
     measured = replace(from_trace.measure(whole, 1e-3), finish_s=1.5)
     found = of_trace(whole, measured, CostModel.linear(A_S, B_S))

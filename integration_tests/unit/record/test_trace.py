@@ -68,13 +68,16 @@ def one_rank(rank: int = 0, size: int = 2) -> trace.RankTrace:
     return of_json(rank_json(rank, size)).ranks[0]
 
 
-def test_written_trace_reads_back_the_same(tmp_path: Path) -> None:
+def test_written_trace_reads_back_the_same_or_is_named_where_it_cannot_be_written(tmp_path: Path) -> None:
     merged = trace.merge([of_json(rank_json(rank, 3)) for rank in (2, 0, 1)])
     path = tmp_path / "trace.json"
     trace.write(merged, path)
     assert trace.load(path) == merged
     assert [one.host for one in merged.ranks] == ["host0", "host1", "host2"]
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
+    # Trace that cannot be written is said.
+    with pytest.raises(UserError, match="cannot be written"):
+        trace.write(of_json(rank_json()), tmp_path / "absent" / "trace.json")
 
 
 def test_merged_trace_names_missing_ranks_and_refuses_two_of_one_rank_and_different_worlds() -> None:
@@ -153,20 +156,13 @@ def refused(content: bytes | None, complaint: str, folder: Path) -> None:
     assert str(path) in caught.value.problem
 
 
-def test_trace_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be written"):
-        trace.write(of_json(rank_json()), tmp_path / "absent" / "trace.json")
-
-
-def test_step_times_and_waiting_worked_out_by_hand() -> None:
+def test_times_waiting_and_summary_worked_out_by_hand() -> None:
     timed = timed_steps(one_rank())
     assert [one.step.index for one in timed] == [4, 5]
     assert [one.time_ms for one in timed] == pytest.approx([100, 200])
     # Step 4: last arrival 1.04, last end 1.07. Step 5: 1.14 and 1.16.
     assert [one.waiting_ms for one in timed] == pytest.approx([30, 20])
-
-
-def test_summary_worked_out_by_hand() -> None:
+    # Summary worked out by hand.
     summary = trace_summary.summarise([one_rank()])
     assert (summary.tensors, summary.steps) == (2, 7)
     assert summary.step_ms == pytest.approx(150)  # of 100 and 200
@@ -174,6 +170,9 @@ def test_summary_worked_out_by_hand() -> None:
     assert summary.bytes_per_step == 480
     assert summary.messages_per_step == 1  # of 2, 1, 1
     assert summary.rounds_per_step == 8  # of 7, 8, 9
+    # Median step is one that was timed.
+    merged = trace.merge([of_json(rank_json(rank)) for rank in (0, 1)])
+    assert median_step(merged) == 4  # the lower of 100 and 200 ms
 
 
 def test_ranks_are_summarised_together() -> None:
@@ -184,7 +183,7 @@ def test_ranks_are_summarised_together() -> None:
     assert summary.step_ms == pytest.approx(150)  # of 100, 100, 200, 400
 
 
-def test_gaps_are_no_long_steps_and_waiting_is_from_the_last_arrival_to_the_next_step() -> None:
+def test_gaps_are_no_long_steps_and_a_single_step_has_no_time() -> None:
     document = rank_json()
     document["steps"][2]["index"] = 9
     assert [one.step.index for one in timed_steps(of_json(document).ranks[0])] == [4]
@@ -193,9 +192,7 @@ def test_gaps_are_no_long_steps_and_waiting_is_from_the_last_arrival_to_the_next
     assert timed_steps(of_json(document).ranks[0])[0].waiting_ms == pytest.approx(60)
     del document["steps"][0]["collectives"][1]  # communication ends before the last arrival
     assert timed_steps(of_json(document).ranks[0])[0].waiting_ms == 0
-
-
-def test_single_step_has_no_time() -> None:
+    # Single step has no time.
     document = rank_json()
     del document["steps"][1:]
     summary = trace_summary.summarise(of_json(document).ranks)
@@ -214,11 +211,6 @@ def test_slowest_tensors_come_first_without_those_of_one_step() -> None:
     assert (first.name, first.size_bytes) == ("allreduce.last.weight", 80)
     assert (first.latency_ms, second.latency_ms) == pytest.approx((60, 20))
     assert trace_summary.slowest_tensors(ranks, count=1) == [first]
-
-
-def test_median_step_is_one_that_was_timed() -> None:
-    merged = trace.merge([of_json(rank_json(rank)) for rank in (0, 1)])
-    assert median_step(merged) == 4  # the lower of 100 and 200 ms
 
 
 FLOAT32 = 7

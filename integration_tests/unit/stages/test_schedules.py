@@ -359,14 +359,12 @@ def test_2bw_has_bubbles_only_with_few_microbatches_and_never_more_than_gpipe(mi
         assert share >= costs(schedules.make("gpipe", stages, microbatches)).utilisation
 
 
-def test_updates_take_their_time() -> None:
+def test_updates_take_their_time_and_too_few_steps_and_times_are_refused() -> None:
     shown = simulate(schedules.make("gpipe", 1, 2), 2, forward_s=1.0, backward_s=2.0, update_s=4.0)
     assert [(one.start_s, one.end_s) for one in shown.stages[0][:5]] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 10)]
     assert shown.end_s == 20
     assert shown.utilisation() == (1.0,)
-
-
-def test_too_few_steps_and_times_are_refused() -> None:
+    # Too few steps and times are refused.
     schedule = schedules.make("pipemare", 3, 1)
     with pytest.raises(ValueError, match=f"give {steady_steps(schedule)}"):
         simulate(schedule, steady_steps(schedule) - 1).steady_utilisation()

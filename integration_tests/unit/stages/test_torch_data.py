@@ -262,9 +262,7 @@ def test_weights_are_replaced_where_they_were_saved() -> None:
     output.sum().backward()
     assert torch.allclose(value.grad, torch.ones(4, 2) @ (2 * layer.weight))
     assert torch.allclose(layer.weight.grad, torch.ones(2, 4) @ value)
-
-
-def test_parts_of_a_weight_and_weights_of_one_memory_are_told_apart() -> None:
+    # Parts of a weight and weights of one memory are told apart.
     memory = torch.randn(12)
     first, second = nn.Parameter(memory[:6].view(2, 3)), nn.Parameter(memory[6:].view(3, 2))
     value = torch.randn(4, 3, requires_grad=True)
@@ -274,9 +272,7 @@ def test_parts_of_a_weight_and_weights_of_one_memory_are_told_apart() -> None:
     output.sum().backward()
     expected = torch.ones(4, 1) @ instead[1][:, 1:].T + torch.tensor([[1.0, 0.0]]).expand(4, 2) @ instead[0]
     assert torch.allclose(value.grad, expected)
-
-
-def test_convolutions_and_norms() -> None:
+    # Convolutions and norms.
     model = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 1))
     weights = list(model.parameters())
     value = torch.randn(3, 2, 5, requires_grad=True)

@@ -41,12 +41,20 @@ def nested() -> nn.Sequential:
     return model
 
 
-def test_nested_sequentials_without_hooks_are_taken_apart_and_keep_their_names() -> None:
+def test_layers_keep_their_names_and_cuts_are_by_parameters_costs_numbers_or_names() -> None:
     model = nested()
     assert names(model) == ["features.0", "features.1", "features.2.0", "features.2.1", "head"]
     assert names([nn.Linear(1, 1), nn.Sequential(nn.ReLU(), nn.Tanh())]) == ["0", "1.0", "1.1"]
     model[0][2].register_forward_hook(lambda *_: None)
     assert names(model) == ["features.0", "features.1", "features.2", "head"]
+    # Cuts are by parameters by costs or at numbers or names.
+    layers = layers_of([nn.Linear(9, 9), nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)])
+    assert first_layers(layers, 2, "auto") == [0, 1]
+    assert first_layers(layers, 2, "auto", [1, 1, 1, 1]) == [0, 2]
+    assert first_layers(layers, 2, "auto", [1, 1, 1, 9]) == [0, 3]
+    layers = layers_of(nested())
+    assert first_layers(layers, 3, [1, 4]) == [0, 1, 4]
+    assert first_layers(layers, 3, ["features.2", "head"]) == [0, 2, 4]
 
 
 def most(costs: list[int], firsts: tuple[int, ...] | list[int]) -> int:
@@ -64,16 +72,6 @@ def test_the_most_costly_stage_costs_as_little_as_it_can() -> None:
             assert found == sorted(set(found))
             cuts = itertools.combinations(range(1, len(costs)), stages - 1)
             assert most(costs, found) == min(most(costs, (0, *one)) for one in cuts), (costs, stages, found)
-
-
-def test_cuts_are_by_parameters_by_costs_or_at_numbers_or_names() -> None:
-    layers = layers_of([nn.Linear(9, 9), nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)])
-    assert first_layers(layers, 2, "auto") == [0, 1]
-    assert first_layers(layers, 2, "auto", [1, 1, 1, 1]) == [0, 2]
-    assert first_layers(layers, 2, "auto", [1, 1, 1, 9]) == [0, 3]
-    layers = layers_of(nested())
-    assert first_layers(layers, 3, [1, 4]) == [0, 1, 4]
-    assert first_layers(layers, 3, ["features.2", "head"]) == [0, 2, 4]
 
 
 @pytest.mark.parametrize(

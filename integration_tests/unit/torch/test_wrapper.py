@@ -106,18 +106,14 @@ def _formed(gradients: list[Gradient], most_bytes: int = 64) -> list[list[str]]:
     return [[gradient.name for gradient in bucket] for bucket in neighbours(gradients, small)]
 
 
-def test_neighbours_from_the_last_one_on_without_the_large_ones() -> None:
+def test_buckets_are_small_neighbours_of_one_type_within_a_mebibyte() -> None:
     assert _formed(_gradients(3, 17, 16, 1, 99, 2)) == [["p5", "p3", "p2", "p0"]]
-
-
-def test_a_bucket_ends_when_a_mebibyte_has_gone_by() -> None:
+    # A bucket ends when a mebibyte has gone by.
     large = buckets.SPAN_BYTES // 4 - 3
     assert _formed(_gradients(1, 2, 3, large, 1, 2)) == [["p5", "p4"], ["p2", "p1", "p0"]]
     assert _formed(_gradients(2, large, 1)) == [["p2", "p0"]]
     assert _formed(_gradients(3, large, 1)) == [], "alone, each of them"
-
-
-def test_one_type_a_bucket_and_none_of_what_cannot_be_a_part() -> None:
+    # One type a bucket and none of what cannot be a part.
     wide = [torch.zeros(2, dtype=torch.float64) for _ in range(2)]
     assert _formed(_gradients(wide[0], 3, wide[1], 4)) == [["p3", "p1"], ["p2", "p0"]]
     for odd in (torch.zeros(4, 3).t(), torch.zeros(2, dtype=torch.bfloat16), torch.zeros(0), torch.zeros(2).to("meta")):

@@ -214,15 +214,13 @@ def test_local_ranks_are_the_schedulers_and_what_is_about_the_starter_is_set_asi
     assert "set aside" in found.notes[0] and "SLURM_PROCID=0" in found.notes[0]
 
 
-def test_flags_win_and_the_rest_stays_the_schedulers() -> None:
+def test_flags_win_and_variables_that_name_the_host_of_rank_0_are_known() -> None:
     found = identity.find(tasks.slurm(1, 2), Given(rendezvous="node7:4000"))
     assert (found.rank, found.hosts, found.port) == (1, ("node7",), 4000)
     assert found.hosts_from == "--rendezvous node7:4000"
     found = identity.find(tasks.slurm(1, 2), Given(rank=0, size=3, rendezvous="node7:4000"))
     assert (found.rank, found.size, found.source) == (0, 3, "flags")
-
-
-def test_variables_that_name_the_host_of_rank_0_are_known() -> None:
+    # Variables that name the host of rank 0 are known.
     torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n3", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
     found = identity.find({**tasks.slurm(0, 1), **torchrun}, Given())
     assert (found.hosts, found.hosts_from) == (("n3",), "MASTER_ADDR=n3")

@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused_with_a_remedy(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_file_is_written_as_it_is_printed(tmp_path: Path) -> None:
+def test_file_is_written_as_it_is_printed_or_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "job.sh"
     result = invoke("slurm", "-o", str(place), "python", "train.py")
     assert result.exit_code == 0
@@ -126,11 +126,7 @@ def test_file_is_written_as_it_is_printed(tmp_path: Path) -> None:
     without_first_lines = place.read_text().splitlines()[2:]
     assert without_first_lines == printed("slurm", "python", "train.py").splitlines()[2:]
     assert stat.S_IMODE(place.stat().st_mode) & 0o444 == 0o444
-
-
-def test_a_place_that_cannot_be_written_is_refused_and_left_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # A place that cannot be written is refused and left as it was.
     place = tmp_path / "job.sh"
     place.write_text("mine")
 
