@@ -58,16 +58,14 @@ def test_every_default_survives_its_own_text(option: config.Option) -> None:
         assert option.parse(config.as_text(value)) == value
 
 
-def test_declarations_are_complete_unique_and_at_most_twenty() -> None:
+def test_declarations_are_complete_unique_at_most_twenty_and_on_the_page() -> None:
     flags = [flag for option in config.OPTIONS for flag in option.flags]
     assert len(set(flags)) == len(flags)
     assert {option.scope for option in config.OPTIONS} == {"run", "horovod"}
     assert all(option.meaning and option.kind and option.default_text for option in config.OPTIONS)
     # There are at most twenty options.
     assert len(config.OPTIONS) <= 20
-
-
-def test_options_page_is_up_to_date() -> None:
+    # Options page is up to date.
     assert PAGE.read_text() == options_page.options_page(), "python -m paceline.options_page > docs/options.md"
 
 

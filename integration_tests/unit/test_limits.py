@@ -43,16 +43,14 @@ def _limits_s() -> dict[str, float]:
     return limits_s
 
 
-def test_the_table_has_the_limits() -> None:
+def test_the_table_has_the_limits_in_order() -> None:
     rows = _rows()
     for name, limit_s in _limits_s().items():
         assert re.search(rf"\b{limit_s:g} s\b", rows[name][1]), (
             f"{name}: {limit_s} s, and docs/limits.md: {rows[name][1]}"
         )
     assert probed.LIMIT_S == MEET_LIMIT_S
-
-
-def test_waits_end_before_those_that_depend_on_them() -> None:
+    # Waits end before those that depend on them.
     limits_s = _limits_s()
     for name, row in _rows().items():
         if row[3]:

@@ -177,7 +177,7 @@ def _destroyed(text: str) -> list[str]:
     ]
 
 
-def test_statics_that_are_destroyed_are_found() -> None:
+def test_nothing_is_destroyed_before_the_background_thread_ends() -> None:
     bad = ["  static const auto context = std::make_shared<Context>();", "static std::string name;",
            'const std::string kPrefix = "x";', "std::vector<int> all;"]  # fmt: skip
     good = ["  static auto* kept = new std::string;", "  static const auto* kept = new std::string(one);",
@@ -185,9 +185,7 @@ def test_statics_that_are_destroyed_are_found() -> None:
             "std::string Name(int n) {", "  const std::string local = name;"]  # fmt: skip
     assert _destroyed("\n".join(bad)) == [line.strip() for line in bad]
     assert _destroyed("\n".join(good)) == []
-
-
-def test_nothing_is_destroyed_before_the_background_thread_ends() -> None:
+    # Nothing is destroyed before the background thread ends.
     sources = [path for folder in _FOLDERS for path in sorted(folder.rglob("*")) if path.suffix in (".cc", ".h")]
     assert len(sources) > 50
     found = {path.name: lines for path in sources if (lines := _destroyed(path.read_text()))}

@@ -92,13 +92,11 @@ def test_turns_end_when_settled_at_their_number_and_at_the_time_limit() -> None:
     assert compare({"seeds": taking([1.0])}, "ms", (), Limits(60.0, 7, settles=False)).complete == 7
 
 
-def test_a_ratio_is_formed_within_each_turn_over_the_slowest_reference() -> None:
+def test_ratios_and_intervals_of_figures_and_steps_of_a_turn() -> None:
     found = {"ours": turns([4.0, 8.0, 6.0]), "compute": turns([2.0, 4.0]), "communication": turns([1.0, 8.0])}
     value = Ratio("ours_over_max_of_parts", "ours", ("compute", "communication"), "ms").value(found)
     assert (value.median, value.count) == (1.5, 2), "a turn that is incomplete counts nothing"
-
-
-def test_intervals_of_figures_ratios_over_references_and_steps_of_a_turn() -> None:
+    # Intervals of figures ratios over references and steps of a turn.
     assert Comparison({"alone": [Turn({"ms": 1.0, "messages": None})]}, "ms").interval("alone", "messages") is None
     # Each system is compared with every reference.
     names = [one.name for one in each_over(["stock", "ddp", "ours"], ["stock", "ddp"], "ms")]

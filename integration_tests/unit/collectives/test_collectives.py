@@ -48,7 +48,7 @@ def test_bounds_are_start_ups_and_the_wire(
     assert with_latency_s == pytest.approx(seconds + starts * 0.002, rel=1e-6)
 
 
-def test_blocks_fill_a_chain_and_a_codec_shortens_the_wire() -> None:
+def test_blocks_fill_a_chain_codecs_shorten_the_wire_and_one_rank_has_nothing_to_do() -> None:
     # Two ranks in between pass on a tenth of the message before the last one gets its first.
     blocks = Message(4, SIZE, SIZE / 10)
     assert bound_s("broadcast", "linear", blocks, BYTES_PER_S) == pytest.approx(2.0 * 1.2)
@@ -59,9 +59,7 @@ def test_blocks_fill_a_chain_and_a_codec_shortens_the_wire() -> None:
     plain, encoded = (bound_s("allreduce", "ring", Message(4, SIZE), BYTES_PER_S, 0.01, one) for one in ("none", "q8"))
     assert encoded - 0.06 == pytest.approx((plain - 0.06) * ENCODED["q8"])
     assert 0.25 < ENCODED["q8"] < 0.26 and set(ENCODED) == set(CODECS)
-
-
-def test_one_rank_has_nothing_to_do_and_unknown_ones_no_bound() -> None:
+    # One rank has nothing to do and unknown ones no bound.
     assert bound_s("allreduce", "ring", Message(1, SIZE), BYTES_PER_S, 0.01) == 0
     assert known("reduce", "linear") and not known("reduce", "tree") and not known("allreduce", "")
     assert bus_factor("allreduce", 4) == 1.5 and bus_factor("broadcast", 4) == bus_factor("reduce", 2) == 1
@@ -90,12 +88,18 @@ def test_the_root_counts_in_the_process_set(monkeypatch: pytest.MonkeyPatch, col
     assert _check(6).operation(on_cpu=False) == "reduce.2.loss"
 
 
-def test_gradients_of_averages_and_sums() -> None:
+def test_gradients_of_averages_and_sums_and_operations_that_are_refused() -> None:
     assert _check(op=HOROVOD.Average).gradient_scale() == 1.0
     assert _check(op=HOROVOD.Sum).gradient_scale() == 3.0
     for op in (HOROVOD.Min, HOROVOD.Max, HOROVOD.Product):
         with pytest.raises(ValueError, match="'loss' has no gradient"):
             _check(op=op).gradient_scale()
+    # What cannot be is refused.
+    with pytest.raises(ValueError, match=r"op=2\.\nUse one of hvd.Average, hvd.Sum"):
+        _check(op=HOROVOD.Adasum)
+    outside = SimpleNamespace(ranks=[1, 6], included=lambda: False)
+    with pytest.raises(ValueError, match=r"rank 4 is no member of the process set \[1, 6\]"):
+        _check(6, process_set=outside)
 
 
 @pytest.mark.parametrize("root_rank", [0, 3, -1, True, "4", None])
@@ -105,14 +109,6 @@ def test_a_root_outside_the_set_is_refused(root_rank: Any) -> None:
     problem, remedy = str(caught.value).split("\n")
     assert "'loss' on rank 4: expected root_rank among the ranks [1, 4, 6]" in problem
     assert problem.endswith(f"found {root_rank!r}.") and "hvd.rank()" in remedy
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"op=2\.\nUse one of hvd.Average, hvd.Sum"):
-        _check(op=HOROVOD.Adasum)
-    outside = SimpleNamespace(ranks=[1, 6], included=lambda: False)
-    with pytest.raises(ValueError, match=r"rank 4 is no member of the process set \[1, 6\]"):
-        _check(6, process_set=outside)
 
 
 HOSTS = ("a", "a", "b")
@@ -147,18 +143,23 @@ def test_a_file_comes_back_as_it_was_also_one_of_0_1_with_another_name_for_horov
 
 
 def test_what_follows_from_a_file() -> None:
-    network = measured()
+    found = measured()
     # Constants are those between hosts; without two hosts, the median of all pairs.
-    assert (network.alpha_s, network.beta_s_per_byte) == pytest.approx((2e-3, 4e-8))
-    alone = msgspec.structs.replace(network, hosts=("a", "a", "a"))
+    assert (found.alpha_s, found.beta_s_per_byte) == pytest.approx((2e-3, 4e-8))
+    alone = msgspec.structs.replace(found, hosts=("a", "a", "a"))
     assert alone.alpha_s == 2e-3 and alone.ranks == 3
     # The fastest is that of the nearest size.
     sizes = {0: "doubling", 4: "doubling", 100: "doubling", 1 << 20: "ring", 1 << 30: "ring"}
-    assert {size: network.fastest("allreduce", size) for size in sizes} == sizes
+    assert {size: found.fastest("allreduce", size) for size in sizes} == sizes
     with pytest.raises(ValueError, match="no broadcast was measured"):
-        network.fastest("broadcast", 4)
-    assert network.samples("ring") == [(4.0, 9e-3), (float(1 << 20), 0.05)]
-    assert network.samples("auto") == [(4.0, 4e-3), (float(1 << 20), 0.05)]
+        found.fastest("broadcast", 4)
+    assert found.samples("ring") == [(4.0, 9e-3), (float(1 << 20), 0.05)]
+    assert found.samples("auto") == [(4.0, 4e-3), (float(1 << 20), 0.05)]
+    # A message between two ranks.
+    pair = network(["a", "b"], {}, latency_s=0.25, bytes_per_s=8.0)
+    assert pair.message_s(1, 0, 4) == 0.75
+    with pytest.raises(ValueError, match="nothing was measured from rank 1 to rank 2 of 2"):
+        pair.message_s(1, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +211,3 @@ def test_ranges(fastest: list[str], said: str) -> None:
 )
 def test_places(place: Place, said: str) -> None:
     assert probed.mismatch(network(["a", "b", "a"], {}), place) == said
-
-
-def test_a_message_between_two_ranks() -> None:
-    measured = network(["a", "b"], {}, latency_s=0.25, bytes_per_s=8.0)
-    assert measured.message_s(1, 0, 4) == 0.75
-    with pytest.raises(ValueError, match="nothing was measured from rank 1 to rank 2 of 2"):
-        measured.message_s(1, 2, 4)

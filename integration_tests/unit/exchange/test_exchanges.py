@@ -39,12 +39,6 @@ def test_every_name_stands_for_settings_of_its_own_exchange(monkeypatch: pytest.
     assert SETTINGS[type(chosen).__name__] is type(chosen)
 
 
-def test_one_is_the_synchronous_exchange() -> None:
-    assert exchange_asked(Pipelined(k=1)) == exchange_asked("sync") == Sync()
-    assert declaration_of(Pipelined(k=1)) is declaration_of(Sync())
-    assert agreement(Pipelined(k=1, warmup_steps=3), 4) == agreement(Sync(), 4)
-
-
 def test_every_setting_with_an_option_is_one_of_the_options() -> None:
     declared = {option.name: option for option in config.OPTIONS}
     for declaration in DECLARATIONS:
@@ -70,9 +64,11 @@ def test_what_ranks_differ_in_is_told_by_its_name() -> None:
             assert bool(differing(mine, theirs, mine)) == (one != other)
     sync, late = agreement(Sync(), 3), agreement(Pipelined(k=4), 3)
     assert differing(sync, late, sync).startswith("K from 1 to 4 (1 here)")
-
-
-def test_states_say_whose_they_are() -> None:
+    # One is the synchronous exchange.
+    assert exchange_asked(Pipelined(k=1)) == exchange_asked("sync") == Sync()
+    assert declaration_of(Pipelined(k=1)) is declaration_of(Sync())
+    assert agreement(Pipelined(k=1, warmup_steps=3), 4) == agreement(Sync(), 4)
+    # States say whose they are.
     assert described(Pipelined(k=3).tag) == "those of k=3"
     assert described(Partial().tag) == "send buffers of a partial exchange"
     assert len({declaration.settings().tag for declaration in DECLARATIONS}) == len(DECLARATIONS)

@@ -236,10 +236,13 @@ def test_costs_that_drift_bring_another_trial() -> None:
     assert "planned anew" in run.lines[2] and run.lines[3].endswith("the plan stays.")
 
 
-def test_a_plan_that_promises_next_to_nothing_is_not_tried() -> None:
+def test_what_promises_next_to_nothing_or_says_what_is_merged_is_not_tried() -> None:
     run = Run(limits=TRYING).to(State.STOCK, measured(compute_s=30.0))
     assert ControlOp.PLAN not in run.calls()
     assert "too little to be tried" in run.driver.reason
+    # What says what is merged is not tried.
+    assert [name for name in ("none", "single", "mgwfbp", "optimal") if tried(resolve(name))] == ["mgwfbp", "optimal"]
+    assert tried(resolve(users))
 
 
 @pytest.mark.parametrize("state", [State.TRYING, State.STOCK])
@@ -257,8 +260,3 @@ def test_ranks_that_disagree_end_a_trial(state: State) -> None:
 
 def users(gradients: Any, costs: Any) -> list[list[str]]:
     return [[gradient.name for gradient in gradients]]
-
-
-def test_what_says_what_is_merged_is_not_tried() -> None:
-    assert [name for name in ("none", "single", "mgwfbp", "optimal") if tried(resolve(name))] == ["mgwfbp", "optimal"]
-    assert tried(resolve(users))

@@ -41,6 +41,11 @@ def test_all_built_in_policies_by_hand() -> None:
     assert plan.predicted["optimal"].exposed_s == 6.0
     messages = {name: one.messages for name, one in plan.predicted.items()}
     assert messages == {"threshold": 3, "none": 3, "single": 1, "mgwfbp": 2, "optimal": 2}
+    # Tensors of two types are counted as two messages.
+    mixed = [Gradient("half", 2, 0.0, "float16", 1), Gradient("full", 4, 0.0), Gradient("other half", 2, 0.0, "x", 1)]
+    plan = planned("single", mixed)
+    assert plan.predicted["single"].messages == 2
+    assert plan.ends_s == [4 + 4 + 4 + 4]
 
 
 def test_every_message_pays_one_round_and_those_of_armed_steps_pay_one_together() -> None:
@@ -118,13 +123,6 @@ def test_threshold_is_predicted_as_horovod_merges_also_by_a_collective_of_other_
     assert same.predicted["threshold"].finish_s == 18.0
 
 
-def test_tensors_of_two_types_are_counted_as_two_messages() -> None:
-    mixed = [Gradient("half", 2, 0.0, "float16", 1), Gradient("full", 4, 0.0), Gradient("other half", 2, 0.0, "x", 1)]
-    plan = planned("single", mixed)
-    assert plan.predicted["single"].messages == 2
-    assert plan.ends_s == [4 + 4 + 4 + 4]
-
-
 @pytest.mark.parametrize("armed", [False, True])
 def test_user_policy_sees_gradients_in_order_of_readiness_and_the_cost_of_a_round(armed: bool) -> None:
     seen: list[Any] = []
@@ -192,7 +190,7 @@ def test_policy_that_fails_is_named_with_the_tensor_and_a_remedy(policy: Callabl
     assert caught.value.remedy
 
 
-def test_policy_that_takes_too_long_is_left_behind() -> None:
+def test_policy_that_takes_too_long_or_makes_a_group_too_large() -> None:
     end = threading.Event()
 
     def waits_for_ever(gradients: Any, model: CostModel) -> Any:
@@ -203,9 +201,7 @@ def test_policy_that_takes_too_long_is_left_behind() -> None:
             planned(waits_for_ever, time_limit_s=0.05)
     finally:
         end.set()
-
-
-def test_policy_whose_group_is_too_large() -> None:
+    # Policy whose group is too large.
     assert planned(lambda gradients, model: [[0], [1, 2]], max_group_bytes=2).named_groups[1] == ["second", "first"]
     with pytest.raises(PolicyFailed, match=r"group 0 \(from tensor third on\) of 4 bytes; 3 are allowed"):
         planned(lambda gradients, model: [[0, 1], [2]], max_group_bytes=3)

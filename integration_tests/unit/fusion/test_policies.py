@@ -240,7 +240,7 @@ def as_text(version: tuple[int, int], function: bytes) -> str:
     return "pickle:" + base64.urlsafe_b64encode(zlib.compress(payload)).decode()
 
 
-def test_text_that_cannot_be_used() -> None:
+def test_functions_that_cannot_travel_and_texts_that_cannot_be_used() -> None:
     text = serialize.to_text(resolve(pairs))
     short = "pickle:" + base64.urlsafe_b64encode(zlib.compress(pickle.dumps((1, 2)))).decode()
     changed = text[:60] + ("A" if text[60] != "A" else "B") + text[61:]
@@ -251,9 +251,7 @@ def test_text_that_cannot_be_used() -> None:
         resolve(as_text((2, 7), b""))
     with pytest.raises(UserError, match="mine cannot be loaded here: ModuleNotFoundError"):
         resolve(as_text(sys.version_info[:2], b"cno_such_thing\nf\n."))
-
-
-def test_function_that_cannot_travel() -> None:
+    # Function that cannot travel.
     lock = threading.Lock()
     table = os.urandom(200_000)
     with pytest.raises(UserError, match="cannot be sent to the ranks: TypeError"):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
 
 import pytest
@@ -104,26 +105,21 @@ def test_horovod_clean_empties_the_cache(tmp_path: Path) -> None:
     assert "empty already" in invoke("horovod", "clean", "--cache-dir", str(cache)).stderr
 
 
-def test_demo_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib import util
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = util.find_spec
 
-    found = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "sklearn" else found(name, *rest))
+    def without(*names: str) -> None:
+        monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name in names else find(name, *rest))
+
+    without("sklearn")
     refused(invoke("demo"), "scikit-learn", "Run `pip install 'scikit-learn<")
-    frameworks = ("torch", "keras", "tensorflow")
-    monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name in frameworks else found(name, *rest))
+    without("torch", "keras", "tensorflow")
     result = invoke("demo")
     assert result.exit_code == 2
     assert "PyTorch is left out: torch is not installed." in result.stderr
     assert "Keras is left out: keras, tensorflow is not installed." in result.stderr
     assert "No framework is installed" in result.stderr
-
-
-def test_run_names_horovod_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib import util
-
-    found = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "horovod" else found(name, *rest))
+    without("horovod")
     refused(invoke("run", "-np", "2", "true"), "Horovod is not installed", "paceline horovod install")
 
 
@@ -242,15 +238,16 @@ def test_mistake(
     assert remedy.format(tmp=tmp_path) in second
 
 
-def test_home_that_cannot_be_written_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folders_that_cannot_be_written_or_found_are_done_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", "/proc/nowhere")
     assert mistakes.cache_arguments([]) == ["--disable-cache"]
     assert mistakes.cache_arguments(["--disable-cache"]) == []
     monkeypatch.setenv("HOME", str(tmp_path))
     assert mistakes.cache_arguments([]) == []
 
-
-def test_user_whom_the_system_does_not_know_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    # User whom the system does not know has a cache.
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
 

@@ -208,7 +208,7 @@ def test_traces_whose_steps_have_no_time_or_overlap(folder: Path) -> None:
     assert values("--cost", "1e-3,0")["remedies"]["overlaps"] is True
 
 
-def test_costs_can_be_given() -> None:
+def test_costs_can_be_given_and_horovods_own_settings_change_threshold_only() -> None:
     free = values("--cost", "0,0", "--coordination-ms", "0")
     assert free["predicted"]["none"]["exposed_s"] == 0
     groups = values("--cost", "1e3,0")["groups"]
@@ -218,6 +218,13 @@ def test_costs_can_be_given() -> None:
     assert values("--algorithm", "ring", "--alpha", "1e-3", "--beta", "0")["costs"]["a_s"] == pytest.approx(4e-3)
     assert [size for size, _ in values("--curve")["costs"]["points"]] == sorted(SIZES)
     assert "measured in the trace" not in invoke("trace.json", "--cost", "1,1").stdout
+    # Horovods own settings change threshold only.
+    plain = values()
+    alone = values("--threshold-mb", "0")
+    lazy = values("--cycle-time-ms", "40")
+    assert alone["predicted"]["threshold"]["messages"] == len(NAMES)
+    assert lazy["predicted"]["threshold"]["messages"] < plain["predicted"]["threshold"]["messages"]
+    assert alone["predicted"]["optimal"] == plain["predicted"]["optimal"] == lazy["predicted"]["optimal"]
 
 
 def test_collectives_are_listed_where_the_network_is_given(folder: Path) -> None:
@@ -237,15 +244,6 @@ def test_collectives_are_listed_where_the_network_is_given(folder: Path) -> None
     assert theory["costs"] == values("--algorithm", "ring", *constants)["costs"]
     assert values("--network", "network.json", "--algorithm", "ring", "--alpha", "0")["costs"]["a_s"] == 0
     refused(invoke("trace.json", "--network", "network.json", "--cost", "1,1"), "--cost and --network exclude")
-
-
-def test_horovods_own_settings_change_threshold_only() -> None:
-    plain = values()
-    alone = values("--threshold-mb", "0")
-    lazy = values("--cycle-time-ms", "40")
-    assert alone["predicted"]["threshold"]["messages"] == len(NAMES)
-    assert lazy["predicted"]["threshold"]["messages"] < plain["predicted"]["threshold"]["messages"]
-    assert alone["predicted"]["optimal"] == plain["predicted"]["optimal"] == lazy["predicted"]["optimal"]
 
 
 def test_armed_steps() -> None:

@@ -39,7 +39,7 @@ HOROVOD = Outcome(TORCH, STOCK, step_ms=50.0, compute_ms=20.0, accuracy=0.40, eq
 PIPELINED = replace(HOROVOD, system=next(one for one in TORCH.systems if one.label == "pipelined"), step_ms=25.0)
 
 
-def test_faults_and_the_conclusion_name_runs_and_the_next_command() -> None:
+def test_faults_conclusion_and_baseline_of_the_demo() -> None:
     assert report.faults([HOROVOD, PIPELINED, replace(HOROVOD, framework=KERAS, accuracy=0.98)]) == []
     [apart] = report.faults([HOROVOD, replace(PIPELINED, equal=False)])
     assert apart == "PyTorch, pipelined: the replicas on the ranks are not equal."
@@ -51,9 +51,7 @@ def test_faults_and_the_conclusion_name_runs_and_the_next_command() -> None:
         "PyTorch: a step with stock Horovod takes 50 ms and waits 30 of them; pipelined, it takes 25 ms."
     )
     assert "paceline record -np 2 python train.py" in said[-1]
-
-
-def test_runs_with_a_late_rank_are_compared_with_horovod_and_a_late_rank() -> None:
+    # Runs with a late rank are compared with horovod and a late rank.
     late = [one for one in TORCH.systems if one.late_ms]
     assert len(late) == 2 and {baseline(one) for one in late} == {STOCK_LATE}
     assert {baseline(one) for one in TORCH.systems if not one.late_ms} == {STOCK}
@@ -84,16 +82,14 @@ def test_a_pair_has_what_a_short_message_takes_and_the_rest_of_a_long_one_as_ban
     assert pairs_of(0, 1, 0.004, 0.003, 4096)[0].bytes_per_s > 0
 
 
-def test_tables_show_pairs_and_mark_what_is_fastest() -> None:
+def test_tables_and_the_picture_of_a_probed_network() -> None:
     output = io.StringIO()
     for table in plot.tables(measured()):
         Console(file=output, width=120).print(table)
     text = output.getvalue()
     assert "2000, 25" in text and "10, 1000" in text and "2000 us + 40 ms/MB" in text
     assert "allreduce among 3 ranks" in text and "50 (51)" in text and "1MiB" in text
-
-
-def test_the_picture_has_a_map_of_each() -> None:
+    # The picture has a map of each.
     figure = plot.figure(measured())
     assert isinstance(figure, Figure)
     left, right = figure.axes[:2]
@@ -167,7 +163,7 @@ def test_the_worst_decides() -> None:
     assert worst([]) is Severity.OK
 
 
-def test_variables_that_horovod_does_not_read_or_that_contradict_a_plan() -> None:
+def test_variables_that_contradict_and_the_scheduler_are_named() -> None:
     finding = only(mistakes.variables({"HOROVOD_CYCLE_TIMES": "2", "HOROVOD_GPU_OPERATIONS": "NCCL", "HOME": "/"}))
     assert (finding.what, finding.severity) == ("HOROVOD_CYCLE_TIMES", Severity.WARNING)
     assert finding.remedy == "Did you mean HOROVOD_CYCLE_TIME?"
@@ -177,9 +173,7 @@ def test_variables_that_horovod_does_not_read_or_that_contradict_a_plan() -> Non
     assert (finding.what, finding.severity) == ("HOROVOD_AUTOTUNE", Severity.WARNING)
     assert not list(mistakes.contradictions({"HOROVOD_AUTOTUNE": "1"}))
     assert not list(mistakes.contradictions({"HOROVOD_AUTOTUNE": "0", "PACELINE_FUSION": "optimal"}))
-
-
-def test_the_scheduler_is_named() -> None:
+    # The scheduler is named.
     assert "Slurm (srun): rank 1 of 4" in only(mistakes.scheduler(tasks.slurm(1, 4))).found
     assert only(mistakes.scheduler({})).severity is Severity.OK
     contradictory = {**tasks.slurm(1, 4), "RANK": "0", "WORLD_SIZE": "1"}

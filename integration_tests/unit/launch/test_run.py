@@ -198,16 +198,14 @@ def test_a_start_that_takes_long_names_who_is_missing() -> None:
     assert told.notes[2:] == ["Never came to hvd.init(): b (rank 2)."]
 
 
-def test_jobs_that_end_well_or_have_not_begun_are_not_spoken_of() -> None:
+def test_jobs_that_end_well_are_not_spoken_of_and_ranks_may_alone_know_the_hosts() -> None:
     told = Told(TWO_HOSTS)
     told.start.ended(1)  # horovodrun says why nobody came
     told.after(1, *((rank, Came(host)) for rank, host in TWO_HOSTS.items()))
     told.after(100)
     told.start.ended(1)
     assert told.notes == ["Up after 1.0 s: a, b, with 4 ranks."]
-
-
-def test_hosts_that_only_the_ranks_know() -> None:
+    # Hosts that only the ranks know.
     told = Told({})
     told.after(2, (0, Came("a")), (1, Came("b")))
     told.after(16)
@@ -294,19 +292,16 @@ def run(script: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[bytes,
     return recorder.writes, ended.code
 
 
-def test_a_line_comes_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "LINE_LIMIT_S", 5.0)
-    script = "import os, time\nfor word in (b'a', b'b', b'c\\nd', b'e\\n'): os.write(1, word); time.sleep(0.2)"
-    writes, code = run(script, monkeypatch)
-    assert ([data for data, _ in writes], code) == ([b"abc\n", b"de\n"], 0)
-
-
-def test_what_has_no_end_of_line_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_end_of_line_is_shown_and_a_line_comes_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import os, time\nos.write(1, b'10%'); time.sleep(2); os.write(1, b'20%'); raise SystemExit(3)"
     writes, code = run(script, monkeypatch)
     assert ([data for data, _ in writes], code) == ([b"10%", b"20%"], 3)
     (_, first_s), (_, second_s) = writes
     assert second_s - first_s > 0.5
+    monkeypatch.setattr(passing, "LINE_LIMIT_S", 5.0)
+    script = "import os, time\nfor word in (b'a', b'b', b'c\\nd', b'e\\n'): os.write(1, word); time.sleep(0.2)"
+    writes, code = run(script, monkeypatch)
+    assert ([data for data, _ in writes], code) == ([b"abc\n", b"de\n"], 0)
 
 
 FILES = [

@@ -67,7 +67,7 @@ def whole(lines: list[str], words: list[str]) -> None:
     assert [line for line in lines if "…" in line] == []
 
 
-def test_tables_of_a_trace_fit(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_fit_and_no_column_is_cut_where_others_have_room(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     merged = trace.merge([of_json(rank_json(rank, 3)) for rank in range(3)])
     lines = lines_of(capsys, record.summary_table(merged, "Trace of 3 ranks: trace.json"))
     assert max(map(len, lines)) <= width
@@ -75,6 +75,18 @@ def test_tables_of_a_trace_fit(width: int, capsys: pytest.CaptureFixture[str]) -
     lines = lines_of(capsys, record.slowest_table(merged))
     assert max(map(len, lines)) <= width
     whole(lines, ["allreduce.last.weight", "allreduce.first.weight", "bytes", "time", " ms"])
+    # No column is cut where others have room.
+    table = Table(title="A title", title_justify="left")
+    table.add_column("allreduce", no_wrap=True)
+    titles = ["call ms", "95 % interval", "message ms", "bus MB/s", "of wire", "of bound", "CPU ms", "sent MB/host"]
+    for title in [*titles, "over gloo", "over ddp", "over 2 ranks"]:
+        table.add_column(title, justify="right")
+    table.add_row(
+        "horovod", "16.36", "11.56 .. 21.16", "3.775", "0.001589", "", "", "0.948", "", "", "4.381 ~", "8.805"
+    )
+    lines = lines_of(capsys, table)
+    whole(lines, ["interval", "message", "0.001589", "host", "11.56", "21.16", "8.805"])
+    assert max(map(len, lines)) <= width
 
 
 def test_tables_of_a_plan_fit(width: int, tmp_path: Path) -> None:
@@ -97,20 +109,6 @@ def test_options_fit(width: int) -> None:
     *table, _ = lines
     assert max(map(len, table)) <= width
     assert len(table) < 6 * len(config.OPTIONS) + 10
-
-
-def test_no_column_is_cut_where_others_have_room(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    table = Table(title="A title", title_justify="left")
-    table.add_column("allreduce", no_wrap=True)
-    titles = ["call ms", "95 % interval", "message ms", "bus MB/s", "of wire", "of bound", "CPU ms", "sent MB/host"]
-    for title in [*titles, "over gloo", "over ddp", "over 2 ranks"]:
-        table.add_column(title, justify="right")
-    table.add_row(
-        "horovod", "16.36", "11.56 .. 21.16", "3.775", "0.001589", "", "", "0.948", "", "", "4.381 ~", "8.805"
-    )
-    lines = lines_of(capsys, table)
-    whole(lines, ["interval", "message", "0.001589", "host", "11.56", "21.16", "8.805"])
-    assert max(map(len, lines)) <= width
 
 
 @pytest.mark.parametrize("words", [["doctor", "--options"], ["--help"], ["run", "--help"]], ids=" ".join)

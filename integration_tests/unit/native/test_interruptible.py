@@ -40,13 +40,11 @@ def _refuses() -> int:
     raise TimeoutError("its own")
 
 
-def test_results_and_errors_are_those_of_the_call() -> None:
+def test_results_and_errors_are_those_of_the_call_and_other_threads_wait_themselves() -> None:
     assert interruptible(lambda: 7) == 7
     with pytest.raises(TimeoutError, match="its own"):
         interruptible(_refuses)
-
-
-def test_other_threads_wait_themselves() -> None:
+    # Other threads wait themselves.
     seen: list[int] = []
     other = threading.Thread(target=lambda: seen.append(interruptible(threading.get_ident)))
     other.start()

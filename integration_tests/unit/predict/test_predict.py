@@ -242,11 +242,7 @@ def test_the_remedy_that_helps_is_recommended(costs: tuple[float, float], option
         assert found[flags].step_s == pytest.approx(0.1)
 
 
-def test_armed_plans_have_their_flag() -> None:
-    assert "--fusion optimal --armed" in _found(CostModel.linear(5e-3, 1e-9), layers=60, armed=True)
-
-
-def test_fewer_bytes_where_communication_takes_much_longer() -> None:
+def test_fewer_bytes_where_communication_takes_much_longer_and_armed_plans() -> None:
     """The case that the plan had no answer to: 2 MB take 0.6 s, a step of 0.1 s."""
     found = _found(CostModel.linear(1e-3, 0.6 / 2e6))
     (encoded,) = (one for flags, one in found.items() if flags.startswith("--codec q8"))
@@ -257,6 +253,8 @@ def test_fewer_bytes_where_communication_takes_much_longer() -> None:
     everything = {flags: one for flags, one in found.items() if "codec" not in flags}
     assert _recommended(everything) == "--exchange local"
     assert "pipelined" in _recommended(found) and "q8" in _recommended(found)
+    # Armed plans have their flag.
+    assert "--fusion optimal --armed" in _found(CostModel.linear(5e-3, 1e-9), layers=60, armed=True)
 
 
 def _trace(computing_s: list[list[float]]) -> Trace:

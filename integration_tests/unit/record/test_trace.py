@@ -339,9 +339,7 @@ def test_picture_is_written_in_full_size_or_named(tmp_path: Path) -> None:
     for name, said in (("step.docx", r"step\.docx cannot be written"), ("absent/step.png", "No such file")):
         with pytest.raises(UserError, match=said):
             plot.save(figure, tmp_path / name)
-
-
-def test_step_that_is_not_there_is_said() -> None:
+    # Step that is not there is said.
     with pytest.raises(UserError, match="no step 77 to draw"):
         plot.step_figure(merged(2), 77)
     empty = rank_json(0, 1)

@@ -181,14 +181,12 @@ def test_without_late_passes_there_is_no_discrepancy_and_what_is_always_stable_h
     assert stability.first_unstable(lambda alpha: stability.of_delay(3, alpha), most=0.1) == float("inf")
 
 
-def test_rate_grows_from_a_taus_part_to_its_own_value() -> None:
+def test_rate_grows_to_its_own_value_and_retention_is_what_decay_leaves() -> None:
     rates = [0.1 * rate_factor(8, min(step / 100, 1)) for step in (0, 50, 100, 500)]
     assert rates == pytest.approx([0.0125, 0.035355, 0.1, 0.1], rel=1e-4)
     assert np.all(np.diff([rate_factor(8, step / 100) for step in range(101)]) > 0)
     assert rate_factor(1, 0.0) == rate_factor(0.25, 0.0) == 1
-
-
-def test_retention_is_what_decay_leaves_after_one_update() -> None:
+    # Retention is what decay leaves after one update.
     assert retention(0.135, 10) == pytest.approx(0.8185, abs=1e-4)
     assert retention(0.5, 10) == pytest.approx(0.9330, abs=1e-4)
     assert retention(0.1, 10) == pytest.approx(0.7943, abs=1e-4)
@@ -228,15 +226,13 @@ def test_correction_makes_sgd_with_momentum_stable_at_larger_rates(tau: int, alo
     assert _last(0.96 * corrected, tau, 0.9, 0.135) < 1 < _last(1.04 * corrected, tau, 0.9, 0.135)
 
 
-def test_settings_say_what_they_refuse() -> None:
+def test_settings_of_pipelined_are_checked_and_variables_choose_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ({"annealing_steps": -1}, {"annealing_steps": 1.5}, {"correction": 1.0}, {"correction": -0.1}):
         with pytest.raises(UserError, match=str(next(iter(wrong)))):
             Pipelined(**wrong)
     with pytest.raises(UserError, match=r"PACELINE_PIPELINED_CORRECTION='1'.*below 1"):
         read({"PACELINE_PIPELINED_CORRECTION": "1"})
-
-
-def test_variables_ask_for_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Variables ask for help.
     chosen = {"EXCHANGE": "pipelined", "PIPELINED_K": "3", "PIPELINED_CORRECTION": "0.1"}
     for name, value in chosen.items():
         monkeypatch.setenv(f"PACELINE_{name}", value)

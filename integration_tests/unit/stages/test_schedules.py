@@ -328,10 +328,21 @@ def test_versions_and_copies_of_weights(name: str) -> None:
                 assert version == (forwards if name == "pipedream" else one.minibatch)
 
 
-def test_the_slowest_stage_sets_the_pace() -> None:
+def test_the_slowest_stage_sets_the_pace_and_updates_take_their_time() -> None:
     schedule = schedules.make("pipemare", 3, 4)
     shown = simulate(schedule, 40, forward_s=(1.0, 3.0, 2.0), backward_s=(2.0, 3.0, 1.0), update_s=0.0)
     assert shown.steady_utilisation() == pytest.approx([0.5, 1.0, 0.5], rel=0.02)
+    # Updates take their time and too few steps and times are refused.
+    shown = simulate(schedules.make("gpipe", 1, 2), 2, forward_s=1.0, backward_s=2.0, update_s=4.0)
+    assert [(one.start_s, one.end_s) for one in shown.stages[0][:5]] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 10)]
+    assert shown.end_s == 20
+    assert shown.utilisation() == (1.0,)
+    # Too few steps and times are refused.
+    schedule = schedules.make("pipemare", 3, 1)
+    with pytest.raises(ValueError, match=f"give {steady_steps(schedule)}"):
+        simulate(schedule, steady_steps(schedule) - 1).steady_utilisation()
+    with pytest.raises(ValueError, match="2 times for 3 stages"):
+        simulate(schedule, 1, forward_s=(1.0, 2.0))
 
 
 @pytest.mark.parametrize("stages", [2, 4])
@@ -357,16 +368,3 @@ def test_2bw_has_bubbles_only_with_few_microbatches_and_never_more_than_gpipe(mi
         assert share == pytest.approx(1 / math.ceil(stages / (microbatches + 1)))
         assert (share == 1) == (microbatches >= stages - 1)
         assert share >= costs(schedules.make("gpipe", stages, microbatches)).utilisation
-
-
-def test_updates_take_their_time_and_too_few_steps_and_times_are_refused() -> None:
-    shown = simulate(schedules.make("gpipe", 1, 2), 2, forward_s=1.0, backward_s=2.0, update_s=4.0)
-    assert [(one.start_s, one.end_s) for one in shown.stages[0][:5]] == [(0, 1), (1, 2), (2, 4), (4, 6), (6, 10)]
-    assert shown.end_s == 20
-    assert shown.utilisation() == (1.0,)
-    # Too few steps and times are refused.
-    schedule = schedules.make("pipemare", 3, 1)
-    with pytest.raises(ValueError, match=f"give {steady_steps(schedule)}"):
-        simulate(schedule, steady_steps(schedule) - 1).steady_utilisation()
-    with pytest.raises(ValueError, match="2 times for 3 stages"):
-        simulate(schedule, 1, forward_s=(1.0, 2.0))

@@ -162,15 +162,7 @@ def _one_more(whole: dict[str, Any], nesterov: float, stages: int) -> tuple[dict
     return weights, velocities
 
 
-def test_a_plain_model_and_optimizer_are_loaded() -> None:
-    model = net()
-    optimizer = adam(model.parameters())
-    accumulate(model, lambda _: optimizer, [data(step, 10) for step in range(3)], 1)
-    whole = from_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    assert goes_on(3, whole, adam, schedule="gpipe") == plainly(whole, adam)
-
-
-def test_groups_of_optimizers() -> None:
+def test_groups_of_optimizers_and_plain_models_are_loaded() -> None:
     def grouped(parameters: Any) -> torch.optim.Optimizer:
         held = list(parameters)
         weights = [one for one in held if one.dim() > 1]
@@ -181,6 +173,12 @@ def test_groups_of_optimizers() -> None:
     whole = saved_at(3, grouped)
     assert [len(group["params"]) for group in whole["optimizer"]["param_groups"]] == [5, 5]
     assert goes_on(2, whole, grouped) == pytest.approx(plainly(whole, grouped), rel=0, abs=1e-9)
+    # A plain model and optimizer are loaded.
+    model = net()
+    optimizer = adam(model.parameters())
+    accumulate(model, lambda _: optimizer, [data(step, 10) for step in range(3)], 1)
+    whole = from_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    assert goes_on(3, whole, adam, schedule="gpipe") == plainly(whole, adam)
 
 
 def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:

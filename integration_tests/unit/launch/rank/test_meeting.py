@@ -198,14 +198,12 @@ def test_every_scheduler_tells_its_tasks_who_they_are(name: str) -> None:
     assert tried == {one.title for one in schedulers.SCHEDULERS} | {"flags"}
 
 
-def test_another_job_and_another_step_have_other_names_and_ports() -> None:
+def test_jobs_have_names_and_ports_and_local_ranks_are_the_schedulers() -> None:
     one = tasks.slurm(0, 2)
     others = [{**one, "SLURM_JOB_ID": "4712"}, {**one, "SLURM_STEP_ID": "1"}, {**one, "SLURM_RESTART_COUNT": "1"}]
     found = [identity.find(environ, Given()) for environ in (one, *others)]
     assert len({task.job for task in found}) == len({task.port for task in found}) == 4
-
-
-def test_local_ranks_are_the_schedulers_and_what_is_about_the_starter_is_set_aside() -> None:
+    # Local ranks are the schedulers and what is about the starter is set aside.
     environ = {**tasks.slurm(3, 4), "SLURM_LOCALID": "1"}
     assert identity.find(environ, Given()).local_rank == 1
     assert identity.find(tasks.blaunch(3, 4), Given()).local_rank is None
@@ -312,13 +310,11 @@ def test_hosts_of_lsf(environ: dict[str, str], hosts: list[str]) -> None:
     assert hostlists.lsf(environ) == hosts
 
 
-def test_hosts_of_pbs(tmp_path: Path) -> None:
+def test_hosts_of_pbs_and_of_open_mpi(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a\na\nb\n")
     assert hostlists.pbs({"PBS_NODEFILE": str(tmp_path / "nodes")}) == ["a", "b"]
     assert hostlists.pbs({"PBS_NODEFILE": str(tmp_path / "elsewhere")}) == []
-
-
-def test_open_mpi_is_looked_for_on_the_batch_systems_hosts_and_where_mpirun_is() -> None:
+    # Open mpi is looked for on the batch systems hosts and where mpirun is.
     uri = {"OMPI_MCA_orte_hnp_uri": "2383740928.0;tcp://10.0.0.1,192.168.1.1:39711"}
     assert hostlists.open_mpi(uri) == ["10.0.0.1", "192.168.1.1"]
     assert hostlists.open_mpi({**uri, "SLURM_JOB_NODELIST": "n[1-2]"}) == ["n1", "n2", "10.0.0.1", "192.168.1.1"]
