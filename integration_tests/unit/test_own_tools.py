@@ -246,27 +246,22 @@ def test_root_with_apt_is_told_and_gets_them(machine: Machine) -> None:
     assert machine.apt_calls == before
 
 
-def test_packages_that_cannot_be_had_stop_no_other_test(machine: Machine) -> None:
-    machine.apt(installs=False)
-    output = machine.make("test")
-    assert "no network" in output
-    assert "apt-get update && apt-get install" in output
-    assert SKIPPED in output
-    assert "integration_tests/unit" in pytest_line(output)
-    assert not (machine.root / NO_SERVICE).exists(), "whoever installs sshd later wants it to run"
-
-
-@pytest.mark.parametrize(("user", "apt"), [(1000, True), (0, False)], ids=["not-root", "no-apt"])
-def test_others_get_the_command(machine: Machine, user: int, apt: bool) -> None:
+@pytest.mark.parametrize(
+    ("user", "installs"), [(0, False), (1000, True), (0, None)], ids=["no-network", "not-root", "no-apt"]
+)
+def test_what_cannot_be_had_stops_no_other_test_and_the_command_is_told(
+    machine: Machine, user: int, installs: bool | None
+) -> None:
     machine.user(user)
-    if apt:
-        machine.apt(installs=True)
+    if installs is not None:
+        machine.apt(installs)
     output = machine.make("test")
     (command,) = (line for line in output.splitlines() if "apt-get update && apt-get install" in line)
     assert set(command.split("install")[1].split()) == PACKAGES
-    assert SKIPPED in output
-    assert "integration_tests/unit" in pytest_line(output)
-    assert not machine.apt_calls
+    assert SKIPPED in output and "integration_tests/unit" in pytest_line(output)
+    tried = user == 0 and installs is False
+    assert (bool(machine.apt_calls), "no network" in output) == (tried, tried)
+    assert not (machine.root / NO_SERVICE).exists(), "whoever installs sshd later wants it to run"
 
 
 def test_folders_and_marks_are_chosen_and_without_the_cluster_nothing_is_installed(machine: Machine) -> None:
