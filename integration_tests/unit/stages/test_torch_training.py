@@ -60,13 +60,6 @@ def test_synchronous_schedules_equal_one_process(schedule: str, stages: int, row
     assert_trained(trained(stages, optimizer, 50, rows, schedule=schedule), model.state_dict(), losses)
 
 
-@pytest.mark.parametrize("schedule", list(schedules.SCHEDULES))
-def test_one_stage_is_plain_training(schedule: str) -> None:
-    model = net()
-    losses = accumulate(model, adam, batches(20), N)
-    assert_trained(trained(1, adam, 20, schedule=schedule), model.state_dict(), losses)
-
-
 def test_stages_of_a_model_in_mixed_types_clip_by_one_factor() -> None:
     values = torch.linspace(-1, 1, 4001)
     stages = []
