@@ -18,8 +18,8 @@ from integration_tests.support.stage_gpt import cross_entropy, gpt, text
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, adam, data, momentum, mse, net, sgd
 from integration_tests.unit.stages.pipelines import all_hear, made, piped
-from integration_tests.unit.stages.traced import CUTS, SAMPLE, WIDTH, Net, torch_distributed
-from integration_tests.unit.stages.traced import data as of_traced
+from integration_tests.unit.stages.test_torch_traced import CUTS, SAMPLE, WIDTH, Net, torch_distributed
+from integration_tests.unit.stages.test_torch_traced import data as of_traced
 from paceline.errors import UserError
 from paceline.stages.execution.cut import balanced, first_layers
 from paceline.stages.execution.settings import Settings

@@ -20,11 +20,11 @@ from integration_tests.unit.launch.templates.cases import (
     cases,
     invoke,
     needed,
+    objects,
     page,
     printed,
     table,
 )
-from integration_tests.unit.launch.templates.schemas import objects
 from integration_tests.unit.launch.test_cli import refused
 from paceline import config
 from paceline.launch import cli, quantities

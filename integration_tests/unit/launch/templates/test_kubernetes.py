@@ -20,11 +20,13 @@ from integration_tests.unit.launch.templates.cases import (
     Case,
     cases,
     invoke,
+    kubeflow,
+    mpijob_schema,
     needed,
+    objects,
     printed,
     table,
 )
-from integration_tests.unit.launch.templates.schemas import kubeflow, mpijob_schema, objects
 from integration_tests.unit.launch.templates.test_scripts import RECORDER, shellcheck
 
 OLDEST, NEWEST = "1.25", "1.37"  # of Kubernetes, as the package has them
