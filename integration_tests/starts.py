@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     arguments = parser.parse_args()
     takes = {
-        name: lambda start=start: Turn({"s": start(arguments.ranks)})  # type: ignore[misc]
+        name: lambda start=start: Turn({"s": start(arguments.ranks)})
         for name, start in (("paceline rank", under_rank), ("horovodrun", under_horovodrun))
     }
     ratio = over("paceline rank", "horovodrun", "s")

@@ -164,8 +164,8 @@ def test_plan_travels_in_the_layout_of_the_core() -> None:
         value.hex() for value in (3.0, 0.0, 0.25, 2.0, 0.0, 1.0, 1.5, 2.0, 0.0, 4.0, 1.0)
     ]
     # Core expects as many values as the driver sends.
-    header = Path(driver.__file__).parents[1] / "core" / "fusion" / "merge_plan.h"
-    found = re.search(r"kExpectations = (\d+);", header.read_text())
+    source = Path(driver.__file__).parents[1] / "core" / "fusion" / "merge_plan.h"
+    found = re.search(r"kExpectations = (\d+);", source.read_text())
     assert found is not None
     assert int(found[1]) == len(EXPECTED)
 

@@ -207,9 +207,9 @@ def test_jobs_have_names_and_ports_and_local_ranks_are_the_schedulers() -> None:
     environ = {**tasks.slurm(3, 4), "SLURM_LOCALID": "1"}
     assert identity.find(environ, Given()).local_rank == 1
     assert identity.find(tasks.blaunch(3, 4), Given()).local_rank is None
-    found = identity.find(tasks.openmpi_daemons_by_srun(3, 4), Given())
-    assert (found.rank, found.size, found.source) == (3, 4, "Open MPI (mpirun)")
-    assert "set aside" in found.notes[0] and "SLURM_PROCID=0" in found.notes[0]
+    daemons = identity.find(tasks.openmpi_daemons_by_srun(3, 4), Given())
+    assert (daemons.rank, daemons.size, daemons.source) == (3, 4, "Open MPI (mpirun)")
+    assert "set aside" in daemons.notes[0] and "SLURM_PROCID=0" in daemons.notes[0]
 
 
 def test_flags_win_and_variables_that_name_the_host_of_rank_0_are_known() -> None:
