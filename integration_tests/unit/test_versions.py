@@ -34,7 +34,7 @@ def lines_of(name: str) -> dict[str, list[str]]:
 
 
 @FRAMEWORKS
-def test_extra_allows_the_supported_releases(name: str) -> None:
+def test_extra_allows_the_supported_releases_and_make_installs_a_tested_one(name: str) -> None:
     one, package = versions.FRAMEWORKS[name], versions.distribution(name)
     extras = PYPROJECT.partition("[project.optional-dependencies]")[2].partition("[project.scripts]")[0]
     (declared,) = re.findall(rf'"{package}([<>=~!][^"]*)"', extras)
@@ -43,10 +43,7 @@ def test_extra_allows_the_supported_releases(name: str) -> None:
         assert f"{release}.7" in SpecifierSet(declared)
     major, minor = Version(one.releases[-1]).release
     assert f"{major}.{minor + 1}.0" not in SpecifierSet(declared)
-
-
-@FRAMEWORKS
-def test_make_installs_a_tested_release(name: str) -> None:
+    # Make installs a tested release.
     one, pins = versions.FRAMEWORKS[name], lines_of("constraints.txt")[versions.distribution(name)]
     assert all(one.is_supported(pin.removeprefix("==")) for pin in pins)
     assert any(one.is_tested(pin.removeprefix("==")) for pin in pins)

@@ -55,10 +55,16 @@ def test_every_parameter_of_every_model_gets_a_gradient_from_the_last_layer_on(m
     assert sum(model.shares) == pytest.approx(1)
 
 
-def test_factors_scale_sizes_and_times() -> None:
+def test_models_scale_and_the_network_that_computes_has_the_tensors_of_its_model() -> None:
     whole, both = find("bert-base"), find("bert-base-x0.02-t0.5")
     assert both.tensors == whole.tensors and both.compute_ms == whole.compute_ms / 2
     assert both.parameters == pytest.approx(whole.parameters / 50, abs=whole.tensors / 2)
+    # The network that computes has the tensors of its model.
+    shapes = sorted(shape for layer in find("resnet20-real").layers for _, shape in layer.tensors)
+    network = ComputingNetwork(0)
+    assert sorted(tuple(parameter.shape) for parameter in network.parameters()) == shapes
+    assert list(network.buffers()) == [], "DDP would broadcast them in every step"
+    assert all(map(torch.equal, network.parameters(), ComputingNetwork(1).parameters()))
 
 
 @pytest.mark.parametrize(
@@ -89,14 +95,6 @@ def test_marked_gradients_pass_the_check_only_when_they_are_the_mean(kind: str) 
     network.mark(0)
     network().backward()
     network.check_mean(1)
-
-
-def test_the_network_that_computes_has_the_tensors_of_its_model() -> None:
-    shapes = sorted(shape for layer in find("resnet20-real").layers for _, shape in layer.tensors)
-    network = ComputingNetwork(0)
-    assert sorted(tuple(parameter.shape) for parameter in network.parameters()) == shapes
-    assert list(network.buffers()) == [], "DDP would broadcast them in every step"
-    assert all(map(torch.equal, network.parameters(), ComputingNetwork(1).parameters()))
 
 
 PLAN = Plan(1, 0, (4,), 0.0, 0.0, 0.0, 1e-3, 0.0)

@@ -70,7 +70,13 @@ def test_a_name_says_how_it_travels_unless_it_is_to_arrive_as_it_is(choice: Choi
     assert unmarked("a>b>c d") == "ac d" and unmarked("a>B>c") == "a>B>c"  # a user's own, which is only looked at here
 
 
-def test_bfloat16_has_a_choice_of_its_own() -> None:
+def test_whole_numbers_are_refused_and_bfloat16_has_a_choice_of_its_own() -> None:
+    travel = Travel(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
+        _begin(travel, "steps", dtype="int32")
+    by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
+    _begin(by_variable, "steps", dtype="int32")  # the library lets them travel as they are
+    # Bfloat16 has a choice of its own.
     travel = Travel(Library(), ProcessSet(), Choice("none", 0, False, "ring", 1, bfloat16=BF16))  # type: ignore[arg-type]
 
     class Half:
@@ -78,14 +84,6 @@ def test_bfloat16_has_a_choice_of_its_own() -> None:
 
     assert travel.choice_of([Half()]) is BF16
     assert travel.choice_of([Half(), np.zeros(1, "float32")]) is travel.choice
-
-
-def test_whole_numbers_are_refused() -> None:
-    travel = Travel(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
-        _begin(travel, "steps", dtype="int32")
-    by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
-    _begin(by_variable, "steps", dtype="int32")  # the library lets them travel as they are
 
 
 def test_another_model_under_the_same_names_begins_with_nothing() -> None:

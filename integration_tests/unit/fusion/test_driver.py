@@ -306,11 +306,18 @@ def test_plan_that_is_gone_is_made_anew(state: State) -> None:
     assert len(run.lines) == 2
 
 
-def test_plan_that_never_comes_into_force_is_given_up() -> None:
+def test_plans_that_never_come_into_force_and_ranks_that_nobody_has_heard() -> None:
     run = Run().to(State.OFFERING)
     assert run.looks(OFFER_STEPS - 1, 1) == "OFFERING AGREEING"
     run.to(State.ACTIVE)
     assert run.calls().count(ControlOp.PLAN) == 2
+    # Nothing is said of ranks that nobody has heard.
+    run = Run(agreed=False)
+    run.looks(*[1] * 2 * DISAGREEMENT_LOOKS)
+    assert run.lines == []
+    run.bridge.digests = [1, None]
+    run.look(1)
+    assert len(run.lines) == 1
 
 
 def test_costs_that_cannot_be_fitted_are_measured_again_until_that_is_a_refusal() -> None:
@@ -330,15 +337,6 @@ def test_costs_that_cannot_be_fitted_are_measured_again_until_that_is_a_refusal(
     run = Run().to(State.REFUSED, ALIKE)
     assert run.calls().count(ControlOp.MEASURE) == MOST_FITS
     assert "No cost can be fitted" in run.driver.reason
-
-
-def test_nothing_is_said_of_ranks_that_nobody_has_heard() -> None:
-    run = Run(agreed=False)
-    run.looks(*[1] * 2 * DISAGREEMENT_LOOKS)
-    assert run.lines == []
-    run.bridge.digests = [1, None]
-    run.look(1)
-    assert len(run.lines) == 1
 
 
 def failing_later(gradients: Any, costs: Any) -> list[list[str]]:

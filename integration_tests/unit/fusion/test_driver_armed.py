@@ -83,20 +83,18 @@ def test_planning_anew_knows_whether_steps_were_armed(report: ArmedReport, state
     assert groups == ([PAIRS] if state is State.ACTIVE else [PAIRS, ONE])
 
 
-def test_worth_of_the_plan_that_is_followed_is_that_of_armed_steps() -> None:
-    pairs = [["d", "c"], ["b", "a"]]
-    model = CostModel.linear(4e-3, 1e-8)
-    assert driver.predicted_s(pairs, measured(), model, work_s=None) == pytest.approx(7e-3)
-    assert driver.predicted_s(pairs, measured(), model, work_s=0.0) == pytest.approx(6e-3)
-
-
-def test_sizes_are_swept_by_both_collectives_where_all_want_armed_steps() -> None:
+def test_sweeps_and_worth_of_plans_of_armed_steps() -> None:
     run = Run(armed=True).to(State.SWEEPING)
     (_, first, once), (_, second, more), (_, third, burst) = run.bridge.asked
     assert (first, second, third) == (ControlOp.SWEEP, ControlOp.FAST_SWEEP, ControlOp.BURST)
     assert set(once) == set(more)
     assert len(more) == driver.FAST_TIMES * len(once)
     assert burst == [once[0]] * driver.BURST
+    # Worth of the plan that is followed is that of armed steps.
+    pairs = [["d", "c"], ["b", "a"]]
+    model = CostModel.linear(4e-3, 1e-8)
+    assert driver.predicted_s(pairs, measured(), model, work_s=None) == pytest.approx(7e-3)
+    assert driver.predicted_s(pairs, measured(), model, work_s=0.0) == pytest.approx(6e-3)
 
 
 def test_work_of_a_start_up_is_what_a_burst_takes_for_each_message() -> None:

@@ -139,7 +139,7 @@ def test_one_disturbed_step_changes_nothing() -> None:
     assert found.coordination_s == pytest.approx(COORDINATION_S, abs=1e-9)
 
 
-def test_a_message_took_what_the_rank_saw_that_waited_least() -> None:
+def test_costs_are_of_ranks_that_waited_least_and_rounds_of_messages_agreed_on_alone() -> None:
     """Rank 0 enters early and waits within the message; where nobody else saw it, rank 0's time stands."""
     merged = recorded(2, 6)
     early = [
@@ -151,9 +151,7 @@ def test_a_message_took_what_the_rank_saw_that_waited_least() -> None:
     assert fitted.a_s == pytest.approx(A_S, rel=1e-6)
     alone = Trace(2, (with_steps(merged.ranks[0], early),))
     assert costs.fit(from_trace.measure(alone, 0.0).samples).a_s == pytest.approx(A_S + 1e-4, rel=1e-6)
-
-
-def test_coordination_is_that_of_messages_that_were_not_agreed_on_together() -> None:
+    # Coordination is that of messages that were not agreed on together.
     one = recorded_rank(0, 1, 8, at_once=("fc.bias", "conv0.weight", "bn.weight"))
     assert from_trace.measure(Trace(1, (one,)), 0.0).coordination_s == pytest.approx(COORDINATION_S, abs=1e-9)
     # Of messages that find nothing under way it is less by half a cycle.

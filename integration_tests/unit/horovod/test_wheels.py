@@ -83,18 +83,16 @@ def test_missing_tools_are_named_with_their_packages(
     assert "apt-get install cmake g++ make" in error.value.remedy
 
 
-def test_the_key_follows_everything_that_goes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_follows_everything_that_goes_in_and_variables_pass_through(
+    monkeypatch: pytest.MonkeyPatch, settings: config.Settings, tmp_path: Path
+) -> None:
     plain = key.key(build.wanted())
     assert key.key(build.wanted()) == plain
     assert key.key(build.wanted(leave_out=["hooks"])) != plain
     assert key.key(build.wanted(leave_out=["keras3"])) not in (plain, key.key(build.wanted(leave_out=["hooks"])))
     monkeypatch.setenv("HOROVOD_DEBUG", "1")
     assert key.key(build.wanted()) != plain
-
-
-def test_the_users_build_variables_pass_through(
-    settings: config.Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # The users build variables pass through.
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     made = environment(tmp_path, settings, False, {"torch": "2.13.0"}, {"CUDA_HOME": "/cuda"})
     assert made["HOROVOD_GPU_OPERATIONS"] == "NCCL"

@@ -141,9 +141,7 @@ def test_remedies_beside_what_was_measured() -> None:
     assert "Communication takes 0.201 times" in dear
     merged = invoke("trace.json", "--cost", "0.012,0").stdout
     assert "Recommended: `paceline run --fusion optimal`, 1." in merged and "with the same results" in merged
-
-
-def test_remedies_as_values() -> None:
+    # Remedies as values.
     found = values("--cost", "0.1,0")
     remedies = found["remedies"]
     assert (remedies["step_s"], remedies["overlaps"]) == (pytest.approx(1.0), False)
@@ -246,7 +244,7 @@ def test_collectives_are_listed_where_the_network_is_given(folder: Path) -> None
     refused(invoke("trace.json", "--network", "network.json", "--cost", "1,1"), "--cost and --network exclude")
 
 
-def test_armed_steps() -> None:
+def test_armed_steps_and_plans_that_are_written_and_followed_again() -> None:
     costs = ("--cost", "0.012,1e-9")
     negotiated, armed = values(*costs), values(*costs, "--armed")
     assert (negotiated["armed"], armed["armed"]) == (False, True)
@@ -266,9 +264,7 @@ def test_armed_steps() -> None:
     assert "Recommended: `paceline run --fusion optimal --armed`" in result.stdout
     assert "PACELINE_FUSION=file:plan.json PACELINE_ARMED=yes follows it" in " ".join(result.stderr.split())
     assert "armed" not in invoke("trace.json", *costs).output
-
-
-def test_written_plan_is_followed_again() -> None:
+    # Written plan is followed again.
     result = invoke("trace.json", "--policy", "plan_policies:pairs", "-o", "plan.json")
     assert result.exit_code == 0, result.output
     assert "PACELINE_FUSION=file:plan.json" in result.stderr

@@ -156,13 +156,6 @@ def only(findings: Iterable[Finding]) -> Finding:
     return finding
 
 
-def test_the_worst_decides() -> None:
-    found = [ok("a", "b"), error("a", "b", "c"), warning("a", "b", "c")]
-    assert worst(found) is Severity.ERROR
-    assert worst(found[::2]) is Severity.WARNING
-    assert worst([]) is Severity.OK
-
-
 def test_variables_that_contradict_and_the_scheduler_are_named() -> None:
     finding = only(mistakes.variables({"HOROVOD_CYCLE_TIMES": "2", "HOROVOD_GPU_OPERATIONS": "NCCL", "HOME": "/"}))
     assert (finding.what, finding.severity) == ("HOROVOD_CYCLE_TIMES", Severity.WARNING)
@@ -225,7 +218,7 @@ def run(*words: str, **environ: str) -> Any:
     return CliRunner().invoke(cli.main, ["doctor", "--no-runs", *words], env=environ)
 
 
-def test_exit_code_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_code_and_json_of_the_worst_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.launch.doctor.command.CHECKS", (lambda: network.gloo({"HOROVOD_GLOO_IFACE": "ib9"}),))
     result = run("--json")
     assert result.exit_code == 3
@@ -235,6 +228,11 @@ def test_exit_code_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run()
     assert shown.exit_code == 3
     assert "errors: 1, warnings: 0" in shown.stdout
+    # The worst decides.
+    found = [ok("a", "b"), error("a", "b", "c"), warning("a", "b", "c")]
+    assert worst(found) is Severity.ERROR
+    assert worst(found[::2]) is Severity.WARNING
+    assert worst([]) is Severity.OK
 
 
 def test_every_check_of_this_machine_gives_findings() -> None:

@@ -157,7 +157,7 @@ def test_exit_code_of_a_rank_of_this_host_says_nothing_of_ssh() -> None:
     assert "ssh" not in said(HOROVODRUN, exits((1, 255)), hosts={0: "localhost", 1: "localhost"})[2].errors[0][1]
 
 
-def test_traceback_of_a_rank_that_goes_on_is_shown_and_no_reason() -> None:
+def test_traceback_of_a_rank_that_goes_on_or_begins_again_is_shown() -> None:
     shown: list[str] = []
     ranks = Output(shown.append, shown.append, hold_s=0.1)
     for piece in CAUSE.splitlines(keepends=True):
@@ -168,10 +168,8 @@ def test_traceback_of_a_rank_that_goes_on_is_shown_and_no_reason() -> None:
         time.sleep(0.01)
     ranks.out("Process 0 exit with status code 3.\n")
     assert problems(ranks.ended(1)) == ["Rank 0 failed first, with exit code 3."]
-
-
-def test_rank_that_begins_again_shows_what_was_held_of_it() -> None:
-    shown: list[str] = []
+    # Rank that begins again shows what was held of it.
+    shown = []
     ranks = Output(shown.append, shown.append)
     for piece in (CAUSE + report(1, Came("a")) + CAUSE_TEXT).splitlines(keepends=True):
         ranks.err(piece)
@@ -200,7 +198,7 @@ def test_interrupted_run_has_a_reason_only_where_a_rank_has_failed_before() -> N
     assert [problem.partition(":")[0] for problem in problems(verdict)] == ["Rank 1 failed first"]
 
 
-def test_what_went_well_and_what_is_not_understood_is_passed_on() -> None:
+def test_what_is_not_understood_is_passed_on_and_streams_stay_apart() -> None:
     logged = "[0]<stderr>:Paceline: exchange=... begins\nplain\n" + CAUSE_TEXT + "[1]<stderr>:goes on\n"
     out, err, verdict = said(logged, "x\r 1%\r 2%\n", code=0)
     assert (out, sorted(err), verdict.errors) == ("x\r 1%\r 2%\n", sorted(logged), [])
@@ -208,6 +206,11 @@ def test_what_went_well_and_what_is_not_understood_is_passed_on() -> None:
     assert said(other)[1] == other
     cut = "Traceback (most recent call last):\n  File"
     assert said(cut)[1] == cut
+    # Streams stay apart and come in pieces.
+    script = "import sys; sys.stdout.write('a\\r10%\\rb\\r\\nend'); sys.stderr.write('e\\n')"
+    pieces: tuple[list[str], list[str]] = ([], [])
+    code = processes.call([sys.executable, "-c", script], {}, pieces[0].append, pieces[1].append)
+    assert (code, *pieces) == (0, ["a\r", "10%\r", "b\r\n", "end"], ["e\n"])
 
 
 @pytest.mark.parametrize(
@@ -227,14 +230,6 @@ def test_reports_are_read_and_lines_of_others_left_as_they_are(piece: str, left:
     ranks = Output(shown.append, shown.append, on_report=lambda rank, what: found.append(rank))
     (ranks.out if "stdout" in piece else ranks.err)(piece)
     assert ("".join(shown), found) == (piece if left is None else left, came)
-
-
-def test_streams_stay_apart_and_come_in_pieces() -> None:
-    script = "import sys; sys.stdout.write('a\\r10%\\rb\\r\\nend'); sys.stderr.write('e\\n')"
-    out: list[str] = []
-    err: list[str] = []
-    code = processes.call([sys.executable, "-c", script], {}, out.append, err.append)
-    assert (code, out, err) == (0, ["a\r", "10%\r", "b\r\n", "end"], ["e\n"])
 
 
 def test_reader_that_has_seen_enough_ends_nothing() -> None:

@@ -275,16 +275,14 @@ def _trace(computing_s: list[list[float]]) -> Trace:
     return structs.replace(plain, ranks=tuple(ranks))
 
 
-def test_waits_are_for_ranks_that_are_late_now_and_then() -> None:
+def test_waits_are_for_ranks_that_are_late_now_and_then_and_costs_of_fewer_ranks() -> None:
     always = _trace([[1.0] * 12, [2.0] * 12])
     assert waits_for_others_s(always) == pytest.approx(0.0, abs=1e-9)
     in_turn = _trace([[1.0, 2.0] * 6, [2.0, 1.0] * 6])
     assert waits_for_others_s(in_turn) == pytest.approx(0.5, abs=0.07)  # 2, less 1.5; an odd number of steps counts
     alone = _trace([[1.0] * 12])
     assert waits_for_others_s(alone) == 0.0
-
-
-def test_costs_of_fewer_bytes_and_ranks() -> None:
+    # Costs of fewer bytes and ranks.
     line = CostModel.linear(6e-3, 3e-8)
     assert on_the_wire(line, 0.25)(4e6) == pytest.approx(line(1e6))
     assert among(line, 4, 2)(0) == pytest.approx(2e-3)

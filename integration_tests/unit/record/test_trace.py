@@ -80,16 +80,14 @@ def test_written_trace_reads_back_the_same_or_is_named_where_it_cannot_be_writte
         trace.write(of_json(rank_json()), tmp_path / "absent" / "trace.json")
 
 
-def test_merged_trace_names_missing_ranks_and_refuses_two_of_one_rank_and_different_worlds() -> None:
+def test_ranks_are_merged_in_order_and_different_worlds_are_refused(tmp_path: Path) -> None:
     assert json.loads(msgspec.json.encode(one_rank(1, 2))) == rank_json(1, 2)
     assert trace.merge([of_json(rank_json(rank, 5)) for rank in (3, 1)]).missing == [0, 2, 4]
     with pytest.raises(ValueError, match=r"\[1, 1\]"):
         trace.merge([of_json(rank_json(1)), of_json(rank_json(1))])
     with pytest.raises(ValueError, match="rank 1 saw a world of 3"):
         trace.merge([of_json(rank_json(0, 2)), of_json(rank_json(1, 3))])
-
-
-def test_parts_are_those_of_this_trace_in_order_of_rank(tmp_path: Path) -> None:
+    # Parts are those of this trace in order of rank.
     path = tmp_path / "trace.json"
     for rank in (10, 9, 0):
         trace.part_path(path, rank).touch()
@@ -175,14 +173,6 @@ def test_times_waiting_and_summary_worked_out_by_hand() -> None:
     assert median_step(merged) == 4  # the lower of 100 and 200 ms
 
 
-def test_ranks_are_summarised_together() -> None:
-    slow = rank_json(1)
-    slow["steps"][2]["start_s"] = 1.5  # its second step takes 400 ms
-    slow["steps"][2]["arrivals"] = [[1, 1.5], [0, 1.54]]
-    summary = trace_summary.summarise([one_rank(0), of_json(slow).ranks[0]])
-    assert summary.step_ms == pytest.approx(150)  # of 100, 100, 200, 400
-
-
 def test_gaps_are_no_long_steps_and_a_single_step_has_no_time() -> None:
     document = rank_json()
     document["steps"][2]["index"] = 9
@@ -200,7 +190,7 @@ def test_gaps_are_no_long_steps_and_a_single_step_has_no_time() -> None:
     assert summary.messages_per_step == 2
 
 
-def test_slowest_tensors_come_first_without_those_of_one_step() -> None:
+def test_slowest_tensors_come_first_and_ranks_are_summarised_together() -> None:
     document = rank_json(0)
     document["tensors"].append({**document["tensors"][0], "name": "agreed.once"})
     document["steps"][0]["arrivals"].append([2, 1.0])
@@ -211,6 +201,12 @@ def test_slowest_tensors_come_first_without_those_of_one_step() -> None:
     assert (first.name, first.size_bytes) == ("allreduce.last.weight", 80)
     assert (first.latency_ms, second.latency_ms) == pytest.approx((60, 20))
     assert trace_summary.slowest_tensors(ranks, count=1) == [first]
+    # Ranks are summarised together.
+    slow = rank_json(1)
+    slow["steps"][2]["start_s"] = 1.5  # its second step takes 400 ms
+    slow["steps"][2]["arrivals"] = [[1, 1.5], [0, 1.54]]
+    summary = trace_summary.summarise([one_rank(0), of_json(slow).ranks[0]])
+    assert summary.step_ms == pytest.approx(150)  # of 100, 100, 200, 400
 
 
 FLOAT32 = 7

@@ -18,7 +18,7 @@ from paceline.stages import corrections, stability
 from paceline.stages.corrections import correction_weight, delta_decay, learning_rate_factor
 
 
-def test_learning_rate_is_annealed() -> None:
+def test_learning_rate_is_annealed_and_momentum_graded() -> None:
     """papers.md 5.6, item 3."""
     rates = [0.1 * learning_rate_factor(8, update, 100) for update in range(201)]
     assert rates[0] == pytest.approx(0.0125)
@@ -28,6 +28,10 @@ def test_learning_rate_is_annealed() -> None:
     assert learning_rate_factor(8, 0, 0) == 1.0, "not annealed"
     for tau in (0.0, 0.25, 1.0):  # it is never raised
         assert {learning_rate_factor(tau, update, 100) for update in (0, 1, 50, 100, 1000)} == {1.0}
+    # Momentum is graded.
+    assert [corrections.graded_momentum(0.9, stage, 3) for stage in range(3)] == pytest.approx([0.96, 0.93, 0.9])
+    assert corrections.graded_momentum(0.9, 0, 1) == 0.9
+    assert corrections.graded_momentum(0.5, 0, 2, highest=0.7) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +62,6 @@ def test_correction_out_of_range_is_refused(correction: float) -> None:
         delta_decay(correction, 3, 0)
     # papers.md 5.6, item 5: no correction where both passes are equally late.
     assert all(correction_weight(tau, tau) == delta_decay(0.5, tau, tau) == 0 for tau in (0.0, 0.75, 4.0))
-
-
-def test_momentum_is_graded() -> None:
-    assert [corrections.graded_momentum(0.9, stage, 3) for stage in range(3)] == pytest.approx([0.96, 0.93, 0.9])
-    assert corrections.graded_momentum(0.9, 0, 1) == 0.9
-    assert corrections.graded_momentum(0.5, 0, 2, highest=0.7) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.99, 1.0])

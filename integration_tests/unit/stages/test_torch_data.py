@@ -235,7 +235,7 @@ def test_trees_equal_one_process(schedule: str, stages: int, recompute: bool) ->
         assert signatures <= 4
 
 
-def test_a_dataclass_that_a_user_registers_is_left_alone() -> None:
+def test_trees_of_users_are_left_alone_and_layers_that_take_trees_are_timed() -> None:
     @dataclasses.dataclass
     class Mine:
         value: Any
@@ -246,9 +246,7 @@ def test_a_dataclass_that_a_user_registers_is_left_alone() -> None:
     leaves, spec = trees.flattened(Mine(torch.zeros(2)))
     assert len(leaves) == 1
     assert type(spec.unflatten(leaves)) is Mine
-
-
-def test_layers_that_take_trees_are_timed() -> None:
+    # Layers that take trees are timed.
     first, second = piped(2, lambda pipeline: [*pipeline.cut], model, loss=loss, stages="time", sample=batch(0)[0])
     assert first == second
     assert first[0] == "0"

@@ -97,13 +97,16 @@ def test_what_cannot_be_cut_so(stages: int, asked: object, costs: list[float] | 
         layers_of([])
 
 
-def test_a_tensor_of_two_stages_is_refused() -> None:
+def test_tensors_of_two_stages_are_refused_and_terms_are_compared_as_they_were_given() -> None:
     first, last = nn.Linear(2, 2), nn.Linear(2, 2)
     last.weight = first.weight
     layers = layers_of([first, nn.ReLU(), last])
     refuse_shared("tensor", (layer.tensors() for layer in layers), [0])
     with pytest.raises(UsageError, match=r"2\.weight of stage 1 is the same tensor as 0\.weight of stage 0"):
         refuse_shared("tensor", (layer.tensors() for layer in layers), [0, 1])
+    # What is asked for is compared as it was given.
+    assert Settings(**GIVEN).terms() == GIVEN
+    assert Settings(**{**GIVEN, "stages": ("1", 3)}).terms()["stages"] == ["1", 3]
 
 
 def test_a_stage_has_its_layers_alone_under_the_names_of_the_whole() -> None:
@@ -127,11 +130,6 @@ GIVEN: dict[str, Any] = {
     **{"annealing_steps": 5, "correction": 0.5, "max_norm": 1.0, "loss_reduction": "mean", "recompute": False},
     **{"nesterov": 0.9, "update_every": 2, "replicas": 1},
 }
-
-
-def test_what_is_asked_for_is_compared_as_it_was_given() -> None:
-    assert Settings(**GIVEN).terms() == GIVEN
-    assert Settings(**{**GIVEN, "stages": ("1", 3)}).terms()["stages"] == ["1", 3]
 
 
 @pytest.mark.parametrize(

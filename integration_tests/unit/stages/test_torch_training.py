@@ -72,13 +72,26 @@ def test_stages_of_a_model_in_mixed_types_clip_by_one_factor() -> None:
     assert len({stage.clip(norms, 0.5) for stage in stages}) == 1
 
 
-def test_the_warm_up_equals_one_process_and_the_switch_loses_nothing() -> None:
+def test_the_warm_up_equals_one_process_and_drains_lose_nothing() -> None:
     model = net()
     losses = accumulate(model, momentum, batches(12), N)
     results = trained(3, momentum, 12, schedule="pipemare", warmup_steps=12)
     assert_trained(results, model.state_dict(), losses)
     switched = trained(3, momentum, 20, schedule="pipemare", warmup_steps=12)
     assert all(result["losses"][:12] == losses and len(result["losses"]) == 20 for result in switched)
+
+    # Drains between steps lose nothing.
+    def use(pipeline: Any) -> tuple[int, float]:
+        told = 0
+        for step in range(9):
+            pipeline.step(*data(step, 8))
+            if step in (0, 3, 8):
+                told += len(pipeline.drain())
+        pipeline.drain()
+        return told, float(sum(one.detach().sum() for one in pipeline.module.parameters()))
+
+    first, second = (piped(3, use, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:]) for _ in range(2))
+    assert first == second
 
 
 ASYNCHRONOUS = [name for name, one in schedules.SCHEDULES.items() if not one.synchronous]
@@ -164,17 +177,3 @@ def test_recomputation_gives_the_same(schedule: str, correction: float | None) -
     again = merged(trained(3, momentum, 15, schedule=schedule, correction=correction, recompute=True))
     for name, one in plain.items():
         assert torch.equal(one, again[name]) if same else torch.isfinite(again[name]).all(), name
-
-
-def test_drains_between_steps_lose_nothing() -> None:
-    def use(pipeline: Any) -> tuple[int, float]:
-        told = 0
-        for step in range(9):
-            pipeline.step(*data(step, 8))
-            if step in (0, 3, 8):
-                told += len(pipeline.drain())
-        pipeline.drain()
-        return told, float(sum(one.detach().sum() for one in pipeline.module.parameters()))
-
-    first, second = (piped(3, use, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:]) for _ in range(2))
-    assert first == second

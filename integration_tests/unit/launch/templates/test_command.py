@@ -174,7 +174,7 @@ _FILE = re.compile(r"^    (paceline template .*?)\n\n```[a-z]*\n(.*?)^```$", re.
 
 
 @pytest.mark.parametrize("name", [scheduler.name for scheduler in SCHEDULERS])
-def test_page_has_the_file_that_the_command_prints(name: str) -> None:
+def test_page_has_the_file_that_the_command_prints_and_names_every_kind(name: str) -> None:
     shown = _FILE.findall(page(name))
     assert shown, f"docs/{name}.md has no command `paceline template` followed by its file"
     for shown_command, file in shown:
@@ -183,19 +183,16 @@ def test_page_has_the_file_that_the_command_prints(name: str) -> None:
         # The page names the file that -o would write; it is printed here.
         text = printed(*words[:at], *words[at + 2 :])
         assert _without_first_line(text) == _without_first_line(file), f"make it anew: {shown_command}"
-
-
-def _without_first_line(text: str) -> list[str]:
-    return [line for line in text.splitlines() if "Made by: " not in line]
-
-
-@pytest.mark.parametrize("name", [scheduler.name for scheduler in SCHEDULERS])
-def test_page_names_every_kind(name: str) -> None:
+    # Page names every kind.
     (scheduler,) = (one for one in SCHEDULERS if one.name == name)
     text = page(name)
     assert [kind.name for kind in scheduler.kinds if f"--{scheduler.chooser} {kind.name}" not in text] == []
     assert f"({name}.md)" in page("README")
     assert f"({name}.md)" in page("command")
+
+
+def _without_first_line(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "Made by: " not in line]
 
 
 @table("docker", kind="compose")
