@@ -16,8 +16,16 @@ from integration_tests.support.matrix_table import POSSIBLE, ROWS
 from integration_tests.support.packages import ROOT
 from integration_tests.support.pairs import by_pairs, cover, pairs_of
 from integration_tests.support.skips import expected
-from integration_tests.upstream.expectations import AS_EXPECTED, BETTER, WORSE, Expectation, judge, load_table
-from integration_tests.upstream.outcomes import RankOutcome, read
+from integration_tests.upstream.expectations import (
+    AS_EXPECTED,
+    BETTER,
+    WORSE,
+    Expectation,
+    RankOutcome,
+    judge,
+    load_table,
+    read,
+)
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster import tools
 

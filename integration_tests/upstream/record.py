@@ -3,7 +3,7 @@
     python record.py FOLDER PYTEST-ARGUMENTS...
 
 Runs in the environment that has upstream's pytest, so it imports nothing of ours. Lines of FOLDER/rank<n>.jsonl are
-written at once: a rank that hangs or dies leaves what it did until then. `outcomes.py` reads them.
+written at once: a rank that hangs or dies leaves what it did until then. `expectations.py` reads them.
 """
 
 from __future__ import annotations
