@@ -187,10 +187,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, content: bytes | None
     [
         (["ring"] * 28, "all by ring"),
         (["doubling"] + ["ring"] * 27, "below 8 bytes doubling, above ring"),
-        (
-            ["doubling"] * 8 + ["horovod"] * 3 + ["direct"] * 17,
-            "below 1 KiB doubling, below 8 KiB horovod, above direct",
-        ),
+        (["a"] * 8 + ["b"] * 3 + ["c"] * 17, "below 1 KiB a, below 8 KiB b, above c"),
         (["direct"] * 27 + ["ring"], "below 512 MiB direct, above ring"),
         (["a", "b"] * 2, "below 8 bytes a, below 16 bytes b, below 32 bytes a, above b"),
     ],

@@ -193,14 +193,8 @@ MOMENTUM = {"schedule": "pipemare", "nesterov": 0.9}
         ({"stages": "time"}, 'stages="time" was given with no sample='),
         ({"stages": "time", "sample": torch.ones(3, 6).double()}, "Layer 0 (Linear) cannot be timed on sample=: Runt"),
         ({"stages": "time", "sample": "x"}, "Layer 0 (Linear) cannot be timed on sample=: UsageError: What it is giv"),
-        (
-            {"stages": "time", "sample": torch.ones(3, 5).double(), "costs": [1] * 9},
-            'stages="time" was given with costs=',
-        ),
-        (
-            {"stages": "time", "sample": torch.ones(3, 5), "model": lambda: [nn.Tanh, nn.Tanh]},
-            "layers that are built where their stages are",
-        ),
+        ({"stages": "time", "sample": torch.ones(3, 5).double(), "costs": [1] * 9}, "was given with costs="),
+        ({"stages": "time", "sample": torch.ones(3, 5), "model": lambda: [nn.Tanh, nn.Tanh]}, "layers that are built"),
     ],
 )
 def test_arguments_that_cannot_be(changed: dict[str, Any], said: str) -> None:
@@ -266,10 +260,7 @@ def test_what_no_tree_is_made_of_cannot_travel(made: Callable[[Tensor], Any], sa
         ({"stages": "auto"}, "stages='auto' was given with a Net and sample="),
         ({"sample": torch.ones(2, 3)}, "torch.distributed.pipelining could not trace the Net"),
         ({"sample": None}, "cannot cut a Net"),
-        (
-            {"batch": of_traced(1, 2 * N + 1)},
-            "A micro-batch has the shapes [(3, 5)]: the model was traced with [(2, 5)]",
-        ),
+        ({"batch": of_traced(1, 2 * N + 1)}, "A micro-batch has the shapes [(3, 5)]: the model was traced"),
     ],
 )
 def test_what_cannot_be_traced(arguments: dict[str, Any], said: str) -> None:

@@ -258,12 +258,7 @@ REFUSED: dict[str, tuple[dict[str, str], Given, str, str]] = {
     "LSF numbers from 1": ({**tasks.blaunch(0, 2), "LSF_PM_TASKID": "0"}, Given(), "rank -1 of 2", "without holes"),
     "no size": (tasks.kubernetes(1, 2), Given(), "nothing tells how many ranks", "--size N"),
     "no size either": ({}, Given(rank=1), "--rank 1, but nothing tells how many", "--size N"),
-    "no host": (
-        {},
-        Given(rank=1, size=2),
-        "Neither a flag nor a variable tells this task on which host rank 0 runs",
-        "--rendezvous HOST:PORT",
-    ),
+    "no host": ({}, Given(rank=1, size=2), "tells this task on which host rank 0 runs", "--rendezvous HOST:PORT"),
     "no host of PBS": (tasks.pbsdsh(1, 2), Given(), "PBS (pbsdsh) does not tell", "--rendezvous HOST:PORT"),
     "port": ({}, Given(rank=1, size=2, rendezvous="node1:http"), "is not HOST:PORT", "node1:29400"),
     "port too large": ({}, Given(rank=1, size=2, rendezvous="node1:70000"), "is not HOST:PORT", "node1:29400"),
