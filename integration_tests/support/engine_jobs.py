@@ -57,13 +57,8 @@ def exposed() -> bool:
 
 def report(hvd: Any, weights: list[np.ndarray]) -> dict[str, Any]:
     settings = {name: value for name, value in os.environ.items() if name.startswith("PACELINE_")}
-    return {
-        "rank": hvd.rank(),
-        "size": hvd.size(),
-        "off": off(weights, hvd.size()),
-        "settings": settings,
-        "exposed": exposed(),
-    }
+    found: dict[str, Any] = {"rank": hvd.rank(), "size": hvd.size(), "off": off(weights, hvd.size())}
+    return found | {"settings": settings, "exposed": exposed()}
 
 
 def die(hvd: Any, step: int, victim: int) -> None:

@@ -122,8 +122,5 @@ def named(model: Any) -> Arrays:
 
     from paceline.keras.stages.layers import layers_of
 
-    return {
-        name: np.array(keras.ops.convert_to_numpy(one.value))
-        for layer in layers_of(model)
-        for name, one in layer.named()
-    }
+    named = [pair for layer in layers_of(model) for pair in layer.named()]
+    return {name: np.array(keras.ops.convert_to_numpy(one.value)) for name, one in named}

@@ -257,9 +257,7 @@ def test_root_with_apt_is_told_and_gets_them(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("user", "installs"), [(0, False), (1000, True), (0, None)], ids=["no-network", "not-root", "no-apt"]
 )
-def test_what_cannot_be_had_stops_no_other_test_and_the_command_is_told(
-    machine: Machine, user: int, installs: bool | None
-) -> None:
+def test_what_cannot_be_had_stops_no_other_test(machine: Machine, user: int, installs: bool | None) -> None:
     machine.user(user)
     if installs is not None:
         machine.apt(installs)

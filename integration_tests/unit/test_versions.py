@@ -92,9 +92,7 @@ def test_doctor_says_what_is_tested_and_what_is_only_supported(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.16.0+cu132", "2.1.0", "3.13.0", "unknown"])
-def test_a_version_that_is_not_supported_is_a_warning_with_the_range(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsupported_version_is_a_warning_with_the_range(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     findings = doctor_says(monkeypatch, version)
     (text,) = (text for what, severity, text in findings if severity is Severity.WARNING)
     one = versions.FRAMEWORKS["torch"]

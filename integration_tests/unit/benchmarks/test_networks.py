@@ -119,9 +119,7 @@ def test_ranks_step_in_batches_until_all_have_a_plan_and_are_checked_then() -> N
     assert told[-1] == "optimal warms up, 5 steps, active (rank 0), warming (rank 1)"
 
 
-def test_systems_without_plans_make_no_step_and_ranks_that_refuse_or_never_plan_end_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_plans_no_step_is_made_and_ranks_that_never_plan_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plans.until_active("ddp", [Ready(0.1)], lambda order: pytest.fail("it was asked")) == [Ready(0.1)]
     # A rank that refuses and one that never plans end the benchmark.
     with pytest.raises(UserError, match="Rank 1 of optimal refuses to merge: no reason given"):

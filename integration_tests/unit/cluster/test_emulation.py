@@ -78,9 +78,7 @@ def test_without_root_the_user_is_told() -> None:
     assert "needs root" in done.stdout and "sudo" in done.stdout, done.stderr
 
 
-def test_root_without_programs_or_the_right_to_make_namespaces_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_without_programs_or_namespaces_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools, "_SYSTEM_PATH", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 0)

@@ -110,9 +110,7 @@ def test_compression_and_exchanges_without_gradients_take_no_codec(monkeypatch: 
         check_choice(choice_asked(), None, None, Local())
 
 
-def test_bfloat16_gradients_travel_as_two_bytes_where_our_own_collectives_are_in_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bfloat16_gradients_travel_as_two_bytes_over_our_own_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice_asked().bfloat16 is None  # Horovod's own: as float32
     assert choice_asked("q8").bfloat16 is None  # as all others
     for collective, mark in (("ring", ">bf16_plain_direct>"), ("direct", ">bf16_plain>")):

@@ -39,9 +39,7 @@ SIZE = 50_000_000  # two seconds on the wire
         ("allreduce", "linear", 2, 2.0, 2),
     ],
 )
-def test_bounds_are_start_ups_and_the_wire(
-    operation: str, collective: str, ranks: int, seconds: float, starts: int
-) -> None:
+def test_bounds_by_hand(operation: str, collective: str, ranks: int, seconds: float, starts: int) -> None:
     message = Message(ranks, SIZE)
     assert bound_s(operation, collective, message, BYTES_PER_S) == pytest.approx(seconds, rel=1e-6)
     with_latency_s = bound_s(operation, collective, message, BYTES_PER_S, latency_s=0.002)

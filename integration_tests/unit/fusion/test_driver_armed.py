@@ -48,9 +48,7 @@ def exposed_s(run: Run) -> float:
     ],
     ids=["wanted", "not wanted", "not wanted by all, or a smaller process set", "given up"],
 )
-def test_first_plan_is_for_armed_steps_where_there_are_some(
-    wanted: bool, report: ArmedReport, threshold_bytes: int
-) -> None:
+def test_first_plan_is_for_armed_steps(wanted: bool, report: ArmedReport, threshold_bytes: int) -> None:
     run = Run(armed=wanted, threshold_bytes=threshold_bytes)
     run.bridge.report = report
     run.to(State.OFFERING, measured(start_up_s=SLOW_S))

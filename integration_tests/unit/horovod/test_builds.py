@@ -180,9 +180,7 @@ def test_nothing_is_looked_for_unless_asked(stray_nvcc: Path) -> None:
     assert not gpu.asked_for({"HOROVOD_GPU_OPERATIONS": "", "HOROVOD_CUDA_HOME": "/usr/local/cuda"})
 
 
-def test_what_is_no_toolkit_is_refused_before_the_build(
-    stray_nvcc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_toolkit_is_refused(stray_nvcc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     with pytest.raises(UserError) as error:
         build.wanted()
@@ -200,9 +198,7 @@ def test_what_is_no_toolkit_is_refused_before_the_build(
     assert error.value.remedy == "Choose one of NCCL, MPI."
 
 
-def test_key_has_the_toolkit_and_nccl_that_were_found(
-    toolkit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_has_the_toolkit_and_nccl(toolkit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     monkeypatch.setenv("HOROVOD_NCCL_HOME", str(tmp_path / "nccl"))
     with pytest.raises(UserError, match=r"needs nccl\.h and libnccl") as error:

@@ -173,9 +173,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         carried.write(wheel(tmp_path / "cache"), tmp_path / "file" / "folder")
 
 
-def test_install_agrees_with_check_about_a_wheel_of_another_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_install_and_check_agree_about_a_foreign_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has no compiler, and a wheel with MPI and of another compiler was installed."""
     for name in key.BUILD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -231,9 +229,7 @@ def folder(tmp_path: Path) -> Path:
     ],
     ids=["no room", "noexec"],
 )
-def test_temporary_folder_that_does_not_do(
-    options: str, problem: str, remedy: str, folder: Path, tmp_path: Path
-) -> None:
+def test_unfit_temporary_folder(options: str, problem: str, remedy: str, folder: Path, tmp_path: Path) -> None:
     done = run_mounted(
         ["-t", "tmpfs", "-o", options, "none", str(folder)],
         [*COMMAND, "--cache-dir", tmp_path / "cache"],
@@ -322,9 +318,7 @@ def test_processes_that_put_the_same_wheel_do_not_harm_each_other(tmp_path: Path
     assert not list(place.glob(".partial-*"))
 
 
-def test_logs_of_two_builds_are_two_files_and_room_is_looked_at(
-    settings: config.Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_builds_have_two_logs_and_need_room(settings: config.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.cache_dir.mkdir()
     assert build._new_log(settings, "key") != build._new_log(settings, "key")
     monkeypatch.setattr(requirements, "TEMPORARY_BYTES", 1 << 60)

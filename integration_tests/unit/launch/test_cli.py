@@ -246,9 +246,7 @@ def test_mistake(
     assert remedy.format(tmp=tmp_path) in second
 
 
-def test_folders_that_cannot_be_written_or_found_are_done_without(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unwritable_and_unknown_folders_are_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/proc/nowhere")
     assert mistakes.cache_arguments([]) == ["--disable-cache"]
     assert mistakes.cache_arguments(["--disable-cache"]) == []

@@ -272,10 +272,8 @@ def test_armed_steps_and_plans_that_are_written_and_followed_again() -> None:
     assert again["policy"] == "file:plan.json"
     pairs = [list(NAMES[at : at + 2]) for at in range(0, len(NAMES), 2)]
     assert [group["tensors"] for group in again["groups"]] == pairs
-    assert (
-        again["predicted"]["file:plan.json"]
-        == values("--policy", "plan_policies:pairs")["predicted"]["plan_policies:pairs"]
-    )
+    first = values("--policy", "plan_policies:pairs")["predicted"]["plan_policies:pairs"]
+    assert again["predicted"]["file:plan.json"] == first
 
 
 @pytest.mark.parametrize(
@@ -318,11 +316,8 @@ def plans(names: str, gradients: Sequence[Gradient], a_s: float, b_s: float = 0.
 def bars(figure: Figure) -> list[tuple[float, float, float]]:
     """Height of the lane's middle, left edge and width of every bar, in ms; without the backward pass."""
     found = [bar for bar in figure.axes[0].containers if isinstance(bar, BarContainer)][1:]
-    return [
-        (patch.get_y() + patch.get_height() / 2, patch.get_x(), patch.get_width())
-        for bar in found
-        for patch in bar.patches
-    ]
+    patches = [patch for bar in found for patch in bar.patches]
+    return [(one.get_y() + one.get_height() / 2, one.get_x(), one.get_width()) for one in patches]
 
 
 def test_messages_are_cut_where_the_backward_pass_ends() -> None:

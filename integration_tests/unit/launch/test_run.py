@@ -131,9 +131,7 @@ def test_names_of_policies_pass_unchanged(monkeypatch: pytest.MonkeyPatch, capsy
 
 @pytest.mark.parametrize("by_flag", [True, False])
 @pytest.mark.parametrize("spec", ["travellers_module:halves", "file:plan.json"])
-def test_functions_and_plans_travel_by_value(
-    spec: str, by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_travel_by_value(spec: str, by_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [[f"allreduce.encoder.layer.{n}.attention.{part}" for part in ("weight", "bias")] for n in range(500)]
     plan_file.write(tmp_path / "plan.json", "optimal", groups)
     (tmp_path / "travellers_module.py").write_text("def halves(gradients, costs):\n    return [[0, 1], [2]]\n")

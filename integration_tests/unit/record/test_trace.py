@@ -254,9 +254,7 @@ def test_parts_become_one_trace_without_those_that_are_missing_or_cut_short(
         record.collect(path)
 
 
-def test_no_trace_is_an_error_of_the_user_unless_the_script_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_trace_is_an_error_unless_the_script_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=r"No rank wrote a trace(.|\n)*hvd\.init\(\)"):
         record.report(tmp_path / "trace.json", None, 0)
     assert record.report(tmp_path / "trace.json", None, 7) == 7

@@ -219,9 +219,7 @@ def test_outputs_keep_their_structure() -> None:
         (lambda value: (value, value.sum()), "The output has a number that differs between micro-batches"),
     ],
 )
-def test_outputs_that_are_not_of_rows_are_refused_and_the_pipeline_goes_on(
-    output: Callable[[Tensor], Any], said: str
-) -> None:
+def test_outputs_that_are_not_of_rows_are_refused_and_end_nothing(output: Callable[[Tensor], Any], said: str) -> None:
     def use(pipeline: Any) -> None:
         with pytest.raises(UsageError) as caught:
             pipeline.predict(data(0, 4)[0])
@@ -243,9 +241,7 @@ def test_outputs_that_are_not_of_rows_are_refused_and_the_pipeline_goes_on(
         ((torch.zeros(4, 5).double(), "0"), "The target of stage 2 is a str"),
     ],
 )
-def test_a_batch_that_is_refused_before_a_step_did_anything_ends_nothing(
-    given: tuple[Any, Any], said: str, schedule: str
-) -> None:
+def test_a_batch_that_is_refused_before_a_step_ends_nothing(given: tuple[Any, Any], said: str, schedule: str) -> None:
     def use(pipeline: Any) -> list[float]:
         losses = []
         for step in range(3):

@@ -280,9 +280,7 @@ def assert_equal(found: dict[str, Tensor], plain: nn.Module) -> None:
     ("optimizer", "arguments"),
     [(momentum, {"max_norm": 0.5}), (adamw, {}), (adamw, {"recompute": True, "max_norm": 2.0})],
 )
-def test_a_tied_embedding_equals_one_process(
-    schedule: str, stages: int, optimizer: Optimizer, arguments: dict[str, Any]
-) -> None:
+def test_ties_equal_one_process(schedule: str, stages: int, optimizer: Optimizer, arguments: dict[str, Any]) -> None:
     plain = gpt()
     losses = accumulate_text(plain, optimizer(plain.parameters()), range(12), 7, 3, arguments.get("max_norm"))
     expected = plain(text(99, 5)[0])["logits"].detach()

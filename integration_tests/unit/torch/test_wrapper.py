@@ -126,11 +126,8 @@ def test_ranks_whose_buckets_would_differ_have_other_digests() -> None:
     mine = digest(gradients, set(gradients))
     again = _gradients(3, 4, 5)
     assert mine == digest(again, set(again)) > 0
-    others = [
-        digest(longer, set(longer)),
-        digest(gradients[:2], set(gradients[:2])),
-        digest(gradients, set(gradients[:2])),
-    ]
+    two = gradients[:2]
+    others = [digest(longer, set(longer)), digest(two, set(two)), digest(gradients, set(two))]
     assert len({mine, *others}) == 4
     assert digest(gradients, set()) == 0, "nothing is small"
 

@@ -86,9 +86,7 @@ def test_who_is_missing_is_told_to_all(port: int) -> None:
     ("second", "problem", "remedy"),
     [((1, 3), "counts 3 ranks, rank 0", "--size"), ((0, 2), "is there twice", "--dry-run")],
 )
-def test_tasks_that_contradict_each_other_end_all(
-    port: int, second: tuple[int, int], problem: str, remedy: str
-) -> None:
+def test_tasks_that_contradict_end_all(port: int, second: tuple[int, int], problem: str, remedy: str) -> None:
     with hub_of(2, port):
         *errors, _ = meet(task(0, 2, port), task(*second, port))
     for error in errors:
