@@ -100,9 +100,7 @@ def main() -> int:
         for number, (sent, alike) in enumerate(ranks):
             table.add_row(name, str(number), *map(str, sent), f"{alike}/{COUNT_STEPS - 1}")
     console.print(table)
-    ratio = median_interval(
-        [hooked / bare for hooked, bare in zip(cpu_ms["hooked"], cpu_ms["without hooks"], strict=True)]
-    )
+    ratio = median_interval([one / other for one, other in zip(cpu_ms["hooked"], cpu_ms["without hooks"])])
     console.print(
         f"CPU per step, hooked over without hooks: {ratio.median:.4f} "
         f"(95 % interval {ratio.low:.4f} to {ratio.high:.4f}, {TURNS} turns)"

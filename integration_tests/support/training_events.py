@@ -132,9 +132,7 @@ class Training:
         allowed = RATE * LARGEST * LOST[self.codec] * (1 if self.codec == "none" else self.size)
         for name, weight in self.weights.items():
             off = (weight.detach().double() - self.wanted[name]).abs().max().item()
-            assert off <= allowed, (
-                f"rank {self.rank}, {self}, {name}: off by {off / RATE * self.size:.6g} of summed gradients"
-            )
+            assert off <= allowed, f"rank {self.rank}, {self}, {name}: off by {off / RATE * self.size:.6g} of gradients"
 
     def freeze(self) -> None:
         """Freeze all but the first, or some, or none."""

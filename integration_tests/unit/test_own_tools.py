@@ -296,9 +296,7 @@ sys.exit(pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "integration_tests/
 
 
 def test_tests_of_the_cluster_say_what_they_lack() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_TOOLS], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_TOOLS], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SKIPPED" in done.stdout and "failed" not in done.stdout and "error" not in done.stdout
     assert "sshd" in done.stdout and "apt-get install" in done.stdout

@@ -74,7 +74,7 @@ def test_without_root_the_user_is_told() -> None:
         "try: Cluster(hosts=1).__enter__()\n"
         "except UserError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert "needs root" in done.stdout and "sudo" in done.stdout, done.stderr
 
 

@@ -201,9 +201,7 @@ def test_environment_without_pip_is_told_what_to_install(tmp_path: Path) -> None
         "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *p: None if n == 'pip' else f(n, *p)\n"
         "from paceline.horovod import requirements; requirements.tools(False)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, cwd=tmp_path
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert "has no pip, which building and installing Horovod needs" in done.stderr
     assert "uv pip install pip" in done.stderr
 

@@ -338,9 +338,7 @@ def test_tables_fit_and_no_column_is_cut_where_others_have_room(width: int, caps
     titles = ["call ms", "95 % interval", "message ms", "bus MB/s", "of wire", "of bound", "CPU ms", "sent MB/host"]
     for title in [*titles, "over gloo", "over ddp", "over 2 ranks"]:
         table.add_column(title, justify="right")
-    table.add_row(
-        "horovod", "16.36", "11.56 .. 21.16", "3.775", "0.001589", "", "", "0.948", "", "", "4.381 ~", "8.805"
-    )
+    table.add_row("ring", "16.36", "11.56 .. 21.16", "3.775", "0.001589", "", "", "0.948", "", "", "4.381 ~", "8.805")
     lines = lines_of(capsys, table)
     whole(lines, ["interval", "message", "0.001589", "host", "11.56", "21.16", "8.805"])
     assert max(map(len, lines)) <= width

@@ -125,15 +125,11 @@ def test_remedies_beside_what_was_measured() -> None:
     rows = _rows(result.stdout)
     assert rows["--fusion optimal"] == ["1000.00 ms", "2.40 ms", "1.00"]
     assert rows["measured in the trace"][:2] == rows["--fusion none"][:2], "every tensor was alone"
-    (pipelined,) = (
-        row for flags, row in rows.items() if flags.startswith("--exchange pipelined") and "codec" not in flags
-    )
+    pipelined = next(row for flags, row in rows.items() if "--exchange pipelined" in flags and "codec" not in flags)
     assert pipelined[:2] == ["997.60 ms", "0.00 ms"]
     assert "Computation: 997.60 ms of the recorded step of 1000.00 ms" in result.stdout
     assert "972.60 ms of it lie outside of what a trace shows" in result.stdout
-    assert (
-        "Recommended: Horovod's own synchronous exchange: no remedy is worth its price. Communication " in result.stdout
-    )
+    assert "Recommended: Horovod's own synchronous exchange: no remedy is worth its price." in result.stdout
     assert "takes 0.00977 times as long as computation" in result.stdout
     dear = invoke("trace.json", "--cost", "0.1,0").stdout
     assert dear.count("measured in the trace") == 0

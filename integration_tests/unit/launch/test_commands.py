@@ -47,9 +47,7 @@ def test_faults_conclusion_and_baseline_of_the_demo() -> None:
     assert less == "PyTorch: the accuracies of its runs differ by 10.0%, expected at most 5%."
     # The conclusion names the fastest run and the next command.
     said = report.conclusion([HOROVOD, PIPELINED], slow=True)
-    assert said[0] == (
-        "PyTorch: a step with stock Horovod takes 50 ms and waits 30 of them; pipelined, it takes 25 ms."
-    )
+    assert said[0] == "PyTorch: a step with stock Horovod takes 50 ms and waits 30 of them; pipelined, it takes 25 ms."
     assert "paceline record -np 2 python train.py" in said[-1]
     # Runs with a late rank are compared with horovod and a late rank.
     late = [one for one in TORCH.systems if one.late_ms]

@@ -295,9 +295,8 @@ def test_the_first_that_is_nobody_elses_consequence(fates: list[Fate], rank: int
 def test_an_error_of_the_users_is_no_cause_where_another_rank_has_one() -> None:
     users = Fate(0, Failed("ranks did not meet.", "train.py, line 9", remedy="Look there."), 1)
     assert decide([users, own()], FOUR_HOSTS, 1).rank == 1
-    assert decide([users, NOTICED], FOUR_HOSTS, 1).errors == [
-        ("Rank 0: train.py, line 9: ranks did not meet.", "Look there.")
-    ]
+    errors = decide([users, NOTICED], FOUR_HOSTS, 1).errors
+    assert errors == [("Rank 0: train.py, line 9: ranks did not meet.", "Look there.")]
 
 
 SHUT_DOWN = "Horovod has been shut down. This was caused by an exception on one of the ranks"
@@ -408,6 +407,5 @@ def test_a_traceback_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) ->
     except ValueError as error:
         uncaught._show(ValueError, error, error.__traceback__)
     (whole,) = pieces.pieces
-    assert whole.startswith("Traceback (most recent call last):\n") and whole.endswith(
-        "ValueError: layer 7 has no rows\n"
-    )
+    assert whole.startswith("Traceback (most recent call last):\n")
+    assert whole.endswith("ValueError: layer 7 has no rows\n")

@@ -169,9 +169,7 @@ def test_correction_allows_larger_learning_rates(
 ) -> None:
     """papers.md 5.6, item 6; best: gamma = 1 - 2/(tau_forward - tau_backward + 1)."""
     decay = 1 - 2 / (forward - backward + 1) if isinstance(gamma, str) else gamma
-    found = stability.first_unstable(
-        lambda alpha: stability.of_discrepancy(forward, backward, alpha, 1.0, delta, decay)
-    )
+    found = stability.first_unstable(lambda rate: stability.of_discrepancy(forward, backward, rate, 1.0, delta, decay))
     assert found == pytest.approx(expected, abs=1e-5)
     for share, settles in ((0.98, True), (1.02, False)):
         weight = weight_after(60_000, share * found, forward, backward, 1.0, delta, decay)

@@ -134,9 +134,7 @@ def test_ranks_whose_buckets_would_differ_have_other_digests() -> None:
 
 def test_a_drain_takes_out_what_frozen_parameters_are_owed() -> None:
     """Also where a bucket has nothing else left, and other gradients have."""
-    weights = [
-        torch.nn.Parameter(torch.zeros(2, dtype=dtype)) for dtype in (torch.float32, torch.float32, torch.double)
-    ]
+    weights = [torch.nn.Parameter(torch.zeros(2, dtype=one)) for one in (torch.float32, torch.float32, torch.double)]
     sgd = torch.optim.SGD(weights, lr=1.0)
     names = ParameterNames(sgd.param_groups, [(f"p{number}", weight) for number, weight in enumerate(weights)])
     formed = Buckets(sgd, names, None, sparse_as_dense=False, small_bytes=64, shapes_stay=True)

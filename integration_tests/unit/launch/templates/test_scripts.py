@@ -86,9 +86,7 @@ def run(case: Case, tmp_path: Path, code: int = 0) -> tuple[int, list[dict[str, 
         "PBS_JOBID": "4711[3].server", "PBS_NODEFILE": str(hosts), "PBS_O_WORKDIR": str(job),
     }  # fmt: skip
     (job / "job.sh").write_text(case.text())
-    done = subprocess.run(
-        ["/bin/bash", "job.sh"], cwd=job, env=environment, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run(["/bin/bash", "job.sh"], cwd=job, env=environment, capture_output=True, text=True, timeout=60)
     made = [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
     assert [path.name for path in job.iterdir()] == ["job.sh"], done.stderr
     assert code or not done.stderr, done.stderr
