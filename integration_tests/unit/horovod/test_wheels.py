@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,12 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+def with_temporary_folder(folder: Path, options: str, command: Sequence[str | Path], **env: str) -> Any:
+    """Run a command whose temporary folder is a file system with these options of mount."""
+    mount = ["-t", "tmpfs", "-o", options, "none", str(folder)]
+    return run_mounted(mount, command, {"TMPDIR": str(folder), **env}, COMMAND_TIMEOUT_S)
+
+
 @pytest.mark.timeout(COMMAND_TIMEOUT_S)
 @pytest.mark.parametrize(
     ("options", "problem", "remedy"),
@@ -228,12 +235,7 @@ def folder(tmp_path: Path) -> Path:
     ids=["no room", "noexec"],
 )
 def test_unfit_temporary_folder(options: str, problem: str, remedy: str, folder: Path, tmp_path: Path) -> None:
-    done = run_mounted(
-        ["-t", "tmpfs", "-o", options, "none", str(folder)],
-        [*COMMAND, "--cache-dir", tmp_path / "cache"],
-        {"TMPDIR": str(folder)},
-        COMMAND_TIMEOUT_S,
-    )
+    done = with_temporary_folder(folder, options, [*COMMAND, "--cache-dir", tmp_path / "cache"])
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
     assert first.startswith(f"Error: The temporary folder {folder} ") and problem in first
@@ -248,12 +250,8 @@ def test_program_that_may_not_run_is_named(folder: Path, with_archive: config.Se
         "requirements.temporary_folder = lambda: None\n"
         "build.build(config.read())"
     )
-    done = run_mounted(
-        ["-t", "tmpfs", "-o", "size=2g,noexec", "none", str(folder)],
-        [sys.executable, "-c", body],
-        {"TMPDIR": str(folder), "PACELINE_CACHE_DIR": str(with_archive.cache_dir)},
-        COMMAND_TIMEOUT_S,
-    )
+    cache = str(with_archive.cache_dir)
+    done = with_temporary_folder(folder, "size=2g,noexec", [sys.executable, "-c", body], PACELINE_CACHE_DIR=cache)
     assert "UserError: Horovod could not be built" in done.stderr
     assert "cmake-with-paceline" in done.stderr and "Permission denied" in done.stderr
     assert "one where programs may run" in done.stderr
