@@ -163,7 +163,7 @@ lint-layers:
 	$(PY) .ci/layers
 
 lint-cpp:
-	$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
+	@$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
 	$(PY) .ci/check-includes
 
 lint-tidy:

@@ -209,7 +209,7 @@ EVENTS = (
         ),
         "partial": (_works("After drain() its rounds start again.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         "local": (_works("The next average has it.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
-        RESIDUAL: (_works("A residual of another number of elements is dropped; else it goes to the new parameter.",
+        RESIDUAL: (_works("The new parameter begins without one.",
                           *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
     }),
     Event("changed_after_submission", "A gradient that is changed after it was submitted", {

@@ -63,13 +63,9 @@ std::string Exchanges::Register(int32_t process_set_id, const std::string& name,
   if (parsed == nullptr) {
     return title + ": expected " + expected + ", found " + Text(exchange, settings) + ". Give these.";
   }
-  const auto registered = registrations_.FindOr(process_set_id, name, [&] {
-    auto made = std::make_shared<Registration>();
-    made->exchange = *of;
-    made->numbers = settings;
-    made->settings = std::move(parsed);
-    return made;
-  });
+  const std::lock_guard<std::mutex> lock(registering_);
+  const auto registered = operations_.At(process_set_id, name)
+                              ->Register(std::make_shared<Registration>(Registration{*of, settings, parsed}));
   if (registered->exchange != *of || registered->numbers != settings) {
     return title + ": expected " + Text(registered->exchange->word(), registered->numbers) +
            " as it is registered, found others: " + Text(exchange, settings) +
@@ -79,20 +75,26 @@ std::string Exchanges::Register(int32_t process_set_id, const std::string& name,
 }
 
 void Exchanges::Unregister(int32_t process_set_id, const std::string& name) {
-  const auto registered = registrations_.Take(process_set_id, name);
+  const std::lock_guard<std::mutex> lock(registering_);
+  const auto operation = operations_.Find(process_set_id, name);
+  const auto registered = operation == nullptr ? nullptr : operation->registration();
   if (registered != nullptr) {
-    registered->exchange->Unregistered(process_set_id, name);
+    registered->exchange->Unregistered(*operation);
+    End(*operation, *registered->exchange);
   }
 }
 
-std::shared_ptr<const ExchangeSettings> Exchanges::SettingsOf(int32_t process_set_id, const std::string& name,
-                                                              const Exchange& exchange) const {
-  const auto registered = registrations_.Find(process_set_id, name);
-  return registered == nullptr || registered->exchange != &exchange ? nullptr : registered->settings;
+void Exchanges::End(Operation& operation, Exchange& exchange) {
+  operation.Unregister();
+  if (!exchange.Has(operation)) {
+    operation.Drop();
+    operations_.Forget(operation);
+  }
 }
 
-common::Status Exchanges::CallOne(AllreduceCall& call, size_t n, const Registration& registration) {
-  const auto title = registration.exchange->Title(call.names[n]);
+common::Status Exchanges::CallOne(AllreduceCall& call, size_t n, Operation& operation,
+                                  const Registration& registration) {
+  const auto title = registration.exchange->Title(operation.name);
   if (!call.process_set.IsCurrentProcessIncluded()) {
     return NotIncluded(title);
   }
@@ -103,35 +105,35 @@ common::Status Exchanges::CallOne(AllreduceCall& call, size_t n, const Registrat
   if (!ready.ok()) {
     return ready;
   }
-  auto status = registration.exchange->Call({call.process_set, call.names[n], *registration.settings, call.reducing,
+  auto status = registration.exchange->Call({call.process_set, operation, *registration.settings, call.reducing,
                                              call.tensors[n], call.outputs[n], call.callbacks[n]});
   // A refused first call leaves nothing behind. Not where the world has ended: whoever goes on in the next one, goes on
   // with this exchange.
-  const int32_t id = call.reducing.process_set_id;
-  if (status.type() == common::StatusType::INVALID_ARGUMENT && !registration.exchange->Has(id, call.names[n])) {
-    registrations_.Take(id, call.names[n]);
+  if (status.type() == common::StatusType::INVALID_ARGUMENT && !registration.exchange->Has(operation)) {
+    const std::lock_guard<std::mutex> lock(registering_);
+    End(operation, *registration.exchange);
   }
   return status;
 }
 
 // Every tensor by itself: what Horovod's groups are for, going together, is the merging plan's business here.
 bool Exchanges::Enqueue(AllreduceCall& call, common::Status& status) {
-  const int32_t id = call.reducing.process_set_id;
-  const auto first = registrations_.Find(id, call.names[0]);
-  std::vector<std::shared_ptr<const Registration>> all = {first};
-  for (size_t n = 1; n < call.names.size(); ++n) {
-    all.push_back(registrations_.Find(id, call.names[n]));
-    if ((all[n] == nullptr ? nullptr : all[n]->exchange) != (first == nullptr ? nullptr : first->exchange)) {
-      status = DifferentInGroup(call.names[0], call.names[n]);
+  std::vector<Operations::Found> operations;
+  std::vector<std::shared_ptr<const Registration>> all;
+  for (const auto& name : call.names) {
+    operations.push_back(operations_.Find(call.reducing.process_set_id, name));
+    all.push_back(operations.back() == nullptr ? nullptr : operations.back()->registration());
+    if ((all.back() == nullptr ? nullptr : all.back()->exchange) != (all[0] == nullptr ? nullptr : all[0]->exchange)) {
+      status = DifferentInGroup(call.names[0], name);
       return true;
     }
   }
-  if (first == nullptr) {
+  if (all[0] == nullptr) {
     return false;
   }
   size_t taken = 0;
   for (size_t n = 0; n < all.size(); ++n) {
-    taken += first->exchange->Takes(id, call.names[n], *all[n]->settings) ? 1 : 0;
+    taken += all[n]->exchange->Takes(*operations[n], *all[n]->settings) ? 1 : 0;
   }
   if (taken == 0) {
     return false;
@@ -143,7 +145,7 @@ bool Exchanges::Enqueue(AllreduceCall& call, common::Status& status) {
   // Horovod calls no callback of a call that is refused: only the first tensor can still be.
   status = common::Status::OK();
   for (size_t n = 0; n < all.size(); ++n) {
-    const auto one = CallOne(call, n, *all[n]);
+    const auto one = CallOne(call, n, *operations[n], *all[n]);
     if (!one.ok() && n == 0) {
       status = one;
       break;

@@ -5,17 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bridge/by_name.h"
 #include "bridge/exchange.h"
+#include "bridge/operations.h"
 
 namespace horovod::paceline {
 
-// An operation, a name in a process set, belongs to at most one exchange: from its registration on, before it is called
+// An operation belongs to at most one exchange: from its registration on, before it is called
 // first, until it is unregistered. Registrations are those of a process, and each rank makes its own. They outlast
 // shutdown() and init() for the set of all ranks (0), since compiled graphs go on with no Python between; those of
 // other sets end with them. A first call that the exchange refuses ends a registration, too. All else is a plain
@@ -25,31 +25,27 @@ namespace horovod::paceline {
 // travel goes under the very name that was called.
 class Exchanges : public Participant {
  public:
-  explicit Exchanges(std::vector<Exchange*> exchanges) : exchanges_(std::move(exchanges)) {}
+  Exchanges(Operations& operations, std::vector<Exchange*> exchanges)
+      : operations_(operations), exchanges_(std::move(exchanges)) {}
 
   // Any thread. Empty, or what is wrong: then all is as before. Again with the same settings: as once.
   std::string Register(int32_t process_set_id, const std::string& name, const std::string& exchange,
                        const std::vector<double>& settings);
   // Any thread. Nothing happens if the name is not registered.
   void Unregister(int32_t process_set_id, const std::string& name);
-  // Any thread: what the name was registered with for this exchange; null if it was not.
-  std::shared_ptr<const ExchangeSettings> SettingsOf(int32_t process_set_id, const std::string& name,
-                                                     const Exchange& exchange) const;
 
-  void EndProcessSet(int32_t process_set_id) override { registrations_.EraseSet(process_set_id); }
+  void BeginWorld() override { operations_.BeginWorld(); }
+  void EndProcessSet(int32_t process_set_id) override { operations_.EndProcessSet(process_set_id); }
   bool Enqueue(AllreduceCall& call, common::Status& status) override;
 
  private:
-  struct Registration {
-    Exchange* exchange = nullptr;
-    std::vector<double> numbers;
-    std::shared_ptr<const ExchangeSettings> settings;
-  };
+  // It is registered no more, and forgotten if nothing is kept of it.
+  void End(Operation& operation, Exchange& exchange);
+  common::Status CallOne(AllreduceCall& call, size_t n, Operation& operation, const Registration& registration);
 
-  common::Status CallOne(AllreduceCall& call, size_t n, const Registration& registration);
-
+  Operations& operations_;
   const std::vector<Exchange*> exchanges_;
-  ByName<const Registration> registrations_;
+  std::mutex registering_;  // an operation is not forgotten while it is registered anew
 };
 
 }  // namespace horovod::paceline

@@ -80,8 +80,9 @@ std::vector<Participant*> Make() {
   };
   auto* collectives = new Collectives(TransportAmong, EndOfWorld());
   auto* merging = new Merging(special, *collectives);
-  *partial = new Partial(*merging);
-  auto* pipelined = new Pipelined;
+  auto* operations = new Operations;
+  *partial = new Partial(*operations, *merging);
+  auto* pipelined = new Pipelined(*operations);
   auto* leaving = new Leaving([partial] { return (*partial)->Updates(); },
                               [partial](const std::string& name) { return (*partial)->Find(0, name) != nullptr; });
   const std::map<Priority, Participant*> by_priority = {
@@ -89,7 +90,7 @@ std::vector<Participant*> Make() {
       {Priority::kSettings, new Settings(FailTogether)},
       {Priority::kNaming, new Naming},
       {Priority::kCoordination, new Coordination(OfCoordination(), SleepLimitOfAll)},
-      {Priority::kExchanges, new Exchanges({pipelined, *partial})},
+      {Priority::kExchanges, new Exchanges(*operations, {pipelined, *partial})},
       {Priority::kPipelined, pipelined},
       {Priority::kLeaving, leaving},
       {Priority::kPartial, *partial},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypedDict
 
 from paceline.codecs.choice import AGREED, Choice
@@ -116,6 +116,14 @@ class Travel:
             if found is not None and found.size:
                 values[member] = found
         return {"rank": int(self._process_set.rank()), "values": values} if values else None
+
+    def drop(self, members: Collection[Key]) -> None:
+        """Gradients of these are others from here on: what was lost of the old ones is none of theirs."""
+        for name, member in self._members.items():
+            if member in members:
+                put_residual(self._library, self._process_set.process_set_id, name, None)
+        for member in members:
+            self._loaded.pop(member, None)
 
     def load(self, state: Residuals | None) -> None:
         """Go on with what `state` returned; None, or that of another rank: with nothing.

@@ -73,9 +73,12 @@ class Buckets:
             for group, known in zip(groups, self._places, strict=True)
         )
 
-    def update(self) -> None:
-        """Name those that came since. One that stands in the place of one that went has its name, group and bucket."""
-        self._replace(self._replaced())
+    def update(self) -> set[str]:
+        """Name those that came since. One that stands in the place of one that went has its name, group and bucket.
+
+        Returns the names under which gradients travelled whose parameters were replaced.
+        """
+        replaced = self._replace(self._replaced())
         param_groups = self._optimizer.param_groups
         self._places = [list(group["params"]) for group in param_groups]
         for index in range(len(param_groups)):
@@ -97,6 +100,7 @@ class Buckets:
         small = [gradient for gradient in self.all if gradient.small and gradient.sparse_dims is None]
         if len(small) == 1:
             small[0].small = False  # it has no neighbour, so need not wait for the others' layouts
+        return replaced
 
     def form_flat(self, agreed: Iterable[Gradient]) -> None:
         """The ranks have agreed on the layouts of these just now, and would form the same buckets of them."""
@@ -168,7 +172,7 @@ class Buckets:
         pairs = ((old, new) for many in zip(self._places, places) for old, new in zip(*many))  # as far as both reach
         return {old: new for old, new in pairs if old not in present and new not in self._known}
 
-    def _replace(self, replaced: dict[Tensor, Tensor]) -> None:
+    def _replace(self, replaced: dict[Tensor, Tensor]) -> set[str]:
         gone = {self._known.pop(old) for old in replaced}
         flats = [flat for flat in self._flats.values() if not gone.isdisjoint(flat.gradients)]
         self._dissolve(flats)
@@ -184,6 +188,7 @@ class Buckets:
             replaced.get(parameter, parameter): tuple(replaced.get(other, other) for other in group)
             for parameter, group in self._groups.items()
         }
+        return {gradient.name for gradient in gone} | {flat.name for flat in flats}
 
     # --- what is in flight ----------------------------------------------------------------------------------------
 

@@ -88,7 +88,9 @@ class Reduction:
                         self._stored.update(bucket.gradients)
                 self._started.clear()
                 self._exchange.around.forget()
-            self.buckets.update()
+            replaced = self.buckets.update()
+            if self._exchange is not None:
+                self._exchange.wire.travel.drop(replaced)
         # With one rank and one pass per update there is nothing to see: the hooks would only cost.
         if self._watched is self.buckets.all or (self._exchange is None and self.passes.per_update == 1):
             return

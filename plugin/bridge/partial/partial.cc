@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "bridge/packing.h"
 #include "bridge/participants.h"
@@ -31,21 +32,33 @@ std::string OutstandingName(const common::Request& request) {
 
 }  // namespace
 
-Partial::Partial(const MessagePlan& plan) : plan_(plan), holdups_(kPatience_ns) {}
+Partial::Partial(Operations& operations, const MessagePlan& plan)
+    : operations_(operations), plan_(plan), holdups_(kPatience_ns) {}
+
+std::shared_ptr<PartialChannel> Partial::Find(int32_t process_set_id, const std::string& name) const {
+  const auto kept = used() ? operations_.Kept<PartialOperation>(process_set_id, name) : nullptr;
+  return kept == nullptr ? nullptr : kept->Channel();
+}
+
+template <typename... ProcessSet>
+std::vector<std::shared_ptr<PartialChannel>> Partial::Channels(ProcessSet... process_set_id) const {
+  std::vector<std::shared_ptr<PartialChannel>> all;
+  for (const auto& kept : operations_.AllKept<PartialOperation>(process_set_id...)) {
+    if (auto channel = kept->Channel()) {
+      all.push_back(std::move(channel));
+    }
+  }
+  return all;
+}
 
 void Partial::BeginWorld() {
-  channels_.Reset();
-  flush_next_.Reset();
-  restored_.Reset();
+  Exchange::BeginWorld();
   sets_.clear();
   holdups_ = ::paceline::core::Holdups(kPatience_ns);
   set_ = nullptr;
 }
 
 void Partial::EndProcessSet(int32_t process_set_id) {
-  channels_.EraseSet(process_set_id);
-  flush_next_.EraseSet(process_set_id);
-  restored_.EraseSet(process_set_id);
   sets_.erase(process_set_id);
   set_ = nullptr;  // until the next cycle
   holdups_.Forget(process_set_id);
@@ -76,32 +89,34 @@ common::Status Partial::Call(ExchangeCall call) {
   const auto& settings = static_cast<const PartialSettings&>(call.settings);
   const int32_t id = call.reducing.process_set_id;
   const auto& controller = call.process_set.controller;
-  const auto& name = call.name;
-  const bool flush = flush_next_.Take(id, name) != nullptr;
+  const auto& name = call.operation.name;
+  const auto own = call.operation.KeptOrMade<PartialOperation>();
+  if (own == nullptr) {
+    return Anothers(Title(name));
+  }
+  Use();
   TellArrived({call.tensor}, {name}, id);
   if (call.reducing.op == common::ReduceOp::AVERAGE) {  // by the number of all ranks, whoever contributes
     call.reducing.op = common::ReduceOp::SUM;
     call.reducing.postscale /= controller->GetSize();
   }
-  // Whoever looks the name up, waits: it is partial once Horovod has taken the first call, never before.
-  bool first = false;
-  auto status = common::Status::OK();
-  const auto channel = channels_.FindOr(id, name, [&]() -> std::shared_ptr<PartialChannel> {
-    first = true;
+  std::unique_lock<std::mutex> lock(own->mutex);
+  const bool flush = std::exchange(own->flush_next, false);
+  const auto channel = own->channel;
+  if (channel == nullptr) {
+    // Whoever looks the name up, waits: it is partial once Horovod has taken the first call, never before.
     auto made = std::make_shared<PartialChannel>(name, settings, id, controller);
-    const auto state = restored_.Find(id, name);
-    if (state != nullptr) {
-      made->Restore(*state);
+    if (own->restored != nullptr) {
+      made->Restore(*own->restored);
     }
-    status = made->Call(std::move(call), flush);
-    return status.ok() ? made : nullptr;
-  });
-  if (first) {
+    auto status = made->Call(std::move(call), flush);
     if (status.ok()) {
-      restored_.Take(id, name);
+      own->channel = std::move(made);
+      own->restored.reset();
     }
     return status;
   }
+  lock.unlock();
   if (!channel->settings().Same(settings)) {
     return common::Status::InvalidArgument(Title(name) + ": expected the quorum, max_lag and missed of the calls " +
                                            "before, found others. Keep to one choice for each name.");
@@ -109,8 +124,13 @@ common::Status Partial::Call(ExchangeCall call) {
   return channel->Call(std::move(call), flush);
 }
 
-bool Partial::Has(int32_t process_set_id, const std::string& name) const {
-  return Find(process_set_id, name) != nullptr || restored_.Find(process_set_id, name) != nullptr;
+bool Partial::Has(const Operation& operation) const {
+  const auto own = operation.Kept<PartialOperation>();
+  if (own == nullptr) {
+    return false;
+  }
+  const std::lock_guard<std::mutex> lock(own->mutex);
+  return own->channel != nullptr || own->restored != nullptr;
 }
 
 // Registered names do not come here.
@@ -126,12 +146,15 @@ bool Partial::Enqueue(AllreduceCall& call, common::Status& status) {
 }
 
 void Partial::FlushNext(int32_t process_set_id, const std::string& name) {
-  flush_next_.Put(process_set_id, name, std::make_shared<const bool>(true));
+  if (const auto own = operations_.At(process_set_id, name)->KeptOrMade<PartialOperation>(); own != nullptr) {
+    const std::lock_guard<std::mutex> lock(own->mutex);
+    own->flush_next = true;
+  }
 }
 
 std::vector<::paceline::core::RoundState::Counters> Partial::Counters(int32_t process_set_id) const {
   std::vector<::paceline::core::RoundState::Counters> all;
-  for (const auto& channel : channels_.All(process_set_id)) {
+  for (const auto& channel : Channels(process_set_id)) {
     all.push_back(channel->counters());
   }
   return all;
@@ -139,7 +162,7 @@ std::vector<::paceline::core::RoundState::Counters> Partial::Counters(int32_t pr
 
 int64_t Partial::Updates() const {
   int64_t most = 0;
-  for (const auto& channel : channels_.All()) {
+  for (const auto& channel : Channels()) {
     const auto counters = channel->counters();
     most = std::max(most, counters.on_time + counters.late);
   }
@@ -147,17 +170,21 @@ int64_t Partial::Updates() const {
 }
 
 void Partial::FlushAll() {
-  for (const auto& channel : channels_.All()) {
+  for (const auto& channel : Channels()) {
     channel->Flush();
   }
 }
 
 bool Partial::Restore(int32_t process_set_id, const std::string& name, PartialState state) {
-  const auto channel = Find(process_set_id, name);
-  if (channel != nullptr) {
-    return channel->Restore(state);
+  const auto own = operations_.At(process_set_id, name)->KeptOrMade<PartialOperation>();
+  if (own == nullptr) {
+    return false;
   }
-  restored_.Put(process_set_id, name, std::make_shared<const PartialState>(std::move(state)));
+  const std::lock_guard<std::mutex> lock(own->mutex);
+  if (own->channel != nullptr) {
+    return own->channel->Restore(state);
+  }
+  own->restored = std::make_shared<const PartialState>(std::move(state));
   return true;
 }
 
@@ -174,7 +201,7 @@ void Partial::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proce
 }
 
 void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request>& messages) {
-  if (!channels_.used()) {
+  if (!used()) {
     return;
   }
   const auto now_ns = Nanoseconds(Clock::now());
@@ -211,10 +238,9 @@ void Partial::Popped(common::ProcessSet& process_set, std::deque<common::Request
 }
 
 Clock::duration Partial::SleepLimit() {
-  const bool waits =
-      channels_.used() && (!holdups_.none() || std::any_of(sets_.begin(), sets_.end(), [](const auto& set) {
-        return set.second.coordinator.waiting();
-      }));
+  const bool waits = used() && (!holdups_.none() || std::any_of(sets_.begin(), sets_.end(), [](const auto& set) {
+                       return set.second.coordinator.waiting();
+                     }));
   return waits ? Clock::duration::zero() : Clock::duration::max();
 }
 
@@ -246,7 +272,7 @@ bool Partial::OverrideReady(const common::Request& request, int /*count*/, bool 
 }
 
 void Partial::AddReadyNames(std::vector<std::string>& names) {
-  if (!channels_.used()) {
+  if (!used()) {
     return;
   }
   const auto ready = set_->coordinator.Ready([this](const std::string& name) { return plan_.GroupOf(name); },
@@ -254,11 +280,11 @@ void Partial::AddReadyNames(std::vector<std::string>& names) {
   names.insert(names.end(), ready.begin(), ready.end());
 }
 
-bool Partial::OwnsReadiness(const std::string& name) { return channels_.used() && set_->coordinator.Has(name); }
+bool Partial::OwnsReadiness(const std::string& name) { return used() && set_->coordinator.Has(name); }
 
 void Partial::Fuse(common::Controller& controller, std::deque<common::Response>& responses,
                    common::ResponseList& list) {
-  if (!channels_.used()) {
+  if (!used()) {
     return;
   }
   // By the first name of the group, then by their own: places in a message do not depend on who voted first. Tensors
@@ -300,7 +326,7 @@ void Partial::Fuse(common::Controller& controller, std::deque<common::Response>&
 }
 
 bool Partial::Owns(const common::Response& response) const {
-  return channels_.used() && !response.tensor_names().empty() && Find(current_, response.tensor_names()[0]) != nullptr;
+  return used() && !response.tensor_names().empty() && Find(current_, response.tensor_names()[0]) != nullptr;
 }
 
 void Partial::BeforeExecute(common::ProcessSet& process_set, const common::Response& response) {
@@ -320,7 +346,7 @@ void Partial::BeforeExecute(common::ProcessSet& process_set, const common::Respo
 void Partial::AfterExecute(const Executed& executed) { set_->joined.Return(executed.process_set); }
 
 void Partial::Performed(const Executed& executed) {
-  if (!channels_.used()) {
+  if (!used()) {
     return;
   }
   if (executed.response.response_type() == common::Response::BARRIER) {

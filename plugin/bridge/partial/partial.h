@@ -7,10 +7,10 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "bridge/by_name.h"
 #include "bridge/exchange.h"
 #include "bridge/joined.h"
 #include "bridge/message_plan.h"
@@ -21,16 +21,28 @@
 
 namespace horovod::paceline {
 
+// What there is of one name.
+struct PartialOperation : ExchangeState {
+  std::shared_ptr<PartialChannel> Channel() const {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return channel;
+  }
+
+  mutable std::mutex mutex;  // protects everything below; a first call is made under it, and who looks waits
+  std::shared_ptr<PartialChannel> channel;  // once Horovod has taken the first call
+  // Of the next call: that it flushes; and for a first one what it goes on from.
+  bool flush_next = false;
+  std::shared_ptr<const PartialState> restored;
+};
+
 // The exchange "partial". A name whose calls were partial stays so in this world: its rounds go on whoever makes the
 // calls, and a plain allreduce of that name is refused.
 class Partial : public Exchange {
  public:
-  explicit Partial(const MessagePlan& plan);
+  Partial(Operations& operations, const MessagePlan& plan);
 
   // Any thread: null if no call of this name was partial.
-  std::shared_ptr<PartialChannel> Find(int32_t process_set_id, const std::string& name) const {
-    return channels_.Find(process_set_id, name);
-  }
+  std::shared_ptr<PartialChannel> Find(int32_t process_set_id, const std::string& name) const;
   // Any thread: what all names of a process set have counted.
   std::vector<::paceline::core::RoundState::Counters> Counters(int32_t process_set_id) const;
   // Any thread: the calls of the name that was called most often; with each update of a rank all its names are called.
@@ -47,7 +59,7 @@ class Partial : public Exchange {
   std::shared_ptr<const ExchangeSettings> Parse(const std::vector<double>& settings,
                                                 std::string& expected) const override;
   common::Status Call(ExchangeCall call) override;
-  bool Has(int32_t process_set_id, const std::string& name) const override;
+  bool Has(const Operation& operation) const override;
 
   void BeginWorld() override;
   void EndProcessSet(int32_t process_set_id) override;
@@ -81,14 +93,14 @@ class Partial : public Exchange {
     Joined joined;
   };
 
+  // In all process sets, or in one.
+  template <typename... ProcessSet>
+  std::vector<std::shared_ptr<PartialChannel>> Channels(ProcessSet... process_set_id) const;
   bool Owns(const common::Response& response) const;
   void Began(const std::string& name, bool partial, int64_t now_ns);
   void TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
-  ByName<PartialChannel> channels_;
-  // What was said before about the next call of a name: that it flushes; and for a first one what it goes on from.
-  ByName<const bool> flush_next_;
-  ByName<const PartialState> restored_;
+  Operations& operations_;
 
   // Background thread only.
   const MessagePlan& plan_;

@@ -8,29 +8,14 @@
 #include "bridge/c_boundary.h"
 #include "bridge/copy_text.h"
 #include "bridge/description.h"
-#include "bridge/exchanges.h"
 #include "bridge/participants.h"
 #include "bridge/pipelined/pipelined.h"
 
 using horovod::paceline::CopyText;
 using horovod::paceline::CpuTensor;
-using horovod::paceline::Exchanges;
 using horovod::paceline::Get;
 using horovod::paceline::Pipelined;
-using horovod::paceline::PipelinedSettings;
 using horovod::paceline::TensorDescription;
-
-namespace {
-
-// Null if the name is not registered as pipelined.
-std::shared_ptr<horovod::paceline::Channel> Registered(int32_t process_set, const char* name) {
-  auto& pipelined = Get<Pipelined>();
-  const auto settings = Get<Exchanges>().SettingsOf(process_set, name, pipelined);
-  return settings == nullptr ? nullptr
-                             : pipelined.Of(process_set, name, static_cast<const PipelinedSettings&>(*settings));
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -108,7 +93,7 @@ PACELINE_CATCH()
 // registered as pipelined.
 int32_t horovod_paceline_pipelined_put(int32_t process_set, const char* name, const TensorDescription* description,
                                        const void* data) try {
-  const auto channel = Registered(process_set, name);
+  const auto channel = Get<Pipelined>().Registered(process_set, name);
   if (channel == nullptr) {
     return -1;
   }
@@ -122,7 +107,7 @@ PACELINE_CATCH(-1)
 // The next `calls` calls of this name, and no others, are plain allreduces. Returns 0, or -1 if the name is not
 // registered as pipelined.
 int32_t horovod_paceline_pipelined_sync_next(int32_t process_set, const char* name, int64_t calls) try {
-  const auto channel = Registered(process_set, name);
+  const auto channel = Get<Pipelined>().Registered(process_set, name);
   if (channel == nullptr) {
     return -1;
   }

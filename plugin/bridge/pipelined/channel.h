@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bridge/cpu_tensor.h"
+#include "bridge/operations.h"
 #include "bridge/reducing.h"
 #include "core/pipelined/slots.h"
 #include "horovod/common/common.h"
@@ -19,7 +20,7 @@
 namespace horovod::paceline {
 
 // What one rank has in flight under one name.
-class Channel : public std::enable_shared_from_this<Channel> {
+class Channel : public ExchangeState, public std::enable_shared_from_this<Channel> {
  public:
   // What travels has the name that was called, so that merging, records and the timeline know one tensor by one name.
   // `sync_calls`: so many calls are plain allreduces first.

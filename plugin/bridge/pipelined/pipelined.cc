@@ -14,14 +14,32 @@ constexpr double kMostSyncCalls = 0x1p53;
 
 }  // namespace
 
-std::shared_ptr<Channel> Pipelined::Of(int32_t process_set_id, const std::string& name,
-                                       const PipelinedSettings& settings) {
-  return channels_.FindOr(process_set_id, name,
-                          [&] { return std::make_shared<Channel>(name, settings.k, settings.sync_calls); });
+std::shared_ptr<Channel> Pipelined::Of(Operation& operation, const ExchangeSettings& settings) {
+  const auto& own = static_cast<const PipelinedSettings&>(settings);
+  Use();
+  return operation.KeptOrMade<Channel>(operation.name, own.k, own.sync_calls);
+}
+
+std::shared_ptr<Channel> Pipelined::Registered(int32_t process_set_id, const std::string& name) {
+  const auto operation = operations_.Find(process_set_id, name);
+  const auto registered = operation == nullptr ? nullptr : operation->registration();
+  return registered == nullptr || registered->exchange != this ? nullptr : Of(*operation, *registered->settings);
+}
+
+void Pipelined::Drop(int32_t process_set_id, const std::string& name) {
+  if (const auto operation = operations_.Find(process_set_id, name); operation != nullptr) {
+    Unregistered(*operation);
+  }
+}
+
+void Pipelined::Unregistered(Operation& operation) {
+  if (Has(operation)) {
+    operation.Drop();
+  }
 }
 
 bool Pipelined::Settle(double limit_s) const {
-  const auto all = channels_.All();
+  const auto all = operations_.AllKept<Channel>();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
   return std::all_of(all.begin(), all.end(), [&](const std::shared_ptr<Channel>& channel) {
     const std::chrono::duration<double> left = end - std::chrono::steady_clock::now();
@@ -30,16 +48,16 @@ bool Pipelined::Settle(double limit_s) const {
 }
 
 void Pipelined::BeginWorld() {
-  channels_.Reset();
+  Exchange::BeginWorld();
   held_.Forget();
 }
 
 void Pipelined::Popped(common::ProcessSet& /*process_set*/, std::deque<common::Request>& messages) {
-  if (!channels_.used()) {
+  if (!used()) {
     return;
   }
   held_.Filter(current_, messages, [&] {
-    const auto all = channels_.All(current_);
+    const auto all = operations_.AllKept<Channel>(current_);
     return std::all_of(all.begin(), all.end(), [](const auto& channel) { return channel->quiet(); });
   });
 }
@@ -59,15 +77,15 @@ std::shared_ptr<const ExchangeSettings> Pipelined::Parse(const std::vector<doubl
   return parsed;
 }
 
-bool Pipelined::Takes(int32_t process_set_id, const std::string& name, const ExchangeSettings& settings) {
-  const auto& own = static_cast<const PipelinedSettings&>(settings);
-  return !Of(process_set_id, name, own)->TakeSync();
+bool Pipelined::Takes(Operation& operation, const ExchangeSettings& settings) {
+  const auto channel = Of(operation, settings);
+  return channel == nullptr || !channel->TakeSync();
 }
 
 common::Status Pipelined::Call(ExchangeCall call) {
-  const auto& settings = static_cast<const PipelinedSettings&>(call.settings);
-  const auto channel = Of(call.reducing.process_set_id, call.name, settings);
-  return channel->Call(call.reducing, call.tensor, call.output, std::move(call.callback));
+  const auto channel = Of(call.operation, call.settings);
+  return channel == nullptr ? Anothers(Title(call.operation.name))
+                            : channel->Call(call.reducing, call.tensor, call.output, std::move(call.callback));
 }
 
 }  // namespace horovod::paceline

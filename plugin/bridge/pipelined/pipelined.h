@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "bridge/by_name.h"
 #include "bridge/exchange.h"
 #include "bridge/joins.h"
 #include "bridge/pipelined/channel.h"
@@ -25,34 +24,31 @@ struct PipelinedSettings : ExchangeSettings {
 // The exchange "pipelined". Methods without a note are called in any thread.
 class Pipelined : public Exchange {
  public:
-  // The channel of a name that is registered with these settings.
-  std::shared_ptr<Channel> Of(int32_t process_set_id, const std::string& name, const PipelinedSettings& settings);
+  explicit Pipelined(Operations& operations) : operations_(operations) {}
+
+  // The channel of a name that is registered as pipelined; null if it is not.
+  std::shared_ptr<Channel> Registered(int32_t process_set_id, const std::string& name);
   // Null if there was no call of this name, and nothing put there.
   std::shared_ptr<Channel> Find(int32_t process_set_id, const std::string& name) const {
-    return channels_.Find(process_set_id, name);
+    return operations_.Kept<Channel>(process_set_id, name);
   }
   // Waits, for so long in all, until nothing travels under any name; whether that is so.
   bool Settle(double limit_s) const;
   // As if no call of this name had been made.
-  void Drop(int32_t process_set_id, const std::string& name) { channels_.Take(process_set_id, name); }
+  void Drop(int32_t process_set_id, const std::string& name);
 
   const char* word() const override { return "pipelined"; }
   std::string Title(const std::string& name) const override { return "Pipelined exchange of " + name; }
   std::shared_ptr<const ExchangeSettings> Parse(const std::vector<double>& settings,
                                                 std::string& expected) const override;
-  bool Takes(int32_t process_set_id, const std::string& name, const ExchangeSettings& settings) override;
+  bool Takes(Operation& operation, const ExchangeSettings& settings) override;
   common::Status Call(ExchangeCall call) override;
-  bool Has(int32_t process_set_id, const std::string& name) const override {
-    return Find(process_set_id, name) != nullptr;
-  }
-  void Unregistered(int32_t process_set_id, const std::string& name) override { Drop(process_set_id, name); }
+  bool Has(const Operation& operation) const override { return operation.Kept<Channel>() != nullptr; }
+  void Unregistered(Operation& operation) override;
 
   // What was in flight is gone.
   void BeginWorld() override;
-  void EndProcessSet(int32_t process_set_id) override {
-    channels_.EraseSet(process_set_id);
-    held_.Forget(process_set_id);
-  }
+  void EndProcessSet(int32_t process_set_id) override { held_.Forget(process_set_id); }
   void Cycle(common::HorovodGlobalState& /*state*/, common::ProcessSet& /*process_set*/,
              int32_t process_set_id) override {
     current_ = process_set_id;
@@ -62,7 +58,10 @@ class Pipelined : public Exchange {
   Clock::duration SleepLimit() override { return held_.SleepLimit(); }
 
  private:
-  ByName<Channel> channels_;
+  // Null where another exchange keeps something.
+  std::shared_ptr<Channel> Of(Operation& operation, const ExchangeSettings& settings);
+
+  Operations& operations_;
   // Background thread only.
   int32_t current_ = 0;
   HeldJoins held_;
