@@ -13,6 +13,7 @@ import ctypes
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from integration_tests import sanitizers
 from integration_tests.ranks.fusion import test_limits as test_merging_limits
-from integration_tests.support.ranks import RankFailed, World
+from integration_tests.support.ranks import RankFailed, run_ranks
 
 RANKS = 2
 LIMIT_S = 300.0
@@ -36,55 +37,51 @@ extern "C" int overflow(int bytes) {
 }
 """
 
-_LIMITS = test_merging_limits.__name__
-# What is run: a body of a test, its module, the environment of its ranks, and its arguments.
-RUNS: list[tuple[str, str, dict[str, str], tuple[Any, ...]]] = [
-    ("small_plan_after_a_large_one", _LIMITS, test_merging_limits.LONG_CYCLES, ()),
-    ("init_again_after_a_large_plan", _LIMITS, {}, ()),
-    ("init_again_after_a_large_plan", _LIMITS, {"HOROVOD_CYCLE_TIME": "2"}, ()),
+# What is run: a body of a test, and the environment of its ranks.
+RUNS: list[tuple[Callable[..., Any], dict[str, str]]] = [
+    (test_merging_limits.small_plan_after_a_large_one, test_merging_limits.LONG_CYCLES),
+    (test_merging_limits.init_again_after_a_large_plan, {}),
+    (test_merging_limits.init_again_after_a_large_plan, {"HOROVOD_CYCLE_TIME": "2"}),
 ]
 
 
 def provoke(rank: int, size: int, library: str) -> int:
-    """An access that has to be reported."""
     return int(ctypes.CDLL(library).overflow(1001))
 
 
-def _run(body: str, module: str, env: dict[str, str], args: tuple[Any, ...]) -> str:
+def _run(body: Callable[..., Any], env: dict[str, str], *args: Any) -> str:
     """The account of the ranks, empty if all went well."""
-    world = World(RANKS, env)
     try:
-        world.run(module, body, args, LIMIT_S)
+        run_ranks(body, RANKS, *args, env=env, timeout_s=LIMIT_S, fresh=True)
     except RankFailed as failed:
         return str(failed)
-    finally:
-        world.end()
     return ""
 
 
 def main() -> int:
-    """Build, run, say what was reported."""
-    console = Console()
+    console, ok = Console(), True
     with tempfile.TemporaryDirectory(prefix="addresses-") as temporary:
         folder = Path(temporary)
         env = sanitizers.ranks_env(sanitizers.ADDRESS, folder, console)
         library = sanitizers.faulty_library(sanitizers.ADDRESS, folder, "overflow", _OVERFLOW)
-        _run("provoke", "integration_tests.addresses", env, (str(library),))
+        _run(provoke, env, str(library))
         provoked = [log for log in sanitizers.logs(folder) if "heap-buffer-overflow" in log and "overflow.cc" in log]
         assert len(provoked) == RANKS, "an overflow that was made on purpose was not reported by every rank"
         console.print(f"Overflows made on purpose, to see that they are reported: {len(provoked)}")
-        ok = True
-        for body, module, more, args in RUNS:
+        for body, more in RUNS:
             begin = time.monotonic()
-            account = _run(body, module, {**env, **more}, args)
+            account = _run(body, {**env, **more})
             reports = [log for log in sanitizers.logs(folder) if log not in provoked]
-            ok = ok and not account and not reports
-            verdict = "clean" if not account and not reports else f"{len(reports)} reports"
-            console.print(f"{body} {more or ''}: {verdict}, {time.monotonic() - begin:.0f} s", markup=False)
-            if account or reports:
+            clean = not account and not reports
+            ok = ok and clean
+            verdict = "clean" if clean else f"{len(reports)} reports"
+            console.print(f"{body.__name__} {more or ''}: {verdict}, {time.monotonic() - begin:.0f} s", markup=False)
+            if not clean:
                 console.print("\n".join([account[-3000:], *(report[:5000] for report in reports[:1])]), markup=False)
     return 0 if ok else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from integration_tests import addresses  # the ranks find `provoke` by the name of its module
+
+    sys.exit(addresses.main())

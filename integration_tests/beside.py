@@ -87,7 +87,6 @@ def _sum(own: Any, rank: int, size: int) -> Any:
 
 
 def main() -> int:
-    """Run them, and say what was wrong."""
     parser = argparse.ArgumentParser(description="Reducescatters while other messages travel.")
     parser.add_argument("--number", type=int, default=100, help="reducescatters of each case")
     parser.add_argument("--largest", type=int, default=LARGEST, help="elements")

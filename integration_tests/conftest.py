@@ -74,7 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share the tests out among several processes (pytest-xdist)."""
     from integration_tests.support.side_by_side import OneFolderAtATime
 
     return OneFolderAtATime(config, log)

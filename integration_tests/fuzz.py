@@ -46,7 +46,6 @@ def given(rank: int, seed: int, length: int, dtype: str) -> np.ndarray:
 
 
 def wanted(ranks: list[int], seed: int, length: int, dtype: str, op: str) -> np.ndarray:
-    """What one process computes."""
     result = given(ranks[0], seed, length, dtype)
     for rank in ranks[1:]:
         result = FOLDS[op](result, given(rank, seed, length, dtype))
@@ -108,7 +107,6 @@ def _check(hvd: Any, waiting: list[tuple[Any, np.ndarray, float]], rank: int, se
 
 
 def chosen_world(chosen: random.Random) -> tuple[int, dict[str, str]]:
-    """A number of ranks, and their variables."""
     variables = {
         "PACELINE_COLLECTIVE": chosen.choice(races.COLLECTIVES),
         "PACELINE_CODEC": chosen.choice(CODECS),
@@ -121,7 +119,6 @@ def chosen_world(chosen: random.Random) -> tuple[int, dict[str, str]]:
 
 
 def main() -> int:
-    """Build, run, count reports."""
     parser = argparse.ArgumentParser(description="Random messages over our own collectives under a sanitizer.")
     sanitizers.add_argument(parser, "thread")
     parser.add_argument("--minutes", type=float, default=10.0)

@@ -19,15 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
+
+import paceline.torch as hvd
+from integration_tests.support import exact_training as exact
 
 
 def values(device: str) -> dict[str, str]:
     """What is right on this rank: by case "right", or what was raised."""
-    import paceline.torch as hvd
-    from integration_tests.support import exact_training as exact
-
     hvd.init()
     rank, size, found = hvd.rank(), hvd.size(), {}
     cases: dict[str, Callable[[], None]] = {
@@ -41,8 +42,8 @@ def values(device: str) -> dict[str, str]:
         "operations": lambda: exact.operations(rank, size, device),
         "sync, fp16 compression": lambda: compressed(rank, size, device),
         "GradScaler, an overflow": lambda: overflow(rank, device),
-        "fused AdamW, clipped": lambda: adamw(rank, size, device),
-        "torch.compile": lambda: compiled(rank, size, device),
+        "fused AdamW, clipped": lambda: like_one_process(rank, size, device, "gpu.adamw", lambda model: model),
+        "torch.compile": lambda: like_one_process(rank, size, device, "gpu.compiled", torch.compile),
         "no synchronisation in backward": lambda: unsynchronised(rank, device),
     }
     for name, case in cases.items():
@@ -57,24 +58,16 @@ def values(device: str) -> dict[str, str]:
 
 
 def _model(device: str, seed: int = 3) -> Any:
-    import torch
-
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(33, 65), torch.nn.GELU(), torch.nn.Linear(65, 7)).to(device)
 
 
 def _batch(rank: int, step: int, device: str) -> Any:
-    import torch
-
     return torch.randn(8, 33, generator=torch.Generator().manual_seed(100 * step + rank)).to(device)
 
 
 def compressed(rank: int, size: int, device: str) -> None:
     """Halves on the wire."""
-    import torch
-
-    import paceline.torch as hvd
-
     weight = torch.nn.Parameter(torch.zeros(1001, device=device))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([weight], lr=1.0), named_parameters=[("gpu.half", weight)], compression=hvd.Compression.fp16
@@ -86,10 +79,6 @@ def compressed(rank: int, size: int, device: str) -> None:
 
 def overflow(rank: int, device: str) -> None:
     """One rank's gradients overflow: no rank makes that update."""
-    import torch
-
-    import paceline.torch as hvd
-
     model = _model(device)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters("gpu.scaler")
@@ -114,21 +103,13 @@ def overflow(rank: int, device: str) -> None:
 
 
 def _equal_everywhere(model: Any, name: str) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
     for key, value in model.state_dict().items():
         everyone = hvd.allgather(value.reshape(1, -1), name=f"{name}.{key}")
         assert all(torch.equal(everyone[0], one) for one in everyone), f"{name}: {key} differs"
 
 
-def _like_one_process(rank: int, size: int, device: str, name: str, step_of: Callable[[Any], Any]) -> None:
+def like_one_process(rank: int, size: int, device: str, name: str, step_of: Callable[[Any], Any]) -> None:
     """`step_of(model)` is the model to call; optimizers are fused AdamW, gradients clipped, as in one process."""
-    import torch
-
-    import paceline.torch as hvd
-
     model, alone = _model(device), _model(device)
     fused = {"fused": True} if device != "cpu" else {}
     optimizer = hvd.DistributedOptimizer(
@@ -151,24 +132,8 @@ def _like_one_process(rank: int, size: int, device: str, name: str, step_of: Cal
     _equal_everywhere(model, name)
 
 
-def adamw(rank: int, size: int, device: str) -> None:
-    """Fused AdamW and clipping."""
-    _like_one_process(rank, size, device, "gpu.adamw", lambda model: model)
-
-
-def compiled(rank: int, size: int, device: str) -> None:
-    """A compiled model."""
-    import torch
-
-    _like_one_process(rank, size, device, "gpu.compiled", torch.compile)
-
-
 def unsynchronised(rank: int, device: str) -> None:
     """The backward pass queues kernels and copies, and waits for none of them."""
-    import torch
-
-    import paceline.torch as hvd
-
     if device == "cpu":
         return
     model = _model(device)
@@ -187,7 +152,6 @@ def unsynchronised(rank: int, device: str) -> None:
 
 
 def main() -> int:
-    """Launch the ranks, and print what each found."""
     parser = argparse.ArgumentParser(description="Paceline with tensors on a GPU.")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--ranks", type=int, default=2)
@@ -197,8 +161,6 @@ def main() -> int:
     if arguments.out:
         Path(f"{arguments.out}.{os.environ['HOROVOD_RANK']}").write_text(json.dumps(values(arguments.device)))
         return 0
-    import torch
-
     console = Console()
     card = torch.cuda.get_device_name() if arguments.device != "cpu" else "the CPU"
     console.print(f"{card}, torch {torch.__version__}, {arguments.ranks} ranks", markup=False)

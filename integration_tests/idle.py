@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -68,16 +68,13 @@ def cpu_body(rank: int, size: int) -> float:
     tensors = [torch.full((length,), float(rank)) for length in SIZES]
     for _ in range(10):
         _step(hvd, tensors)
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    before_s = time.process_time()
     for _ in range(CPU_STEPS):
         _step(hvd, tensors)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    spent_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return 1e3 * spent_s / CPU_STEPS
+    return 1e3 * (time.process_time() - before_s) / CPU_STEPS
 
 
 def _cpu_ms(world: World) -> float:
-    """The ranks' mean."""
     return statistics.mean(world.run(__name__, "cpu_body", (), 60.0))
 
 
@@ -92,29 +89,24 @@ def main() -> int:
         site = Path(folder) / "site"
         overlay(wheel, site)
         worlds = {"hooked": {}, "without hooks": {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}}
-        counts: dict[str, list[Counter[tuple[int, int]]]] = {}
+        usual: dict[str, list[tuple[tuple[int, ...], int]]] = {}  # of each rank: calls and bytes, in how many steps
         for name, env in worlds.items():
             one_round = {"HOROVOD_CYCLE_TIME": "30", "LD_PRELOAD": str(shim)}
             results = run_ranks(count_body, 2, env={**env, **one_round}, timeout_s=120, fresh=True)
-            counts[name] = [Counter(map(tuple, result)) for result in results]
+            usual[name] = [Counter(map(tuple, result)).most_common(1)[0] for result in results]
         cpu_ms = in_turn(worlds, 2, _cpu_ms, TURNS)
     table = Table("build", "rank", "sends per step", "bytes per step", "steps alike")
-    usual: dict[str, list[tuple[int, int]]] = {}
-    for name, ranks in counts.items():
-        usual[name] = [rank.most_common(1)[0][0] for rank in ranks]
-        for number, (rank, (calls, size_bytes)) in enumerate(zip(ranks, usual[name], strict=True)):
-            table.add_row(
-                name, str(number), str(calls), str(size_bytes), f"{rank[(calls, size_bytes)]}/{COUNT_STEPS - 1}"
-            )
+    for name, ranks in usual.items():
+        for number, (sent, alike) in enumerate(ranks):
+            table.add_row(name, str(number), *map(str, sent), f"{alike}/{COUNT_STEPS - 1}")
     console.print(table)
-    ratio = median_interval(
-        [hooked / bare for hooked, bare in zip(cpu_ms["hooked"], cpu_ms["without hooks"], strict=True)]
-    )
+    ratio = median_interval([one / other for one, other in zip(cpu_ms["hooked"], cpu_ms["without hooks"])])
     console.print(
         f"CPU per step, hooked over without hooks: {ratio.median:.4f} "
         f"(95 % interval {ratio.low:.4f} to {ratio.high:.4f}, {TURNS} turns)"
     )
-    same = usual["hooked"] == usual["without hooks"]
+    hooked, bare = ([sent for sent, _ in usual[name]] for name in worlds)
+    same = hooked == bare
     console.print("counts identical" if same else "COUNTS DIFFER")
     return 0 if same else 1
 

@@ -183,7 +183,6 @@ def kill_in(
 
 
 def main() -> int:
-    """Kill, and print the table."""
     parser = argparse.ArgumentParser(description="How soon survivors learn which rank died.")
     parser.add_argument("--kills", type=int, default=10, help="of each case")
     parser.add_argument("--minutes", type=float, help="of all cases together, instead of a number of kills")

@@ -52,7 +52,6 @@ def outcomes(names: Sequence[str], overlay: Path, report: Path) -> dict[str, dic
 
 
 def main() -> int:
-    """Build, run, print the table."""
     every = [patch.name for patch in PATCHES]
     parser = argparse.ArgumentParser(description="Show that patches of Horovod are needed.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)} (default: all)")

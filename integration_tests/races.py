@@ -103,11 +103,7 @@ def armed(rank: int, size: int, seed: int) -> int:
 
 
 # Several messages of a round in flight, which end in an order of each rank's own.
-_RING = {
-    "PACELINE_COLLECTIVE": "ring",
-    **debug(collective_block_bytes=16384),
-    "HOROVOD_FUSION_THRESHOLD": "65536",
-}
+_RING = {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=16384), "HOROVOD_FUSION_THRESHOLD": "65536"}
 # What ranks do in a turn, and with which variables.
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "partial": ("partial", {}),
@@ -119,7 +115,6 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def provoke(rank: int, size: int, library: str) -> int:
-    """A race that has to be reported."""
     return int(ctypes.CDLL(library).race())
 
 
@@ -147,7 +142,6 @@ def _run(part: str, ranks: int, seed: int, seconds: float, env: dict[str, str], 
 
 
 def main() -> int:
-    """Build, run, count reports."""
     parser = argparse.ArgumentParser(description="Partial rounds and armed steps under a sanitizer.")
     parser.add_argument("--minutes", type=float, default=30.0, help="of all parts together")
     parser.add_argument("--ranks", type=int, default=4)

@@ -167,7 +167,6 @@ def faulty_library(sanitizer: Sanitizer, folder: Path, name: str, source: str) -
 
 
 def logs(folder: Path) -> list[str]:
-    """What the sanitizer wrote, by process."""
     return [log.read_text(errors="replace") for log in sorted(folder.glob("log.*"))]
 
 

@@ -16,6 +16,9 @@ import sys
 import time
 
 from integration_tests.ranks.launch.test_rank import SCRIPT, Job, reports
+from paceline.examples.benchmarks.harness.ratio import over
+from paceline.examples.benchmarks.harness.turn import Turn
+from paceline.examples.benchmarks.harness.turns import Limits, compare
 from paceline.launch import horovodrun
 
 
@@ -27,7 +30,6 @@ def under_rank(ranks: int) -> float:
 
 
 def under_horovodrun(ranks: int) -> float:
-    """The same script under horovodrun."""
     begin_s = time.time()
     words = [*horovodrun.words(), "-np", str(ranks), sys.executable, str(SCRIPT)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
@@ -35,18 +37,19 @@ def under_horovodrun(ranks: int) -> float:
 
 
 def main() -> None:
-    """Measure in turn and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
     arguments = parser.parse_args()
-    taken: dict[str, list[float]] = {"paceline rank": [], "horovodrun": []}
-    for turn in range(arguments.turns):
-        taken["paceline rank"].append(under_rank(arguments.ranks))
-        taken["horovodrun"].append(under_horovodrun(arguments.ranks))
-        latest = ", ".join(f"{name} {those[-1]:.2f} s" for name, those in taken.items())
-        print(f"turn {turn + 1}: {latest}", flush=True)
-    for name, those in taken.items():
+    takes = {
+        name: lambda start=start: Turn({"s": start(arguments.ranks)})
+        for name, start in (("paceline rank", under_rank), ("horovodrun", under_horovodrun))
+    }
+    ratio = over("paceline rank", "horovodrun", "s")
+    limits = Limits(float("inf"), arguments.turns, settles=False)
+    found = compare(takes, "s", [ratio], limits, lambda text: print(text, flush=True), "starts")
+    for name, turns in found.turns.items():
+        those = [turn["s"] for turn in turns]
         print(f"{name}: median {statistics.median(those):.2f} s ({min(those):.2f} to {max(those):.2f})")
 
 

@@ -48,7 +48,6 @@ def body(rank: int, size: int, count: int) -> list[tuple[float, float]]:
 
 
 def main() -> int:
-    """Measure and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--variables", type=int, default=20)

@@ -43,20 +43,17 @@ class TorchSteps:
         return float((rank + 1) * 1000 + step % 100 + 7 * list(self.sizes).index(name))
 
     def start(self, name: str, step: int, **options: Any) -> None:
-        """Hand one in."""
         import torch
 
         tensor = torch.full((self.sizes[name],), self.value(self.rank, name, step))
         self.handles[name] = self.hvd.allreduce_async_(tensor, name=name, **({"op": self.hvd.Sum} | options))
 
     def finish(self, name: str, step: int) -> None:
-        """Wait for it and check the sum."""
         result = self.hvd.synchronize(self.handles.pop(name))
         expected = sum(self.value(rank, name, step) for rank in range(self.size))
         assert (result == expected).all(), f"step {step}, {name}: {result[:3]}, expected {expected}"
 
     def step(self, step: int, names: Sequence[str] | None = None) -> None:
-        """All of them, or those of `names`."""
         chosen = list(self.sizes) if names is None else list(names)
         for name in chosen:
             self.start(name, step)

@@ -59,17 +59,11 @@ def exposed() -> bool:
 
 
 def report(hvd: Any, weights: list[np.ndarray]) -> dict[str, Any]:
-    """Report of one rank's training."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("PACELINE_")}
     if settings.items() >= UNCHECKED.items():
         del settings["PACELINE_DEBUG"]
-    return {
-        "rank": hvd.rank(),
-        "size": hvd.size(),
-        "off": off(weights, hvd.size()),
-        "settings": settings,
-        "exposed": exposed(),
-    }
+    found: dict[str, Any] = {"rank": hvd.rank(), "size": hvd.size(), "off": off(weights, hvd.size())}
+    return found | {"settings": settings, "exposed": exposed()}
 
 
 def die(hvd: Any, step: int, victim: int) -> None:
@@ -99,7 +93,6 @@ def train_torch(victim: int = -1) -> dict[str, Any]:
 
 
 def train_keras(victim: int = -1) -> dict[str, Any]:
-    """The same in Keras."""
     import keras
     import tensorflow as tf
 
@@ -167,7 +160,6 @@ def ray_cluster(nodes: int) -> Iterator[None]:
 
 
 def on_ray(train: Callable[..., Any], arguments: list[Any], **workers: Any) -> list[Any]:
-    """Results of `train` on workers of Ray, by rank."""
     from horovod.ray import RayExecutor
 
     # One machine: finding the interface that hosts share would need two.
@@ -195,7 +187,6 @@ def spark_session(master: str) -> Iterator[None]:
 
 
 def on_spark(train: Callable[..., Any], arguments: list[Any], **workers: Any) -> list[Any]:
-    """Results of `train` on workers of Spark, by rank."""
     import horovod.spark
 
     elastic = "min_num_proc" in workers

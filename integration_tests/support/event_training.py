@@ -56,7 +56,6 @@ class EventTraining:
         )
 
     def gradient(self, name: str, rank: int, step: int) -> Tensor:
-        """What a rank computes."""
         return part(rank, step, list(self.weights).index(name), self.weights[name].numel()).to(self.dtype)
 
     def backward(self, absent: str = "", counted: bool = True, scale: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -77,7 +76,6 @@ class EventTraining:
                     self.wanted[name] -= RATE * self.gradient(name, rank, self.number).double() / self.size
 
     def step(self, _number: int = 0) -> None:
-        """An update."""
         self.optimizer.zero_grad()
         for _ in range(self.passes):
             self.backward()

@@ -24,7 +24,6 @@ def _section(event: Event) -> str:
 
 
 def events_page() -> str:
-    """The whole of docs/events.md."""
     sections = "\n\n".join(map(_section, EVENTS))
     return f"""# Events
 

@@ -6,6 +6,8 @@ import random
 import time
 from typing import Any
 
+import torch
+
 EXCHANGES = ("sync", "pipelined", "majority", "solo", "local")
 WITH_CODEC = ("sync", "pipelined")
 SIZES = (7, 1000, 65_537)
@@ -15,8 +17,6 @@ RATE = 2.0**-4
 
 def part(rank: int, step: int, elements: int) -> Any:
     """A gradient: whole numbers that tell whose they are and where they stand."""
-    import torch
-
     return (torch.arange(elements) % 61 + 64 * (rank + 1) + step).float()
 
 
@@ -28,8 +28,6 @@ def train(
     Raises AssertionError. A gradient that depends on no weight is the same however late it arrives, so after `drain`
     all exchanges have made the same updates. Each gradient comes up to `uneven_s` after the one before it.
     """
-    import torch
-
     import paceline.torch as hvd
 
     parameters = [torch.nn.Parameter(torch.zeros(elements, device=device)) for elements in SIZES]
@@ -61,8 +59,6 @@ def train(
 
 def operations(rank: int, size: int, device: str) -> None:
     """Run each of Horovod's operations, and `partial_allreduce`, on tensors of `device`. Raises AssertionError."""
-    import torch
-
     import paceline.torch as hvd
 
     each = 4  # elements to and from every rank

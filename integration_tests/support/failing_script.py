@@ -64,14 +64,11 @@ class Backward(torch.autograd.Function):
 
 
 class Layer(torch.nn.Module):
-    """A layer in which this rank may fail."""
-
     def __init__(self) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(WIDTH, WIDTH)
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
-        """Compute."""
         fail_at("forward")
         if place == "shapes" and hvd.rank() == failing and step_number == FAILING_STEP:
             value = torch.cat([value, value], dim=1)
@@ -79,16 +76,12 @@ class Layer(torch.nn.Module):
 
 
 class FailingSGD(torch.optim.SGD):
-    """SGD whose step may fail."""
-
     def step(self, closure: Any = None) -> Any:
-        """Update."""
         fail_at("optimizer")
         return super().step(closure)
 
 
 def loss_function(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The loss, in which this rank may fail."""
     fail_at("loss")
     return torch.nn.functional.mse_loss(output, target)
 
@@ -106,12 +99,10 @@ def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def make_optimizer(parameters: Any) -> FailingSGD:
-    """The optimizer of a stage."""
     return FailingSGD(parameters, lr=0.01)
 
 
 def main() -> None:
-    """Train."""
     hvd.init()
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(Layer() for _ in range(hvd.size())))

@@ -39,13 +39,9 @@ class Process(Protocol):
 
     pid: int
 
-    def send_signal(self, number: int) -> None:
-        """Send it, unless the process has ended and was waited for."""
-        ...
+    def send_signal(self, number: int) -> None: ...
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        ...
+    def kill(self) -> None: ...
 
     def wait(self, timeout: float) -> int:
         """The exit status; minus the signal's number for one that a signal ended."""
@@ -75,16 +71,13 @@ class Forked:
         self._status: int | None = None
 
     def send_signal(self, number: int) -> None:
-        """See Process."""
         if self._status is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """See Process."""
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float) -> int:
-        """See Process. Raises TimeoutError."""
         until_s = time.monotonic() + timeout
         while self._status is None:
             self._status = self._template.ask(("status", self.pid))
@@ -96,8 +89,6 @@ class Forked:
 
 
 class Template:
-    """A process with `frameworks` imported."""
-
     def __init__(self, frameworks: tuple[str, ...], env: Mapping[str, str]) -> None:
         self._connection, theirs = Pipe()
         self._process = subprocess.Popen(
@@ -116,7 +107,6 @@ class Template:
         return Forked(self, pid)
 
     def ask(self, request: tuple[object, ...]) -> int | None:
-        """The template's answer."""
         self._connection.send(request)
         if not self._connection.poll(ANSWER_S):
             raise TimeoutError(f"The process that forks ranks has not answered {request[0]} within {ANSWER_S:g} s.")

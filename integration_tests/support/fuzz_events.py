@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 
+from integration_tests.support.arming import TorchSteps
 from integration_tests.support.keras_events import train as train_keras
 from integration_tests.support.merging import ByHand
 from integration_tests.support.training_events import train
@@ -25,15 +27,11 @@ _Q8 = 2.0 / 127
 
 def _optimizer(hvd: Any, name: str, elements: int, **options: Any) -> tuple[Any, Any]:
     """One parameter of zeros and its optimizer."""
-    import torch
-
     parameter = torch.nn.Parameter(torch.zeros(elements))
     return parameter, hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [(name, parameter)], **options)
 
 
 def _step(parameter: Any, optimizer: Any, gradient: np.ndarray) -> None:
-    import torch
-
     optimizer.zero_grad()
     (parameter * torch.from_numpy(gradient)).sum().backward()
     optimizer.step()
@@ -48,8 +46,6 @@ def join(rank: int, size: int, seed: int) -> int:
 
     Its last operation is still open when it joins; others begin that operation later.
     """
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -102,8 +98,6 @@ def join(rank: int, size: int, seed: int) -> int:
 
 def sets(rank: int, size: int, seed: int) -> int:
     """A process set ends with an operation open; the next one, of the same number and names, begins with nothing."""
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -143,8 +137,6 @@ def sets(rank: int, size: int, seed: int) -> int:
 
 def plans(rank: int, size: int, seed: int) -> int:
     """Plans that follow from messages which end in any order, while collectives of ours are in flight."""
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -155,28 +147,17 @@ def plans(rank: int, size: int, seed: int) -> int:
     sizes = [n for n in (1, 3, 1001, 20_011, 50_021, 100_003, 200_003) if 4 * n <= 400 * block_bytes]
     lengths = {f"plans.{seed}.{n:02}": same.choice(sizes) for n in range(24)}
 
-    def step(number: int) -> None:
-        handles = {}
-        names = list(lengths)
-        if number:  # the first time in one order: it is what plans are for
-            own.shuffle(names)
-        for name in names:
-            value = 1000 * list(lengths).index(name) + rank + number
-            handles[name] = hvd.allreduce_async_(torch.full((lengths[name],), value), op=hvd.Sum, name=name)
-        for name, handle in handles.items():
-            expected = size * (size - 1) // 2 + size * (1000 * list(lengths).index(name) + number)
-            found = hvd.synchronize(handle)
-            assert (found == expected).all(), f"rank {rank}, seed {seed}, step {number}, {name}: {found[0]}, {expected}"
-
-    steps = 8
-    step(0)
+    steps_of, steps = TorchSteps(rank, size, lengths), 8
+    steps_of.step(0)
     hvd.barrier()
     names = [f"allreduce.{name}" for name in lengths]
     assert set(names) <= set(hand.names(f"plans.{seed}."))
     width = same.choice([3, 4, 6])
     hand.follow([names[n : n + width] for n in range(0, len(names), width)], 2.0)
     for number in range(1, steps):
-        step(number)
+        names = list(lengths)  # after the first time, in which one order is what plans are for, in any
+        own.shuffle(names)
+        steps_of.step(number, names)
     everyones = hvd.allgather_object(hand.names(f"plans.{seed}."))
     assert all(one == everyones[0] for one in everyones), f"seed {seed}: ranks number tensors differently"
     hvd.barrier()
@@ -203,45 +184,36 @@ def world_of_one() -> Iterator[None]:
 def worlds(rank: int, size: int, seed: int) -> int:
     """A new world in which some ranks come from one of their own, whose plan was in force: as after elastic resets."""
     import horovod.torch as hvd
-    import torch
 
     hvd.init()
     same = random.Random(seed)
     before = same.sample(range(size), same.randint(1, size - 1))
     lengths = {f"worlds.{seed}.{n}": same.choice([1, 1001, 50_021, 200_003]) for n in range(6)}
 
-    def step(number: int, ranks: int) -> None:
-        handles = {}
-        for n, (name, length) in enumerate(lengths.items()):
-            tensor = torch.full((length,), 1000.0 * n + 10 * hvd.rank() + number)
-            handles[name] = hvd.allreduce_async(tensor, op=hvd.Sum, name=name)
-        for n, (name, handle) in enumerate(handles.items()):
-            expected = ranks * (1000 * n + number) + 5 * ranks * (ranks - 1)
-            found = hvd.synchronize(handle)
-            assert (found == expected).all(), f"rank {rank}, seed {seed}, step {number}, {name}: {found[0]}, {expected}"
+    def steps(count: int) -> None:
+        steps_of = TorchSteps(hvd.rank(), hvd.size(), lengths)
+        for number in range(count):
+            steps_of.step(number)
 
-    def planned(ranks: int) -> None:
+    def planned() -> None:
         hand = ByHand("torch").start()
-        step(0, ranks)
+        steps(1)
         hvd.barrier()
         names = [f"allreduce.{name}" for name in lengths]
         hand.follow([names[:2], names[2:]], 2.0)
-        for number in range(1, 8):
-            step(number, ranks)
+        steps(7)
 
     hvd.shutdown()
     if rank in before:
         with world_of_one():
-            planned(1)
+            planned()
     hvd.init()
     assert hvd.size() == size
-    for number in range(4):
-        step(number, size)
-    planned(size)
+    steps(4)
+    planned()
     hvd.shutdown()
     hvd.init()
-    for number in range(4):
-        step(number, size)
+    steps(4)
     return 16 * len(lengths)
 
 

@@ -111,7 +111,6 @@ class Training:
         return lambda number, fails: step(tf.constant(number), tf.constant(("", "before", "between").index(fails)))
 
     def _pass(self, step: Callable[[int, str], None], trained: Sequence[int]) -> None:
-        """One batch of every rank."""
         if self.own.random() < 0.1:
             time.sleep(0.01 * self.own.random())
         step(self.number, "")
@@ -121,7 +120,6 @@ class Training:
         self.number += 1
 
     def steps(self) -> None:
-        """Some updates."""
         for _ in range(self.same.randint(1, 5) * self.passes):
             self._pass(self.step, self.trained)
         self.updates += 1

@@ -27,7 +27,6 @@ def on_ranks(request: pytest.FixtureRequest) -> Run:
 
 
 def numpy(value: Any) -> np.ndarray[Any, Any]:
-    """What a variable or tensor of either backend holds."""
     import keras
 
     return np.array(keras.ops.convert_to_numpy(value))

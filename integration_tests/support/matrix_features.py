@@ -21,26 +21,38 @@ from integration_tests.support.matrix_runs import Backward, Run, in_one
 STEPS = 5
 
 
-def plain(run: Run) -> None:
-    """A backward pass and an update per step."""
-    run.build()
+def _train(
+    run: Run,
+    passes: Callable[[int], Backward] | None = None,
+    change: Callable[[int], object] | None = None,
+    after: Callable[[int], object] = lambda step: None,
+    combine: bool = True,
+    **options: Any,
+) -> None:
+    """Build, and make STEPS updates: of `passes(step)`, gradients changed by `change(step)`, each followed by `after`.
+
+    `options` are those of DistributedOptimizer.
+    """
+    run.build(**options)
     for step in range(STEPS):
-        run.update(run.one_pass(step))
+        changed = None if change is None else functools.partial(change, step)
+        run.update((passes or run.one_pass)(step), changed, combine)
+        after(step)
+
+
+def plain(run: Run) -> None:
+    _train(run)
 
 
 def _clipping(run: Run) -> None:
-    run.build()
-    for step in range(STEPS):
-        run.update(run.one_pass(step), lambda: torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.05))
+    _train(run, change=lambda _: torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.05))
 
 
 def _clipping_in_flight(run: Run) -> None:
     """As trainers do that know nothing of ranks: by torch's functions, while gradients are in flight."""
-    run.build()
     utils, parameters = torch.nn.utils, list(run.model.parameters())
     clips = [lambda: utils.clip_grad_norm_(parameters, 0.05), lambda: utils.clip_grad_value_(iter(parameters), 0.02)]
-    for step in range(STEPS):
-        run.update(run.one_pass(step), clips[step % 2], combine=False)
+    _train(run, change=lambda step: clips[step % 2](), combine=False)
 
 
 def _several(run: Run, step: int) -> list[Backward]:
@@ -49,9 +61,7 @@ def _several(run: Run, step: int) -> list[Backward]:
 
 def _accumulation(run: Run) -> None:
     """Three passes, then one step(): the script counts."""
-    run.build(backward_passes_per_step=3)
-    for step in range(STEPS):
-        run.update(in_one(_several(run, step)))
+    _train(run, lambda step: in_one(_several(run, step)), backward_passes_per_step=3)
 
 
 def _accumulation_counted(run: Run) -> None:
@@ -117,33 +127,25 @@ def _replace(run: Run, names: tuple[str, ...]) -> None:
             held.state[new] = held.state.pop(old)
 
 
-def _replacing(run: Run) -> None:
+def _replacing(run: Run, passes: Callable[[int], Backward] | None = None, **options: Any) -> None:
     """One parameter after another update, and all of them after two."""
-    run.build()
-    _train_replacing(run, run.one_pass)
-
-
-def _replacing_in_accumulation(run: Run) -> None:
-    run.build(backward_passes_per_step=3)
-    _train_replacing(run, lambda step: in_one(_several(run, step)))
-
-
-def _train_replacing(run: Run, passes: Callable[[int], Backward]) -> None:
     names = tuple(dict(run.model.named_parameters()))
-    for step in range(STEPS):
-        run.update(passes(step))
+
+    def replace(step: int) -> None:
         if step in (1, 2):
             run.settle()
             _replace(run, names if step == 2 else names[-1:])
 
+    _train(run, passes, after=replace, **options)
+
+
+def _replacing_in_accumulation(run: Run) -> None:
+    _replacing(run, lambda step: in_one(_several(run, step)), backward_passes_per_step=3)
+
 
 def _draining(run: Run) -> None:
     """After every other update, as before a validation: what is in flight is applied, and nothing else."""
-    run.build()
-    for step in range(STEPS):
-        run.update(run.one_pass(step))
-        if step % 2:
-            run.settle()
+    _train(run, after=lambda step: run.settle() if step % 2 else None)
 
 
 def _activation_checkpointing(run: Run) -> None:
@@ -214,9 +216,7 @@ def _autograd_grad(run: Run) -> None:
             torch.autograd.grad(run.loss(rank, step), weights)
         return loss.detach()
 
-    run.build()
-    for step in range(STEPS):
-        run.update(functools.partial(backward, step))
+    _train(run, lambda step: functools.partial(backward, step))
 
 
 def _user_hooks(run: Run) -> None:
@@ -264,9 +264,7 @@ def _retain_graph(run: Run) -> None:
         (loss * loss).backward()
         return loss.detach()
 
-    run.build(backward_passes_per_step=2)
-    for step in range(STEPS):
-        run.update(functools.partial(backward, step))
+    _train(run, lambda step: functools.partial(backward, step), backward_passes_per_step=2)
 
 
 def _inputs(run: Run) -> None:
@@ -279,9 +277,7 @@ def _inputs(run: Run) -> None:
         loss.backward(inputs=parameters[1::2])
         return loss.detach()
 
-    run.build()
-    for step in range(STEPS):
-        run.update(functools.partial(backward, step))
+    _train(run, lambda step: functools.partial(backward, step))
 
 
 def _compile(run: Run) -> None:

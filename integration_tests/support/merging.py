@@ -57,7 +57,6 @@ class ByHand:
         self.wait(asked)
 
     def state(self) -> PlanState:
-        """The plan that this rank follows."""
         plan = self.bridge.plan(self.process_set)
         assert plan is not None
         return plan
@@ -106,12 +105,10 @@ class ByHand:
         return status.expired
 
     def in_force(self, version: int) -> None:
-        """Wait until this rank follows the plan of that version."""
         self.wait(lambda: self.state().version >= version)
 
     @staticmethod
     def wait(done: Callable[[], bool], limit_s: float = 20.0) -> None:
-        """Wait until `done`."""
         end = time.monotonic() + limit_s
         while not done():
             assert time.monotonic() < end, "waited too long"

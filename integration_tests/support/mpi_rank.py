@@ -10,7 +10,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    """`python -m integration_tests.support.mpi_rank FOLDER`."""
     folder = Path(sys.argv[1])
     module, name, args = pickle.loads((folder / "call").read_bytes())
     rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{word}"]) for word in ("RANK", "SIZE"))

@@ -19,7 +19,6 @@ import torch
 
 
 def main() -> None:
-    """One rank."""
     what, *arguments = sys.argv[1:] or ["train"]
     hvd.init()
     rank, size = hvd.rank(), hvd.size()

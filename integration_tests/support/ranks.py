@@ -180,7 +180,6 @@ class World:
             process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let paused processes go on."""
         self._paused_at = None
         for process in self._processes:
             process.send_signal(signal.SIGCONT)

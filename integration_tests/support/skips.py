@@ -78,7 +78,6 @@ def why_not(programs: Sequence[str]) -> str:
 
 
 def expected(reason: str) -> bool:
-    """Whether a test may be skipped for this reason."""
     return any(re.search(pattern, reason.removeprefix("Skipped: ")) for pattern in EXPECTED)
 
 
@@ -103,7 +102,6 @@ class StrictSkips:
         self.unexpected: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """See pytest."""
         self._look_at(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -117,12 +115,10 @@ class StrictSkips:
                 self.unexpected[report.nodeid] = reason
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """See pytest."""
         if self.unexpected and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """See pytest."""
         if self.unexpected:
             terminalreporter.section("skips that are not expected (integration_tests/support/skips.py)", red=True)
             for name, reason in self.unexpected.items():

@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -48,10 +47,7 @@ PartitionName=all Nodes={names} Default=YES State=UP
 
 
 # The marks of a module of such tests: the daemons take minutes.
-MARKS = [
-    pytest.mark.soak,
-    pytest.mark.needs(*PROGRAMS),
-]
+MARKS = [pytest.mark.soak, pytest.mark.needs(*PROGRAMS)]
 
 
 class Slurm:
@@ -128,9 +124,7 @@ class Slurm:
         (state,) = re.findall(r"JobState=(\S+)", self.ask("scontrol", "show", "job", job))
         return str(state)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:

@@ -59,7 +59,6 @@ class Case:
 
 
 def drawn(dice: random.Random, how: str, stages: int) -> Case:
-    """A case of that kind."""
     microbatches = dice.randint(1, 5)
     arguments: dict[str, Any] = {"schedule": dice.choice([*schedules.SCHEDULES]), "n_microbatches": microbatches}
     maybe = functools.partial(dice.choice, (False, True))

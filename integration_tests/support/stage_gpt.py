@@ -75,7 +75,6 @@ def gpt(dropout: float = 0.0, blocks: int = 2, seed: int = 6) -> nn.Sequential:
 
 
 def text(step: int, rows: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The batch and the target of a step; some rows are padded."""
     random = torch.Generator().manual_seed(step)
     ids = torch.randint(VOCABULARY, (rows, LENGTH + 1), generator=random)
     mask = torch.ones(rows, LENGTH, dtype=torch.int64)

@@ -33,7 +33,6 @@ def keras_net(weights: Sequence[np.ndarray[Any, Any]]) -> Any:
 
 
 def mse() -> Any:
-    """The mean over all elements."""
     import keras
 
     return keras.losses.MeanSquaredError(dtype=dtype())
@@ -123,8 +122,5 @@ def named(model: Any) -> Arrays:
 
     from paceline.keras.stages.layers import layers_of
 
-    return {
-        name: np.array(keras.ops.convert_to_numpy(one.value))
-        for layer in layers_of(model)
-        for name, one in layer.named()
-    }
+    named = [pair for layer in layers_of(model) for pair in layer.named()]
+    return {name: np.array(keras.ops.convert_to_numpy(one.value)) for name, one in named}

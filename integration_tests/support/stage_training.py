@@ -53,7 +53,6 @@ def net(dtype: torch.dtype = torch.float64) -> torch.nn.Sequential:
 
 
 def data(step: int, rows: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """The batch and the target of a step."""
     random = torch.Generator().manual_seed(1000 + step)
     return (
         torch.randn(rows, WIDTHS[0], generator=random, dtype=torch.float64).to(dtype),
@@ -120,5 +119,4 @@ def train(
 
 
 def merged(results: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-    """The weights of all stages."""
     return {name: one for result in results for name, one in result["weights"].items()}

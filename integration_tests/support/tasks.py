@@ -6,127 +6,66 @@ what is really set; the others have the form that documents and sources of their
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 Variables = dict[str, str]
 
 
-def slurm(rank: int, size: int) -> Variables:
-    # slurmstepd of Slurm 22.05: `srun -n SIZE env`.
-    return {
-        "SLURM_JOB_ID": "4711",
-        "SLURM_STEP_ID": "0",
-        "SLURM_STEPID": "0",
-        "SLURM_PROCID": str(rank),
-        "SLURM_LOCALID": str(rank),
-        "SLURM_NODEID": "0",
-        "SLURM_NTASKS": str(size),
-        "SLURM_STEP_NUM_TASKS": str(size),
-        "SLURM_STEP_NODELIST": "localhost",
-        "SLURM_STEP_TASKS_PER_NODE": str(size),
-        "SLURM_JOB_NODELIST": "localhost",
-    }
+def _task(text: str) -> Callable[[int, int], Variables]:
+    """Variables as a shell would set them; `text` may use {rank}, {size}, {one} (rank + 1) and {two} (rank + 2)."""
+
+    def variables(rank: int, size: int) -> Variables:
+        words = shlex.split(text.format(rank=rank, size=size, one=rank + 1, two=rank + 2))
+        return dict(word.split("=", 1) for word in words)
+
+    return variables
 
 
-def openmpi(rank: int, size: int) -> Variables:
-    # orterun of Open MPI 4.1: `mpirun -np SIZE env`.
-    return {
-        "OMPI_COMM_WORLD_RANK": str(rank),
-        "OMPI_COMM_WORLD_SIZE": str(size),
-        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
-        "OMPI_COMM_WORLD_LOCAL_SIZE": str(size),
-        "OMPI_COMM_WORLD_NODE_RANK": str(rank),
-        "OMPI_UNIVERSE_SIZE": str(size),
-        "OMPI_MCA_orte_hnp_uri": "2383740928.0;tcp://127.0.0.1:39711",
-        "PMIX_NAMESPACE": "2383740929",
-        "PMIX_RANK": str(rank),
-    }
-
-
-def openmpi_in_batch_of_slurm(rank: int, size: int) -> Variables:
-    # sbatch's script is no step, but has a number of its own, which mpirun's tasks inherit.
-    inherited = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_NTASKS": str(size), "SLURM_NODEID": "0"}
-    return {**openmpi(rank, size), **inherited, "SLURM_JOB_NODELIST": "localhost"}
-
-
-def openmpi_daemons_by_srun(rank: int, size: int) -> Variables:
-    # mpirun starts its daemons with srun on the other hosts: tasks there inherit the daemon's number and step.
-    inherited = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
-    return {**openmpi(rank, size), **inherited, "SLURM_STEP_NUM_TASKS": "1"}
-
-
-def hydra(rank: int, size: int) -> Variables:
-    # hydra_pmi_proxy of MPICH 4.0: `mpiexec.hydra -n SIZE env`; Intel MPI sets the same.
-    return {
-        "PMI_RANK": str(rank),
-        "PMI_SIZE": str(size),
-        "PMI_FD": "7",
-        "MPI_LOCALRANKID": str(rank),
-        "MPI_LOCALNRANKS": str(size),
-    }
-
-
-def jsrun(rank: int, size: int) -> Variables:
-    # IBM's Job Step Manager; the first host only launches.
-    return {
-        "JSM_NAMESPACE_RANK": str(rank),
-        "JSM_NAMESPACE_SIZE": str(size),
-        "JSM_NAMESPACE_LOCAL_RANK": str(rank),
-        "LSB_JOBID": "1234",
-        "LSB_MCPU_HOSTS": "127.0.0.9 1 localhost 42",
-        "OMPI_COMM_WORLD_RANK": str(rank),
-        "OMPI_COMM_WORLD_SIZE": str(size),
-        "PMIX_RANK": str(rank),
-        "PMIX_NAMESPACE": "jsm-1234",
-    }
-
-
-def blaunch(rank: int, size: int) -> Variables:
-    # LSF's res numbers tasks from 1.
-    return {
-        "LSF_PM_TASKID": str(rank + 1),
-        "LSB_DJOB_NUMPROC": str(size),
-        "LSB_JOBID": "1234",
-        "LSB_MCPU_HOSTS": f"localhost {size}",
-    }
-
-
-def pbsdsh(rank: int, size: int) -> Variables:
-    # pbs_mom of Torque.
-    return {
-        "PBS_VNODENUM": str(rank),
-        "PBS_NODENUM": "0",
-        "PBS_TASKNUM": str(rank + 2),
-        "PBS_NP": str(size),
-        "PBS_JOBID": "17.server",
-        "PBS_NODEFILE": "/dev/null",
-    }
-
-
-def kubernetes(rank: int, size: int) -> Variables:
-    # The Job controller sets this one variable.
-    return {"JOB_COMPLETION_INDEX": str(rank), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
-
-
-def torchrun(rank: int, size: int) -> Variables:
-    # torch.distributed.elastic.agent.server.local_elastic_agent.
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(size),
-        "GROUP_RANK": "0",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": "29500",
-        "TORCHELASTIC_RUN_ID": "none",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-    }
-
-
-def pmix(rank: int, size: int) -> Variables:
-    # `srun --mpi=pmix` and prun; the size is to be asked for over PMIx.
-    return {"PMIX_RANK": str(rank), "PMIX_NAMESPACE": "prterun-host0-17@1"}
-
+# slurmstepd of Slurm 22.05: `srun -n SIZE env`.
+slurm = _task("""
+    SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_PROCID={rank} SLURM_LOCALID={rank} SLURM_NODEID=0
+    SLURM_NTASKS={size} SLURM_STEP_NUM_TASKS={size} SLURM_STEP_NODELIST=localhost SLURM_STEP_TASKS_PER_NODE={size}
+    SLURM_JOB_NODELIST=localhost
+""")
+_OPENMPI = """
+    OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={size} OMPI_COMM_WORLD_LOCAL_RANK={rank}
+    OMPI_COMM_WORLD_LOCAL_SIZE={size} OMPI_COMM_WORLD_NODE_RANK={rank} OMPI_UNIVERSE_SIZE={size}
+    OMPI_MCA_orte_hnp_uri='2383740928.0;tcp://127.0.0.1:39711' PMIX_NAMESPACE=2383740929 PMIX_RANK={rank}
+"""
+# orterun of Open MPI 4.1: `mpirun -np SIZE env`.
+openmpi = _task(_OPENMPI)
+# sbatch's script is no step, but has a number of its own, which mpirun's tasks inherit.
+openmpi_in_batch_of_slurm = _task(
+    _OPENMPI + "SLURM_JOB_ID=4711 SLURM_PROCID=0 SLURM_NTASKS={size} SLURM_NODEID=0 SLURM_JOB_NODELIST=localhost"
+)
+# mpirun starts its daemons with srun on the other hosts: tasks there inherit the daemon's number and step.
+openmpi_daemons_by_srun = _task(
+    _OPENMPI + "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_STEP_NUM_TASKS=1"
+)
+# hydra_pmi_proxy of MPICH 4.0: `mpiexec.hydra -n SIZE env`; Intel MPI sets the same.
+hydra = _task("PMI_RANK={rank} PMI_SIZE={size} PMI_FD=7 MPI_LOCALRANKID={rank} MPI_LOCALNRANKS={size}")
+# IBM's Job Step Manager; the first host only launches.
+jsrun = _task("""
+    JSM_NAMESPACE_RANK={rank} JSM_NAMESPACE_SIZE={size} JSM_NAMESPACE_LOCAL_RANK={rank} LSB_JOBID=1234
+    LSB_MCPU_HOSTS='127.0.0.9 1 localhost 42' OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={size}
+    PMIX_RANK={rank} PMIX_NAMESPACE=jsm-1234
+""")
+# LSF's res numbers tasks from 1.
+blaunch = _task("LSF_PM_TASKID={one} LSB_DJOB_NUMPROC={size} LSB_JOBID=1234 LSB_MCPU_HOSTS='localhost {size}'")
+# pbs_mom of Torque.
+pbsdsh = _task("""
+    PBS_VNODENUM={rank} PBS_NODENUM=0 PBS_TASKNUM={two} PBS_NP={size} PBS_JOBID=17.server PBS_NODEFILE=/dev/null
+""")
+# The Job controller sets one variable.
+kubernetes = _task("JOB_COMPLETION_INDEX={rank} KUBERNETES_SERVICE_HOST=10.96.0.1")
+# torch.distributed.elastic.agent.server.local_elastic_agent.
+torchrun = _task("""
+    RANK={rank} WORLD_SIZE={size} LOCAL_RANK={rank} LOCAL_WORLD_SIZE={size} GROUP_RANK=0 MASTER_ADDR=localhost
+    MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0
+""")
+# `srun --mpi=pmix` and prun; the size is to be asked for over PMIx.
+pmix = _task("PMIX_RANK={rank} PMIX_NAMESPACE=prterun-host0-17@1")
 
 # Scheduler's name -> variables, and the flags that it needs beside them, for `port`.
 TASKS: dict[str, tuple[Callable[[int, int], Variables], str]] = {
@@ -141,7 +80,7 @@ TASKS: dict[str, tuple[Callable[[int, int], Variables], str]] = {
     "kubernetes": (kubernetes, "--size {size} --rendezvous localhost:{port}"),
     "torchrun": (torchrun, ""),
     "pmix": (pmix, "--size {size} --rendezvous localhost:{port}"),
-    "flags": (lambda rank, size: {}, "--rank {rank} --size {size} --rendezvous localhost:{port}"),
+    "flags": (_task(""), "--rank {rank} --size {size} --rendezvous localhost:{port}"),
 }
 
 # What a machine that runs tests may itself be in.
@@ -150,5 +89,4 @@ _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
 
 
 def without_scheduler(environ: dict[str, str]) -> dict[str, str]:
-    """An environment without what schedulers put into it."""
     return {name: value for name, value in environ.items() if not (name.startswith(_PREFIXES) or name in _NAMES)}

@@ -22,7 +22,6 @@ def loss_of(model: torch.nn.Module, rank: int, step: int) -> Any:
 
 
 def train(model: torch.nn.Module, optimizer: Any, rank: int, steps: int) -> torch.nn.Module:
-    """The plain loop: one backward pass, one step."""
     for step in range(steps):
         optimizer.zero_grad()
         loss_of(model, rank, step).backward()
@@ -44,7 +43,6 @@ def train_alone(
 
 
 def parameters(model: torch.nn.Module) -> Any:
-    """All parameters in one vector."""
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 

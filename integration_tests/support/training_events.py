@@ -105,7 +105,6 @@ class Training:
     # --- events --------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """An update."""
         self.optimizer.zero_grad()
         for _ in range(self.options["backward_passes_per_step"]):
             self._backward()
@@ -117,7 +116,6 @@ class Training:
         self.updates += 1
 
     def steps(self) -> None:
-        """Some updates."""
         for _ in range(self.same.randint(1, 6)):
             self.step()
 
@@ -134,9 +132,7 @@ class Training:
         allowed = RATE * LARGEST * LOST[self.codec] * (1 if self.codec == "none" else self.size)
         for name, weight in self.weights.items():
             off = (weight.detach().double() - self.wanted[name]).abs().max().item()
-            assert off <= allowed, (
-                f"rank {self.rank}, {self}, {name}: off by {off / RATE * self.size:.6g} of summed gradients"
-            )
+            assert off <= allowed, f"rank {self.rank}, {self}, {name}: off by {off / RATE * self.size:.6g} of gradients"
 
     def freeze(self) -> None:
         """Freeze all but the first, or some, or none."""
@@ -147,7 +143,6 @@ class Training:
             weight.requires_grad_(name not in self.frozen)
 
     def late(self) -> None:
-        """Another parameter, in a group of its own."""
         if len(self.weights) < 9:
             self.drain()
             self.optimizer.add_param_group({"params": [self._add()]})

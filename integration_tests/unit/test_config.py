@@ -13,20 +13,22 @@ from paceline.errors import UserError
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 
 
-def test_nothing_set_gives_the_defaults_and_says_so() -> None:
+def test_flag_wins_over_variable_and_variable_over_default() -> None:
     settings = config.read({"HOME": "/nowhere", "HOROVOD_RANK": "1"})
     assert (settings.record, settings.build_jobs > 0, settings.progress, settings.debug) == (None, True, True, None)
     assert settings.origin("build_jobs") == "default"
     assert (settings.record_steps, settings.check_horovod) == (1000, True)
     assert settings.given() == []
-
-
-def test_flag_wins_over_variable_and_variable_over_default() -> None:
+    # Flag wins over variable and variable over default.
     environ = {"PACELINE_BUCKET_BYTES": "20", "PACELINE_PROGRESS": "off"}
     settings = config.read(environ, {"bucket_bytes": "30"})
     assert (settings.bucket_bytes, settings.origin("bucket_bytes")) == (30, "--bucket-bytes")
     assert (settings.progress, settings.origin("progress")) == (False, "PACELINE_PROGRESS")
     assert settings.given() == ["progress", "bucket_bytes"]
+    # An empty variable is not set and a wrong flag is named as a flag.
+    assert not config.read({option.variable: "" for option in config.OPTIONS}).given()
+    with pytest.raises(UserError, match="--build-jobs='ten'"):
+        config.read({}, {"build_jobs": "ten"})
 
 
 @pytest.mark.parametrize(
@@ -49,12 +51,6 @@ def test_variable_that_cannot_be_is_named_with_the_nearest_or_its_value(name: st
         assert said in str(caught.value)
 
 
-def test_an_empty_variable_is_not_set_and_a_wrong_flag_is_named_as_a_flag() -> None:
-    assert not config.read({option.variable: "" for option in config.OPTIONS}).given()
-    with pytest.raises(UserError, match="--build-jobs='ten'"):
-        config.read({}, {"build_jobs": "ten"})
-
-
 @pytest.mark.parametrize("option", (*config.OPTIONS, *DEBUG_VALUES), ids=lambda option: option.name)
 def test_every_default_survives_its_own_text(option: config.Option) -> None:
     value = option.default_value
@@ -62,25 +58,24 @@ def test_every_default_survives_its_own_text(option: config.Option) -> None:
         assert option.parse(config.as_text(value)) == value
 
 
-def test_declarations_are_complete_and_unique() -> None:
+def test_declarations_are_complete_unique_at_most_twenty_and_on_the_page() -> None:
     flags = [flag for option in config.OPTIONS for flag in option.flags]
     assert len(set(flags)) == len(flags)
     assert {option.scope for option in config.OPTIONS} == {"run", "horovod"}
     assert all(option.meaning and option.kind and option.default_text for option in config.OPTIONS)
-
-
-def test_options_page_is_up_to_date() -> None:
+    # There are at most twenty options.
+    assert len(config.OPTIONS) <= 20
+    # Options page is up to date.
     assert PAGE.read_text() == options_page.options_page(), "python -m paceline.options_page > docs/options.md"
 
 
-def test_debug_values_are_read_as_options_are() -> None:
+def test_debug_values_are_read_as_options_are_and_shared_where_they_must_be_equal() -> None:
     settings = config.read({"PACELINE_DEBUG": "record_steps=7, check_horovod=off,record_steps=8"})
     assert (settings.record_steps, settings.check_horovod, settings.gate_timeout_ms) == (8, False, 500)
     assert config.as_text(settings.debug) == "record_steps=8,check_horovod=no"
     assert config.read(flags={"debug": "gate_timeout_ms=9"}).gate_timeout_ms == 9
 
-
-def test_ranks_share_the_debug_values_that_must_be_equal() -> None:
+    # Ranks share the debug values that must be equal.
     def told(text: str) -> list[tuple[str, str, str]]:
         return config.read({"PACELINE_DEBUG": text}).shared()
 
@@ -107,27 +102,17 @@ def test_wrong_debug_values_are_refused(text: str, problem: str) -> None:
     assert problem in caught.value.problem
 
 
-@pytest.mark.parametrize(
-    ("name", "new"),
-    [
-        ("PACELINE_PIPELINE_K", "Use PACELINE_PIPELINED_K."),
-        ("PACELINE_LOCAL_EVERY", "Use PACELINE_SYNC_EVERY."),
-        ("PACELINE_LOCAL_NESTEROV", "hvd.Local(nesterov=True)"),
-        ("PACELINE_GATE_TIMEOUT_MS", "Use PACELINE_DEBUG=gate_timeout_ms=VALUE."),
-    ],
-)
-def test_variables_of_0_1_are_refused_with_the_new_name(name: str, new: str) -> None:
-    with pytest.raises(UserError) as caught:
-        config.read({name: "1"})
-    assert name in caught.value.problem
-    assert new in caught.value.remedy
-
-
 def test_renamed_things_are_none_any_more_and_their_new_names_are() -> None:
     options = {option.name: option for option in config.OPTIONS}
     debug = {one.name for one in DEBUG_VALUES}
     assert not {*renamed.OPTIONS, *renamed.ARGUMENTS, *debug} & set(options)
     assert set(renamed.OPTIONS.values()) <= set(options)
+    remedies = {old: f"Use PACELINE_{new.upper()}." for old, new in renamed.OPTIONS.items()}
+    remedies |= renamed.ARGUMENTS | {one.name: f"Use PACELINE_DEBUG={one.name}=VALUE." for one in DEBUG_VALUES}
+    for old, remedy in remedies.items():
+        with pytest.raises(UserError, match=f"PACELINE_{old.upper()}") as caught:
+            config.read({f"PACELINE_{old.upper()}": "1"})
+        assert remedy in caught.value.remedy
     for name, changed in renamed.VALUES.items():
         for old, new in changed.items():
             assert config.as_text(options[name].parse(new)) == new
@@ -148,7 +133,3 @@ def test_exchanges_share_an_option_and_keep_their_own_defaults() -> None:
 
     assert (every("local"), every("majority")) == (8, 0)
     assert every("local", PACELINE_SYNC_EVERY="3") == every("solo", PACELINE_SYNC_EVERY="3") == 3
-
-
-def test_there_are_at_most_twenty_options() -> None:
-    assert len(config.OPTIONS) <= 20

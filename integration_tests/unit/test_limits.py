@@ -1,17 +1,19 @@
-"""docs/limits.md: limits of waits are as it says, and those that depend on each other are in order."""
+"""Pages: docs/limits.md has the limits of waits, links of README lead somewhere."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
+from integration_tests.support.packages import ROOT
 from paceline.collectives import probed
 from paceline.exchange import channel_owners
 from paceline.lifecycle import SHUTDOWN_LIMIT_S
 from paceline.native.agreement import MEET_LIMIT_S
 from paceline.native.in_flight import SETTLE_LIMIT_S
 
-ROOT = Path(__file__).resolve().parents[2]
 # A constant in C++: the file, how it is written there, seconds of one.
 IN_CPP = {
     "armed step": ("bridge/armed/armed.h", r"kMostPatience_ns = ([\d']+);", 1e-9),
@@ -41,16 +43,12 @@ def _limits_s() -> dict[str, float]:
     return limits_s
 
 
-def test_the_table_has_the_limits() -> None:
+def test_the_table_has_the_limits_in_order() -> None:
     rows = _rows()
     for name, limit_s in _limits_s().items():
-        assert re.search(rf"\b{limit_s:g} s\b", rows[name][1]), (
-            f"{name}: {limit_s} s, and docs/limits.md: {rows[name][1]}"
-        )
+        assert re.search(rf"\b{limit_s:g} s\b", rows[name][1]), f"{name}: {limit_s} s, found {rows[name][1]}"
     assert probed.LIMIT_S == MEET_LIMIT_S
-
-
-def test_waits_end_before_those_that_depend_on_them() -> None:
+    # Waits end before those that depend on them.
     limits_s = _limits_s()
     for name, row in _rows().items():
         if row[3]:
@@ -63,3 +61,43 @@ def test_limits_that_follow_a_smaller_one_of_the_transports() -> None:
     assert re.search(r"std::min\(\{[^}]*kMostPatience_ns,[^}]*Limit\(process_set\)\.count\(\)\} / 2\}\)", armed)
     coordination = (ROOT / "plugin/bridge/coordination/coordination.cc").read_text()
     assert "std::min<Clock::duration>(kHeartbeat, limit_())" in coordination
+
+
+_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[^)#]*)(?:#(?P<anchor>[^)]*))?\)")
+PAGES = ("README.md", "docs/README.md")
+
+
+def _slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip("# \n").lower()).replace(" ", "-")
+
+
+def _section(page: str, anchor: str | None) -> str:
+    """Return the text below the heading with that anchor, up to the next of its level; the whole page without one."""
+    if anchor is None:
+        return page
+    parts = re.split(r"^(#+ .*)$", page, flags=re.MULTILINE)
+    for place in range(1, len(parts), 2):
+        if _slug(parts[place]) == anchor:
+            level = len(parts[place]) - len(parts[place].lstrip("#"))
+            rest = "".join(parts[place + 1 :])
+            return re.split(rf"^#{{1,{level}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    raise AssertionError(f"no heading has the anchor {anchor}")
+
+
+LINKS = [
+    pytest.param(page, match["text"], match["path"], match["anchor"], id=f"{page}-{match[0]}")
+    for page in PAGES
+    for match in _LINK.finditer((ROOT / page).read_text())
+    if "://" not in match["path"]
+]
+
+
+@pytest.mark.parametrize(("page", "text", "path", "anchor"), LINKS)
+def test_links_lead_to_what_they_promise(page: str, text: str, path: str, anchor: str | None) -> None:
+    target = (ROOT / page).parent / path
+    assert target.exists()
+    if target.suffix == ".md":
+        section = _section(Path(target).read_text(), anchor)
+        for number in re.findall(r"\d+\.\d+", text):
+            assert number in section, f"{number} does not stand in {path}#{anchor}"

@@ -121,7 +121,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(BUILD_TIMEOUT_S + COMMAND_TIMEOUT_S)
-def test_installed_wheel_works_without_frameworks(environment: Path) -> None:
+def test_installed_wheel_works_without_frameworks_and_says_what_to_do_without_horovod(environment: Path) -> None:
     for framework in ("torch", "tensorflow", "keras", "horovod"):
         found = _run(environment / "bin/python", "-c", f"import {framework}", cwd=environment)
         assert "ModuleNotFoundError" in found.stdout, f"{framework} is in the scratch environment: {found.stdout}"
@@ -132,10 +132,7 @@ def test_installed_wheel_works_without_frameworks(environment: Path) -> None:
     assert done.returncode == 0, done.stdout
     for command in ("horovod", "run", "record", "demo"):
         assert re.search(rf"^\s+{command}\s", done.stdout, re.MULTILINE), done.stdout
-
-
-@pytest.mark.timeout(BUILD_TIMEOUT_S + COMMAND_TIMEOUT_S)
-def test_horovod_check_says_what_to_do_where_there_is_no_horovod(environment: Path) -> None:
+    # Horovod check says what to do where there is no horovod.
     done = _run(environment / "bin/paceline", "horovod", "check", cwd=environment)
     assert done.returncode != 0, done.stdout
     assert "Traceback" not in done.stdout

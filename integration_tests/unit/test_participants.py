@@ -30,7 +30,6 @@ def _declared() -> dict[str, list[tuple[str, str]]]:
 
 
 def _class(name: str) -> str:
-    """The declaration of a participant."""
     for path in BRIDGE.rglob("*.h"):
         match = re.search(rf"^class {name} : public .*?^}};", path.read_text(), re.DOTALL | re.MULTILINE)
         if match is not None:
@@ -38,12 +37,10 @@ def _class(name: str) -> str:
     raise AssertionError(f"no participant {name}")
 
 
-def test_every_participant_has_one_priority() -> None:
+def test_participants_have_one_priority_and_stand_where_their_reasons_want_them() -> None:
     listed = re.findall(r"\{Priority::k(\w+), ", (BRIDGE / "participants.cc").read_text())
     assert listed == list(_declared()), "the list in participants.cc reads in the order of priorities.h"
-
-
-def test_participants_stand_where_their_reasons_want_them() -> None:
+    # Participants stand where their reasons want them.
     declared = _declared()
     order = list(declared)
     reasons = [(name, other, hook) for name, before in declared.items() for other, hook in before]

@@ -1,4 +1,4 @@
-"""Everything that names versions of Python or a framework agrees with plugin/versions.py."""
+"""Everything that names versions of Python or a framework, or packages to install, agrees with plugin/versions.py."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from integration_tests.support.packages import ROOT
 from paceline import versions
+from paceline.extras import how_to_install
 from paceline.launch.doctor import installed
 from paceline.launch.doctor.findings import Severity
 
@@ -33,7 +34,7 @@ def lines_of(name: str) -> dict[str, list[str]]:
 
 
 @FRAMEWORKS
-def test_extra_allows_the_supported_releases(name: str) -> None:
+def test_extra_allows_the_supported_releases_and_make_installs_a_tested_one(name: str) -> None:
     one, package = versions.FRAMEWORKS[name], versions.distribution(name)
     extras = PYPROJECT.partition("[project.optional-dependencies]")[2].partition("[project.scripts]")[0]
     (declared,) = re.findall(rf'"{package}([<>=~!][^"]*)"', extras)
@@ -42,10 +43,7 @@ def test_extra_allows_the_supported_releases(name: str) -> None:
         assert f"{release}.7" in SpecifierSet(declared)
     major, minor = Version(one.releases[-1]).release
     assert f"{major}.{minor + 1}.0" not in SpecifierSet(declared)
-
-
-@FRAMEWORKS
-def test_make_installs_a_tested_release(name: str) -> None:
+    # Make installs a tested release.
     one, pins = versions.FRAMEWORKS[name], lines_of("constraints.txt")[versions.distribution(name)]
     assert all(one.is_supported(pin.removeprefix("==")) for pin in pins)
     assert any(one.is_tested(pin.removeprefix("==")) for pin in pins)
@@ -94,11 +92,27 @@ def test_doctor_says_what_is_tested_and_what_is_only_supported(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.16.0+cu132", "2.1.0", "3.13.0", "unknown"])
-def test_a_version_that_is_not_supported_is_a_warning_with_the_range(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsupported_version_is_a_warning_with_the_range(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     findings = doctor_says(monkeypatch, version)
     (text,) = (text for what, severity, text in findings if severity is Severity.WARNING)
     one = versions.FRAMEWORKS["torch"]
     assert version in text and one.span in text and f"pip install 'torch{one.specifier}'" in text
     assert findings[-1][0] == "versions" and "PyTorch" not in findings[-1][2]
+
+
+_FROM_AN_INDEX = re.compile(r"pip install[^\n]*[ '\"]paceline\b(?!/)")
+
+
+def test_command_has_the_packages_of_an_extra_that_is_there() -> None:
+    command = how_to_install("torch")
+    assert command.startswith("pip install ") and "paceline" not in command
+    assert re.fullmatch(r"pip install '?torch[=<>!~].*", command)
+    # Extra that is not there.
+    with pytest.raises(ValueError, match="no extra 'mxnet'"):
+        how_to_install("mxnet")
+
+
+def test_no_message_names_paceline_as_a_package_of_an_index() -> None:
+    for folder in ("plugin", "frameworks", "launch", "examples"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert not _FROM_AN_INDEX.search(path.read_text()), path

@@ -8,8 +8,9 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import msgspec
+
 from integration_tests.support.packages import ROOT
-from integration_tests.upstream.toml import load
 
 PLACE = ROOT / ".upstream" / "venv"
 INSTALL_TIMEOUT_S = 300
@@ -24,7 +25,8 @@ if __name__ == "__main__":  # horovodrun's children import this file again
 
 def ensure() -> Path:
     """The environment's folder; made if it is missing or was made for other packages or another Python."""
-    packages = load(ROOT / "pyproject.toml")["project"]["optional-dependencies"]["upstream"]
+    project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
+    packages = project["optional-dependencies"]["upstream"]
     base = sysconfig.get_path("purelib")
     stamp, made_for = PLACE / "made-for.txt", "\n".join([sys.executable, base, *packages, _HOROVODRUN])
     if stamp.exists() and stamp.read_text() == made_for:

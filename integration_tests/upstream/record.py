@@ -3,7 +3,7 @@
     python record.py FOLDER PYTEST-ARGUMENTS...
 
 Runs in the environment that has upstream's pytest, so it imports nothing of ours. Lines of FOLDER/rank<n>.jsonl are
-written at once: a rank that hangs or dies leaves what it did until then. `outcomes.py` reads them.
+written at once: a rank that hangs or dies leaves what it did until then. `expectations.py` reads them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class Recorder:
         self._file.write(json.dumps(event).encode() + b"\n")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """How many tests there will be."""
         self._write(collected=[item.nodeid for item in session.items])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -44,7 +43,6 @@ class Recorder:
         self._write(test=report.nodeid, subtest=subtest, outcome=report.outcome, when=report.when, text=text[-2000:])
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """The end was reached."""
         self._write(finished=int(exitstatus))
 
 

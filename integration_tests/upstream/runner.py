@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from integration_tests.upstream import outcomes
-from integration_tests.upstream.expectations import Expectation
+from integration_tests.upstream.expectations import Expectation, RankOutcome, read
 
 RECORD = Path(__file__).with_name("record.py")
 # A test that takes longer prints the stack of every thread into the log and goes on.
@@ -27,7 +26,7 @@ MARK = "UPSTREAM_RUN"
 class Run:
     """A finished run: one outcome per rank, and the output of all of them in `log`."""
 
-    ranks: list[outcomes.RankOutcome]
+    ranks: list[RankOutcome]
     seconds: float
     timed_out: bool
     log: Path
@@ -87,7 +86,7 @@ def run(row: Expectation, tests: Path, size: int, environment: Path, folder: Pat
             end_marked(mark)
             process.wait(GRACE_S)
     count = size if row.folder == "parallel" else 1
-    records = [outcomes.read(folder / f"rank{rank}.jsonl", rank) for rank in range(count)]
+    records = [read(folder / f"rank{rank}.jsonl", rank) for rank in range(count)]
     return Run(records, time.monotonic() - started, timed_out, log)
 
 

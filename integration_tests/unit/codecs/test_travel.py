@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from integration_tests.unit.codecs.library import Library, ProcessSet
 from paceline.codecs.choice import Choice
 from paceline.codecs.naming import unmarked
 from paceline.codecs.travel import Travel
 from paceline.errors import UsageError
 from paceline.exchange.in_flight_state import with_residuals, without_residuals
+
+_handles = itertools.count(-1, -1)
+
+
+class Library:
+    """Stands in for a library: what names were told, and their residuals."""
+
+    def __init__(self) -> None:
+        self._handle = next(_handles)
+        self.residuals: dict[tuple[str, int], np.ndarray] = {}
+
+    def horovod_paceline_residual_get(self, name: bytes, process_set: int, values: int | None, count: int) -> int:
+        found = self.residuals.get((name.decode(), process_set))
+        if found is None:
+            return -1
+        if values is not None and count >= found.size:
+            ctypes.memmove(values, found.ctypes.data, found.nbytes)
+        return int(found.size)
+
+    def horovod_paceline_residual_put(self, name: bytes, process_set: int, values: int | None, count: int) -> None:
+        array = np.empty(count, np.float32)
+        if values is not None:
+            ctypes.memmove(array.ctypes.data, values, array.nbytes)
+        self.residuals[name.decode(), process_set] = array
+        if not array.size:
+            del self.residuals[name.decode(), process_set]
+
+
+class ProcessSet:
+    def __init__(self, process_set_id: int = 0, rank: int = 0) -> None:
+        self.process_set_id = process_set_id
+        self._rank = rank
+
+    def rank(self) -> int:
+        return self._rank
+
 
 Q8 = Choice("q8", 3, True, "direct", 2, own_codec=True)
 BY_VARIABLE = Choice("q8", 3, True, "direct", 2)
@@ -33,7 +70,13 @@ def test_a_name_says_how_it_travels_unless_it_is_to_arrive_as_it_is(choice: Choi
     assert unmarked("a>b>c d") == "ac d" and unmarked("a>B>c") == "a>B>c"  # a user's own, which is only looked at here
 
 
-def test_bfloat16_has_a_choice_of_its_own() -> None:
+def test_whole_numbers_are_refused_and_bfloat16_has_a_choice_of_its_own() -> None:
+    travel = Travel(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
+        _begin(travel, "steps", dtype="int32")
+    by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
+    _begin(by_variable, "steps", dtype="int32")  # the library lets them travel as they are
+    # Bfloat16 has a choice of its own.
     travel = Travel(Library(), ProcessSet(), Choice("none", 0, False, "ring", 1, bfloat16=BF16))  # type: ignore[arg-type]
 
     class Half:
@@ -41,14 +84,6 @@ def test_bfloat16_has_a_choice_of_its_own() -> None:
 
     assert travel.choice_of([Half()]) is BF16
     assert travel.choice_of([Half(), np.zeros(1, "float32")]) is travel.choice
-
-
-def test_whole_numbers_are_refused() -> None:
-    travel = Travel(Library(), ProcessSet(), Q8)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"'steps' is of int32, which codec='q8' does not take(.|\n)*codec=\"none\""):
-        _begin(travel, "steps", dtype="int32")
-    by_variable = Travel(Library(), ProcessSet(), BY_VARIABLE)  # type: ignore[arg-type]
-    _begin(by_variable, "steps", dtype="int32")  # the library lets them travel as they are
 
 
 def test_another_model_under_the_same_names_begins_with_nothing() -> None:

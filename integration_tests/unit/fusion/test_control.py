@@ -22,7 +22,7 @@ from paceline.fusion.resolve import resolve
 from paceline.native import world as native_world
 
 RUN = Control._run
-# Tests of the others are in test_trial.py.
+# Tests of the others are in test_driver_armed.py.
 WITHOUT_TRIAL = [state for state in State if state not in (State.TRYING, State.STOCK)]
 FIRST_PLAN = [ControlOp.SWEEP, ControlOp.MEASURE, ControlOp.PLAN]
 

@@ -18,7 +18,7 @@ import pytest
 from paceline.fusion import CostModel, Gradient, driver, offer, plan_file
 from paceline.fusion.armed import ArmedReport
 from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Own, PlanState, Status, Tensor
-from paceline.fusion.driver import Driver, Limits, State
+from paceline.fusion.driver import DISAGREEMENT_LOOKS, MOST_FITS, OFFER_STEPS, Driver, Limits, State
 from paceline.fusion.offer import EXPECTED
 from paceline.fusion.resolve import resolve
 
@@ -89,8 +89,6 @@ class FakeBridge(Bridge):
 
 
 class Run:
-    """A driver, its bridge and the lines that it told."""
-
     def __init__(self, policy: Any = "optimal", process_set: int = 0, limits: Limits = LIMITS, **status: Any) -> None:
         self.bridge = FakeBridge(process_set, replace(STATUS, **status))
         self.lines: list[str] = []
@@ -127,7 +125,6 @@ class Run:
         return [call for _, call, _ in self.bridge.asked]
 
     def group_of(self) -> list[int]:
-        """The groups of the plan that was sent last."""
         return groups_sent(self.bridge.asked[-1][2])
 
 
@@ -166,11 +163,9 @@ def test_plan_travels_in_the_layout_of_the_core() -> None:
     assert [value.hex() for value in offer.encode(3, False, 0.25, [-2.0, 0.0, 0.5], [1, -2], [4, 1])] == [
         value.hex() for value in (3.0, 0.0, 0.25, 2.0, 0.0, 1.0, 1.5, 2.0, 0.0, 4.0, 1.0)
     ]
-
-
-def test_core_expects_as_many_values_as_the_driver_sends() -> None:
-    header = Path(driver.__file__).parents[1] / "core" / "fusion" / "merge_plan.h"
-    found = re.search(r"kExpectations = (\d+);", header.read_text())
+    # Core expects as many values as the driver sends.
+    source = Path(driver.__file__).parents[1] / "core" / "fusion" / "merge_plan.h"
+    found = re.search(r"kExpectations = (\d+);", source.read_text())
     assert found is not None
     assert int(found[1]) == len(EXPECTED)
 
@@ -296,3 +291,78 @@ def test_plan_follows_the_gradients_that_there_are_now() -> None:
     run.bridge.answer = now
     assert run.look() is State.OFFERING  # e and a together end at 17.1 ms
     assert groups_sent(run.bridge.asked[-1][2], 6) == [1, -1, 0, 0, -1, 1]
+
+
+ALIKE = measured(samples=[(4096.0, 1.0)] * 2)
+
+
+@pytest.mark.parametrize("state", [State.ACTIVE, State.WATCHING])
+def test_plan_that_is_gone_is_made_anew(state: State) -> None:
+    run = Run().to(state)
+    # The ranks disagreed and agreed again between two looks: the library follows no plan any more.
+    assert run.look(version=0) is State.AGREEING
+    run.to(State.ACTIVE)
+    assert run.status.version == 2
+    assert len(run.lines) == 2
+
+
+def test_plans_that_never_come_into_force_and_ranks_that_nobody_has_heard() -> None:
+    run = Run().to(State.OFFERING)
+    assert run.looks(OFFER_STEPS - 1, 1) == "OFFERING AGREEING"
+    run.to(State.ACTIVE)
+    assert run.calls().count(ControlOp.PLAN) == 2
+    # Nothing is said of ranks that nobody has heard.
+    run = Run(agreed=False)
+    run.looks(*[1] * 2 * DISAGREEMENT_LOOKS)
+    assert run.lines == []
+    run.bridge.digests = [1, None]
+    run.look(1)
+    assert len(run.lines) == 1
+
+
+def test_costs_that_cannot_be_fitted_are_measured_again_until_that_is_a_refusal() -> None:
+    run = Run()
+    for agreements in (1, 2):
+        run.to(State.MEASURING)
+        for _ in range(MOST_FITS - 1):
+            run.bridge.answer = ALIKE
+            assert run.looks(0, 100) == "SWEEPING MEASURING"
+        if agreements == 1:
+            run.look(agreed=False)
+            run.look(agreed=True)
+    assert run.lines == []
+    run.bridge.answer = measured()
+    assert run.look() is State.OFFERING
+    assert run.calls().count(ControlOp.SWEEP) == 2 * MOST_FITS and len(run.lines) == 1
+    run = Run().to(State.REFUSED, ALIKE)
+    assert run.calls().count(ControlOp.MEASURE) == MOST_FITS
+    assert "No cost can be fitted" in run.driver.reason
+
+
+def failing_later(gradients: Any, costs: Any) -> list[list[str]]:
+    """Plans once."""
+    failing_later.calls += 1  # type: ignore[attr-defined]
+    if failing_later.calls > 1:  # type: ignore[attr-defined]
+        raise KeyError("conv7.weight")
+    return [[gradient.name for gradient in gradients]]
+
+
+def test_every_message_is_one_line_and_said_once() -> None:
+    failing_later.calls = 0  # type: ignore[attr-defined]
+    run = Run(failing_later).to(State.ACTIVE)
+    assert "4 gradients in 1 message," in run.lines[0]
+    for _ in range(5):
+        run.to(State.WATCHING)
+        run.look()
+    assert failing_later.calls == 6  # type: ignore[attr-defined]
+    assert len(run.lines) == 2
+    assert "conv7.weight" in run.lines[1] and run.lines[1].endswith("The last plan stays.")
+    refused = Run(failing_later).to(State.REFUSED)
+    assert refused.lines[0].endswith("Horovod's own merging is used.")
+    assert not any("\n" in line for line in run.lines + refused.lines)
+
+
+def test_small_process_sets_without_a_buffer_merge_nothing() -> None:
+    run = Run(process_set=1, threshold_bytes=0).to(State.OFFERING)
+    planned = [group for group in run.group_of() if group >= 0]
+    assert len(planned) == len(set(planned)) == 4

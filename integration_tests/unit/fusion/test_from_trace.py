@@ -139,7 +139,7 @@ def test_one_disturbed_step_changes_nothing() -> None:
     assert found.coordination_s == pytest.approx(COORDINATION_S, abs=1e-9)
 
 
-def test_a_message_took_what_the_rank_saw_that_waited_least() -> None:
+def test_costs_are_of_ranks_that_waited_least_and_rounds_of_messages_agreed_on_alone() -> None:
     """Rank 0 enters early and waits within the message; where nobody else saw it, rank 0's time stands."""
     merged = recorded(2, 6)
     early = [
@@ -151,9 +151,7 @@ def test_a_message_took_what_the_rank_saw_that_waited_least() -> None:
     assert fitted.a_s == pytest.approx(A_S, rel=1e-6)
     alone = Trace(2, (with_steps(merged.ranks[0], early),))
     assert costs.fit(from_trace.measure(alone, 0.0).samples).a_s == pytest.approx(A_S + 1e-4, rel=1e-6)
-
-
-def test_coordination_is_that_of_messages_that_were_not_agreed_on_together() -> None:
+    # Coordination is that of messages that were not agreed on together.
     one = recorded_rank(0, 1, 8, at_once=("fc.bias", "conv0.weight", "bn.weight"))
     assert from_trace.measure(Trace(1, (one,)), 0.0).coordination_s == pytest.approx(COORDINATION_S, abs=1e-9)
     # Of messages that find nothing under way it is less by half a cycle.
@@ -165,7 +163,7 @@ def test_coordination_is_that_of_messages_that_were_not_agreed_on_together() -> 
     assert (clamped.coordination_s, clamped.coordination_known) == (0.0, False)
 
 
-def test_metric_that_waits_for_the_gradients_is_left_out() -> None:
+def test_metrics_tensors_of_some_steps_and_of_smaller_process_sets_are_left_out() -> None:
     merged = adding_everywhere(recorded(), Tensor("loss", 4, "float32", 0), 0.09)
     merged = adding_everywhere(merged, Tensor("accuracy", 8, "float64", 0), 0.095)
     found = from_trace.measure(merged, 1e-3)
@@ -173,24 +171,13 @@ def test_metric_that_waits_for_the_gradients_is_left_out() -> None:
     assert set(found.left_out) == {"loss", "accuracy"}
     assert "metric" in found.left_out["loss"]
     assert found.finish_s == pytest.approx(from_trace.measure(recorded(), 1e-3).finish_s)
-
-
-@pytest.mark.parametrize(("size_bytes", "at_s"), [(4000, 0.09), (4, 0.0255)], ids=["large", "does not wait"])
-def test_last_gradient_is_no_metric(size_bytes: int, at_s: float) -> None:
-    found = from_trace.measure(adding_everywhere(recorded(), Tensor("embed", size_bytes, "float32", 0), at_s), 1e-3)
-    assert found.gradients[-1].name == "embed"
-    assert found.gradients[-1].ready_s == pytest.approx(at_s)
-
-
-def test_tensor_of_some_steps_only_is_left_out() -> None:
+    # Tensor of some steps only is left out.
     merged = recorded()
     for name, in_steps in {"weekly": range(4, 12, 2), "nearly": range(3, 11)}.items():
         merged = adding_everywhere(merged, Tensor(name, 1000, "float32", 0), 0.02, in_steps)
     found = from_trace.measure(merged, 1e-3)
     assert found.left_out == {"weekly": "in 44% of the steps only", "nearly": "in 89% of the steps only"}
-
-
-def test_smaller_process_set_is_left_out() -> None:
+    # Smaller process set is left out.
     merged = recorded()
     tensor = Tensor("expert", 100_000, "float32", 4)
     ranks = (merged.ranks[0], *(adding(one, tensor, 0.02, range(99), 0.07) for one in merged.ranks[1:]))
@@ -198,6 +185,13 @@ def test_smaller_process_set_is_left_out() -> None:
     assert "process set 4" in found.left_out["expert"]
     assert [gradient.name for gradient in found.gradients] == list(NAMES)
     assert max(seconds for _, seconds in found.samples) < 0.01, "its messages say nothing about the others"
+
+
+@pytest.mark.parametrize(("size_bytes", "at_s"), [(4000, 0.09), (4, 0.0255)], ids=["large", "does not wait"])
+def test_last_gradient_is_no_metric(size_bytes: int, at_s: float) -> None:
+    found = from_trace.measure(adding_everywhere(recorded(), Tensor("embed", size_bytes, "float32", 0), at_s), 1e-3)
+    assert found.gradients[-1].name == "embed"
+    assert found.gradients[-1].ready_s == pytest.approx(at_s)
 
 
 def test_traces_that_cannot_be_used() -> None:

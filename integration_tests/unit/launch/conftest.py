@@ -11,6 +11,5 @@ from paceline import config
 
 @pytest.fixture
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of our variables is set."""
     for name in [name for name in os.environ if name.startswith(config.PREFIX)]:
         monkeypatch.delenv(name)

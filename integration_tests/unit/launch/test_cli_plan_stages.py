@@ -62,15 +62,8 @@ def test_json() -> None:
     first, second = found["per_stage"]
     assert (first["tau_forward"], first["tau_backward"], first["weight_copies"], first["activations"]) == (1, 1, 2, 2)
     assert (second["tau_forward"], second["stable_below"], second["weight_copies"]) == (0, 2, 1)
-    kinds = [(one["kind"], one["minibatch"], one["version"]) for one in first["instructions"]]
-    assert kinds == [
-        ("forward", 0, 0),
-        ("forward", 1, 0),
-        ("backward", 0, 0),
-        ("update", 0, 0),
-        ("backward", 1, 0),
-        ("update", 1, 1),
-    ]
+    kinds = [f"{one['kind']} {one['minibatch']} {one['version']}" for one in first["instructions"]]
+    assert kinds == ["forward 0 0", "forward 1 0", "backward 0 0", "update 0 0", "backward 1 0", "update 1 1"]
     assert found["end"] == max(one["end"] for one in first["instructions"])
 
 

@@ -1,15 +1,19 @@
-"""Ctrl-C ends a wait in C, which Python's handlers of signals do not."""
+"""Waits in C that Ctrl-C ends, and what is said before a world begins."""
 
 from __future__ import annotations
 
 import ctypes
 import signal
+import sys
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 import pytest
 
+from paceline import lifecycle
+from paceline.errors import UserError
 from paceline.native.interruptible import interruptible
 
 WAIT_S = 20
@@ -36,15 +40,33 @@ def _refuses() -> int:
     raise TimeoutError("its own")
 
 
-def test_results_and_errors_are_those_of_the_call() -> None:
+def test_results_and_errors_are_those_of_the_call_and_other_threads_wait_themselves() -> None:
     assert interruptible(lambda: 7) == 7
     with pytest.raises(TimeoutError, match="its own"):
         interruptible(_refuses)
-
-
-def test_other_threads_wait_themselves() -> None:
+    # Other threads wait themselves.
     seen: list[int] = []
     other = threading.Thread(target=lambda: seen.append(interruptible(threading.get_ident)))
     other.start()
     other.join()
     assert seen == [other.ident]
+
+
+class _Library:
+    """Horovod's library for TensorFlow, as far as it is asked before anything is changed."""
+
+    _name = "/somewhere/horovod/tensorflow/mpi_lib.so"
+    _handle = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: 0
+
+
+@pytest.mark.parametrize("exchange", ["pipelined", "majority", "solo"])
+def test_keras_2_is_refused_with_the_exchange_that_was_set(monkeypatch: pytest.MonkeyPatch, exchange: str) -> None:
+    for module in ("paceline.fusion.control", "paceline.exchange.worlds"):  # they would talk to the library
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setenv("PACELINE_EXCHANGE", exchange)
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    with pytest.raises(UserError, match=f"PACELINE_EXCHANGE={exchange} is set together with TF_USE_LEGACY_KERAS"):
+        lifecycle.before_init(_Library())  # type: ignore[arg-type]

@@ -18,6 +18,30 @@ def made(mail: Any, model: Any = None, **arguments: Any) -> Any:
     return hvd.Pipeline(net() if model is None else model, mail=mail, **arguments)
 
 
+def piped(size: int, use: Callable[[Any], Any], model: Callable[[], Any] = net, **arguments: Any) -> list[Any]:
+    """What `use(pipeline)` returned on each of `size` stages; models are made before, pipelines closed afterwards."""
+    models = [model() for _ in range(size)]
+
+    def body(mail: Any) -> Any:
+        pipeline = made(mail, models[mail.rank], **arguments)
+        found = use(pipeline)
+        pipeline.close()
+        return found
+
+    return in_threads(size, body)
+
+
+def trained(size: int, batches: Any, model: Callable[[], Any] = net, **arguments: Any) -> list[tuple[list[float], Any]]:
+    """Losses of all steps, also those that a drain returns, and the whole state, which the first stage has."""
+
+    def use(pipeline: Any) -> tuple[list[float], Any]:
+        losses = [pipeline.step(*batch).item() for batch in batches]
+        losses += [loss.item() for loss in pipeline.drain()]
+        return losses, pipeline.consolidate()
+
+    return piped(size, use, model, **arguments)
+
+
 def assert_close(found: Any, expected: Any, atol: float = 1e-12) -> None:
     """The same tensors, by name."""
     torch.testing.assert_close(dict(found), dict(expected), rtol=0, atol=atol)

@@ -1,19 +1,22 @@
-"""Models that are cut by the time their layers take, and those of which a rank builds its own stage alone."""
+"""Models that stages build or cut by time, and what they are evaluated to."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from integration_tests.support.more import first_of, more
 from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import N, accumulate, data, merged, momentum, net, train
-from integration_tests.unit.stages.pipelines import assert_close, made
+from integration_tests.support.stage_training import N, accumulate, data, merged, momentum, mse, net, sgd, train
+from integration_tests.unit.stages.pipelines import assert_close, made, piped, trained
 from paceline.stages.schedules import SCHEDULES
+from paceline.torch.errors import UsageError
 from paceline.torch.stages.timing import seconds_per_layer
 
 
@@ -96,13 +99,7 @@ def test_a_rank_builds_its_own_stage_alone(schedule: str, stages: int) -> None:
 def test_saved_stages_load_into_what_the_functions_build() -> None:
     given = [data(step, 10) for step in range(3)]
 
-    def body(mail: Any) -> Any:
-        pipeline = made(mail, parts([]), optimizer=momentum)
-        for batch in given:
-            pipeline.step(*batch)
-        return pipeline.consolidate()
-
-    whole = in_threads(3, body)[0]
+    _, whole = trained(3, given, lambda: parts([]), optimizer=momentum)[0]
     plain = nn.Sequential(*(part() for part in parts([])))
     accumulate(plain, momentum, given, N)
     loaded = nn.Sequential(*(part() for part in parts([])))
@@ -112,8 +109,6 @@ def test_saved_stages_load_into_what_the_functions_build() -> None:
 
 
 class Locked(nn.Module):
-    """Cannot be pickled."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
@@ -128,43 +123,139 @@ def test_modules_that_cannot_be_pickled_train_and_are_saved(schedule: str) -> No
     def model() -> list[nn.Module]:
         return [layer for linear in net() if isinstance(linear, nn.Linear) for layer in (linear, Locked())][:-1]
 
-    def body(mail: Any) -> tuple[float, Any]:
-        pipeline = made(mail, model(), optimizer=momentum, schedule=schedule)
-        loss = pipeline.step(*data(0, 10)).item()
-        pipeline.drain()
-        whole = pipeline.consolidate()
-        pipeline.close()
-        return loss, whole
-
     plain = nn.Sequential(*model())
     losses = accumulate(plain, momentum, [data(0, 10)], N)
-    results = in_threads(3, body)
-    assert [loss for loss, _ in results] == losses * 3
+    results = trained(3, [data(0, 10)], model, optimizer=momentum, schedule=schedule)
+    assert [found[0] for found, _ in results] == losses * 3
     assert set(results[0][1]["model"]) == set(plain.state_dict())
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES])
 @pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("trained", [0, 1, 2, None])
-def test_stages_without_parameters(schedule: str, recompute: bool, trained: int | None) -> None:
+@pytest.mark.parametrize("learning", [0, 1, 2, None])
+def test_stages_without_parameters(schedule: str, recompute: bool, learning: int | None) -> None:
     late: dict[str, Any] = {"correction": 0.3, "annealing_steps": 4} if schedule == "pipemare" else {}
 
     def model() -> list[nn.Module]:
         torch.manual_seed(4)
-        return [nn.Linear(5, 5) if number == trained else nn.Tanh() for number in range(3)]
+        return [nn.Linear(5, 5) if number == learning else nn.Tanh() for number in range(3)]
 
-    def body(mail: Any) -> tuple[list[float], Any]:
-        pipeline = made(mail, model(), schedule=schedule, recompute=recompute, max_norm=0.5, **late)
-        assert (pipeline.optimizer is None) == (mail.rank != trained)
+    def use(pipeline: Any) -> tuple[list[float], Any]:
+        assert (pipeline.optimizer is None) == (pipeline.stage != learning)
         losses = [pipeline.step(torch.ones(6, 5), torch.zeros(6, 5)).item() for _ in range(8)]
         losses += [loss.item() for loss in pipeline.drain()]
         pipeline.load_state_dict(pipeline.state_dict())
-        whole = pipeline.consolidate()
-        pipeline.close()
-        return losses, whole
+        return losses, pipeline.consolidate()
 
-    results = in_threads(3, body)
+    results = piped(3, use, model, schedule=schedule, recompute=recompute, max_norm=0.5, **late)
     losses, whole = results[0]
     assert all(other == losses for other, _ in results)
-    assert len(whole["model"]) == (0 if trained is None else 2)
-    assert losses[-1] == losses[0] if trained is None else losses[-1] < losses[0]
+    assert len(whole["model"]) == (0 if learning is None else 2)
+    assert losses[-1] == losses[0] if learning is None else losses[-1] < losses[0]
+
+
+def near(output: Tensor, target: Tensor) -> Tensor:
+    return ((output - target).abs() < 0.8).double().mean()
+
+
+@pytest.mark.parametrize("schedule", [more("gpipe"), "1f1b", "pipemare"])
+@pytest.mark.parametrize("stages", [more(1), 3])
+def test_any_number_of_rows_equals_one_process_and_training_goes_on(schedule: str, stages: int) -> None:
+    sizes = [1, N - 1, N, 4 * N + 1, 0]
+
+    def use(pipeline: Any) -> tuple[list[Any], list[Any], float]:
+        first, last = pipeline.stage == 0, pipeline.stage == stages - 1
+        scores, outputs = [], []
+        for step, rows in enumerate(sizes):
+            batch, target = data(10 + step, rows)
+            scores.append(pipeline.evaluate(batch if first else None, target if last else None))
+            outputs.append(pipeline.predict(batch if first else None))
+        loss = pipeline.step(*data(0, 10)).item()
+        pipeline.drain()
+        return scores, outputs, loss
+
+    plain = net()
+    for scores, outputs, loss in piped(stages, use, schedule=schedule, metrics={"near": near}):
+        for step, rows in enumerate(sizes):
+            batch, target = data(10 + step, rows)
+            with torch.no_grad():
+                expected = plain(batch)
+            torch.testing.assert_close(outputs[step], expected, rtol=0, atol=1e-15)
+            assert not outputs[step].requires_grad
+            for name, metric in (("loss", mse), ("near", near)):
+                found = scores[step][name]
+                torch.testing.assert_close(found, metric(expected, target), rtol=0, atol=1e-14, equal_nan=True)
+        assert loss == accumulate(net(), sgd, [data(0, 10)], N)[0]
+
+
+class Parts(nn.Module):
+    def __init__(self, made: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.made = made
+
+    def forward(self, value: Tensor) -> Any:
+        return self.made(value)
+
+
+def test_outputs_keep_their_structure() -> None:
+    def model() -> list[nn.Module]:
+        return [nn.Tanh(), Parts(lambda value: {"logits": value, "pair": (value.argmax(1), None), "width": 5})]
+
+    batch, _ = data(0, 7)
+    expected = batch.tanh()
+    for found in piped(
+        2, lambda pipeline: pipeline.predict(batch), model, loss=lambda output, _: output["logits"].sum()
+    ):
+        torch.testing.assert_close(found["logits"], expected)
+        assert torch.equal(found["pair"][0], expected.argmax(1))
+        assert found["pair"][1] is None
+        assert found["width"] == 5
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (lambda value: value.t(), "The output has 5 rows for a micro-batch of 2: expected as many."),
+        (lambda value: (value, value.sum()), "The output has a number that differs between micro-batches"),
+    ],
+)
+def test_outputs_that_are_not_of_rows_are_refused_and_end_nothing(output: Callable[[Tensor], Any], said: str) -> None:
+    def use(pipeline: Any) -> None:
+        with pytest.raises(UsageError) as caught:
+            pipeline.predict(data(0, 4)[0])
+        assert said in str(caught.value)
+        assert pipeline.evaluate(*data(0, 4)).numel() == 1
+
+    chosen: dict[str, Any] = {"loss": lambda output, _: output[0].mean(), "n_microbatches": 2}
+    piped(2, use, lambda: [nn.Tanh(), Parts(output)], **chosen)
+
+
+@pytest.mark.parametrize("schedule", first_of(SCHEDULES, "1f1b", "pipemare"))
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((torch.zeros(2, 5).double(), torch.zeros(2, 3).double()), "has 2 rows: expected one number, of 3"),
+        (((torch.zeros(4, 5), torch.zeros(3, 5)), torch.zeros(4, 3)), "has 3 and 4 rows"),
+        ((None, torch.zeros(4, 3).double()), "The batch of stage 0 is a NoneType"),
+        ((torch.zeros(4, 5).double(), None), "The target of stage 2 is a NoneType"),
+        ((torch.zeros(4, 5).double(), "0"), "The target of stage 2 is a str"),
+    ],
+)
+def test_a_batch_that_is_refused_before_a_step_ends_nothing(given: tuple[Any, Any], said: str, schedule: str) -> None:
+    def use(pipeline: Any) -> list[float]:
+        losses = []
+        for step in range(3):
+            with pytest.raises(UsageError) as caught:
+                pipeline.step(*given)
+            assert said in str(caught.value)
+            assert len(str(caught.value).splitlines()) == 2
+            if step == 1:
+                with pytest.raises(UsageError) as caught:
+                    pipeline.evaluate("0", data(0, 4)[1])
+                assert "The batch of stage 0 is a str" in str(caught.value)
+            losses.append(pipeline.step(*data(step, 10)).item())
+            losses += [loss.item() for loss in pipeline.drain()]
+        return losses
+
+    expected = accumulate(net(), sgd, [data(step, 10) for step in range(3)], N)
+    assert piped(3, use, schedule=schedule) == [expected] * 3

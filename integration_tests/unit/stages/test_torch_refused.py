@@ -1,8 +1,10 @@
-"""Models, arguments and activations that hvd.Pipeline cannot take: all stages end with the same error."""
+"""Cuts of models; models, arguments and activations that hvd.Pipeline cannot take: all stages have one error."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +17,143 @@ from integration_tests.support.more import first_of
 from integration_tests.support.stage_gpt import cross_entropy, gpt, text
 from integration_tests.support.stage_threads import in_threads
 from integration_tests.support.stage_training import N, adam, data, momentum, mse, net, sgd
-from integration_tests.unit.stages.pipelines import all_hear, made
-from integration_tests.unit.stages.traced import CUTS, SAMPLE, WIDTH, Net, torch_distributed
-from integration_tests.unit.stages.traced import data as of_traced
+from integration_tests.unit.stages.pipelines import all_hear, made, piped
+from integration_tests.unit.stages.test_torch_traced import CUTS, SAMPLE, WIDTH, Net, torch_distributed
+from integration_tests.unit.stages.test_torch_traced import data as of_traced
+from paceline.errors import UserError
+from paceline.stages.execution.cut import balanced, first_layers
+from paceline.stages.execution.settings import Settings
+from paceline.stages.execution.sharing import refuse_shared
 from paceline.stages.schedules import SCHEDULES
 from paceline.torch.errors import UsageError
+from paceline.torch.stages.layers import Stage, free, layers_of
+
+
+def names(model: object) -> list[str]:
+    return [layer.name for layer in layers_of(model)]
+
+
+def nested() -> nn.Sequential:
+    features = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 3), nn.Tanh()))
+    model = nn.Sequential()
+    model.add_module("features", features)
+    model.add_module("head", nn.Linear(3, 1))
+    return model
+
+
+def test_layers_keep_their_names_and_cuts_are_by_parameters_costs_numbers_or_names() -> None:
+    model = nested()
+    assert names(model) == ["features.0", "features.1", "features.2.0", "features.2.1", "head"]
+    assert names([nn.Linear(1, 1), nn.Sequential(nn.ReLU(), nn.Tanh())]) == ["0", "1.0", "1.1"]
+    model[0][2].register_forward_hook(lambda *_: None)
+    assert names(model) == ["features.0", "features.1", "features.2", "head"]
+    # Cuts are by parameters by costs or at numbers or names.
+    layers = layers_of([nn.Linear(9, 9), nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)])
+    assert first_layers(layers, 2, "auto") == [0, 1]
+    assert first_layers(layers, 2, "auto", [1, 1, 1, 1]) == [0, 2]
+    assert first_layers(layers, 2, "auto", [1, 1, 1, 9]) == [0, 3]
+    layers = layers_of(nested())
+    assert first_layers(layers, 3, [1, 4]) == [0, 1, 4]
+    assert first_layers(layers, 3, ["features.2", "head"]) == [0, 2, 4]
+
+
+def most(costs: list[int], firsts: tuple[int, ...] | list[int]) -> int:
+    return max(sum(costs[begin:end]) for begin, end in itertools.pairwise([*firsts, len(costs)]))
+
+
+def test_the_most_costly_stage_costs_as_little_as_it_can() -> None:
+    numbers = random.Random(3)
+    for _ in range(60):
+        costs = [numbers.randrange(9) for _ in range(numbers.randrange(1, 8))]
+        for stages in range(1, len(costs) + 1):
+            found = balanced(costs, stages)
+            assert found[0] == 0
+            assert len(found) == stages
+            assert found == sorted(set(found))
+            cuts = itertools.combinations(range(1, len(costs)), stages - 1)
+            assert most(costs, found) == min(most(costs, (0, *one)) for one in cuts), (costs, stages, found)
+
+
+@pytest.mark.parametrize(
+    ("stages", "asked", "costs", "said"),
+    [
+        (6, "auto", None, "5 layers, and there are 6 stages"),
+        (2, "Auto", None, "stages='Auto' is not known"),
+        (2, ["haed"], None, "Did you mean head?"),
+        (2, [0], None, "expected a number from 1 to 4"),
+        (2, [5], None, "expected a number from 1 to 4"),
+        (2, [True], None, "expected a number from 1 to 4"),
+        (2, [1, 2], None, "makes 3 stages, expected 2"),
+        (3, [2, 2], None, "expected them to rise"),
+        (3, ["head", 1], None, "expected them to rise"),
+        (2, "auto", [1, 2], "costs= has 2 values: expected 5"),
+        (2, "auto", [1, 2, 3, 4, -1], "costs= has 5 values"),
+    ],
+)
+def test_what_cannot_be_cut_so(stages: int, asked: object, costs: list[float] | None, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        first_layers(layers_of(nested()), stages, asked, costs)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no layers"):
+        layers_of([])
+
+
+def test_tensors_of_two_stages_are_refused_and_terms_are_compared_as_they_were_given() -> None:
+    first, last = nn.Linear(2, 2), nn.Linear(2, 2)
+    last.weight = first.weight
+    layers = layers_of([first, nn.ReLU(), last])
+    refuse_shared("tensor", (layer.tensors() for layer in layers), [0])
+    with pytest.raises(UsageError, match=r"2\.weight of stage 1 is the same tensor as 0\.weight of stage 0"):
+        refuse_shared("tensor", (layer.tensors() for layer in layers), [0, 1])
+    # What is asked for is compared as it was given.
+    assert Settings(**GIVEN).terms() == GIVEN
+    assert Settings(**{**GIVEN, "stages": ("1", 3)}).terms()["stages"] == ["1", 3]
+
+
+def test_a_stage_has_its_layers_alone_under_the_names_of_the_whole() -> None:
+    model, plain = net(), net()
+    layers = layers_of(model)
+    stage = Stage([one.built() for one in layers[2:5]])
+    free([*layers[:2], *layers[5:]])
+    assert stage.names == ["2.weight", "2.bias", "4.weight", "4.bias"]
+    assert [one.device.type for one in model.parameters()] == ["meta"] * 2 + ["cpu"] * 4 + ["meta"] * 4
+    for name, one in stage.state_dict().items():
+        assert torch.equal(one, plain.state_dict()[name])
+    changed = {name: one + 1 for name, one in plain.state_dict().items()}
+    stage.load_state_dict(changed)
+    assert torch.equal(stage.parameters[2], changed["4.weight"])
+    with pytest.raises(UsageError, match=r"lacks 1 tensors of this stage, 4\.bias"):
+        stage.load_state_dict({name: one for name, one in changed.items() if name != "4.bias"})
+
+
+GIVEN: dict[str, Any] = {
+    **{"schedule": "pipemare", "n_microbatches": 4, "stages": "auto", "costs": None, "warmup_steps": 3},
+    **{"annealing_steps": 5, "correction": 0.5, "max_norm": 1.0, "loss_reduction": "mean", "recompute": False},
+    **{"nesterov": 0.9, "update_every": 2, "replicas": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schedule": "1f2b"}, "no schedule '1f2b'"),
+        ({"warmup_steps": -1}, "warmup_steps=-1: expected a whole number"),
+        ({"annealing_steps": 1.5}, "annealing_steps=1.5: expected a whole number"),
+        ({"correction": 1.0}, "correction=1.0: expected a number between 0 and 1"),
+        ({"nesterov": 1.0}, "nesterov=1.0: expected a number between 0 and 1"),
+        ({"update_every": 0}, "update_every=0: expected a whole number"),
+        ({"max_norm": 0.0}, "max_norm=0.0: expected a positive number"),
+        ({"loss_reduction": "max"}, "loss_reduction='max' is not known"),
+        ({"replicas": 0}, "replicas=0: expected a whole number"),
+        ({"schedule": "gpipe"}, "warmup_steps=3 was given with schedule='gpipe', where no gradient is late"),
+        ({"schedule": "1f1b", "warmup_steps": 0}, "annealing_steps=5 was given"),
+        ({"schedule": "1f1b", "warmup_steps": 0, "annealing_steps": 0}, "correction=0.5 was given"),
+        ({"schedule": "1f1b", "warmup_steps": 0, "annealing_steps": 0, "correction": None}, "nesterov=0.9 was given"),
+    ],
+)
+def test_what_cannot_be(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Settings(**{**GIVEN, **changed})
+
 
 MOMENTUM = {"schedule": "pipemare", "nesterov": 0.9}
 
@@ -59,14 +193,8 @@ MOMENTUM = {"schedule": "pipemare", "nesterov": 0.9}
         ({"stages": "time"}, 'stages="time" was given with no sample='),
         ({"stages": "time", "sample": torch.ones(3, 6).double()}, "Layer 0 (Linear) cannot be timed on sample=: Runt"),
         ({"stages": "time", "sample": "x"}, "Layer 0 (Linear) cannot be timed on sample=: UsageError: What it is giv"),
-        (
-            {"stages": "time", "sample": torch.ones(3, 5).double(), "costs": [1] * 9},
-            'stages="time" was given with costs=',
-        ),
-        (
-            {"stages": "time", "sample": torch.ones(3, 5), "model": lambda: [nn.Tanh, nn.Tanh]},
-            "layers that are built where their stages are",
-        ),
+        ({"stages": "time", "sample": torch.ones(3, 5).double(), "costs": [1] * 9}, "was given with costs="),
+        ({"stages": "time", "sample": torch.ones(3, 5), "model": lambda: [nn.Tanh, nn.Tanh]}, "layers that are built"),
     ],
 )
 def test_arguments_that_cannot_be(changed: dict[str, Any], said: str) -> None:
@@ -91,8 +219,6 @@ def test_models_that_cannot_be(model: Callable[[], Any], said: str) -> None:
 
 
 class Made(nn.Module):
-    """Hands on what a function makes of its input."""
-
     def __init__(self, made: Callable[[Tensor], Any]) -> None:
         super().__init__()
         self.made = made
@@ -134,10 +260,7 @@ def test_what_no_tree_is_made_of_cannot_travel(made: Callable[[Tensor], Any], sa
         ({"stages": "auto"}, "stages='auto' was given with a Net and sample="),
         ({"sample": torch.ones(2, 3)}, "torch.distributed.pipelining could not trace the Net"),
         ({"sample": None}, "cannot cut a Net"),
-        (
-            {"batch": of_traced(1, 2 * N + 1)},
-            "A micro-batch has the shapes [(3, 5)]: the model was traced with [(2, 5)]",
-        ),
+        ({"batch": of_traced(1, 2 * N + 1)}, "A micro-batch has the shapes [(3, 5)]: the model was traced"),
     ],
 )
 def test_what_cannot_be_traced(arguments: dict[str, Any], said: str) -> None:
@@ -179,11 +302,9 @@ def test_a_rank_that_cannot_say_what_it_wants_ends_all() -> None:
 
 
 def test_a_pipeline_is_not_called() -> None:
-    def body(mail: Any) -> None:
-        pipeline = made(mail)
+    def use(pipeline: Any) -> None:
         with pytest.raises(UsageError, match="called like a model"):
             pipeline(data(0, 4)[0])
         pipeline.step(*data(0, 4))
-        pipeline.close()
 
-    in_threads(2, body)
+    piped(2, use)

@@ -1,19 +1,40 @@
-"""Saving stages, and going on with another number of them."""
+"""Stages that are saved, go on with another number of them, share weights, and end together."""
 
 from __future__ import annotations
 
 import copy
 import io
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from integration_tests.support.stage_threads import in_threads
-from integration_tests.support.stage_training import N, Optimizer, accumulate, adam, adamw, data, momentum, net, rmsprop
-from integration_tests.unit.stages.pipelines import assert_close, made
+from integration_tests.support import stage_training
+from integration_tests.support.more import more
+from integration_tests.support.stage_gpt import accumulate as accumulate_text
+from integration_tests.support.stage_gpt import cross_entropy, gpt, text
+from integration_tests.support.stage_threads import QueueMail, in_threads
+from integration_tests.support.stage_training import (
+    N,
+    Optimizer,
+    accumulate,
+    adam,
+    adamw,
+    data,
+    momentum,
+    net,
+    rmsprop,
+    sgd,
+)
+from integration_tests.unit.stages.pipelines import assert_close, made, piped, trained
+from paceline.native.mail import HorovodEnded, StageLost
 from paceline.stages.execution.cut import first_layers
+from paceline.stages.execution.parting import part
+from paceline.stages.execution.posting import Mail, Post
 from paceline.stages.schedules import SCHEDULES
 from paceline.torch.errors import UsageError
 from paceline.torch.stages.layers import layers_of
@@ -21,25 +42,12 @@ from paceline.torch.stages.layers import layers_of
 LATE: dict[str, Any] = {"schedule": "pipemare", "correction": 0.3, "annealing_steps": 20, "warmup_steps": 2}
 
 
-def pipeline_of(mail: Any, optimizer: Optimizer, **arguments: Any) -> Any:
-    return made(mail, optimizer=optimizer, **arguments)
-
-
 def saved_at(stages: int, optimizer: Optimizer, **arguments: Any) -> dict[str, Any]:
     """What rank 0 saved after some steps, as a file would keep it."""
-
-    def body(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, optimizer, **arguments)
-        for step in range(7):
-            pipeline.step(*data(step, 10))
-        pipeline.drain()
-        whole = pipeline.consolidate()
-        pipeline.close()
-        return whole
-
-    results = in_threads(stages, body)
-    assert results[1:] == [None] * (stages - 1)
-    return from_file(results[0])
+    given = [data(step, 10) for step in range(7)]
+    first, *others = (whole for _, whole in trained(stages, given, optimizer=optimizer, **arguments))
+    assert others == [None] * (stages - 1)
+    return from_file(first)
 
 
 def from_file(value: Any) -> Any:
@@ -59,21 +67,18 @@ def plainly(whole: dict[str, Any], optimizer: Optimizer) -> list[float]:
 
 
 def goes_on(stages: int, whole: dict[str, Any], optimizer: Optimizer, **arguments: Any) -> list[float]:
-    """The losses of the next steps."""
 
-    def body(mail: Any) -> list[float]:
-        pipeline = pipeline_of(mail, optimizer, **arguments)
+    def use(pipeline: Any) -> list[float]:
         pipeline.load_state_dict(whole)
         losses = []
         for step in range(7, 10):
             losses.append(pipeline.step(*data(step, 10)).item())
             pipeline.drain()
-        pipeline.close()
         return losses
 
-    results = in_threads(stages, body)
-    assert all(losses == results[0] for losses in results)
-    return results[0]
+    first, *others = piped(stages, use, optimizer=optimizer, **arguments)
+    assert all(losses == first for losses in others)
+    return list(first)
 
 
 @pytest.mark.parametrize("optimizer", [momentum, adam, adamw])
@@ -97,13 +102,12 @@ def test_what_schedules_and_corrections_need_goes_on_too() -> None:
     assert set(whole["pipeline"]["deltas"]) < set(whole["model"])
     assert all(one.any() for one in whole["pipeline"]["deltas"].values())
 
-    def body(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, momentum, **LATE)
+    def use(pipeline: Any) -> Any:
         pipeline.load_state_dict(whole)
         assert pipeline.schedule == "pipemare"
         return pipeline.consolidate()
 
-    again = in_threads(3, body)[0]
+    again = piped(3, use, optimizer=momentum, **LATE)[0]
     assert again["pipeline"]["steps"] == 7
     assert_close(again["model"], whole["model"], 0.0)
     assert_close(again["pipeline"]["deltas"], whole["pipeline"]["deltas"], 0.0)
@@ -114,15 +118,14 @@ def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of
     whole = saved_at(3, rmsprop, **chosen)
     assert set(whole["pipeline"]["velocities"]) == set(whole["model"])
 
-    def body(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, rmsprop, **chosen)
+    def use(pipeline: Any) -> Any:
         pipeline.load_state_dict(whole)
         again = copy.deepcopy(pipeline.consolidate())
         pipeline.step(*data(7, 10))
         pipeline.drain()
         return again, pipeline.consolidate()
 
-    again, after = in_threads(2, body)[0]
+    again, after = piped(2, use, optimizer=rmsprop, **chosen)[0]
     assert all(one.any() for one in whole["pipeline"]["velocities"].values())
     assert_close(again["pipeline"]["velocities"], whole["pipeline"]["velocities"], 0.0)
     expected, velocities = _one_more(whole, chosen["nesterov"], 2)
@@ -131,17 +134,15 @@ def test_velocities_and_updates_every_few_minibatches_go_on_at_another_number_of
 
 
 def test_gradients_that_wait_for_an_update_are_not_lost() -> None:
-    def body(mail: Any) -> None:
-        pipeline = pipeline_of(mail, adam, schedule="1f1b", update_every=2)
+    def use(pipeline: Any) -> None:
         for step in range(3):
             pipeline.step(*data(step, 10))
         with pytest.raises(UsageError, match="saved with micro-batches under way, after 3 steps"):
             pipeline.state_dict()
         pipeline.drain()
         assert pipeline.state_dict()["optimizer"]["state"][0]["step"] == 2
-        pipeline.close()
 
-    in_threads(2, body)
+    piped(2, use, optimizer=adam, schedule="1f1b", update_every=2)
 
 
 def _one_more(whole: dict[str, Any], nesterov: float, stages: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -161,15 +162,7 @@ def _one_more(whole: dict[str, Any], nesterov: float, stages: int) -> tuple[dict
     return weights, velocities
 
 
-def test_a_plain_model_and_optimizer_are_loaded() -> None:
-    model = net()
-    optimizer = adam(model.parameters())
-    accumulate(model, lambda _: optimizer, [data(step, 10) for step in range(3)], 1)
-    whole = from_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    assert goes_on(3, whole, adam, schedule="gpipe") == plainly(whole, adam)
-
-
-def test_groups_of_optimizers() -> None:
+def test_groups_of_optimizers_and_plain_models_are_loaded() -> None:
     def grouped(parameters: Any) -> torch.optim.Optimizer:
         held = list(parameters)
         weights = [one for one in held if one.dim() > 1]
@@ -180,11 +173,16 @@ def test_groups_of_optimizers() -> None:
     whole = saved_at(3, grouped)
     assert [len(group["params"]) for group in whole["optimizer"]["param_groups"]] == [5, 5]
     assert goes_on(2, whole, grouped) == pytest.approx(plainly(whole, grouped), rel=0, abs=1e-9)
+    # A plain model and optimizer are loaded.
+    model = net()
+    optimizer = adam(model.parameters())
+    accumulate(model, lambda _: optimizer, [data(step, 10) for step in range(3)], 1)
+    whole = from_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    assert goes_on(3, whole, adam, schedule="gpipe") == plainly(whole, adam)
 
 
 def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
-    def save(mail: Any) -> Any:
-        pipeline = pipeline_of(mail, momentum, schedule="pipemare")
+    def save(pipeline: Any) -> Any:
         pipeline.step(*data(0, 10))
         with pytest.raises(UsageError, match=r"saved with micro-batches under way, after 1 steps"):
             pipeline.state_dict()
@@ -193,14 +191,13 @@ def test_own_states_of_another_cut_and_states_under_way_are_refused() -> None:
         pipeline.drain()
         return pipeline.state_dict()
 
-    own = in_threads(2, save)
+    own = piped(2, save, optimizer=momentum, schedule="pipemare")
 
-    def load(mail: Any) -> None:
-        pipeline = pipeline_of(mail, momentum)
+    def load(pipeline: Any) -> None:
         with pytest.raises(UsageError, match=r"lacks \d+ tensors of this stage"):
-            pipeline.load_state_dict(own[1 if mail.rank == 0 else 0])
+            pipeline.load_state_dict(own[1 if pipeline.stage == 0 else 0])
 
-    in_threads(3, load)
+    piped(3, load, optimizer=momentum)
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES])
@@ -208,12 +205,12 @@ def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
     """What a schedule alone needs begins anew; weights and the optimizer's state go on."""
 
     def body(mail: Any) -> None:
-        first = pipeline_of(mail, momentum, schedule="pipemare", correction=0.3)
+        first = made(mail, optimizer=momentum, schedule="pipemare", correction=0.3)
         for step in range(5):
             first.step(*data(step, 10))
         first.drain()
         state = first.state_dict()
-        second = pipeline_of(mail, momentum, schedule=schedule)
+        second = made(mail, optimizer=momentum, schedule=schedule)
         second.load_state_dict(state)
         found = second.state_dict()
         assert_close(found["model"], state["model"], 0.0)
@@ -236,12 +233,11 @@ def test_states_of_other_schedules_are_loaded(schedule: str) -> None:
     ],
 )
 def test_states_that_lack_something_change_nothing(spoil: Callable[[Any], Any], said: str) -> None:
-    def body(mail: Any) -> None:
-        pipeline = pipeline_of(mail, momentum, stages=[2])
+    def use(pipeline: Any) -> None:
         pipeline.step(*data(0, 10))
         before = {name: one.clone() for name, one in pipeline.state_dict()["model"].items()}
         state = pipeline.state_dict()
-        if mail.rank == 1:
+        if pipeline.stage == 1:
             state["model"] = {name: one + 1 for name, one in state["model"].items()}
             spoil(state)
             with pytest.raises(UsageError) as caught:
@@ -249,6 +245,170 @@ def test_states_that_lack_something_change_nothing(spoil: Callable[[Any], Any], 
             assert said in str(caught.value)
         assert_close(pipeline.state_dict()["model"], before, 0.0)
         pipeline.step(*data(1, 10))
-        pipeline.close()
 
-    in_threads(2, body)
+    piped(2, use, optimizer=momentum, stages=[2])
+
+
+EMBEDDING, HEAD = "0.tokens.weight", "3.logits.weight"
+
+
+def pipelines(
+    stages: int, steps: range, optimizer: Optimizer, state: Any = None, rows: int = 7, **arguments: Any
+) -> list[Any]:
+    """Of each stage: losses, own weights, the state of all, names of trained parameters."""
+
+    def use(pipeline: Any) -> Any:
+        if state is not None:
+            pipeline.load_state_dict(state)
+        losses = [pipeline.step(*text(step, rows)).item() for step in steps]
+        losses += [loss.item() for loss in pipeline.drain()]
+        output = pipeline.predict(text(99, 5)[0])["logits"]
+        whole = pipeline.consolidate()
+        own = {name: one.clone() for name, one in pipeline.state_dict()["model"].items()}
+        return losses, own, whole, pipeline.names, output
+
+    return piped(stages, use, gpt, optimizer=optimizer, loss=cross_entropy, **arguments)
+
+
+def assert_equal(found: dict[str, Tensor], plain: nn.Module) -> None:
+    assert_close(found, {name: plain.state_dict()[name] for name in found})
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("stages", [more(1), more(2), 3, more(4)])
+@pytest.mark.parametrize(
+    ("optimizer", "arguments"),
+    [(momentum, {"max_norm": 0.5}), (adamw, {}), (adamw, {"recompute": True, "max_norm": 2.0})],
+)
+def test_ties_equal_one_process(schedule: str, stages: int, optimizer: Optimizer, arguments: dict[str, Any]) -> None:
+    plain = gpt()
+    losses = accumulate_text(plain, optimizer(plain.parameters()), range(12), 7, 3, arguments.get("max_norm"))
+    expected = plain(text(99, 5)[0])["logits"].detach()
+    results = pipelines(stages, range(12), optimizer, schedule=schedule, **arguments)
+    assert losses[-1] != losses[0]
+    for found, own, _, _, output in results:
+        assert found == pytest.approx(losses, rel=1e-12)
+        assert_equal(own, plain)
+        torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+    # Both have it, bit for bit, and one optimizer trains it.
+    assert torch.equal(results[0][1][EMBEDDING], results[-1][1][HEAD])
+    names = [name for _, _, _, own, _ in results for name in own]
+    assert names.count(EMBEDDING) == 1
+    assert HEAD not in names
+    whole = results[0][2]
+    assert set(whole["model"]) == set(plain.state_dict())
+    assert len(whole["optimizer"]["state"]) == len(list(plain.parameters()))
+
+
+def test_the_state_goes_on_in_one_process_and_in_another_cut() -> None:
+    plain = gpt()
+    optimizer = adamw(plain.parameters())
+    accumulate_text(plain, optimizer, range(4), 7, 3)
+    whole = pipelines(3, range(4), adamw)[0][2]
+    losses = accumulate_text(plain, optimizer, range(4, 9), 7, 3)
+    for found, own, *_ in pipelines(2, range(4, 9), adamw, whole):
+        assert found == pytest.approx(losses, rel=1e-12)
+        assert_equal(own, plain)
+    again = gpt(seed=1)
+    loaded = adamw(again.parameters())
+    again.load_state_dict(whole["model"])
+    loaded.load_state_dict(whole["optimizer"])
+    assert accumulate_text(again, loaded, range(4, 9), 7, 3) == pytest.approx(losses, rel=1e-12)
+
+
+def test_an_update_of_several_minibatches() -> None:
+    plain = gpt()
+    # The mean of two mini-batches of alike rows is that of one with both.
+    both = [pytree.tree_map(lambda *one: torch.cat(one), text(step, 6), text(step + 1, 6)) for step in (0, 2, 4)]
+    stage_training.accumulate(plain, sgd, both, 6, loss=cross_entropy)
+    for _, own, *_ in pipelines(3, range(6), sgd, rows=6, update_every=2):
+        assert_equal(own, plain)
+
+
+def test_copies_begin_with_the_weights_of_their_owner_and_freeze_with_them() -> None:
+    models = [gpt(seed=rank) for rank in range(3)]
+    for model in models:
+        model[0].tokens.weight.requires_grad_(False)
+
+    def use(pipeline: Any) -> Any:
+        for step in range(3):
+            pipeline.step(*text(step, 4))
+        return pipeline.state_dict()["model"].get(EMBEDDING if pipeline.stage == 0 else HEAD)
+
+    first, _, last = piped(3, use, iter(models).__next__, loss=cross_entropy, n_microbatches=2)
+    assert torch.equal(first, gpt(seed=0)[0].tokens.weight)
+    assert torch.equal(last, first)
+
+
+class Shared(nn.Module):
+    """Uses a parameter that others use, too, and has no other."""
+
+    def __init__(self, tied: nn.Parameter) -> None:
+        super().__init__()
+        self.tied = tied
+
+    def forward(self, value: Tensor) -> Tensor:
+        return (value @ self.tied).tanh()
+
+
+def test_a_weight_of_three_stages_of_which_two_train_nothing_else() -> None:
+    def model() -> list[nn.Module]:
+        tied = nn.Parameter(torch.eye(5, dtype=torch.float64) / 2)
+        return [Shared(tied), Shared(tied), Shared(tied)]
+
+    batch, target = data(0, 6)[0], data(1, 6)[0]
+    plain = nn.Sequential(*model())
+    stage_training.accumulate(plain, momentum, [(batch, target)] * 5, 3, max_norm=0.1)
+
+    def use(pipeline: Any) -> Any:
+        assert (pipeline.optimizer is None) == (pipeline.stage > 0)
+        for _ in range(5):
+            pipeline.step(batch, target)
+        return pipeline.state_dict()["model"][f"{pipeline.stage}.tied"]
+
+    for found in piped(3, use, model, optimizer=momentum, max_norm=0.1):
+        torch.testing.assert_close(found, plain[0].tied.detach(), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("last", [0, 1, 2])
+@pytest.mark.parametrize("size", [1, 3])
+def test_nobody_goes_before_the_last_has_come(size: int, last: int) -> None:
+    going: list[str] = []
+    comes = threading.Event()
+
+    def stage(mail: QueueMail) -> None:
+        if mail.rank == min(last, size - 1):
+            comes.wait(0.3)
+            going.append("last comes")
+        part(Post(mail))
+        going.append("goes")
+
+    in_threads(size, stage)
+    assert going == ["last comes", *["goes"] * size]
+
+
+class Ends:
+    """Of three ranks this one is `rank`; Horovod ends at its operation `number`."""
+
+    def __init__(self, rank: int, number: int) -> None:
+        self.rank, self.size = rank, 3
+        self._left = number
+
+    def send(self, *_: Any) -> int:
+        self._left -= 1
+        return 0
+
+    receive = send
+
+    def wait(self, operation: int, limit_s: float | None = None) -> None:
+        if self._left < 0:
+            raise HorovodEnded("Horovod was shut down")
+
+
+def test_an_end_of_horovod_is_expected_once_all_have_come() -> None:
+    for rank, each in ((0, 4), (1, 2)):
+        for number in range(each):
+            with pytest.raises(StageLost):
+                part(Post(cast(Mail, Ends(rank, number))))
+        for number in range(each, 2 * each + 1):
+            part(Post(cast(Mail, Ends(rank, number))))

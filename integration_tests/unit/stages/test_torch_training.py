@@ -24,7 +24,7 @@ from integration_tests.support.stage_training import (
     sgd,
     train,
 )
-from integration_tests.unit.stages.pipelines import assert_close, made
+from integration_tests.unit.stages.pipelines import assert_close, piped
 from paceline.stages import corrections, schedules
 from paceline.stages.delays import delays
 from paceline.stages.flow import program
@@ -60,13 +60,6 @@ def test_synchronous_schedules_equal_one_process(schedule: str, stages: int, row
     assert_trained(trained(stages, optimizer, 50, rows, schedule=schedule), model.state_dict(), losses)
 
 
-@pytest.mark.parametrize("schedule", list(schedules.SCHEDULES))
-def test_one_stage_is_plain_training(schedule: str) -> None:
-    model = net()
-    losses = accumulate(model, adam, batches(20), N)
-    assert_trained(trained(1, adam, 20, schedule=schedule), model.state_dict(), losses)
-
-
 def test_stages_of_a_model_in_mixed_types_clip_by_one_factor() -> None:
     values = torch.linspace(-1, 1, 4001)
     stages = []
@@ -79,20 +72,26 @@ def test_stages_of_a_model_in_mixed_types_clip_by_one_factor() -> None:
     assert len({stage.clip(norms, 0.5) for stage in stages}) == 1
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_clipping_by_the_norm_of_all_stages_equals_that_of_one_process(schedule: str) -> None:
-    model = net()
-    losses = accumulate(model, sgd, batches(30), N, max_norm=0.1)
-    assert_trained(trained(3, sgd, 30, schedule=schedule, max_norm=0.1), model.state_dict(), losses)
-
-
-def test_the_warm_up_equals_one_process_and_the_switch_loses_nothing() -> None:
+def test_the_warm_up_equals_one_process_and_drains_lose_nothing() -> None:
     model = net()
     losses = accumulate(model, momentum, batches(12), N)
     results = trained(3, momentum, 12, schedule="pipemare", warmup_steps=12)
     assert_trained(results, model.state_dict(), losses)
     switched = trained(3, momentum, 20, schedule="pipemare", warmup_steps=12)
     assert all(result["losses"][:12] == losses and len(result["losses"]) == 20 for result in switched)
+
+    # Drains between steps lose nothing.
+    def use(pipeline: Any) -> tuple[int, float]:
+        told = 0
+        for step in range(9):
+            pipeline.step(*data(step, 8))
+            if step in (0, 3, 8):
+                told += len(pipeline.drain())
+        pipeline.drain()
+        return told, float(sum(one.detach().sum() for one in pipeline.module.parameters()))
+
+    first, second = (piped(3, use, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:]) for _ in range(2))
+    assert first == second
 
 
 ASYNCHRONOUS = [name for name, one in schedules.SCHEDULES.items() if not one.synchronous]
@@ -127,9 +126,7 @@ def test_asynchronous_schedules_equal_training_with_the_weights_they_say(
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "pipemare"])
 def test_an_update_every_few_minibatches_equals_one_process_with_larger_ones(schedule: str) -> None:
     model = net()
-    pairs = [
-        [torch.cat(part) for part in zip(data(step, 9), data(step + 1, 9), strict=True)] for step in range(0, 16, 2)
-    ]
+    pairs = [[torch.cat(two) for two in zip(data(step, 9), data(step + 1, 9))] for step in range(0, 16, 2)]
     expected = accumulate(model, momentum, [(batch, target) for batch, target in pairs], 2 * N)
     stages = 1 if schedule == "pipemare" else 3
     results = trained(stages, momentum, 16, 9, schedule=schedule, update_every=2)
@@ -142,19 +139,17 @@ def test_an_update_every_few_minibatches_equals_one_process_with_larger_ones(sch
 def test_with_enough_microbatches_per_update_no_weight_is_more_than_a_version_old(stages: int) -> None:
     enough = corrections.least_microbatches(stages)
 
-    def body(mail: Any) -> int:
-        chosen: dict[str, Any] = {"n_microbatches": 1, "schedule": "pipemare", "update_every": enough}
-        pipeline = made(mail, stages=CUTS[stages][1:], **chosen)
+    def use(pipeline: Any) -> int:
         for step in range(3 * enough + 1):
             pipeline.step(*data(step, 2))
             if step == 2 * enough + stages:
                 oldest, mean = max(pipeline._executor.gaps[0]), pipeline.measured_delays()
         pipeline.drain()
-        pipeline.close()
-        assert mean == ((stages - 1 - mail.rank) / enough, 0)
+        assert mean == ((stages - 1 - pipeline.stage) / enough, 0)
         return oldest
 
-    assert in_threads(stages, body) == [1] * (stages - 1) + [0]
+    chosen: dict[str, Any] = {"n_microbatches": 1, "schedule": "pipemare", "update_every": enough}
+    assert piped(stages, use, stages=CUTS[stages][1:], **chosen) == [1] * (stages - 1) + [0]
 
 
 @pytest.mark.parametrize("schedule", list(schedules.SCHEDULES))
@@ -180,19 +175,3 @@ def test_recomputation_gives_the_same(schedule: str, correction: float | None) -
     again = merged(trained(3, momentum, 15, schedule=schedule, correction=correction, recompute=True))
     for name, one in plain.items():
         assert torch.equal(one, again[name]) if same else torch.isfinite(again[name]).all(), name
-
-
-def test_drains_between_steps_lose_nothing() -> None:
-    def body(mail: Any) -> tuple[int, float]:
-        pipeline = made(mail, n_microbatches=2, schedule="pipemare", stages=CUTS[3][1:])
-        told = 0
-        for step in range(9):
-            pipeline.step(*data(step, 8))
-            if step in (0, 3, 8):
-                told += len(pipeline.drain())
-        pipeline.drain()
-        pipeline.close()
-        return told, float(sum(one.detach().sum() for one in pipeline.module.parameters()))
-
-    first, second = in_threads(3, body), in_threads(3, body)
-    assert first == second

@@ -1,26 +1,28 @@
-"""Rank 0's hub and the tasks that come to it, over loopback: all meet, or everybody is told why not."""
+"""Tasks that become ranks: who each is, the hosts of its job, its place, and how all meet."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from integration_tests.support import tasks
 from paceline.errors import UserError
 from paceline.launch.failures.verdict import Verdict
-from paceline.launch.passing import Ended
-from paceline.launch.rank import hub, identity, member
+from paceline.launch.rank import hostlists, hub, identity, member, schedulers
 from paceline.launch.rank.channel import Channel
 from paceline.launch.rank.identity import Given, Identity
 from paceline.launch.rank.messages import Start
+from paceline.launch.rank.placement import Task, place
 
 JOB = "a test's"
 
@@ -84,9 +86,7 @@ def test_who_is_missing_is_told_to_all(port: int) -> None:
     ("second", "problem", "remedy"),
     [((1, 3), "counts 3 ranks, rank 0", "--size"), ((0, 2), "is there twice", "--dry-run")],
 )
-def test_tasks_that_contradict_each_other_end_all(
-    port: int, second: tuple[int, int], problem: str, remedy: str
-) -> None:
+def test_tasks_that_contradict_end_all(port: int, second: tuple[int, int], problem: str, remedy: str) -> None:
     with hub_of(2, port):
         *errors, _ = meet(task(0, 2, port), task(*second, port))
     for error in errors:
@@ -151,19 +151,6 @@ def test_a_host_that_is_unknown_or_resolves_to_loopback(port: int, monkeypatch: 
     assert "network address" in error.remedy
 
 
-def test_a_failure_is_told_to_all(port: int) -> None:
-    with hub_of(3, port):
-        *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
-        assert {(start.port, start.interface) for _, start in met} == {(4321, "lo")}
-        channels = [channel for channel, _ in met]
-        channels[1].send(Ended(7, False, None, ["ValueError: x"]))
-        heard = [channels[rank].receive(10) for rank in (0, 2)]
-    for verdict in heard:
-        assert isinstance(verdict, Verdict)
-        assert (verdict.rank, verdict.code, verdict.lines) == (1, 7, ["Output of rank 1:", "ValueError: x"])
-        assert verdict.errors[0][0] == "Rank 1 failed first, with exit code 7."
-
-
 def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
     with hub_of(2, port) as centre:
         *met, _ = meet(task(0, 2, port), task(1, 2, port))
@@ -178,22 +165,6 @@ def test_a_task_that_vanishes_is_a_failure(port: int) -> None:
     assert "its task was killed or its host died" in verdict.errors[0][0]
 
 
-def test_ranks_that_run_on_for_too_long_are_a_failure(port: int) -> None:
-    with hub_of(3, port) as centre:
-        *met, _ = meet(*(task(rank, 3, port) for rank in range(3)))
-        for rank in (0, 1):
-            met[rank][0].send(Ended(0, False, None, []))
-            met[rank][0].close()
-        end_s = time.monotonic() + 10
-        while len(centre.running()) > 1 and time.monotonic() < end_s:
-            time.sleep(0.01)
-        centre.give_up_on_the_rest(2.0)
-        verdict = met[2][0].receive(10)
-    assert isinstance(verdict, Verdict)
-    assert (verdict.rank, verdict.code) == (2, hub.OVERDUE_CODE)
-    assert verdict.errors[0][0] == "Rank 2 still runs 2 s after rank 0 has ended."
-
-
 def test_a_task_that_leaves_before_the_start(port: int) -> None:
     with hub_of(3, port):
         connection = socket.create_connection(("127.0.0.1", port))
@@ -204,3 +175,162 @@ def test_a_task_that_leaves_before_the_start(port: int) -> None:
         error, _ = meet(task(0, 3, port))
         timer.join()
     assert f"Rank 2 on {socket.gethostname()} left before all 3 ranks were there" in error.problem
+
+
+def given(flags: str, rank: int, size: int) -> Given:
+    words = flags.format(rank=rank, size=size, port=29400).split()
+    values: dict[str, Any] = dict(zip((word[2:] for word in words[::2]), words[1::2]))
+    values |= {name: int(values[name]) for name in ("rank", "size") if name in values}
+    return Given(**values)
+
+
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_every_scheduler_tells_its_tasks_who_they_are(name: str) -> None:
+    variables, flags = tasks.TASKS[name]
+    found = [identity.find(variables(rank, 4), given(flags, rank, 4)) for rank in range(4)]
+    assert [(one.rank, one.size) for one in found] == [(rank, 4) for rank in range(4)]
+    # All tasks look for rank 0 in one place, and know it for their own job's.
+    assert len({(one.hosts, one.port, one.job) for one in found}) == 1
+    assert found[0].hosts[0] in ("localhost", "127.0.0.1")
+    tried = {identity.find(make(1, 2), given(flags, 1, 2)).source for make, flags in tasks.TASKS.values()}
+    assert tried == {one.title for one in schedulers.SCHEDULERS} | {"flags"}
+
+
+def test_jobs_have_names_and_ports_and_local_ranks_are_the_schedulers() -> None:
+    one = tasks.slurm(0, 2)
+    others = [{**one, "SLURM_JOB_ID": "4712"}, {**one, "SLURM_STEP_ID": "1"}, {**one, "SLURM_RESTART_COUNT": "1"}]
+    found = [identity.find(environ, Given()) for environ in (one, *others)]
+    assert len({task.job for task in found}) == len({task.port for task in found}) == 4
+    # Local ranks are the schedulers and what is about the starter is set aside.
+    environ = {**tasks.slurm(3, 4), "SLURM_LOCALID": "1"}
+    assert identity.find(environ, Given()).local_rank == 1
+    assert identity.find(tasks.blaunch(3, 4), Given()).local_rank is None
+    daemons = identity.find(tasks.openmpi_daemons_by_srun(3, 4), Given())
+    assert (daemons.rank, daemons.size, daemons.source) == (3, 4, "Open MPI (mpirun)")
+    assert "set aside" in daemons.notes[0] and "SLURM_PROCID=0" in daemons.notes[0]
+
+
+def test_flags_win_and_variables_that_name_the_host_of_rank_0_are_known() -> None:
+    found = identity.find(tasks.slurm(1, 2), Given(rendezvous="node7:4000"))
+    assert (found.rank, found.hosts, found.port) == (1, ("node7",), 4000)
+    assert found.hosts_from == "--rendezvous node7:4000"
+    found = identity.find(tasks.slurm(1, 2), Given(rank=0, size=3, rendezvous="node7:4000"))
+    assert (found.rank, found.size, found.source) == (0, 3, "flags")
+    # Variables that name the host of rank 0 are known.
+    torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n3", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+    found = identity.find({**tasks.slurm(0, 1), **torchrun}, Given())
+    assert (found.hosts, found.hosts_from) == (("n3",), "MASTER_ADDR=n3")
+    found = identity.find({**tasks.slurm(1, 2), "SLURM_STEP_NODELIST": "a,b", "SLURM_JOB_NODELIST": "a,b,c"}, Given())
+    assert (found.hosts, found.hosts_from) == (("a", "b"), "SLURM_STEP_NODELIST=a,b")
+
+
+def test_the_pod_with_index_0_is_in_the_same_subdomain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "digits-2")
+    monkeypatch.setattr(socket, "getfqdn", lambda _: "digits-2.workers.default.svc.cluster.local")
+    found = identity.find(tasks.kubernetes(2, 4), Given(size=4))
+    assert found.hosts == ("digits-0.workers.default.svc.cluster.local",)
+    monkeypatch.setattr(socket, "gethostname", lambda: "digits-0")
+    monkeypatch.setattr(socket, "getfqdn", lambda _: "digits-0.workers.default.svc.cluster.local")
+    assert identity.find(tasks.kubernetes(0, 4), Given(size=4)).job == found.job
+
+
+REFUSED: dict[str, tuple[dict[str, str], Given, str, str]] = {
+    # name: (variables, flags, part of the problem, part of the remedy)
+    "unknown scheduler": ({"MY_RANK": "3"}, Given(), "No scheduler's variables", "--rank R --size N"),
+    "script of sbatch": (
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "1"},
+        Given(),
+        "SLURM_PROCID is set without SLURM_STEP_ID",
+        "srun -n 4 paceline rank",
+    ),
+    "two schedulers": (
+        {**tasks.slurm(1, 4), "RANK": "0", "WORLD_SIZE": "1"},
+        Given(),
+        "torchrun says rank 0 of 1 (RANK=0, WORLD_SIZE=1), but Slurm (srun) says rank 1 of 4",
+        "--scheduler",
+    ),
+    "not its task": (tasks.slurm(0, 2), Given(scheduler="openmpi"), "OMPI_COMM_WORLD_RANK is not set", "once per task"),
+    "no number": ({**tasks.slurm(0, 2), "SLURM_PROCID": "two"}, Given(), "SLURM_PROCID=two", "Leave the"),
+    "rank beyond": ({**tasks.slurm(0, 2), "SLURM_PROCID": "2"}, Given(), "rank 2 of 2 cannot be", "without holes"),
+    "negative": ({}, Given(rank=-1, size=2), "--rank -1 --size 2", "without holes"),
+    "LSF numbers from 1": ({**tasks.blaunch(0, 2), "LSF_PM_TASKID": "0"}, Given(), "rank -1 of 2", "without holes"),
+    "no size": (tasks.kubernetes(1, 2), Given(), "nothing tells how many ranks", "--size N"),
+    "no size either": ({}, Given(rank=1), "--rank 1, but nothing tells how many", "--size N"),
+    "no host": ({}, Given(rank=1, size=2), "tells this task on which host rank 0 runs", "--rendezvous HOST:PORT"),
+    "no host of PBS": (tasks.pbsdsh(1, 2), Given(), "PBS (pbsdsh) does not tell", "--rendezvous HOST:PORT"),
+    "port": ({}, Given(rank=1, size=2, rendezvous="node1:http"), "is not HOST:PORT", "node1:29400"),
+    "port too large": ({}, Given(rank=1, size=2, rendezvous="node1:70000"), "is not HOST:PORT", "node1:29400"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_with_a_remedy(name: str) -> None:
+    environ, flags, problem, remedy = REFUSED[name]
+    with pytest.raises(UserError) as raised:
+        identity.find(environ, flags)
+    assert problem in raised.value.problem
+    assert remedy in raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("node1", ["node1"]),
+        ("node[08-10,12]", ["node08", "node09", "node10", "node12"]),
+        ("gpu[1,3]-ib,login", ["gpu1-ib", "gpu3-ib", "login"]),
+        ("r[1-2]n[0-1]", ["r1n0", "r1n1", "r2n0", "r2n1"]),
+        ("a,b", ["a", "b"]),
+        ("", []),
+        ("node[00000-99999]", [f"node{number:05}" for number in range(hostlists.MOST)]),
+    ],
+)
+def test_compact_lists_of_slurm(text: str, hosts: list[str]) -> None:
+    assert hostlists.expand(text) == hosts
+
+
+@pytest.mark.parametrize(
+    ("environ", "hosts"),
+    [
+        ({"LSB_MCPU_HOSTS": "batch2 1 h22n07 42 h22n08 42"}, ["h22n07", "h22n08", "batch2"]),
+        ({"LSB_MCPU_HOSTS": "a 2 b 2"}, ["a", "b"]),
+        ({"LSB_MCPU_HOSTS": "a 1 b 1"}, ["a", "b"]),
+        ({"LSB_MCPU_HOSTS": "a 1"}, ["a"]),
+        ({"LSB_HOSTS": "a a b"}, ["a", "b"]),
+        ({}, []),
+    ],
+)
+def test_hosts_of_lsf(environ: dict[str, str], hosts: list[str]) -> None:
+    assert hostlists.lsf(environ) == hosts
+
+
+def test_hosts_of_pbs_and_of_open_mpi(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("a\na\nb\n")
+    assert hostlists.pbs({"PBS_NODEFILE": str(tmp_path / "nodes")}) == ["a", "b"]
+    assert hostlists.pbs({"PBS_NODEFILE": str(tmp_path / "elsewhere")}) == []
+    # Open mpi is looked for on the batch systems hosts and where mpirun is.
+    uri = {"OMPI_MCA_orte_hnp_uri": "2383740928.0;tcp://10.0.0.1,192.168.1.1:39711"}
+    assert hostlists.open_mpi(uri) == ["10.0.0.1", "192.168.1.1"]
+    assert hostlists.open_mpi({**uri, "SLURM_JOB_NODELIST": "n[1-2]"}) == ["n1", "n2", "10.0.0.1", "192.168.1.1"]
+
+
+@pytest.mark.parametrize("slots", [[1], [3], [2, 2], [1, 3], [2, 1, 3]])
+def test_places_are_horovods_where_ranks_fill_one_host_after_the_other(slots: list[int]) -> None:
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+
+    size = sum(slots)
+    theirs = get_host_assignments(parse_hosts(",".join(f"h{at}:{n}" for at, n in enumerate(slots))), size)
+    hosts = [f"h{at}" for at, n in enumerate(slots) for _ in range(n)]
+    ours = place([Task(rank, host, "m") for rank, host in enumerate(hosts)][::-1])
+    assert [structs.asdict(slot) for slot in ours] == [vars(slot) for slot in theirs]
+
+
+def test_other_orders_local_ranks_and_hosts_of_one_name() -> None:
+    slots = place([Task(rank, f"h{rank % 2}", "m") for rank in range(5)])
+    places = [(one.local_rank, one.local_size, one.cross_rank, one.cross_size) for one in slots]
+    assert places == [(0, 3, 0, 2), (0, 2, 1, 2), (1, 3, 0, 2), (1, 2, 1, 2), (2, 3, 0, 1)]
+    # The scheduler's local ranks count where they are whole; in two containers on one host each is 0 to its runtime.
+    assert [slot.local_rank for slot in place([Task(0, "a", "m", 1), Task(1, "a", "m", 0)])] == [1, 0]
+    assert [slot.local_rank for slot in place([Task(0, "a", "m", 0), Task(1, "a", "m", 0)])] == [0, 1]
+    # Machines tell hosts of one name apart.
+    slots = place([Task(0, "localhost", "m1"), Task(1, "localhost", "m2")])
+    assert [(slot.hostname, slot.cross_size) for slot in slots] == [("localhost", 2), ("localhost-2", 2)]

@@ -1,20 +1,35 @@
-"""`paceline template`: what it refuses, where it writes, and that every word arrives."""
+"""`paceline template`: what it refuses, where it writes, that every word arrives; pages, compose files, images."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from integration_tests.unit.launch.templates.cases import Case, invoke, printed, table
+from integration_tests.unit.launch.templates.cases import (
+    COMMAND,
+    VARIABLE,
+    Case,
+    cases,
+    invoke,
+    needed,
+    objects,
+    page,
+    printed,
+    table,
+)
 from integration_tests.unit.launch.test_cli import refused
 from paceline import config
 from paceline.launch import cli, quantities
 from paceline.launch.templates import command
+from paceline.launch.templates.command import SCHEDULERS
 
 IMAGE = ("--image", "train:1")
 
@@ -40,10 +55,7 @@ def test_options_become_variables_and_comments_say_what_to_change(case: Case) ->
         (["--pipelined-k", "4"], "PACELINE_PIPELINED_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined"),
         (["--armed", "--fusion", "optimal"], ""),
         (["--no-armed"], ""),
-        (
-            ["--sync-every", "4"],
-            "PACELINE_SYNC_EVERY=4 has no effect: it belongs to PACELINE_EXCHANGE=majority or solo",
-        ),
+        (["--sync-every", "4"], "PACELINE_SYNC_EVERY=4 has no effect: it belongs to PACELINE_EXCHANGE=majority"),
     ],
 )
 @pytest.mark.parametrize(
@@ -103,7 +115,7 @@ def test_what_cannot_be_is_refused_with_a_remedy(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_file_is_written_as_it_is_printed(tmp_path: Path) -> None:
+def test_file_is_written_as_it_is_printed_or_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "job.sh"
     result = invoke("slurm", "-o", str(place), "python", "train.py")
     assert result.exit_code == 0
@@ -111,11 +123,7 @@ def test_file_is_written_as_it_is_printed(tmp_path: Path) -> None:
     without_first_lines = place.read_text().splitlines()[2:]
     assert without_first_lines == printed("slurm", "python", "train.py").splitlines()[2:]
     assert stat.S_IMODE(place.stat().st_mode) & 0o444 == 0o444
-
-
-def test_a_place_that_cannot_be_written_is_refused_and_left_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # A place that cannot be written is refused and left as it was.
     place = tmp_path / "job.sh"
     place.write_text("mine")
 
@@ -157,3 +165,104 @@ def test_times_as_schedulers_read_them() -> None:
         "kubernetes --image a --time 90s": "activeDeadlineSeconds: 90\n",
     }.items():
         assert line in printed(*words.split(), "a")
+
+
+_FILE = re.compile(r"^    (paceline template .*?)\n\n```[a-z]*\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.mark.parametrize("name", [scheduler.name for scheduler in SCHEDULERS])
+def test_page_has_the_file_that_the_command_prints_and_names_every_kind(name: str) -> None:
+    shown = _FILE.findall(page(name))
+    assert shown, f"docs/{name}.md has no command `paceline template` followed by its file"
+    for shown_command, file in shown:
+        words = shlex.split(shown_command.replace("\\\n", " "))[2:]
+        at = words.index("-o")
+        # The page names the file that -o would write; it is printed here.
+        text = printed(*words[:at], *words[at + 2 :])
+        assert _without_first_line(text) == _without_first_line(file), f"make it anew: {shown_command}"
+    # Page names every kind.
+    (scheduler,) = (one for one in SCHEDULERS if one.name == name)
+    text = page(name)
+    assert [kind.name for kind in scheduler.kinds if f"--{scheduler.chooser} {kind.name}" not in text] == []
+    assert f"({name}.md)" in page("README")
+    assert f"({name}.md)" in page("command")
+
+
+def _without_first_line(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "Made by: " not in line]
+
+
+@table("docker", kind="compose")
+def test_compose_file_has_a_service_for_every_rank(case: Case) -> None:
+    (made,) = objects(case.text())
+    assert list(made["services"]) == [f"rank{n}" for n in range(4)]
+    for rank, service in enumerate(made["services"].values()):
+        words = [word.replace("$$", "$") for word in service["command"]]
+        assert words == [
+            "paceline", "rank", "--rank", str(rank), "--size", "4", "--rendezvous", "rank0:29400", "--", *COMMAND,
+        ]  # fmt: skip
+        values = {name: value.replace("$$", "$") for name, value in service["environment"].items()}
+        assert values[VARIABLE[0]] == VARIABLE[1]
+        assert values["PACELINE_EXCHANGE"] == "pipelined"
+        resources = service["deploy"]["resources"]
+        assert resources["limits"] == {"cpus": "3", "memory": "16384M"}
+        if case.gpus:
+            device = {"driver": "nvidia", "device_ids": [str(rank)], "capabilities": ["gpu"]}
+            assert resources["reservations"]["devices"] == [device]
+        else:
+            assert "reservations" not in resources
+    needed("compose_spec")
+    from compose_spec import PyOptions
+
+    PyOptions(apply_merge=True).from_yaml(case.text()).validate()
+
+
+def test_gpus_are_shared_out() -> None:
+    (made,) = objects(printed("docker", "--image", "a", "--gpus", "4", "--ranks-per-node", "2", "x"))
+    assert [
+        service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
+        for service in made["services"].values()
+    ] == [["0", "1"], ["2", "3"]]
+
+
+IMAGE_KIND = ("docker", "--kind", "image")
+BOTH = (*IMAGE_KIND, "--framework", "torch", "--framework", "tensorflow", "--mpi")
+DOCKERFILES = [(case.id, case.words()) for case in cases("docker", kind="image")]
+DOCKERFILES += [("bare", [*IMAGE_KIND]), ("mpi", [*IMAGE_KIND, "--mpi"]), ("both", [*BOTH, "--gpus", "1"])]
+
+
+@pytest.mark.parametrize("words", [words for _, words in DOCKERFILES], ids=[name for name, _ in DOCKERFILES])
+def test_hadolint_finds_nothing(words: list[str], tmp_path: Path) -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    if not linter.exists():
+        pytest.skip("the extra `templates` is not installed: no hadolint")
+    file = tmp_path / "Dockerfile"
+    file.write_text(printed(*words))
+    done = subprocess.run([linter, "--no-color", file], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@table("docker", kind="image")
+def test_image_has_what_was_said(case: Case) -> None:
+    lines = case.text().splitlines()
+    assert sum(line.startswith("FROM ") for line in lines) == 2
+    assert any(line.startswith("RUN paceline horovod install") for line in lines)
+    assert [line for line in lines if line.startswith("FROM nvidia/cuda")][: case.gpus] == (
+        [line for line in lines if line.startswith("FROM ")] if case.gpus else []
+    )
+    assert ("ENV HOROVOD_GPU_OPERATIONS=NCCL" in lines) == bool(case.gpus)
+    assert 'ENV NOTE="50% of \\$HOME \\$\\$ \\"it\'s\\" \\\\ 1"' in lines
+    assert 'ENV PACELINE_FUSION="optimal"' in lines
+    (command,) = (line.removeprefix("CMD ") for line in lines if line.startswith("CMD "))
+    (words,) = objects(command)
+    assert tuple(words) == COMMAND
+
+
+def test_frameworks_and_mpi() -> None:
+    text = printed(*BOTH)
+    assert "pip install --no-cache-dir '/src/paceline[torch,tensorflow]'" in text
+    assert "RUN paceline horovod install --mpi " in text
+    assert "useradd --create-home --uid 1000 mpiuser" in text
+    assert "CMD" not in text
+    plain = printed(*IMAGE_KIND)
+    assert "mpi" not in plain.lower().replace("compilers", "")

@@ -20,11 +20,13 @@ from integration_tests.unit.launch.templates.cases import (
     Case,
     cases,
     invoke,
+    kubeflow,
+    mpijob_schema,
     needed,
+    objects,
     printed,
     table,
 )
-from integration_tests.unit.launch.templates.schemas import kubeflow, mpijob_schema, objects
 from integration_tests.unit.launch.templates.test_scripts import RECORDER, shellcheck
 
 OLDEST, NEWEST = "1.25", "1.37"  # of Kubernetes, as the package has them
@@ -78,6 +80,15 @@ def check_valid(thing: dict[str, Any], *versions: str) -> None:
         assert kubernetes_validate.validate(thing, version, strict=True) == version
 
 
+def pod_script(text: str, **variables: str) -> str:
+    """What the shell of a pod gets, with these variables of the pod."""
+    *_, job = objects(text)
+    shell, flag = container(job["spec"]["template"])["command"]
+    assert (shell, flag) == ("/bin/bash", "-c")
+    (script,) = container(job["spec"]["template"])["args"]
+    return expanded(script, variables)
+
+
 def stand_in(folder: Path, script: str) -> dict[str, str]:
     """A `paceline` that runs this; the environment of pod 0."""
     (folder / "paceline").write_text(script)
@@ -97,22 +108,18 @@ def test_job_has_a_pod_for_every_node(case: Case, tmp_path: Path) -> None:
     check_variables(container(spec["template"])["env"])
     for thing in (service, job):
         check_valid(thing, OLDEST, NEWEST)
-    (script,) = container(job["spec"]["template"])["args"]
-    (tmp_path / "pod.sh").write_text("#!/bin/bash\n" + expanded(script, {}))
+    (tmp_path / "pod.sh").write_text("#!/bin/bash\n" + pod_script(case.text()))
     shellcheck(tmp_path / "pod.sh")
 
 
 @table("kubernetes", kind="job")
 def test_pods_start_every_rank(case: Case, tmp_path: Path) -> None:
-    *_, job = objects(case.text())
-    shell, flag = container(job["spec"]["template"])["command"]
-    (script,) = container(job["spec"]["template"])["args"]
     calls = tmp_path / "calls"
     environment = stand_in(tmp_path, RECORDER.format(python=sys.executable, calls=calls, code=0))
     for pod in {0, case.nodes - 1}:
         index = {"JOB_COMPLETION_INDEX": str(pod)}
-        command = [shell, flag, expanded(script, {**index, "HOME": "/wrong", "rank": "wrong"})]
-        subprocess.run(command, env=environment | index, check=True, timeout=60)
+        script = pod_script(case.text(), **index, HOME="/wrong", rank="wrong")
+        subprocess.run(["/bin/bash", "-c", script], env=environment | index, check=True, timeout=60)
         made = [json.loads(line)["words"] for line in calls.read_text().splitlines()]
         calls.unlink()
         ranks = range(pod * RANKS_PER_NODE, (pod + 1) * RANKS_PER_NODE)
@@ -126,21 +133,19 @@ def test_pods_start_every_rank(case: Case, tmp_path: Path) -> None:
 
 
 def test_failure_of_a_rank_is_the_pods(tmp_path: Path) -> None:
-    *_, job = objects(printed("kubernetes", "--image", "a", "--ranks-per-node", "3", "x"))
-    (script,) = container(job["spec"]["template"])["args"]
+    script = pod_script(printed("kubernetes", "--image", "a", "--ranks-per-node", "3", "x"))
     environment = stand_in(tmp_path, '#!/bin/sh\n[ "$3" = 1 ] && exit 7\nsleep 0.2\n')
-    done = subprocess.run(["/bin/bash", "-c", expanded(script, {})], env=environment, timeout=60)
+    done = subprocess.run(["/bin/bash", "-c", script], env=environment, timeout=60)
     assert done.returncode == 7
 
 
 def test_pod_that_is_asked_to_end_asks_its_ranks(tmp_path: Path) -> None:
-    *_, job = objects(printed("kubernetes", "--image", "a", "--ranks-per-node", "2", "x"))
-    (script,) = container(job["spec"]["template"])["args"]
+    script = pod_script(printed("kubernetes", "--image", "a", "--ranks-per-node", "2", "x"))
     told = tmp_path / "told"
     begun = f"trap 'echo ended >>{told}; exit 143' TERM\necho begun >>{told}\n"
     script_of_a_rank = f"#!/bin/bash\n{begun}for ((n = 0; n < 600; n++)); do sleep 0.1; done\n"
     environment = stand_in(tmp_path, script_of_a_rank)
-    pod = subprocess.Popen(["/bin/bash", "-c", expanded(script, {})], env=environment, start_new_session=True)
+    pod = subprocess.Popen(["/bin/bash", "-c", script], env=environment, start_new_session=True)
     while not told.exists() or told.read_text().count("begun") < 2:
         time.sleep(0.01)
     pod.terminate()

@@ -86,9 +86,7 @@ def run(case: Case, tmp_path: Path, code: int = 0) -> tuple[int, list[dict[str, 
         "PBS_JOBID": "4711[3].server", "PBS_NODEFILE": str(hosts), "PBS_O_WORKDIR": str(job),
     }  # fmt: skip
     (job / "job.sh").write_text(case.text())
-    done = subprocess.run(
-        ["/bin/bash", "job.sh"], cwd=job, env=environment, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run(["/bin/bash", "job.sh"], cwd=job, env=environment, capture_output=True, text=True, timeout=60)
     made = [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
     assert [path.name for path in job.iterdir()] == ["job.sh"], done.stderr
     assert code or not done.stderr, done.stderr
@@ -178,12 +176,17 @@ def test_pbs_is_asked_for_what_was_said(case: Case) -> None:
     assert directives(case) == ["-N digits", "-j oe", select, "-l place=scatter", "-l walltime=26:30:00"]
 
 
-def test_restarts_of_slurm(tmp_path: Path) -> None:
+def test_restarts_of_slurm_and_images_in_apptainer(tmp_path: Path) -> None:
     text = printed("slurm", "--restarts", "3", "python", "train.py")
     assert {"#SBATCH --requeue", "#SBATCH --open-mode=append"} <= set(text.splitlines())
     assert '[ "${SLURM_RESTART_COUNT:-0}" -lt 3 ]' in text
     (tmp_path / "job.sh").write_text(text)
     shellcheck(tmp_path / "job.sh")
+    # Image runs in apptainer.
+    text = printed("slurm", "--image", "registry/train:1", "--gpus", "2", "python", "train.py")
+    assert "apptainer exec --nv docker://registry/train:1 paceline rank -- python train.py\n" in text
+    text = printed("pbs", "--start", "mpirun", "--image", "train.sif", "python", "train.py")
+    assert "    apptainer exec train.sif python train.py\n" in text
 
 
 def test_elastic_jobs_find_their_machines_and_say_how_to_add_one(tmp_path: Path) -> None:
@@ -204,10 +207,3 @@ def test_elastic_jobs_find_their_machines_and_say_how_to_add_one(tmp_path: Path)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "4711"}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["node0:4", "node1:4", "node2:4"], done.stderr
-
-
-def test_image_runs_in_apptainer() -> None:
-    text = printed("slurm", "--image", "registry/train:1", "--gpus", "2", "python", "train.py")
-    assert "apptainer exec --nv docker://registry/train:1 paceline rank -- python train.py\n" in text
-    text = printed("pbs", "--start", "mpirun", "--image", "train.sif", "python", "train.py")
-    assert "    apptainer exec train.sif python train.py\n" in text
