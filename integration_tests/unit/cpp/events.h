@@ -55,6 +55,10 @@ class Machine {
 
   virtual ~Machine() = default;
 
+  bool Known(const std::string& event) const {
+    return events_.count(event.substr(0, event.find_first_of("-0123456789"))) > 0;
+  }
+
   virtual std::string Happen(const std::string& event) {
     const auto at = std::min(event.find_first_of("-0123456789"), event.size());
     std::vector<int64_t> numbers;
