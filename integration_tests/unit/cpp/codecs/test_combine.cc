@@ -12,13 +12,7 @@
 #include "core/codecs/elements.h"
 #include "doctest/doctest.h"
 
-using paceline::core::BytesOf;
-using paceline::core::Combine;
-using paceline::core::DataType;
-using paceline::core::NameOf;
-using paceline::core::ReduceOp;
-using paceline::core::Scale;
-using paceline::core::VisitElement;
+using namespace paceline::core;
 
 namespace {
 

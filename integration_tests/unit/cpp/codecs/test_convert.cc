@@ -8,15 +8,7 @@
 #include "core/codecs/elements.h"
 #include "doctest/doctest.h"
 
-using paceline::core::BitsOf;
-using paceline::core::DataType;
-using paceline::core::Float16FromFloat;
-using paceline::core::FloatFromFloat16;
-using paceline::core::FloatOf;
-using paceline::core::FromFloat;
-using paceline::core::Load;
-using paceline::core::Store;
-using paceline::core::ToFloat;
+using namespace paceline::core;
 
 TEST_CASE("blocks of float16 are converted bit for bit as single ones are, also by the processor's own instructions") {
   Block halves(2 * 65536);

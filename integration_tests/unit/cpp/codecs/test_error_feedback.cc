@@ -10,10 +10,7 @@
 #include "core/codecs/error_feedback.h"
 #include "doctest/doctest.h"
 
-using paceline::core::Codec;
-using paceline::core::CodecNamed;
-using paceline::core::DataType;
-using paceline::core::ErrorFeedback;
+using namespace paceline::core;
 
 namespace {
 

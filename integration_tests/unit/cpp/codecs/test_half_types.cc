@@ -9,12 +9,7 @@
 #include "core/codecs/half_types.h"
 #include "doctest/doctest.h"
 
-using paceline::core::Bfloat16FromFloat;
-using paceline::core::BitsOf;
-using paceline::core::Float16FromFloat;
-using paceline::core::FloatFromBfloat16;
-using paceline::core::FloatFromFloat16;
-using paceline::core::FloatOf;
+using namespace paceline::core;
 
 namespace {
 

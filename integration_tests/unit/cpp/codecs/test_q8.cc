@@ -8,10 +8,7 @@
 #include "core/codecs/half_types.h"
 #include "doctest/doctest.h"
 
-using paceline::core::BitsOf;
-using paceline::core::CodecNamed;
-using paceline::core::DataType;
-using paceline::core::kCodecSlice;
+using namespace paceline::core;
 
 namespace {
 

@@ -10,21 +10,7 @@
 #include "doctest/doctest.h"
 
 using namespace collectives;
-using paceline::core::Allreduce;
-using paceline::core::AllreduceMethod;
-using paceline::core::AllreduceTime;
-using paceline::core::BestAllreduce;
-using paceline::core::BestLinearBroadcast;
-using paceline::core::BestLinearReduce;
-using paceline::core::BlockedBytes;
-using paceline::core::FastestAllreduce;
-using paceline::core::LinearBroadcast;
-using paceline::core::LinearBroadcastTime;
-using paceline::core::LinearReduce;
-using paceline::core::LinearReduceTime;
-using paceline::core::Network;
-using paceline::core::TimedChoice;
-using paceline::core::TreeBroadcastTime;
+using namespace paceline::core;
 
 namespace {
 

@@ -8,9 +8,7 @@
 #include "doctest/doctest.h"
 
 using namespace collectives;
-using paceline::core::LinearAllreduce;
-using paceline::core::LinearBroadcast;
-using paceline::core::LinearReduce;
+using namespace paceline::core;
 
 namespace {
 

@@ -17,10 +17,7 @@
 
 namespace {
 
-using paceline::core::Expect;
-using paceline::core::PeerWatch;
-using paceline::core::WatchAddress;
-using paceline::core::WatchWord;
+using namespace paceline::core;
 
 constexpr std::chrono::seconds kLimit{20};
 

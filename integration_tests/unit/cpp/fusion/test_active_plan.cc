@@ -6,10 +6,7 @@
 #include "core/fusion/message_packing.h"
 #include "doctest/doctest.h"
 
-using paceline::core::ActivePlan;
-using paceline::core::MergePlan;
-using paceline::core::PaddedBytes;
-using paceline::core::ReducedTensor;
+using namespace paceline::core;
 
 namespace {
 

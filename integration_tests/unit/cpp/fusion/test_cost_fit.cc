@@ -9,10 +9,7 @@
 #include "core/fusion/cost_model.h"
 #include "fusion/planner_cases.h"
 
-using paceline::core::CostPoint;
-using paceline::core::FitLinear;
-using paceline::core::FitMeasured;
-using paceline::core::IsotonicMedians;
+using namespace paceline::core;
 
 namespace {
 

@@ -3,10 +3,7 @@
 #include "core/fusion/message_packing.h"
 #include "doctest/doctest.h"
 
-using paceline::core::kMostElements;
-using paceline::core::MessageLimits;
-using paceline::core::PackedTensor;
-using paceline::core::PackMessages;
+using namespace paceline::core;
 
 using Messages = std::vector<std::vector<size_t>>;
 

@@ -6,9 +6,7 @@
 #include "doctest/doctest.h"
 #include "events.h"
 
-using paceline::core::Attendance;
-using paceline::core::Initiator;
-using paceline::core::QuorumRule;
+using namespace paceline::core;
 
 namespace {
 
