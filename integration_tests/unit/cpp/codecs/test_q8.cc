@@ -109,14 +109,6 @@ TEST_CASE("half-way between two codes the even one is taken, on both sides of ze
   CHECK(decoded == std::vector<float>{127, 0, 2, 2, 0, -2, -2, 126});
 }
 
-TEST_CASE("each 256 elements have a scale of their own") {
-  std::vector<float> values(512, 1e-6F);
-  values[0] = 1e6F;
-  const std::vector<float> decoded = RoundTrip(CodecNamed("q8"), values);
-  CHECK(decoded[255] == 0);
-  CHECK(decoded[256] == doctest::Approx(1e-6));
-}
-
 TEST_CASE("the layout of the bytes") {
   using Block = std::pair<float, std::vector<int>>;
   CHECK(Encoded({254, -254, 2, 0}) == Block{2, {127, 256 - 127, 1, 0}});

@@ -51,38 +51,6 @@ std::vector<bool> AlgorithmOne(const std::vector<double>& backward_s, std::vecto
 
 }  // namespace
 
-TEST_CASE("two messages of 200 KB and one of 400 KB, with the paper's constants") {
-  struct Row {
-    double a_s, b_s_per_byte, apart_ms, merged_ms, break_even_bytes;
-  };
-  for (const auto& row :
-       {Row{1.2e-3, 1.5e-9, 3.0, 1.8, 800e3}, Row{9.72e-4, 1.97e-9, 2.732, 1.760, 493e3},
-        Row{9.08e-4, 7.40e-10, 2.112, 1.204, 1.227e6}, Row{2.36e-4, 4.06e-10, 0.6344, 0.3984, 581e3}}) {
-    const auto cost = CostModel::Linear(row.a_s, row.b_s_per_byte);
-    const std::vector<Gradient> gradients{{200e3, 0, 0}, {200e3, 0, 0}};
-    CHECK(1e3 * Predict(gradients, {{0}, {1}}, cost).finish_s == doctest::Approx(row.apart_ms).epsilon(1e-4));
-    CHECK(1e3 * Predict(gradients, {{0, 1}}, cost).finish_s == doctest::Approx(row.merged_ms).epsilon(1e-4));
-    CHECK(row.a_s / row.b_s_per_byte == doctest::Approx(row.break_even_bytes).epsilon(1e-3));
-  }
-}
-
-TEST_CASE("two layers: MG-WFBP merges exactly when the second comes before the first has started up") {
-  struct Row {
-    double backward_s;
-    size_t groups;
-    double end_s;
-  };
-  const auto cost = CostModel::Linear(1, 1);
-  for (const auto& row : {Row{3, 2, 6}, Row{1.5, 2, 5}, Row{1.0, 2, 5}, Row{0.5, 1, 4.5}}) {
-    const auto gradients = FromBackward({1, row.backward_s}, {1, 1});
-    const auto groups = Plan(Policy::kMgwfbp, gradients, cost);
-    CHECK(groups.size() == row.groups);
-    CHECK(EndOf(gradients, groups, cost) == row.end_s);
-  }
-  const auto late = FromBackward({1, 0.5}, {1, 1});
-  CHECK(EndOf(late, Plan(Policy::kNone, late, cost), cost) == 5);
-}
-
 TEST_CASE("three layers on which the greedy rule is not optimal") {
   const auto gradients = FromBackward({1, 3, 4}, {3, 1, 1});
   const auto cost = CostModel::Linear(4, 1);
@@ -151,15 +119,6 @@ TEST_CASE("without start-up time MG-WFBP merges only what has to wait anyway") {
         free_s += cost(some[static_cast<size_t>(n)].bytes);
       }
     }
-  }
-}
-
-TEST_CASE("with a start-up time beyond all others everything is one group") {
-  std::mt19937 random(7);
-  for (int round = 0; round < 100; ++round) {
-    const auto gradients = cases::RandomGradients(random, 30, 1);
-    CHECK(PlanLine(Policy::kMgwfbp, gradients, 1e6, 1).size() == 1);
-    CHECK(PlanLine(Policy::kOptimal, gradients, 1e6, 1).size() == 1);
   }
 }
 
