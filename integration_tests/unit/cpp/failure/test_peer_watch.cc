@@ -67,76 +67,105 @@ std::vector<std::unique_ptr<Rank>> Connect(int32_t size, int32_t here, int addre
   return ranks;
 }
 
-// A process that is this rank until it is killed.
-pid_t Fork(int32_t rank, int32_t size, int address_from, bool forks_again) {
-  const auto child = fork();
-  if (child != 0) {
-    return child;
+struct Pipe {
+  Pipe() { REQUIRE(pipe(ends) == 0); }
+  ~Pipe() {
+    close(ends[0]);
+    close(ends[1]);
   }
-  setpgid(0, 0);
-  WatchAddress address;
-  PeerWatch watch(rank, size, [](const std::string&) {});
-  if (read(address_from, &address, sizeof(address)) == sizeof(address)) {
-    watch.Begin(address, kLimit);
-  }
-  if (forks_again) {
-    fork();
-  }
+  int from() const { return ends[0]; }
+  int to() const { return ends[1]; }
+  int ends[2];
+};
+
+[[noreturn]] void Live() {
   alarm(3 * kLimit.count());  // should the test not live to end it
   while (true) {
     pause();
   }
 }
 
-void Death(bool children) {
-  int channel[2];
-  REQUIRE(pipe(channel) == 0);
-  const auto child = Fork(2, 3, channel[0], children);
-  auto ranks = Connect(3, 2, channel[1]);
-  if (children) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for it to fork
+// A process that is rank 2 of 3 until it is killed. It reads where rank 0 listens.
+pid_t ForkTwo(const Pipe& address_of_zero, bool forks_again = false) {
+  const auto child = fork();
+  if (child != 0) {
+    return child;
   }
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  const std::string expected = "Rank 2 died: process " + std::to_string(child) + " on host ";
-  for (auto& rank : ranks) {
-    CHECK(rank->watch->Await(kLimit).find(expected) == 0);
-    rank->watch.reset();
-    CHECK(rank->times == 1);
+  setpgid(0, 0);
+  WatchAddress address;
+  PeerWatch watch(2, 3, [](const std::string&) {});
+  if (read(address_of_zero.from(), &address, sizeof(address)) == sizeof(address)) {
+    watch.Begin(address, kLimit);
   }
-  kill(-child, SIGKILL);
-  close(channel[0]);
-  close(channel[1]);
+  if (forks_again) {
+    fork();
+  }
+  Live();
 }
 
-TEST_CASE("every rank hears of a death, once, and who it was") { Death(false); }
-
-TEST_CASE("a dead process's children do not keep it alive") { Death(true); }
-
-TEST_CASE("the death of rank 0 is seen by all") {
-  int channel[2];
-  REQUIRE(pipe(channel) == 0);
+// The same as rank 0, which writes what it hears; the others join.
+pid_t ForkZero(Rank& one, Rank& two, const Pipe& heard, std::chrono::milliseconds answers) {
+  const Pipe channel;
   const auto child = fork();
   if (child == 0) {
-    PeerWatch zero(0, 3, [](const std::string&) {});
+    const auto tell = [&](const std::string& news) {
+      if (write(heard.to(), news.data(), news.size()) < 0) {
+        _exit(1);
+      }
+    };
+    PeerWatch zero(0, 3, tell, answers);
     const auto address = zero.Listen(Loopback());
-    if (write(channel[1], &address, sizeof(address)) == sizeof(address)) {
+    if (write(channel.to(), &address, sizeof(address)) == sizeof(address)) {
       zero.Begin(address, kLimit);
     }
-    while (true) {
-      pause();
-    }
+    Live();
   }
   WatchAddress address;
-  REQUIRE(read(channel[0], &address, sizeof(address)) == sizeof(address));
-  Rank one(1, 3), two(2, 3);
+  REQUIRE(read(channel.from(), &address, sizeof(address)) == sizeof(address));
   std::thread other([&] { one.watch->Begin(address, kLimit); });
   two.watch->Begin(address, kLimit);
   other.join();
+  return child;
+}
+
+void Kill(pid_t child) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  CHECK(one.watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
-  CHECK(two.watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
+}
+
+void Stop(pid_t child) {
+  int status = 0;
+  kill(child, SIGSTOP);
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+}
+
+TEST_CASE("every rank hears of a death, once, and who it was; a dead process's children do not keep it alive") {
+  for (const bool forks_again : {false, true}) {
+    const Pipe channel;
+    const auto child = ForkTwo(channel, forks_again);
+    auto ranks = Connect(3, 2, channel.to());
+    if (forks_again) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    Kill(child);
+    const std::string expected = "Rank 2 died: process " + std::to_string(child) + " on host ";
+    for (auto& rank : ranks) {
+      CHECK(rank->watch->Await(kLimit).find(expected) == 0);
+      rank->watch.reset();
+      CHECK(rank->times == 1);
+    }
+    kill(-child, SIGKILL);
+  }
+}
+
+TEST_CASE("the death of rank 0 is seen by all") {
+  const Pipe heard;
+  Rank one(1, 3), two(2, 3);
+  const auto child = ForkZero(one, two, heard, PeerWatch::kAnswers);
+  Kill(child);
+  for (const auto* rank : {&one, &two}) {
+    CHECK(rank->watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
+  }
 }
 
 TEST_CASE("a rank that fails says why, and the first reason counts") {
@@ -262,13 +291,10 @@ std::string DoesNotAnswer(int32_t rank, pid_t process) {
 }
 
 TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on") {
-  int channel[2];
-  REQUIRE(pipe(channel) == 0);
-  const auto child = Fork(2, 3, channel[0], false);
-  auto ranks = Connect(3, 2, channel[1], std::chrono::seconds(2));
-  kill(child, SIGSTOP);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  const Pipe channel;
+  const auto child = ForkTwo(channel);
+  auto ranks = Connect(3, 2, channel.to(), std::chrono::seconds(2));
+  Stop(child);
   SUBCASE("rank 0 asks") { ranks[0]->watch->CallRoll(); }
   SUBCASE("another rank asks") { ranks[1]->watch->CallRoll(); }
   SUBCASE("both ask") { AllCall({ranks[0]->watch.get(), ranks[1]->watch.get()}); }
@@ -279,8 +305,7 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
     kill(child, SIGCONT);
     calling.join();
     CHECK(found.empty());
-    kill(child, SIGSTOP);
-    REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+    Stop(child);
     ranks[1]->watch->CallRoll();
   }
   const auto expected = DoesNotAnswer(2, child);
@@ -291,59 +316,25 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
     rank->watch.reset();
     CHECK(rank->times == 1);
   }
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  close(channel[0]);
-  close(channel[1]);
+  Kill(child);
 }
 
 TEST_CASE("rank 0 has stopped: all that call it find out, and it hears so when it goes on") {
   constexpr std::chrono::milliseconds kAnswers{500};
-  int channel[2], heard[2];
-  REQUIRE(pipe(channel) == 0);
-  REQUIRE(pipe(heard) == 0);
-  const auto child = fork();
-  if (child == 0) {
-    PeerWatch zero(
-        0, 3,
-        [&](const std::string& news) {
-          if (write(heard[1], news.data(), news.size()) < 0) {
-            _exit(1);
-          }
-        },
-        kAnswers);
-    const auto address = zero.Listen(Loopback());
-    if (write(channel[1], &address, sizeof(address)) == sizeof(address)) {
-      zero.Begin(address, kLimit);
-    }
-    alarm(3 * kLimit.count());
-    while (true) {
-      pause();
-    }
-  }
-  WatchAddress address;
-  REQUIRE(read(channel[0], &address, sizeof(address)) == sizeof(address));
+  const Pipe heard;
   Rank one(1, 3, kAnswers), two(2, 3, kAnswers);
-  std::thread other([&] { one.watch->Begin(address, kLimit); });
-  two.watch->Begin(address, kLimit);
-  other.join();
+  const auto child = ForkZero(one, two, heard, kAnswers);
   CHECK(one.watch->CallRoll().empty());
-  kill(child, SIGSTOP);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  Stop(child);
   const auto expected = DoesNotAnswer(0, child);
   for (const auto& news : AllCall({one.watch.get(), two.watch.get()})) {
     CHECK(news.find(expected) == 0);
   }
   kill(child, SIGCONT);
   std::string told(expected.size(), ' ');
-  CHECK(read(heard[0], told.data(), told.size()) == static_cast<ssize_t>(told.size()));
+  CHECK(read(heard.from(), told.data(), told.size()) == static_cast<ssize_t>(told.size()));
   CHECK(told == expected);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  for (const int fd : {channel[0], channel[1], heard[0], heard[1]}) {
-    close(fd);
-  }
+  Kill(child);
 }
 
 TEST_CASE("what a rank has failed of is heard before its answer to the roll") {
