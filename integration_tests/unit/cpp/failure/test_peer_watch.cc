@@ -1,3 +1,6 @@
+// The watch of peers in one process and with a rank 2 that dies or stops. Those of rank 0 are in
+// integration_tests/faults: test_dead_ranks.py and test_mail.py.
+
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -78,13 +81,6 @@ struct Pipe {
   int ends[2];
 };
 
-[[noreturn]] void Live() {
-  alarm(3 * kLimit.count());  // should the test not live to end it
-  while (true) {
-    pause();
-  }
-}
-
 // A process that is rank 2 of 3 until it is killed. It reads where rank 0 listens.
 pid_t ForkTwo(const Pipe& address_of_zero, bool forks_again = false) {
   const auto child = fork();
@@ -100,32 +96,10 @@ pid_t ForkTwo(const Pipe& address_of_zero, bool forks_again = false) {
   if (forks_again) {
     fork();
   }
-  Live();
-}
-
-// The same as rank 0, which writes what it hears; the others join.
-pid_t ForkZero(Rank& one, Rank& two, const Pipe& heard, std::chrono::milliseconds answers) {
-  const Pipe channel;
-  const auto child = fork();
-  if (child == 0) {
-    const auto tell = [&](const std::string& news) {
-      if (write(heard.to(), news.data(), news.size()) < 0) {
-        _exit(1);
-      }
-    };
-    PeerWatch zero(0, 3, tell, answers);
-    const auto address = zero.Listen(Loopback());
-    if (write(channel.to(), &address, sizeof(address)) == sizeof(address)) {
-      zero.Begin(address, kLimit);
-    }
-    Live();
+  alarm(3 * kLimit.count());  // should the test not live to end it
+  while (true) {
+    pause();
   }
-  WatchAddress address;
-  REQUIRE(read(channel.from(), &address, sizeof(address)) == sizeof(address));
-  std::thread other([&] { one.watch->Begin(address, kLimit); });
-  two.watch->Begin(address, kLimit);
-  other.join();
-  return child;
 }
 
 void Kill(pid_t child) {
@@ -155,16 +129,6 @@ TEST_CASE("every rank hears of a death, once, and who it was; a dead process's c
       CHECK(rank->times == 1);
     }
     kill(-child, SIGKILL);
-  }
-}
-
-TEST_CASE("the death of rank 0 is seen by all") {
-  const Pipe heard;
-  Rank one(1, 3), two(2, 3);
-  const auto child = ForkZero(one, two, heard, PeerWatch::kAnswers);
-  Kill(child);
-  for (const auto* rank : {&one, &two}) {
-    CHECK(rank->watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
   }
 }
 
@@ -286,10 +250,6 @@ TEST_CASE("all answer the roll, whoever asks, as often as they like and at once"
   }
 }
 
-std::string DoesNotAnswer(int32_t rank, pid_t process) {
-  return "Rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on host ";
-}
-
 TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on") {
   const Pipe channel;
   const auto child = ForkTwo(channel);
@@ -308,7 +268,7 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
     Stop(child);
     ranks[1]->watch->CallRoll();
   }
-  const auto expected = DoesNotAnswer(2, child);
+  const std::string expected = "Rank 2 (process " + std::to_string(child) + " on host ";
   for (auto& rank : ranks) {
     const auto news = rank->watch->Await(kLimit);
     CHECK(news.find(expected) == 0);
@@ -316,24 +276,6 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
     rank->watch.reset();
     CHECK(rank->times == 1);
   }
-  Kill(child);
-}
-
-TEST_CASE("rank 0 has stopped: all that call it find out, and it hears so when it goes on") {
-  constexpr std::chrono::milliseconds kAnswers{500};
-  const Pipe heard;
-  Rank one(1, 3, kAnswers), two(2, 3, kAnswers);
-  const auto child = ForkZero(one, two, heard, kAnswers);
-  CHECK(one.watch->CallRoll().empty());
-  Stop(child);
-  const auto expected = DoesNotAnswer(0, child);
-  for (const auto& news : AllCall({one.watch.get(), two.watch.get()})) {
-    CHECK(news.find(expected) == 0);
-  }
-  kill(child, SIGCONT);
-  std::string told(expected.size(), ' ');
-  CHECK(read(heard.from(), told.data(), told.size()) == static_cast<ssize_t>(told.size()));
-  CHECK(told == expected);
   Kill(child);
 }
 
