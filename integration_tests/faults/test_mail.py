@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from integration_tests.kills import kill_in
+from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
-from integration_tests.support.ranks import World, ranks
+from integration_tests.support.ranks import World, ranks, run_ranks
 
 SIZE = 3
 LIMIT_S = 4  # HOROVOD_GLOO_TIMEOUT_SECONDS, where it is waited for
@@ -63,10 +64,7 @@ def _circle(rank: int, size: int, size_bytes: int, folder: str) -> tuple[float, 
 @pytest.mark.parametrize(("victim", "size_bytes"), [(0, 11), (1, 4_000_001), (2, 0)])
 def test_survivors_name_the_dead_rank(victim: int, size_bytes: int) -> None:
     heard = kill_in(_circle, (size_bytes,), victim, moment_s=0.2, size=SIZE)
-    assert len(heard) == SIZE - 1
-    for one in heard:
-        assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
-        assert one.seconds is not None and one.seconds < SOON_S
+    assert_named(heard, victim, SIZE - 1, SOON_S)
 
 
 def _stop(rank: int, size: int, victim: int, limit_s: float | None) -> tuple[str, tuple[int, ...]]:
@@ -196,8 +194,6 @@ def test_a_mail_that_is_opened_after_an_alarm_tells_it(rank: int, size: int) -> 
 
 @pytest.mark.parametrize("given_bytes", [60, 100, 0])
 def test_messages_of_other_lengths_than_expected(given_bytes: int) -> None:
-    from integration_tests.support.ranks import run_ranks
-
     for text in run_ranks(_other_length, 3, given_bytes, fresh=True):
         assert f"Rank 1, waiting for rank 0 to send 80 bytes (tag 6): it sends {given_bytes} bytes where 80" in text
 
@@ -278,8 +274,6 @@ def _end(rank: int, size: int, sets: bool) -> None:
 
 @pytest.mark.parametrize("sets", [False, True])
 def test_shutdown_and_another_world_while_a_mail_is_open(sets: bool) -> None:
-    from integration_tests.support.ranks import run_ranks
-
     run_ranks(_end, SIZE, sets, fresh=True)
 
 
