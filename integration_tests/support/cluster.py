@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from integration_tests.support.ranks import ROOT
@@ -29,6 +31,14 @@ def digits_result(output: str) -> dict[str, Any]:
     (result,) = (json.loads(text) for text in re.findall(r"RESULT (\{.*\})", output))
     assert result["equal"]
     return dict(result)
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Fail with `what` if the condition does not hold within 30 s."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
 
 
 def processes_at_switch(tag: str) -> list[int]:

@@ -37,7 +37,8 @@ class Machine {
   }
 
  protected:
-  // `happen` takes none, one, two or all numbers. It returns nothing, text, a number, numbers, or a bool (yes, no).
+  // `happen` takes none, one, two (as int32_t, too) or all numbers. It returns nothing, text, a number, numbers, or a
+  // bool (yes, no).
   template <typename Do>
   void On(const std::string& name, Do happen) {
     events_[name] = [happen](const std::vector<int64_t>& numbers) {

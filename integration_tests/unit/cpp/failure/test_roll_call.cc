@@ -22,11 +22,11 @@ struct Machine : events::Machine {
       earlier = number;
       number = roll.Begin({ms_and_ranks.begin() + 1, ms_and_ranks.end()}, At(ms_and_ranks.at(0)));
     });
-    On("here", [this](int64_t rank, int64_t ms) { roll.Here(static_cast<int32_t>(rank), number, At(ms)); });
-    On("here_before", [this](int64_t rank, int64_t ms) { roll.Here(static_cast<int32_t>(rank), earlier, At(ms)); });
+    On("here", [this](int32_t rank, int64_t ms) { roll.Here(rank, number, At(ms)); });
+    On("here_before", [this](int32_t rank, int64_t ms) { roll.Here(rank, earlier, At(ms)); });
     On("all_here", [this] { roll.AllHere(number); });
     On("all_here_of_another", [this] { roll.AllHere(number + 1); });
-    On("gone", [this](int64_t rank) { roll.Gone(static_cast<int32_t>(rank)); });
+    On("gone", [this](int32_t rank) { roll.Gone(rank); });
     On("look", [this](int64_t ms) { return Look(ms); });
     On("until", [this](int64_t ms) { return roll.until() == At(ms); });
     On("state",

@@ -23,8 +23,8 @@ struct Machine : events::Machine {
     On("plan", [this](const std::vector<int64_t>& group_of) {
       return gate.Follow({group_of.begin(), group_of.end()}, {}, {}, kPatience);
     });
-    On("in", [this](int64_t tensor) { return gate.Arrive(static_cast<int32_t>(tensor)); });
-    On("done", [this](int64_t tensor) { gate.Performed(static_cast<int32_t>(tensor)); });
+    On("in", [this](int32_t tensor) { return gate.Arrive(tensor); });
+    On("done", [this](int32_t tensor) { gate.Performed(tensor); });
     On("wait", [this](int64_t duration) { return WaitFor(duration); });
     On("stop", [this](int64_t duration) { return gate.Expire(now += duration); });
     On("release", [this] { return gate.Release(); });

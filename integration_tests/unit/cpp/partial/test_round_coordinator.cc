@@ -16,9 +16,9 @@ constexpr int32_t kRanks = 3;
 struct Machine : events::Machine {
   Machine() {
     for (const std::string name : {"x", "y", "z"}) {
-      On(name, [=](int64_t rank) { rounds.Vote(name, static_cast<int32_t>(rank)); });
-      On("flush_" + name, [=](int64_t rank) { rounds.Flush(name, static_cast<int32_t>(rank)); });
-      On("late_" + name, [=](int64_t rank, int64_t round) { rounds.Arrived(name, static_cast<int32_t>(rank), round); });
+      On(name, [=](int32_t rank) { rounds.Vote(name, rank); });
+      On("flush_" + name, [=](int32_t rank) { rounds.Flush(name, rank); });
+      On("late_" + name, [=](int32_t rank, int64_t round) { rounds.Arrived(name, rank, round); });
       On("misfit_" + name, [=] { rounds.Misfit(name); });
       On("sent_" + name, [=] { rounds.Sent(name); });
       On("failed_" + name, [=] { rounds.Failed(name); });
@@ -33,8 +33,8 @@ struct Machine : events::Machine {
         return Ready(1);
       });
     }
-    On("absent", [this](int64_t rank) { rounds.SetAbsent(static_cast<int32_t>(rank), true); });
-    On("back", [this](int64_t rank) { rounds.SetAbsent(static_cast<int32_t>(rank), false); });
+    On("absent", [this](int32_t rank) { rounds.SetAbsent(rank, true); });
+    On("back", [this](int32_t rank) { rounds.SetAbsent(rank, false); });
     On("grouped", [this] { grouped = true; });
     On("at", [this](int64_t now_ns) { return Ready(now_ns); });
     On("waiting", [this] { return rounds.waiting(); });

@@ -19,9 +19,9 @@ struct Machine : events::Machine {
       votes = {ranks, {static_cast<int32_t>(job.at(1)), 0, job.at(2)}};
       attendance = Attendance(ranks);
     });
-    On("vote", [this](int64_t rank) { return Look(votes.Vote(static_cast<int32_t>(rank))); });
-    On("late", [this](int64_t rank, int64_t round) { return Look(votes.Arrived(static_cast<int32_t>(rank), round)); });
-    On("flush", [this](int64_t rank) { return Look(votes.Flush(static_cast<int32_t>(rank))); });
+    On("vote", [this](int32_t rank) { return Look(votes.Vote(rank)); });
+    On("late", [this](int32_t rank, int64_t round) { return Look(votes.Arrived(rank, round)); });
+    On("flush", [this](int32_t rank) { return Look(votes.Flush(rank)); });
     On("absent", [this](int64_t rank) { return Absent(rank, true); });
     On("back", [this](int64_t rank) { return Absent(rank, false); });
     On("blocked", [this](const std::vector<int64_t>& all) {
