@@ -87,14 +87,11 @@ def _init_again(rank: int, size: int, rounds: int) -> None:
             time.sleep(0.05)  # ranks come back at different times
 
 
-def test_shutdown_and_init_again() -> None:
-    run_ranks(_init_again, 2, 60, timeout_s=120, fresh=True)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_shutdown_and_init_a_thousand_times() -> None:
-    run_ranks(_init_again, 2, 1000, timeout_s=1700, fresh=True)
+@pytest.mark.parametrize(
+    ("rounds", "limit_s"), [(60, 120), pytest.param(1000, 1700, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
+def test_shutdown_and_init_again(rounds: int, limit_s: float) -> None:
+    run_ranks(_init_again, 2, rounds, timeout_s=limit_s, fresh=True)
 
 
 # --- connect-exception: an exception in the background thread's set-up was std::terminate, exit code 134.
