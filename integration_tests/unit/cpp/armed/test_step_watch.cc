@@ -39,7 +39,7 @@ struct Machine : events::Machine {
     On("why", [this] {
       const std::array names = {"nothing", "no_plan", "watching", "incomplete", "order",
                                 "between", "unequal", "unfit",    "gave_up"};
-      return std::string(names.at(static_cast<size_t>(watch.why())));
+      return names.at(static_cast<size_t>(watch.why()));
     });
   }
 
@@ -83,11 +83,11 @@ constexpr events::Case kCases[] = {
     {"another message than the next is a strike, and too many are the end, until the next plan",
      "plan3:watching abcabcabc:armed b:watching abcabcabc:armed b:watching abcabcabc:armed b:off why:gave_up "
      "plan3:watching abcabcabc:armed"},
-    {"the same with a message that is not as before",
+    {"a message that differs from that of the steps before is a strike, too",
      "plan3:watching abcabcabc:armed A:watching abcabcabc:armed A:watching abcabcabc:armed A:off why:gave_up"},
-    {"the same with one that was not to be negotiated",
+    {"a message that was not to be negotiated is a strike, too",
      "plan3:watching abcabcabc:armed ab:watching abcabcabc:armed ab:watching abcabcabc:armed ab:off why:gave_up"},
-    {"the same with steps that are given up; what was left of them comes",
+    {"a step that is given up is a strike, too; what was left of it is negotiated",
      "plan2:watching ababab:armed a:running given_up:watching b:watching ababab:armed a:running given_up:watching "
      "b:watching ababab:armed a:running given_up:off why:gave_up"},
 };

@@ -32,7 +32,7 @@ struct Machine : events::Machine {
        [this] { return pacing.Due() <= now ? "now" : std::to_string((pacing.Due() - kStart) / milliseconds(1)); });
     On("state", [this] {
       const std::array names = {"idle", "expecting", "held", "gathering", "urgent"};
-      return std::string(names.at(static_cast<size_t>(pacing.state())));
+      return names.at(static_cast<size_t>(pacing.state()));
     });
   }
 
@@ -57,21 +57,22 @@ constexpr events::Case kCases[] = {
     {"what comes after a pause goes at once, and nobody need be woken again", "in:sooner state:gathering due:now in"},
     {"what comes within a cycle after that goes together",
      TOOK_AT_10 "in:sooner due:30 in due:30 round30 in:sooner due:50"},
-    {"the same while somebody waits",
+    {"a thread that waits makes that urgent",
      TOOK_AT_10 "in:sooner wait:sooner state:urgent due:now wait in state:urgent due:now"},
-    {"another rank calls a round in which this one has something",
+    {"a round that another rank calls within the cycle takes what this rank has",
      TOOK_AT_10 "in:sooner round13 state:idle in:sooner due:33"},
-    {"another rank calls a round in which this one has nothing", TOOK_AT_10 "round13 in:sooner due:30"},
+    {"a round that another rank calls within the cycle and that takes nothing does not begin a cycle",
+     TOOK_AT_10 "round13 in:sooner due:30"},
     {"what goes with others waits for them: the last one comes, and what comes behind it sets no time",
      HELD_AT_160 "in:sooner called100:yes due:now held100 state:gathering due:now"},
-    {"somebody waits", HELD_AT_160 "wait:sooner state:urgent held100 due:now"},
-    {"another rank calls, and the first call counts",
+    {"a rank that holds is urgent when a thread waits", HELD_AT_160 "wait:sooner state:urgent held100 due:now"},
+    {"a rank that holds lets a called round wait; the first call counts",
      HELD_AT_160 "called190:no due:200 called199:no due:200 called200:yes"},
-    {"another rank calls, and more comes: the last one",
+    {"what comes after the call sets the time, unless it is the last one",
      HELD_AT_160 "called190:no held193 due:203 in:sooner called193:yes"},
-    {"another rank calls, and more comes, but never the last one: the round takes what there is",
+    {"where the last one never comes, the called round takes what there is",
      HELD_AT_160 "called190:no held193 due:203 round203 state:idle called203:yes in:sooner due:223"},
-    {"another rank calls, and more comes in a round of its own: that call has been followed",
+    {"after a called round, what is held next rests again: the call has been followed",
      HELD_AT_160 "called190:no held193 due:203 round203 held203:sooner due:303"},
     {"what was held went without a round", HELD_AT_160 "taken190 due:1190"},
     {"a rank that may not sleep long comes soon, and never later with something than without",
@@ -80,10 +81,11 @@ constexpr events::Case kCases[] = {
      "set0,1000 in:sooner due:now round0 in:sooner due:now round1 in:sooner due:now"},
     {"a rank whose next step is about to begin lets a round wait that another one calls: it begins",
      EXPECTING_A_STEP "in:sooner called100:yes due:now called103:yes"},
-    {"it begins with what goes with others", EXPECTING_A_STEP "held109 due:119 called110:no"},
-    {"it does not begin, and that round took nothing",
+    {"the expected step begins with what goes with others", EXPECTING_A_STEP "held109 due:119 called110:no"},
+    {"the expected step does not begin: the called round takes nothing",
      EXPECTING_A_STEP "called110:yes round110 state:idle called111:yes in:sooner called110:yes due:now"},
-    {"the step after that", EXPECTING_A_STEP "in:sooner taken100 due:1100 called150:no due:160"},
+    {"the expected step goes without a round: the next one is expected",
+     EXPECTING_A_STEP "in:sooner taken100 due:1100 called150:no due:160"},
     {"a rank that expects a step comes as soon as an idle one", "taken0 called999:no due:1000 called1000:yes"},
     {"a step without a round, in which all ranks were there, counts as one: no heartbeat follows it",
      "in:sooner round0 in:sooner taken3000 due:4000"},

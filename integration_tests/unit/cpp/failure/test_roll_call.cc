@@ -29,8 +29,7 @@ struct Machine : events::Machine {
     On("gone", [this](int32_t rank) { roll.Gone(rank); });
     On("look", [this](int64_t ms) { return Look(ms); });
     On("until", [this](int64_t ms) { return roll.until() == At(ms); });
-    On("state",
-       [this] { return std::string(std::array{"idle", "calling", "counting"}.at(static_cast<size_t>(roll.state()))); });
+    On("state", [this] { return std::array{"idle", "calling", "counting"}.at(static_cast<size_t>(roll.state())); });
   }
 
   std::string Look(int64_t ms) {

@@ -68,7 +68,9 @@ constexpr events::Case kCases[] = {
 
 }  // namespace
 
-TEST_CASE("what comes and what goes") { events::PlayAll<Machine>(kCases); }
+TEST_CASE("tensors are held until their group is complete, or the patience is over") {
+  events::PlayAll<Machine>(kCases);
+}
 
 TEST_CASE("a plan keeps its rounds in line with the steps") {
   Machine machine;

@@ -30,7 +30,7 @@ struct Machine : events::Machine {
     On("end", [this] { return state.End(false); });
     On("close", [this] { return state.End(true); });
     On("restore", [this](int64_t pending, int64_t missed) { state.Restore(pending, missed); });
-    On("fail", [this] { return std::string(state.Fail() ? "waited" : "idle"); });
+    On("fail", [this] { return state.Fail() ? "waited" : "idle"; });
     On("stale", [this](int64_t round) { return state.Stale(round); });
     On("waiting", [this] { return state.waiting(); });
     On("pending", [this] { return state.pending(); });
