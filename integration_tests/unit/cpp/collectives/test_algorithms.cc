@@ -48,7 +48,7 @@ int32_t ShardOf(int64_t element, int64_t elements, int32_t p) {
                                                   : larger + (element - of_larger) / (elements / p));
 }
 
-// What a test case of an algorithm is.
+// A case that ForAllCases tries.
 struct Case {
   int32_t p;
   BlockedMessage message;
