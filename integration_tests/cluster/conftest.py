@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.slurm import Slurm
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster import Cluster, tools
 
@@ -27,3 +28,17 @@ def four_hosts() -> Iterator[Cluster]:
     """Four hosts on links without a limit, shared by the tests of a module."""
     with Cluster(hosts=4) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[Cluster]:
+    """The same, of two hosts."""
+    with Cluster(hosts=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def slurm(two_hosts: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """A real Slurm on two hosts."""
+    with Slurm(two_hosts, tmp_path_factory.mktemp("slurm")) as slurm:
+        yield slurm

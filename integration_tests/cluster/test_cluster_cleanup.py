@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from integration_tests.support.cluster import processes_at_switch
+from integration_tests.support.cluster import processes_at_switch, wait_until
 from paceline.examples.benchmarks.cluster import Cluster, ClusterError, remove_stale
 from paceline.examples.benchmarks.cluster.lifetime import start_time
 
@@ -51,13 +51,6 @@ def traces(tag: str) -> list[str]:
         if tag.encode() in text:
             found.append(str(process))
     return found
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 Owner = tuple[subprocess.Popen[str], str, int]
@@ -101,14 +94,6 @@ def test_nothing_stays_after_a_normal_end() -> None:
     assert machine_state() == before
 
 
-def test_nothing_stays_after_an_exception() -> None:
-    cluster = Cluster(hosts=2)
-    with pytest.raises(ZeroDivisionError), cluster:
-        raise ZeroDivisionError
-    assert cluster.tag
-    assert traces(cluster.tag) == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_nothing_stays_after_a_signal(owner: Owner, number: signal.Signals) -> None:
     process, tag, inside = owner
@@ -136,9 +121,11 @@ def test_stale_clusters_are_removed_when_the_guardian_died_too(owner: Owner) -> 
     process, tag, inside = owner
     assert tag not in remove_stale()  # it is in use
     assert start_time(inside) is not None
+    switches = processes_at_switch(tag)
     os.kill(guardian_of(tag), signal.SIGKILL)
     process.kill()
     process.wait(10)
+    wait_until(lambda: all(start_time(switch) is None for switch in switches), "the switch outlived its owner")
     assert len(traces(tag)) >= 5
     remove_stale()
     assert traces(tag) == []
@@ -154,18 +141,6 @@ def test_the_owner_finishes_the_work_of_a_dead_guardian(latency: str | None) -> 
         assert cluster.run(["ssh", "host1", "hostname"], timeout_s=30).stdout == "host1\n"
     assert traces(cluster.tag) == []
     assert all(start_time(switch) is None for switch in switches)
-
-
-@pytest.mark.parametrize("owner", [["2ms"]], ids=["2ms"], indirect=True)
-def test_the_switch_ends_with_its_owner_when_the_guardian_died_too(owner: Owner) -> None:
-    process, tag, _ = owner
-    [switch] = processes_at_switch(tag)
-    os.kill(guardian_of(tag), signal.SIGKILL)
-    process.kill()
-    process.wait(10)
-    wait_until(lambda: start_time(switch) is None, "the switch outlived its owner")
-    remove_stale()
-    assert traces(tag) == []
 
 
 def test_without_a_latency_there_is_a_bridge_and_no_process() -> None:
@@ -185,7 +160,12 @@ def test_a_forked_child_that_leaves_the_block_takes_nothing_away() -> None:
     assert traces(cluster.tag) == []
 
 
-def test_a_failure_while_building_leaves_nothing() -> None:
+def test_nothing_stays_after_an_exception_in_the_block_or_while_building() -> None:
+    cluster = Cluster(hosts=2)
+    with pytest.raises(ZeroDivisionError), cluster:
+        raise ZeroDivisionError
+    assert cluster.tag
+    assert traces(cluster.tag) == []
     cluster = Cluster(hosts=2)
     cluster.names[1] = "not/a/name"  # the second namespace cannot be made
     with pytest.raises(ClusterError, match="netns add"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.cluster import wait_until
 from paceline.errors import UserError
 from paceline.examples.benchmarks.cluster import Cluster, ClusterError
 from paceline.examples.benchmarks.cluster.lifetime import namespaces, processes_in
@@ -91,10 +92,8 @@ def test_the_switch_carries_no_link_of_the_machine(four_hosts: Cluster) -> None:
 def test_popen_returns_the_command_itself(four_hosts: Cluster) -> None:
     process = four_hosts.popen(["sleep", "300"], host=1)
     try:
-        deadline = time.monotonic() + 10
-        while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n" and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n"
+        comm = Path(f"/proc/{process.pid}/comm")
+        wait_until(lambda: comm.read_text() == "sleep\n", "another process than the command")
     finally:
         process.kill()
         assert process.wait(10) == -9
@@ -107,11 +106,8 @@ def test_time_limit_kills_the_command_on_all_hosts_and_shows_its_output(four_hos
         four_hosts.run(["sh", "-c", "setsid sleep 300 & ssh host3 'echo started; sleep 300'"], timeout_s=3)
     assert "did not end within 3 s on host0" in str(caught.value)
     assert caught.value.output == "started\n"
-    left = before
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and (left := set(processes_in(namespaces(four_hosts.tag))) - before):
-        time.sleep(0.05)  # the sshd of the broken connection ends on its own
-    assert left == set()
+    # The sshd of the broken connection ends on its own.
+    wait_until(lambda: set(processes_in(namespaces(four_hosts.tag))) <= before, "processes are left")
 
 
 def test_two_clusters_do_not_meet(four_hosts: Cluster) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.cluster import QUIET
 from integration_tests.support.more import more
 from paceline.examples.benchmarks.cluster import Cluster
 from paceline.examples.benchmarks.cluster.network import SWITCH
@@ -75,8 +76,7 @@ def _run(
         return cluster.run(
             [HOROVODRUN, "-np", "3", "-H", cluster.host_list, sys.executable, script, begun],
             env={
-                "CUDA_VISIBLE_DEVICES": "",
-                "OMP_NUM_THREADS": "1",
+                **QUIET,
                 "PACELINE_COLLECTIVE": collective,
                 "HOROVOD_GLOO_TIMEOUT_SECONDS": str(limit_s),
             },

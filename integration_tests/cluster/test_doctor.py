@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,12 +20,6 @@ table ip doctor {
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(hosts=2) as cluster:
-        yield cluster
-
-
 def findings(cluster: Cluster, hosts: str, **environ: str) -> tuple[int, dict[str, dict[str, str]]]:
     """The exit code, and the findings by what was looked at."""
     done = cluster.run([*DOCTOR, "--json", "-H", hosts], env=environ, timeout_s=120)
@@ -35,8 +28,8 @@ def findings(cluster: Cluster, hosts: str, **environ: str) -> tuple[int, dict[st
     return done.returncode, {one["what"]: one for one in json.loads(done.stdout)}
 
 
-def test_hosts_that_reach_each_other(cluster: Cluster) -> None:
-    code, found = findings(cluster, "host0:2,host1:2")
+def test_hosts_that_reach_each_other(two_hosts: Cluster) -> None:
+    code, found = findings(two_hosts, "host0:2,host1:2")
     for what in ("ssh host0", "ssh host1", "clock of host1", "connections from host0", "connections from host1"):
         assert found[what]["severity"] == "ok", found[what]
     assert found["ssh host1"]["found"] == "works; it calls itself host1"
@@ -45,13 +38,13 @@ def test_hosts_that_reach_each_other(cluster: Cluster) -> None:
 
 
 @pytest.mark.needs("nft")
-def test_a_firewall_between_hosts_is_named(cluster: Cluster) -> None:
-    made = cluster.run(["nft", NO_WAY_IN], host=1, timeout_s=20)
+def test_a_firewall_between_hosts_is_named(two_hosts: Cluster) -> None:
+    made = two_hosts.run(["nft", NO_WAY_IN], host=1, timeout_s=20)
     assert made.returncode == 0, made.stderr
     try:
-        code, found = findings(cluster, "host0,host1")
+        code, found = findings(two_hosts, "host0,host1")
     finally:
-        cluster.run(["nft", "delete table ip doctor"], host=1, timeout_s=20)
+        two_hosts.run(["nft", "delete table ip doctor"], host=1, timeout_s=20)
     assert code == 3
     wrong = found["host0 to host1"]
     assert wrong["severity"] == "error"
@@ -60,16 +53,16 @@ def test_a_firewall_between_hosts_is_named(cluster: Cluster) -> None:
     assert found["connections from host1"]["severity"] == "ok"
 
 
-def test_a_host_that_is_not_there(cluster: Cluster) -> None:
-    code, found = findings(cluster, "host0,host7")
+def test_a_host_that_is_not_there(two_hosts: Cluster) -> None:
+    code, found = findings(two_hosts, "host0,host7")
     assert code == 3
     assert found["ssh host7"]["severity"] == "error"
     assert "python3 -V" in found["ssh host7"]["remedy"]
     assert found["ssh host0"]["severity"] == "ok"
 
 
-def test_an_interface_that_only_other_machines_have(cluster: Cluster) -> None:
-    code, found = findings(cluster, "host0,host1", HOROVOD_GLOO_IFACE="ib0")
+def test_an_interface_that_only_other_machines_have(two_hosts: Cluster) -> None:
+    code, found = findings(two_hosts, "host0,host1", HOROVOD_GLOO_IFACE="ib0")
     assert code == 3
     assert found["HOROVOD_GLOO_IFACE"]["severity"] == "error"
     assert "eth0, lo" in found["HOROVOD_GLOO_IFACE"]["remedy"]

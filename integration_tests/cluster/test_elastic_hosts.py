@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from integration_tests.support.cluster import QUIET
 from paceline.examples.benchmarks.cluster import Cluster
 
 HOROVODRUN = Path(sys.executable).parent / "horovodrun"
@@ -41,32 +41,17 @@ train(hvd.elastic.TorchState(model, optimizer, step=0))
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(hosts=2) as cluster:
-        yield cluster
-
-
-def run(cluster: Cluster, folder: Path, hosts: str, ranks: int, wanted: int, *options: str) -> tuple[list[str], str]:
+def run(cluster: Cluster, folder: Path, hosts: str, ranks: int, wanted: int) -> tuple[list[str], str]:
     """What the ranks say, without the mark of the rank, and horovodrun's standard error."""
     found, script, discovery = folder / "hosts", folder / "train.py", folder / "discover.sh"
     found.write_text(hosts)
     script.write_text(SCRIPT)
     discovery.write_text(f"#!/bin/sh\ncat {found}\n")
     discovery.chmod(0o755)
-    words: list[str | Path] = [
-        HOROVODRUN,
-        "-np",
-        str(ranks),
-        "--min-np",
-        str(ranks),
-        "--host-discovery-script",
-        discovery,
-        *options,
-    ]
+    options = f"-np {ranks} --min-np {ranks} --elastic-timeout 60 --host-discovery-script {discovery}".split()
     done = cluster.run(
-        [*words, "--elastic-timeout", "60", sys.executable, script, found, f"{cluster.names[1]}:1", str(wanted)],
-        env={"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        [HOROVODRUN, *options, sys.executable, script, found, f"{cluster.names[1]}:1", str(wanted)],
+        env={**QUIET, "TF_CPP_MIN_LOG_LEVEL": "2"},
         timeout_s=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -76,17 +61,17 @@ def run(cluster: Cluster, folder: Path, hosts: str, ranks: int, wanted: int, *op
 
 @pytest.mark.timeout(240)
 @pytest.mark.more
-def test_job_whose_hosts_are_all_there_uses_the_interface_that_they_share(cluster: Cluster, tmp_path: Path) -> None:
-    first, second = cluster.names
-    said, noise = run(cluster, tmp_path, f"{first}:1\n{second}:1\n", 2, 2)
+def test_job_whose_hosts_are_all_there_uses_the_interface_that_they_share(two_hosts: Cluster, tmp_path: Path) -> None:
+    first, second = two_hosts.names
+    said, noise = run(two_hosts, tmp_path, f"{first}:1\n{second}:1\n", 2, 2)
     assert said == [f"total 3.0 on {name} over eth0" for name in (first, second)]
     assert "waits up to" not in noise
 
 
 @pytest.mark.patch("elastic-hosts")
 @pytest.mark.timeout(240)
-def test_job_that_began_on_one_host_grows_when_another_comes(cluster: Cluster, tmp_path: Path) -> None:
-    first, second = cluster.names
-    said, noise = run(cluster, tmp_path, f"{first}:2\n", 2, 3)
+def test_job_that_began_on_one_host_grows_when_another_comes(two_hosts: Cluster, tmp_path: Path) -> None:
+    first, second = two_hosts.names
+    said, noise = run(two_hosts, tmp_path, f"{first}:2\n", 2, 3)
     assert said == sorted(f"total 6.0 on {name} over eth0" for name in (first, first, second))
     assert f"horovodrun: {first} is the only host so far. Ranks use its interface eth0 (" in noise

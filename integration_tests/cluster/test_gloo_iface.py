@@ -34,6 +34,10 @@ print("sum", hvd.allreduce(torch.tensor(float(hvd.rank() + 1)), op=hvd.Sum, name
 
 @pytest.mark.patch("gloo-iface")
 def test_hosts_that_call_themselves_loopback_connect_over_the_interface(tmp_path: Path) -> None:
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
+
+    slots = get_host_assignments(parse_hosts("host0:1,host1:1"), 2)
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     with Cluster(hosts=2) as cluster:
@@ -42,18 +46,8 @@ def test_hosts_that_call_themselves_loopback_connect_over_the_interface(tmp_path
             hosts = tmp_path / f"hosts{rank}"
             hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
             env = {
-                "HOROVOD_RANK": str(rank),
-                "HOROVOD_SIZE": "2",
-                "HOROVOD_LOCAL_RANK": "0",
-                "HOROVOD_LOCAL_SIZE": "1",
-                "HOROVOD_CROSS_RANK": str(rank),
-                "HOROVOD_CROSS_SIZE": "2",
-                "HOROVOD_HOSTNAME": name,
-                "HOROVOD_CONTROLLER": "gloo",
-                "HOROVOD_CPU_OPERATIONS": "gloo",
-                "HOROVOD_GLOO_IFACE": "eth0",
-                "HOROVOD_GLOO_RENDEZVOUS_ADDR": cluster.addresses[0],
-                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(PORT),
+                **create_run_env_vars(cluster.addresses[0], ["eth0"], str(PORT)),
+                **create_slot_env_vars(slots[rank]),
                 "HOROVOD_GLOO_TIMEOUT_SECONDS": "10",
             }
             assert address != "127.0.1.1"

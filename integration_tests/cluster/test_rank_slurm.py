@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration_tests.support import slurm as support
 from integration_tests.support import tasks
-from integration_tests.support.ranks import ROOT
+from integration_tests.support.cluster import DIGITS, PACELINE_RANK, QUIET, RANK_SCRIPT, digits_result, reports
 from integration_tests.support.slurm import Slurm
-from paceline.examples.benchmarks.cluster import Cluster
-
-SCRIPT = ROOT / "integration_tests" / "support" / "rank_script.py"
-PACELINE = [sys.executable, "-m", "paceline.launch.cli", "rank"]
-QUIET = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 pytestmark = [*support.MARKS, pytest.mark.timeout(200)]
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with Cluster(hosts=2) as cluster, Slurm(cluster, tmp_path_factory.mktemp("slurm")) as slurm:
-        yield slurm
 
 
 def test_our_table_of_variables_is_what_srun_sets(slurm: Slurm) -> None:
@@ -37,11 +22,9 @@ def test_our_table_of_variables_is_what_srun_sets(slurm: Slurm) -> None:
 
 
 def test_a_job_of_four_tasks_on_two_hosts(slurm: Slurm) -> None:
-    done = slurm.srun("-n4", "-N2", *PACELINE, "--", sys.executable, SCRIPT, environ=QUIET)
+    done = slurm.srun("-n4", "-N2", *PACELINE_RANK, "--", *RANK_SCRIPT, environ=QUIET)
     assert done.returncode == 0, done.stderr
-    found = [json.loads(text) for text in re.findall(r"REPORT (\{.*\})", done.stdout)]
-    found.sort(key=lambda one: one["rank"])
-    assert [(one["rank"], one["local_rank"], one["local_size"], one["host"]) for one in found] == [
+    assert reports(done.stdout, "rank", "local_rank", "local_size", "host") == [
         (0, 0, 2, "host0"),
         (1, 1, 2, "host0"),
         (2, 0, 2, "host1"),
@@ -50,23 +33,21 @@ def test_a_job_of_four_tasks_on_two_hosts(slurm: Slurm) -> None:
 
 
 def test_the_example_trains(slurm: Slurm) -> None:
-    words = (sys.executable, ROOT / "examples" / "digits_torch.py", "--epochs", "2")
-    done = slurm.srun("-n4", *PACELINE, "--fusion", "optimal", "--", *words, environ=QUIET, timeout_s=150)
+    words = (*DIGITS, "--epochs", "2")
+    done = slurm.srun("-n4", *PACELINE_RANK, "--fusion", "optimal", "--", *words, environ=QUIET, timeout_s=150)
     assert done.returncode == 0, done.stderr
-    (result,) = (json.loads(text) for text in re.findall(r"RESULT (\{.*\})", done.stdout))
-    assert result["equal"]
-    assert result["accuracy"] > 0.7
+    assert digits_result(done.stdout)["accuracy"] > 0.7
 
 
 def test_a_failed_rank_ends_the_job_with_its_exit_code(slurm: Slurm) -> None:
-    done = slurm.srun("-n4", *PACELINE, "--", sys.executable, SCRIPT, "exit", "3", "37", environ=QUIET)
+    done = slurm.srun("-n4", *PACELINE_RANK, "--", *RANK_SCRIPT, "exit", "3", "37", environ=QUIET)
     assert done.returncode == 37
     assert "Rank 3 on host1 failed first, with exit code 37." in " ".join(done.stderr.split())
 
 
 def test_a_script_of_sbatch_is_no_task(slurm: Slurm, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
-    script.write_text(f"#!/bin/sh\nexec {' '.join(PACELINE)} --dry-run\n")
+    script.write_text(f"#!/bin/sh\nexec {' '.join(PACELINE_RANK)} --dry-run\n")
     done = slurm.batch("-n4", "--wait", "-o", tmp_path / "out", script)
     assert done.returncode == 2, done.stderr
     assert "SLURM_PROCID is set without SLURM_STEP_ID: this is a batch script" in (tmp_path / "out").read_text()

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from integration_tests.support import tasks
-from integration_tests.support.ranks import ROOT
+from integration_tests.support.cluster import DIGITS, QUIET, digits_result
 from integration_tests.support.templates import made
 from paceline.examples.benchmarks.cluster import Cluster
 
-DIGITS = (sys.executable, str(ROOT / "examples" / "digits_torch.py"), "--epochs", "8")
-QUIET = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 SUBDOMAIN = "digits.default.svc.cluster.local"
 LIMIT_S = 150.0
 
@@ -64,26 +59,19 @@ def run_pods(cluster: Cluster, command: Sequence[str]) -> str:
     return output
 
 
-def result_of(output: str) -> dict[str, Any]:
-    (result,) = (json.loads(text) for text in re.findall(r"RESULT (\{.*\})", output))
-    print(output)
-    return dict(result)
-
-
 @pytest.mark.more
 def test_the_pods_of_the_template_train_the_digits(cluster: Cluster, tmp_path: Path) -> None:
     options = ("--nodes", "2", "--ranks-per-node", "2", "--name", "digits", "--image", "train:1", "--fusion", "optimal")
-    _, job = yaml.safe_load_all(made(tmp_path, "kubernetes", *options, *DIGITS).read_text())
+    _, job = yaml.safe_load_all(made(tmp_path, "kubernetes", *options, *DIGITS, "--epochs", "8").read_text())
     (container,) = job["spec"]["template"]["spec"]["containers"]
     # Kubernetes turns $$ into $ in a pod's command.
     words = [word.replace("$$", "$") for word in (*container["command"], *container["args"])]
     variables = [f"{one['name']}={one['value']}" for one in container["env"] if "value" in one]
-    result = result_of(run_pods(cluster, ["env", *variables, *words]))
-    assert result["equal"]
+    result = digits_result(run_pods(cluster, ["env", *variables, *words]))
     assert result["accuracy"] > 0.9
     assert result["fusion"]["policy"] == "optimal"
 
 
 def test_a_pod_finds_rank_0_by_its_own_name(cluster: Cluster) -> None:
     words = (sys.executable, "-m", "paceline.launch.cli", "rank", "--size", "2", "--", *DIGITS, "--epochs", "1")
-    assert result_of(run_pods(cluster, words))["equal"]
+    digits_result(run_pods(cluster, words))

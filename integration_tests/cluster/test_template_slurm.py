@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from integration_tests.support import slurm as support
-from integration_tests.support.ranks import ROOT
+from integration_tests.support.cluster import DIGITS, digits_result
 from integration_tests.support.slurm import Slurm
 from integration_tests.support.templates import made
-from paceline.examples.benchmarks.cluster import Cluster
 
-DIGITS = (sys.executable, str(ROOT / "examples" / "digits_torch.py"))
 PROGRAMS = Path(sys.executable).parent
 LIMIT_S = 150.0
 
@@ -52,12 +49,6 @@ train(hvd.elastic.TorchState(model, optimizer, step=0, grown=False))
 """
 
 pytestmark = [*support.MARKS, pytest.mark.timeout(400)]
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with Cluster(hosts=2) as cluster, Slurm(cluster, tmp_path_factory.mktemp("slurm")) as slurm:
-        yield slurm
 
 
 class Submitted:
@@ -117,9 +108,7 @@ def test_the_script_trains_the_digits_on_two_hosts(slurm: Slurm, tmp_path: Path)
     print(f"from submission to the first steps: {time.time() - job.submitted_s:.1f} s")
     job.wait_for("ended", job.ended)
     assert job.state() == "COMPLETED", job.log()
-    print(job.log())
-    (result,) = (json.loads(text) for text in re.findall(r"RESULT (\{.*\})", job.log()))
-    assert result["equal"]
+    result = digits_result(job.log())
     assert result["accuracy"] > 0.9
     assert result["fusion"]["policy"] == "optimal"
 

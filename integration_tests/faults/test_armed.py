@@ -10,6 +10,7 @@ import pytest
 
 from integration_tests.kills import SLOW_CLOSE_MS, kill_in, train_in_steps
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, state
+from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 from integration_tests.support.slow_close import slow_close
@@ -48,18 +49,15 @@ def _steps_until_a_rank_dies(rank: int, size: int, pause: str, folder: str) -> t
 @pytest.mark.parametrize(("pause", "victim"), [("between groups", 1), ("", 0), ("between groups", 2)])
 def test_survivors_name_the_rank_that_dies(pause: str, victim: int) -> None:
     heard = kill_in(_steps_until_a_rank_dies, (pause,), victim, moment_s=0.2, size=SIZE)
-    for one in heard:
-        assert one.named(victim), one
-        assert one.seconds is not None and one.seconds < LIMIT_S, one
+    assert_named(heard, victim, SIZE - 1, LIMIT_S)
 
 
 @pytest.mark.parametrize(("collective", "victim"), [("ring", 3), more("linear", 3), more("direct", 0), more("auto", 1)])
 def test_survivors_hear_while_connections_close_slowly(collective: str, victim: int, tmp_path: Path) -> None:
     """The first group's message is in flight beside the armed ones; its owner must answer it."""
     env = {"PACELINE_COLLECTIVE": collective, **ARMED, **slow_close(tmp_path, SLOW_CLOSE_MS)}
-    for one in kill_in(train_in_steps, (True,), victim, moment_s=0.3, size=4, env=env):
-        assert one.named(victim), one
-        assert one.seconds is not None and one.seconds < LIMIT_S, one
+    heard = kill_in(train_in_steps, (True,), victim, moment_s=0.3, size=4, env=env)
+    assert_named(heard, victim, 4 - 1, LIMIT_S)
 
 
 def _raises(rank: int, size: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import kill_in
+from integration_tests.support.deaths import assert_named
 from integration_tests.support.encoded import encoded
 from integration_tests.support.ranks import run_ranks
 
@@ -44,10 +45,7 @@ def _reduce_large(rank: int, size: int, collective: str, codec: str, folder: str
 )  # fmt: skip
 def test_survivors_in_the_middle_of_a_message_name_the_dead_rank(collective: str, codec: str, victim: int) -> None:
     heard = kill_in(_reduce_large, (collective, codec), victim, moment_s=0.2, size=SIZE)
-    assert len(heard) == SIZE - 1
-    for one in heard:
-        assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
-        assert one.seconds is not None and one.seconds < SOON_S
+    assert_named(heard, victim, SIZE - 1, SOON_S)
 
 
 def _meet(rank: int, size: int, folder: str) -> tuple[float, str]:
@@ -70,9 +68,7 @@ def _meet(rank: int, size: int, folder: str) -> tuple[float, str]:
 
 def test_a_rank_that_dies_while_ranks_compare_settings_is_named() -> None:
     heard = kill_in(_meet, (), 1, moment_s=0.3, size=SIZE, env={"PACELINE_COLLECTIVE": "ring"})
-    assert len(heard) == SIZE - 1
-    for one in heard:
-        assert one.named(1), one.text
+    assert_named(heard, 1, SIZE - 1)
 
 
 def _by_another_collective(rank: int, size: int) -> str:

@@ -4,35 +4,29 @@ Patch dead-rank. In Horovod 0.28.1 a rank whose background thread has failed kee
 process sets (the global one included) are never marked enabled and Finalize() leaves them alone; and Gloo does not wake
 who waits for the rest of a message that has begun. Survivors waited for Gloo's 30 s, and no error said who had died.
 `python -m integration_tests.kills` measures how soon they hear now.
+
+All of it also with ranks that sleep until something happens (PACELINE_WAKE=events).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from integration_tests.kills import EXCHANGES, Heard, kill, kill_in
+from integration_tests.kills import EXCHANGES, kill, kill_in
+from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
 from integration_tests.support.ranks import World
 
 SIZE = 3
-
-
-def _assert_named(heard: list[Heard], victim: int) -> None:
-    assert len(heard) == SIZE - 1
-    for one in heard:
-        assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
-
-
-@pytest.mark.patch("dead-rank")
-@pytest.mark.parametrize(("exchange", "victim"), list(zip(EXCHANGES, itertools.cycle(range(SIZE)))))
-def test_survivors_of_training_name_the_dead_rank(exchange: str, victim: int) -> None:
-    _assert_named(kill(exchange, victim, moment_s=0.1 * (victim + 1)), victim)
 
 
 def _reduce_large(rank: int, size: int, folder: str) -> tuple[float, str]:
@@ -49,11 +43,6 @@ def _reduce_large(rank: int, size: int, folder: str) -> tuple[float, str]:
             hvd.allreduce(part, name="large")
     except hvd.HorovodInternalError as error:
         return time.monotonic(), str(error)
-
-
-@pytest.mark.patch("dead-rank")
-def test_survivors_in_the_middle_of_a_message_hear_of_it() -> None:
-    _assert_named(kill_in(_reduce_large, (), 1, moment_s=0.3, size=SIZE), 1)
 
 
 def _call_later(rank: int, size: int, folder: str) -> tuple[float, str]:
@@ -74,11 +63,6 @@ def _call_later(rank: int, size: int, folder: str) -> tuple[float, str]:
     except hvd.HorovodInternalError as error:
         return time.monotonic(), str(error)
     raise AssertionError(f"rank {rank} heard of no death")
-
-
-@pytest.mark.patch("dead-rank")
-def test_a_later_call_names_the_rank_whose_children_live_on() -> None:
-    _assert_named(kill_in(_call_later, (), 2, moment_s=0.1, size=SIZE), 2)
 
 
 def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
@@ -108,11 +92,6 @@ def _hand_in_after(rank: int, size: int, folder: str) -> tuple[float, str]:
                     hvd.allreduce(torch.ones(3), name="after")
         if errors:
             return errors[0]
-
-
-@pytest.mark.patch("dead-rank")
-def test_survivors_that_hand_in_operations_meanwhile() -> None:
-    _assert_named(kill_in(_hand_in_after, (), 1, moment_s=0.2, size=SIZE), 1)
 
 
 def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
@@ -148,9 +127,59 @@ def _go_on(rank: int, size: int, folder: str) -> tuple[float, str]:
     return heard_s, text
 
 
-@pytest.mark.patch("dead-rank", "process-set-failures")
-def test_survivors_begin_a_new_world() -> None:
-    _assert_named(kill_in(_go_on, (), 0, moment_s=0.1, size=SIZE), 0)
+def _sleep(rank: int, size: int, waits: bool, folder: str) -> tuple[float, str]:
+    """All are asleep when a rank dies; or one of the survivors waits for an operation that others do not hand in."""
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    hvd.allreduce(torch.ones(3), name="before")
+    time.sleep(0.3)
+    (Path(folder) / str(rank)).touch()
+    if not (waits and rank == 0):
+        time.sleep(1.5)
+    try:
+        hvd.allreduce(torch.ones(3), name="after")
+    except hvd.HorovodInternalError as error:
+        return time.monotonic(), str(error)
+    raise AssertionError(f"rank {rank} heard of no death")
+
+
+# How ranks wake -> variables.
+WAKES: dict[str, dict[str, str]] = {"default": {}, "events": {"PACELINE_WAKE": "events"}}
+HEARS_S = 5.0
+PATCHED = pytest.mark.patch("dead-rank")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "victim", "wake"),
+    [
+        *(pytest.param(*one, "default", marks=PATCHED) for one in zip(EXCHANGES, itertools.cycle(range(SIZE)))),
+        *((*one, "events") for one in zip(EXCHANGES, range(SIZE))),
+    ],
+)
+def test_survivors_of_training_name_the_dead_rank(exchange: str, victim: int, wake: str) -> None:
+    assert_named(kill(exchange, victim, moment_s=0.1 * (victim + 1), env=WAKES[wake]), victim, SIZE - 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "args", "victim", "moment_s", "wake"),
+    [
+        pytest.param(_reduce_large, (), 1, 0.3, "default", marks=PATCHED),
+        pytest.param(_call_later, (), 2, 0.1, "default", marks=PATCHED),
+        pytest.param(_hand_in_after, (), 1, 0.2, "default", marks=PATCHED),
+        pytest.param(_go_on, (), 0, 0.1, "default", marks=pytest.mark.patch("dead-rank", "process-set-failures")),
+        (_reduce_large, (), 1, 0.2, "events"),
+        (_hand_in_after, (), 2, 0.2, "events"),
+        (_go_on, (), 0, 0.2, "events"),
+        *((_sleep, (waits,), victim, 0.3, "events") for waits in (False, True) for victim in (0, 2)),
+    ],
+)
+def test_survivors_name_the_dead_rank(
+    body: Callable[..., tuple[float, str]], args: tuple[Any, ...], victim: int, moment_s: float, wake: str
+) -> None:
+    heard = kill_in(body, args, victim, moment_s, SIZE, WAKES[wake])
+    assert_named(heard, victim, SIZE - 1, HEARS_S if body is _sleep else math.inf)
 
 
 def _stop(rank: int, size: int, victim: int) -> str:
@@ -166,8 +195,17 @@ def _stop(rank: int, size: int, victim: int) -> str:
     return str(raised.value)
 
 
-def _assert_stopped_is_named(victim: int, env: dict[str, str]) -> None:
-    world = World(SIZE, {**env, "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, ("torch",))
+@pytest.mark.parametrize(
+    ("victim", "wake"),
+    [
+        pytest.param(0, "default", marks=[pytest.mark.more, PATCHED]),
+        pytest.param(2, "default", marks=PATCHED),
+        (0, "events"),
+        more(2, "events"),
+    ],
+)
+def test_a_rank_that_stops_is_named_after_the_limit(victim: int, wake: str) -> None:
+    world = World(SIZE, {**WAKES[wake], "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}, ("torch",))
     try:
         world.send(_stop.__module__, _stop.__qualname__, (victim,))
         answers = world.answers(60, grace_s=60, without=[victim])
@@ -177,9 +215,3 @@ def _assert_stopped_is_named(victim: int, env: dict[str, str]) -> None:
             assert f"Rank {victim} (process " in text and ") does not answer: it has stopped" in text, text
     finally:
         world.end()
-
-
-@pytest.mark.patch("dead-rank")
-@pytest.mark.parametrize("victim", [more(0), 2])
-def test_a_rank_that_stops_is_named_after_the_limit(victim: int) -> None:
-    _assert_stopped_is_named(victim, {})

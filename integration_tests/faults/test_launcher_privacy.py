@@ -61,14 +61,8 @@ _ENVIRONMENT = {"API_TOKEN": TOKEN, "a.dotted-name": "it's odd", "UID": "4711"}
 
 
 def expected(rank: int) -> dict[str, Any]:
-    return {
-        "token": TOKEN,
-        "seen": [],
-        "stdin": "",
-        "HOROVOD_RANK": str(rank),
-        "a.dotted-name": "it's odd",
-        "UID": "4711",
-    }
+    others = {"HOROVOD_RANK": str(rank), "a.dotted-name": "it's odd", "UID": "4711"}
+    return {"token": TOKEN, "seen": [], "stdin": "", **others}
 
 
 @pytest.mark.patch("private-environment")
@@ -135,46 +129,41 @@ def test_spark_gets_the_text_of_a_command_line() -> None:
 # --- loopback-only: the rendezvous of a job on one host listened on all interfaces. Who reached it could store what an
 # elastic launcher unpickles, and read the keys of all ranks' services.
 
-# In elastic jobs (--min-np) ranks have a service, too. The process that runs horovodrun is in TESTING.
-_LISTENS = """
-import json, os, sys, urllib.error, urllib.request
-import psutil, torch
+# Where this process listens, and those that have started it, up to the one that runs horovodrun: TESTING.
+_LISTENING = """
+def listening():
+    import os, psutil
+    family = [psutil.Process(), *psutil.Process().parents()]
+    family = family[: [one.pid for one in family].index(int(os.environ["TESTING"]))]
+    connections = [at for one in family for at in one.net_connections("inet")]
+    return sorted({at.laddr.ip for at in connections if at.status == psutil.CONN_LISTEN})
+"""
+# In elastic jobs (--min-np) ranks have a service, too.
+_LISTENS = f"""{_LISTENING}
+import json, os, urllib.error, urllib.request
+import torch
 import horovod.torch as hvd
 
 hvd.init()
 
 @hvd.elastic.run
 def look(state):
-    family = [psutil.Process(), *psutil.Process().parents()]
-    family = family[: [one.pid for one in family].index(int(os.environ["TESTING"]))]
-    listening = {
-        at.laddr.ip for one in family for at in one.net_connections("inet") if at.status == psutil.CONN_LISTEN
-    }
-    url = "http://{HOROVOD_GLOO_RENDEZVOUS_ADDR}:{HOROVOD_GLOO_RENDEZVOUS_PORT}".format(**os.environ)
+    found = listening()
+    url = "http://{{HOROVOD_GLOO_RENDEZVOUS_ADDR}}:{{HOROVOD_GLOO_RENDEZVOUS_PORT}}".format(**os.environ)
     hvd.allreduce(torch.zeros(1), name="all have told where they listen")
     try:
         told = urllib.request.urlopen(url + "/worker_addresses/localhost:0", timeout=10).status
     except urllib.error.HTTPError as error:
         told = error.code
     hvd.allreduce(torch.zeros(1), name="all have asked")
-    print(json.dumps({"listening": sorted(listening), "keys": told}), flush=True)
+    print(json.dumps({{"listening": found, "keys": told}}), flush=True)
 
 look(hvd.elastic.TorchState(torch.nn.Linear(1, 1)))
 """
-_RUN = """
-import psutil
-import horovod
-
-def listens():
-    import os, psutil
-    family = [psutil.Process(), *psutil.Process().parents()]
-    family = family[: [one.pid for one in family].index(int(os.environ["TESTING"]))]
-    return sorted({
-        at.laddr.ip for one in family for at in one.net_connections("inet") if at.status == psutil.CONN_LISTEN
-    })
-
+_RUN = f"""{_LISTENING}
 if __name__ == "__main__":
-    print(horovod.run(listens, np=2))
+    import horovod
+    print(horovod.run(listening, np=2))
 """
 
 

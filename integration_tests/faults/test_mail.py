@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from integration_tests.kills import kill_in
+from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
-from integration_tests.support.ranks import World, ranks
+from integration_tests.support.ranks import World, ranks, run_ranks
+from paceline.native.library import loaded
+from paceline.native.mail import ALARM_BYTES, Mail, StageFailed, StageLost
 
 SIZE = 3
 LIMIT_S = 4  # HOROVOD_GLOO_TIMEOUT_SECONDS, where it is waited for
@@ -27,17 +30,12 @@ PATIENCE_S = 60.0
 def _mail() -> Any:
     import horovod.torch as hvd
 
-    from paceline.native.library import loaded
-    from paceline.native.mail import Mail
-
     hvd.init()
     return Mail(loaded("torch"))
 
 
 def _circle(rank: int, size: int, size_bytes: int, folder: str) -> tuple[float, str]:
     """Each rank waits for the one before it nearly all the time."""
-    from paceline.native.mail import StageLost
-
     mail = _mail()
     given, got = np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8)
     step = 0
@@ -63,16 +61,11 @@ def _circle(rank: int, size: int, size_bytes: int, folder: str) -> tuple[float, 
 @pytest.mark.parametrize(("victim", "size_bytes"), [(0, 11), (1, 4_000_001), (2, 0)])
 def test_survivors_name_the_dead_rank(victim: int, size_bytes: int) -> None:
     heard = kill_in(_circle, (size_bytes,), victim, moment_s=0.2, size=SIZE)
-    assert len(heard) == SIZE - 1
-    for one in heard:
-        assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
-        assert one.seconds is not None and one.seconds < SOON_S
+    assert_named(heard, victim, SIZE - 1, SOON_S)
 
 
 def _stop(rank: int, size: int, victim: int, limit_s: float | None) -> tuple[str, tuple[int, ...]]:
     """The victim stops; the next rank waits for it, and the one behind for that one."""
-    from paceline.native.mail import StageLost
-
     mail = _mail()
     if rank == victim:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -105,8 +98,6 @@ def test_a_rank_that_stops_is_named_on_all_after_the_limit(victim: int, limit_s:
 
 @ranks(3, fresh=True)
 def test_a_message_that_nobody_sends_blames_no_rank(rank: int, size: int) -> None:
-    from paceline.native.mail import StageLost
-
     mail = _mail()
     with pytest.raises(StageLost, match=r"within 1 s, and no rank is known to have died or stopped") as raised:
         mail.wait(mail.receive((rank - 1) % size, 4, bytearray(7)), 1.0)
@@ -144,8 +135,6 @@ def _reduces(mail: Any, rank: int, size: int) -> None:
 def test_an_alarm_ends_all_with_its_text(rank: int, size: int) -> None:
     import horovod.torch as hvd
 
-    from paceline.native.mail import StageFailed
-
     others: list[Callable[[Any, int, int], None]] = [_waits, _computes, _reduces]
     for fails in range(size):  # one world each
         mail = _mail()
@@ -168,7 +157,6 @@ def test_an_alarm_ends_all_with_its_text(rank: int, size: int) -> None:
 @ranks(2, fresh=True)
 def test_of_a_long_alarm_the_end_is_heard(rank: int, size: int) -> None:
     import paceline.torch as hvd
-    from paceline.native.mail import ALARM_BYTES, StageFailed
 
     mail = _mail()
     hvd.barrier()
@@ -182,7 +170,6 @@ def test_of_a_long_alarm_the_end_is_heard(rank: int, size: int) -> None:
 @ranks(2, fresh=True)
 def test_a_mail_that_is_opened_after_an_alarm_tells_it(rank: int, size: int) -> None:
     import paceline.torch as hvd
-    from paceline.native.mail import StageFailed
 
     hvd.init()
     if rank == 1:
@@ -196,15 +183,11 @@ def test_a_mail_that_is_opened_after_an_alarm_tells_it(rank: int, size: int) -> 
 
 @pytest.mark.parametrize("given_bytes", [60, 100, 0])
 def test_messages_of_other_lengths_than_expected(given_bytes: int) -> None:
-    from integration_tests.support.ranks import run_ranks
-
     for text in run_ranks(_other_length, 3, given_bytes, fresh=True):
         assert f"Rank 1, waiting for rank 0 to send 80 bytes (tag 6): it sends {given_bytes} bytes where 80" in text
 
 
 def _other_length(rank: int, size: int, given_bytes: int) -> str:
-    from paceline.native.mail import StageLost
-
     mail = _mail()
     with pytest.raises(StageLost) as raised:
         if rank == 0:
@@ -216,7 +199,6 @@ def _other_length(rank: int, size: int, given_bytes: int) -> str:
 @ranks(3, fresh=True)
 def test_a_mail_that_is_dropped_with_messages_in_flight(rank: int, size: int) -> None:
     import paceline.torch as hvd
-    from paceline.native.mail import StageLost
 
     mail = _mail()
     hvd.barrier()
@@ -234,8 +216,6 @@ def test_a_mail_that_is_dropped_with_messages_in_flight(rank: int, size: int) ->
 
 @ranks(2, fresh=True)
 def test_closing_in_vain_is_limited(rank: int, size: int) -> None:
-    from paceline.native.mail import StageLost
-
     mail = _mail()
     mail.receive(1 - rank, 3, bytearray(20))
     with pytest.raises(StageLost, match=r"to send 20 bytes \(tag 3\)"):
@@ -245,8 +225,6 @@ def test_closing_in_vain_is_limited(rank: int, size: int) -> None:
 def _end(rank: int, size: int, sets: bool) -> None:
     """A rank ends Horovod while the others wait; what was open then stays ended in the next world."""
     import horovod.torch as hvd
-
-    from paceline.native.mail import StageLost
 
     for turn in range(3):
         hvd.init(process_sets=[hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 2])] if sets else None)
@@ -278,16 +256,12 @@ def _end(rank: int, size: int, sets: bool) -> None:
 
 @pytest.mark.parametrize("sets", [False, True])
 def test_shutdown_and_another_world_while_a_mail_is_open(sets: bool) -> None:
-    from integration_tests.support.ranks import run_ranks
-
     run_ranks(_end, SIZE, sets, fresh=True)
 
 
 @ranks(2, fresh=True)
 def test_a_new_world_while_messages_are_in_flight_and_nobody_looks(rank: int, size: int) -> None:
     import horovod.torch as hvd
-
-    from paceline.native.mail import StageLost
 
     mails = []
     for turn in range(3):

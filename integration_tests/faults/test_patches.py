@@ -87,14 +87,11 @@ def _init_again(rank: int, size: int, rounds: int) -> None:
             time.sleep(0.05)  # ranks come back at different times
 
 
-def test_shutdown_and_init_again() -> None:
-    run_ranks(_init_again, 2, 60, timeout_s=120, fresh=True)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_shutdown_and_init_a_thousand_times() -> None:
-    run_ranks(_init_again, 2, 1000, timeout_s=1700, fresh=True)
+@pytest.mark.parametrize(
+    ("rounds", "limit_s"), [(60, 120), pytest.param(1000, 1700, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
+def test_shutdown_and_init_again(rounds: int, limit_s: float) -> None:
+    run_ranks(_init_again, 2, rounds, timeout_s=limit_s, fresh=True)
 
 
 # --- connect-exception: an exception in the background thread's set-up was std::terminate, exit code 134.
@@ -115,26 +112,16 @@ print("still here")
 
 @pytest.mark.patch("connect-exception")
 def test_exception_while_connecting_reaches_python() -> None:
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
     from horovod.runner.http.http_server import RendezvousServer
 
     server = RendezvousServer()
     port = server.start()
     server.init([])
-    env = {
-        **os.environ,
-        "HOROVOD_RANK": "0",
-        "HOROVOD_SIZE": "2",
-        "HOROVOD_LOCAL_RANK": "0",
-        "HOROVOD_LOCAL_SIZE": "2",
-        "HOROVOD_CROSS_RANK": "0",
-        "HOROVOD_CROSS_SIZE": "1",
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_IFACE": "lo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": "2",
-    }
+    slot, _ = get_host_assignments(parse_hosts("localhost:2"), 2)
+    variables = {**create_run_env_vars("127.0.0.1", ["lo"], str(port)), **create_slot_env_vars(slot)}
+    env = {**os.environ, **variables, "HOROVOD_GLOO_TIMEOUT_SECONDS": "2"}
     try:
         result = subprocess.run([sys.executable, "-c", _LONELY], env=env, capture_output=True, text=True, timeout=60)
     finally:

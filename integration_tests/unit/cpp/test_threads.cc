@@ -14,9 +14,7 @@
 
 namespace {
 
-using paceline::core::AutomaticNames;
-using paceline::core::CollectiveKind;
-using paceline::core::Recorder;
+using namespace paceline::core;
 
 TEST_CASE("threads never draw the same name") {
   constexpr size_t kThreads = 3;

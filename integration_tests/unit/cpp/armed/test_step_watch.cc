@@ -1,193 +1,129 @@
 // When steps are armed: what ranks see of messages, and what follows.
 
+#include <array>
 #include <string>
 #include <vector>
 
 #include "core/armed/step_watch.h"
 #include "doctest/doctest.h"
+#include "events.h"
 
 using paceline::core::StepWatch;
-using paceline::core::Unarmed;
 using paceline::core::WatchedMessage;
-using State = StepWatch::State;
 
 namespace {
 
-// Each letter a message: 'a' is of group 0, 'b' of group 1, ...; 'A', 'B', ... are others of the same groups, '.' is no
-// part of the plan.
-WatchedMessage Of(char letter, bool fits = true) {
-  if (letter == '.') {
-    return {};
-  }
-  const bool upper = letter < 'a';
-  return {letter, letter - (upper ? 'A' : 'a'), fits};
-}
-
-void Play(StepWatch& watch, const std::string& messages) {
-  for (const char letter : messages) {
-    watch.Performed(Of(letter));
+// Each letter of a script is a message: 'a' is of group 0, 'b' of group 1, ...; 'A', 'B', ... are others of the same
+// groups, '.' is no part of the plan, '!' is of group 1 and cannot be carried. A word of messages, of a plan or of the
+// end of an armed step has the state that follows as its result.
+WatchedMessage Of(char letter) {
+  switch (letter) {
+    case '.':
+      return {};
+    case '!':
+      return {letter, 1, false};
+    default:
+      return {letter, letter - (letter < 'a' ? 'A' : 'a'), true};
   }
 }
 
-// Up to where its steps are armed.
-StepWatch Armed(const std::string& step, int32_t groups) {
+struct Machine : events::Machine {
+  Machine() {
+    On("plan", [this](int64_t groups) { return Follow(groups, {}); });
+    On("keep", [this] { kept = watch.step(); });
+    On("known_plan", [this](int64_t groups) { return Follow(groups, kept); });
+    On("complete", [this] { return Ended(true); });
+    On("given_up", [this] { return Ended(false); });
+    On("size", [this] { return watch.step().size(); });
+    On("first", [this] { return watch.first(); });
+    On("why", [this] {
+      const std::array names = {"nothing", "no_plan", "watching", "incomplete", "order",
+                                "between", "unequal", "unfit",    "gave_up"};
+      return names.at(static_cast<size_t>(watch.why()));
+    });
+  }
+
+  std::string Happen(const std::string& event) override {
+    if (Known(event)) {
+      return events::Machine::Happen(event);
+    }
+    for (const char letter : event) {
+      watch.Performed(Of(letter));
+    }
+    return State();
+  }
+  std::string Follow(int64_t groups, const std::vector<WatchedMessage>& before) {
+    watch.Follow(static_cast<int32_t>(groups), before);
+    return State();
+  }
+  std::string Ended(bool complete) {
+    watch.Ended(complete);
+    return State();
+  }
+  std::string State() const {
+    return std::array{"off", "watching", "proved", "armed", "running"}.at(static_cast<size_t>(watch.state()));
+  }
+
   StepWatch watch;
-  watch.Follow(groups);
-  for (int n = 0; n <= StepWatch::kSteps; ++n) {
-    Play(watch, step);
-  }
-  return watch;
-}
+  std::vector<WatchedMessage> kept;
+};
 
-void RunStep(StepWatch& watch, const std::string& first) {
-  Play(watch, first);
-  REQUIRE(watch.state() == State::kRunning);
-  watch.Ended(true);
-}
+static_assert(StepWatch::kSteps == 2 && StepWatch::kMostStrikes == 3);
+
+constexpr events::Case kCases[] = {
+    {"a plan of one group has nothing to arm", "why:no_plan plan1:off aaaaaaa:off why:no_plan"},
+    {"equal steps are proved, then armed, then run; what comes between steps does not matter",
+     "plan3:watching bc:watching abcabc:watching why:watching a:proved b:proved c:armed why:nothing size:3 first:1 "
+     "..:armed a:running complete:armed ..:armed a:running complete:armed ..:armed a:running complete:armed"},
+    {"steps of a plan that was armed before are proved as they begin, others are not",
+     "plan3:watching abcabcabc:armed keep plan0:off ......:off known_plan3:watching bc:watching a:proved bc:armed "
+     "known_plan3:watching abC:watching abCabC:armed"},
+    {"groups of several messages", "plan3:watching aAbcCaAbcCaAbcC:armed first:2 a:armed A:running complete:armed"},
+    {"a message that cannot be carried", "plan2:watching a!a!a!a!a!a!a!a!a!a!:watching why:unfit"},
+    {"another message than the next is a strike, and too many are the end, until the next plan",
+     "plan3:watching abcabcabc:armed b:watching abcabcabc:armed b:watching abcabcabc:armed b:off why:gave_up "
+     "plan3:watching abcabcabc:armed"},
+    {"a message that differs from that of the steps before is a strike, too",
+     "plan3:watching abcabcabc:armed A:watching abcabcabc:armed A:watching abcabcabc:armed A:off why:gave_up"},
+    {"a message that was not to be negotiated is a strike, too",
+     "plan3:watching abcabcabc:armed ab:watching abcabcabc:armed ab:watching abcabcabc:armed ab:off why:gave_up"},
+    {"a step that is given up is a strike, too; what was left of it is negotiated",
+     "plan2:watching ababab:armed a:running given_up:watching b:watching ababab:armed a:running given_up:watching "
+     "b:watching ababab:armed a:running given_up:off why:gave_up"},
+};
 
 }  // namespace
 
-TEST_CASE("a plan of one group has nothing to arm") {
-  StepWatch watch;
-  CHECK(watch.why() == Unarmed::kNoPlan);
-  watch.Follow(1);
-  Play(watch, "aaaaaaa");
-  CHECK(watch.state() == State::kOff);
-  CHECK(watch.why() == Unarmed::kNoPlan);
-}
-
-TEST_CASE("equal steps are proved, then armed, then run") {
-  StepWatch watch;
-  watch.Follow(3);
-  Play(watch, "bc");  // in the middle of a step
-  Play(watch, "abcabc");
-  CHECK(watch.state() == State::kWatching);
-  CHECK(watch.why() == Unarmed::kWatching);
-  Play(watch, "a");
-  CHECK(watch.state() == State::kProved);
-  Play(watch, "b");
-  CHECK(watch.state() == State::kProved);
-  Play(watch, "c");
-  CHECK(watch.state() == State::kArmed);
-  CHECK(watch.why() == Unarmed::kNothing);
-  CHECK(watch.step().size() == 3);
-  CHECK(watch.first() == 1);
-  for (int step = 0; step < 5; ++step) {
-    Play(watch, "..");  // between steps
-    CHECK(watch.state() == State::kArmed);
-    RunStep(watch, "a");
-    CHECK(watch.state() == State::kArmed);
-  }
-}
-
-TEST_CASE("steps of a plan that was armed before") {
-  auto watch = Armed("abc", 3);
-  const auto before = watch.step();
-  watch.Follow(0);
-  Play(watch, "......");
-  watch.Follow(3, before);
-  Play(watch, "bc");  // in the middle of a step
-  CHECK(watch.state() == State::kWatching);
-  Play(watch, "a");
-  CHECK(watch.state() == State::kProved);
-  Play(watch, "bc");
-  CHECK(watch.state() == State::kArmed);
-  watch.Follow(3, before);
-  Play(watch, "abC");
-  CHECK(watch.state() == State::kWatching);
-  Play(watch, "abCabC");
-  CHECK(watch.state() == State::kArmed);
-}
-
-TEST_CASE("groups of several messages") {
-  auto watch = Armed("aAbcC", 3);
-  REQUIRE(watch.state() == State::kArmed);
-  CHECK(watch.first() == 2);
-  Play(watch, "a");
-  CHECK(watch.state() == State::kArmed);
-  RunStep(watch, "A");
-}
+TEST_CASE("steps are watched, proved, armed and run") { events::PlayAll<Machine>(kCases); }
 
 TEST_CASE("steps that are not regular are never armed, and it is said why") {
-  struct Case {
-    std::string steps;
-    Unarmed why;
+  struct Row {
+    std::string steps, why;
   };
-  const std::vector<Case> cases = {
-      {"abacabacabac", Unarmed::kIncomplete}, {"acbacbacbacb", Unarmed::kIncomplete},
-      {"abcbabcbabcb", Unarmed::kOrder},      {"ab.cab.cab.cab.c", Unarmed::kBetween},
-      {"a.bca.bca.bc", Unarmed::kBetween},    {"abcabCabcabCabcabC", Unarmed::kUnequal},
-      {"abcabcabCab", Unarmed::kUnequal},     {"ababababab", Unarmed::kIncomplete},
-      {"aaaaaaaaaaa", Unarmed::kIncomplete},
+  const std::vector<Row> rows = {
+      {"abacabacabac", "incomplete"},  {"acbacbacbacb", "incomplete"}, {"abcbabcbabcb", "order"},
+      {"ab.cab.cab.cab.c", "between"}, {"a.bca.bca.bc", "between"},    {"abcabCabcabCabcabC", "unequal"},
+      {"abcabcabCab", "unequal"},      {"ababababab", "incomplete"},   {"aaaaaaaaaaa", "incomplete"},
   };
-  for (const auto& one : cases) {
-    CAPTURE(one.steps);
-    StepWatch watch;
-    watch.Follow(3);
-    for (const char letter : one.steps) {
-      Play(watch, std::string(1, letter));
-      CHECK(watch.state() != State::kArmed);
+  for (const auto& [steps, why] : rows) {
+    CAPTURE(steps);
+    Machine machine;
+    machine.Play("plan3:watching");
+    for (const char letter : steps) {
+      machine.watch.Performed(Of(letter));
+      CHECK(machine.State() != "armed");
     }
-    CHECK(watch.why() == one.why);
+    machine.Play("why:" + why);
   }
-}
-
-TEST_CASE("a message that cannot be carried") {
-  StepWatch watch;
-  watch.Follow(2);
-  for (int n = 0; n < 10; ++n) {
-    watch.Performed(Of('a'));
-    watch.Performed(Of('b', false));
-  }
-  CHECK(watch.state() == State::kWatching);
-  CHECK(watch.why() == Unarmed::kUnfit);
-}
-
-TEST_CASE("what is irregular while steps are armed is a strike, and too many are the end") {
-  for (const std::string breach : {"b", "A", "ab"}) {
-    CAPTURE(breach);
-    auto watch = Armed("abc", 3);
-    for (int strike = 1; strike <= StepWatch::kMostStrikes; ++strike) {
-      REQUIRE(watch.state() == State::kArmed);
-      Play(watch, breach);
-      if (strike < StepWatch::kMostStrikes) {
-        CHECK(watch.state() == State::kWatching);
-        Play(watch, "abcabcabc");
-      }
-    }
-    CHECK(watch.state() == State::kOff);
-    CHECK(watch.why() == Unarmed::kGaveUp);
-    watch.Follow(3);
-    Play(watch, "abcabcabc");
-    CHECK(watch.state() == State::kArmed);
-  }
-}
-
-TEST_CASE("steps that are given up") {
-  auto watch = Armed("ab", 2);
-  for (int strike = 1; strike <= StepWatch::kMostStrikes; ++strike) {
-    Play(watch, "a");
-    REQUIRE(watch.state() == State::kRunning);
-    watch.Ended(false);
-    if (strike < StepWatch::kMostStrikes) {
-      CHECK(watch.state() == State::kWatching);
-      Play(watch, "b");  // what was left
-      Play(watch, "ababab");
-      REQUIRE(watch.state() == State::kArmed);
-    }
-  }
-  CHECK(watch.why() == Unarmed::kGaveUp);
 }
 
 TEST_CASE("strikes are forgiven") {
-  auto watch = Armed("ab", 2);
+  Machine machine;
+  machine.Play("plan2:watching ababab:armed");
   for (int round = 0; round < 3 * StepWatch::kMostStrikes; ++round) {
-    Play(watch, "a");
-    watch.Ended(false);
-    REQUIRE(watch.state() == State::kWatching);
-    Play(watch, "bababab");
+    machine.Play("a:running given_up:watching bababab:armed");
     for (int step = 0; step < StepWatch::kForgiving; ++step) {
-      RunStep(watch, "a");
+      machine.Play("a:running complete:armed");
     }
   }
 }

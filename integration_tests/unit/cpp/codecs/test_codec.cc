@@ -12,15 +12,7 @@
 #include "core/codecs/combine.h"
 #include "doctest/doctest.h"
 
-using paceline::core::BytesOf;
-using paceline::core::Codec;
-using paceline::core::CodecNamed;
-using paceline::core::CodecNames;
-using paceline::core::Combine;
-using paceline::core::DataType;
-using paceline::core::kCodecSlice;
-using paceline::core::NameOf;
-using paceline::core::ReduceOp;
+using namespace paceline::core;
 
 namespace {
 

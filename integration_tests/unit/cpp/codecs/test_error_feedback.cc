@@ -10,12 +10,11 @@
 #include "core/codecs/error_feedback.h"
 #include "doctest/doctest.h"
 
-using paceline::core::Codec;
-using paceline::core::CodecNamed;
-using paceline::core::DataType;
-using paceline::core::ErrorFeedback;
+using namespace paceline::core;
 
 namespace {
+
+const std::vector<float> kFirst = Families(1000)[0].second, kSecond = Families(1000)[1].second;
 
 // Hands in one gradient; returns what the receiver decodes.
 std::vector<float> Send(ErrorFeedback& feedback, const Codec& codec, const std::string& name,
@@ -103,20 +102,18 @@ TEST_CASE("the approximation and the residual are the gradient and the residual 
 
 TEST_CASE("residuals belong to a name and to positions, in whatever blocks the gradient is encoded") {
   const Codec& codec = CodecNamed("bf16");
-  const std::vector<float> first = Families(1000)[0].second, second = Families(1000)[1].second;
   ErrorFeedback whole, cut;
-  Send(whole, codec, "a", first);
-  Send(cut, codec, "a", first, {1, 300, 777});
+  Send(whole, codec, "a", kFirst);
+  Send(cut, codec, "a", kFirst, {1, 300, 777});
   CHECK(whole.Of("a") == cut.Of("a"));
-  CHECK(Send(whole, codec, "a", second) == Send(cut, codec, "a", second, {256, 999}));
+  CHECK(Send(whole, codec, "a", kSecond) == Send(cut, codec, "a", kSecond, {256, 999}));
 
   ErrorFeedback other;
-  CHECK(Send(whole, codec, "b", first) == Send(other, codec, "a", first));
+  CHECK(Send(whole, codec, "b", kFirst) == Send(other, codec, "a", kFirst));
 }
 
 TEST_CASE("gradients that share a message have the residuals that they have alone") {
   const Codec& codec = CodecNamed("bf16");
-  const std::vector<float> gradient = Families(1000)[0].second;
   const std::vector<ErrorFeedback::Part> parts = {
       {"a", 300, 200, 100}, {"empty", 0, 0, 0}, {"b", 7, 0, 7}, {"c", 1, 0, 1}, {"d", 900, 0, 892}};
   std::vector<uint8_t> together(2000), alone(2000);
@@ -126,10 +123,10 @@ TEST_CASE("gradients that share a message have the residuals that they have alon
       shared.Begin(part.name);
       own.Begin(part.name);
     }
-    shared.Encode(codec, parts, DataType::kFloat32, gradient.data(), together.data());
+    shared.Encode(codec, parts, DataType::kFloat32, kFirst.data(), together.data());
     int64_t begin = 0;
     for (const auto& part : parts) {
-      own.Encode(codec, {part}, DataType::kFloat32, gradient.data() + begin, alone.data() + 2 * begin);
+      own.Encode(codec, {part}, DataType::kFloat32, kFirst.data() + begin, alone.data() + 2 * begin);
       begin += part.count;
     }
     CHECK(together == alone);
@@ -141,16 +138,15 @@ TEST_CASE("gradients that share a message have the residuals that they have alon
 
 TEST_CASE("a run that goes on with saved residuals sends what it would have sent") {
   const Codec& codec = CodecNamed("q8");
-  const std::vector<float> first = Families(1000)[0].second, second = Families(1000)[1].second;
   ErrorFeedback feedback, continued, forgot;
-  Send(feedback, codec, "g", first);
+  Send(feedback, codec, "g", kFirst);
   continued.Put("g", feedback.Of("g"));
-  const std::vector<float> expected = Send(feedback, codec, "g", second);
-  CHECK(Send(continued, codec, "g", second) == expected);
-  CHECK(Send(forgot, codec, "g", second) != expected);
+  const std::vector<float> expected = Send(feedback, codec, "g", kSecond);
+  CHECK(Send(continued, codec, "g", kSecond) == expected);
+  CHECK(Send(forgot, codec, "g", kSecond) != expected);
   feedback.Put("g", {});
   CHECK(feedback.Of("g").empty());
-  CHECK(Send(feedback, codec, "g", first) == Send(forgot, codec, "h", first));
+  CHECK(Send(feedback, codec, "g", kFirst) == Send(forgot, codec, "h", kFirst));
 }
 
 TEST_CASE("NaN and infinities are sent as they are and leave no residual; neither do saved ones") {
@@ -177,7 +173,7 @@ TEST_CASE("NaN and infinities are sent as they are and leave no residual; neithe
 TEST_CASE("a gradient of another size begins anew, and a part beyond the end is refused") {
   const Codec& codec = CodecNamed("q8");
   ErrorFeedback feedback, fresh;
-  Send(feedback, codec, "g", Families(1000)[0].second);
+  Send(feedback, codec, "g", kFirst);
   const std::vector<float> smaller = Families(300)[1].second;
   CHECK(Send(feedback, codec, "g", smaller) == Send(fresh, codec, "g", smaller));
   CHECK(feedback.Of("g").size() == 300);
@@ -213,39 +209,37 @@ TEST_CASE("other types are corrected in float32, an exact codec has nothing to c
 
 TEST_CASE("a step with a result that is not finite leaves the residuals of all its gradients as they were") {
   const Codec& codec = CodecNamed("q8");
-  const auto first = Families(1000)[0].second, second = Families(1000)[1].second;
   const std::vector<float> large(1000, 1e30F);
   ErrorFeedback skipped, never;
   for (auto* one : {&skipped, &never}) {
-    Send(*one, codec, "a", first);
-    Send(*one, codec, "b", second);
+    Send(*one, codec, "a", kFirst);
+    Send(*one, codec, "b", kSecond);
   }
   Send(skipped, codec, "a", large);
   Send(skipped, codec, "b", std::vector<float>(1000, kInf));
   skipped.Spoil("b");
   CHECK(skipped.Of("a") == never.Of("a"));
-  CHECK(Send(skipped, codec, "a", second) == Send(never, codec, "a", second));
+  CHECK(Send(skipped, codec, "a", kSecond) == Send(never, codec, "a", kSecond));
   Send(skipped, codec, "a", large);  // the step before was a good one, and this is another
   CHECK(skipped.Of("a") != never.Of("a"));
 }
 
 TEST_CASE("a gradient may come again while others of its step are still being encoded") {
   const Codec& codec = CodecNamed("q8");
-  const auto first = Families(1000)[0].second, second = Families(1000)[1].second;
   const auto encode = [&](ErrorFeedback& feedback, int64_t begin) {
     std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, 500)));
-    feedback.Encode(codec, {{"late", 1000, begin, 500}}, DataType::kFloat32, first.data() + begin, bytes.data());
+    feedback.Encode(codec, {{"late", 1000, begin, 500}}, DataType::kFloat32, kFirst.data() + begin, bytes.data());
   };
   for (const bool spoilt : {false, true}) {
     CAPTURE(spoilt);
     ErrorFeedback both, alone;
     for (auto* one : {&both, &alone}) {
-      Send(*one, codec, "late", second);
+      Send(*one, codec, "late", kSecond);
       one->Begin("late");
       encode(*one, 0);
       if (one == &both) {
-        Send(both, codec, "early", second);
-        Send(both, codec, "early", first);
+        Send(both, codec, "early", kSecond);
+        Send(both, codec, "early", kFirst);
       }
       encode(*one, 500);
       if (spoilt) {
@@ -254,7 +248,7 @@ TEST_CASE("a gradient may come again while others of its step are still being en
     }
     CHECK(both.Of("late") == alone.Of("late"));
     const auto of_early = both.Of("early");
-    CHECK(Send(both, codec, "late", second) == Send(alone, codec, "late", second));
+    CHECK(Send(both, codec, "late", kSecond) == Send(alone, codec, "late", kSecond));
     CHECK(both.Of("early") == of_early);
   }
 }

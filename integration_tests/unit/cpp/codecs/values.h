@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/codecs/codec.h"
 #include "core/codecs/convert.h"
 #include "core/codecs/data_type.h"
 
@@ -52,6 +53,17 @@ inline std::vector<std::pair<std::string, std::vector<float>>> Families(int64_t 
       {"one outlier",
        made([&, first = true]() mutable { return std::exchange(first, false) ? 1e6F : normal(random); })},
   };
+}
+
+// What a receiver decodes.
+inline std::vector<float> RoundTrip(const paceline::core::Codec& codec, const std::vector<float>& values) {
+  constexpr auto kType = paceline::core::DataType::kFloat32;
+  const auto count = static_cast<int64_t>(values.size());
+  std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(kType, count)));
+  std::vector<float> decoded(values.size());
+  codec.Encode(kType, values.data(), count, bytes.data());
+  codec.Decode(kType, bytes.data(), count, decoded.data());
+  return decoded;
 }
 
 // Bytes of a block, with a byte before it, so that it is not aligned, and some after it that nobody may write.

@@ -59,28 +59,28 @@ void ForAllCases(const Algorithm& algorithm, const Body& body) {
   }
 }
 
-// What every rank holds after everything happened in a random order.
-template <typename Value>
-std::vector<std::vector<Value>> Results(const std::vector<CollectiveSchedule>& schedules, int64_t elements,
-                                        const typename Job<Value>::Bring& bring,
-                                        const typename Job<Value>::Reduce& reduce, uint32_t seed) {
-  Job<Value> job(schedules, elements, bring, reduce);
-  RandomOrder<Value> order(seed);
-  order.Add(job);
-  order.Run();
-  std::vector<std::vector<Value>> results;
-  for (int32_t rank = 0; rank < job.ranks(); ++rank) {
-    results.push_back(job.Result(rank));
-  }
+// What every rank holds after everything happened in a random order; REQUIREs the same for two other orders. Values
+// tell how they were reduced: rank 2's is "c", that of a left operand x and a right one y is "(xy)". Equal terms are
+// equal bits, whatever is reduced.
+inline std::vector<std::vector<std::string>> Terms(const std::vector<CollectiveSchedule>& schedules, int64_t elements) {
+  static uint32_t seed = 0;
+  const auto run = [&] {
+    Job<std::string> job(
+        schedules, elements, [](int32_t rank, int64_t) { return std::string(1, static_cast<char>('a' + rank)); },
+        [](const std::string& left, const std::string& right) { return "(" + left + right + ")"; });
+    RandomOrder<std::string> order(++seed);
+    order.Add(job);
+    order.Run();
+    std::vector<std::vector<std::string>> results;
+    for (int32_t rank = 0; rank < job.ranks(); ++rank) {
+      results.push_back(job.Result(rank));
+    }
+    return results;
+  };
+  auto results = run();
+  REQUIRE(run() == results);
+  REQUIRE(run() == results);
   return results;
-}
-
-// Values that tell how they were reduced: rank 2's is "c", that of a left operand x and a right one y is "(xy)".
-inline std::vector<std::vector<std::string>> Terms(const std::vector<CollectiveSchedule>& schedules, int64_t elements,
-                                                   uint32_t seed = 1) {
-  return Results<std::string>(
-      schedules, elements, [](int32_t rank, int64_t) { return std::string(1, static_cast<char>('a' + rank)); },
-      [](const std::string& left, const std::string& right) { return "(" + left + right + ")"; }, seed);
 }
 
 // The term of p ranks one after the other, from `first` on and around.

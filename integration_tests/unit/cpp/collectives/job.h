@@ -108,6 +108,7 @@ class Job {
     const auto key = sends ? std::tuple(rank, message.peer, message.tag) : std::tuple(message.peer, rank, message.tag);
     auto& [send, receive] = pending_.try_emplace(key, -1, -1).first->second;
     REQUIRE((sends ? send : receive) < 0);  // each sender, receiver and tag once
+    REQUIRE(message.peer != rank);
     (sends ? send : receive) = number;
     transfer = {std::get<0>(key), send, std::get<1>(key), receive};
     return send >= 0 && receive >= 0;

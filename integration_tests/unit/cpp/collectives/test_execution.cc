@@ -1,6 +1,4 @@
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -11,21 +9,6 @@
 
 using namespace collectives;
 using State = CollectiveExecution::State;
-
-namespace {
-
-bool SameBits(const std::vector<double>& one, const std::vector<double>& other) {
-  return one.size() == other.size() &&
-         (one.empty() || std::memcmp(one.data(), other.data(), one.size() * sizeof(double)) == 0);
-}
-
-// Of many magnitudes, so that the order of additions shows.
-double Brought(int32_t rank, int64_t element) {
-  std::mt19937 random(static_cast<uint32_t>(rank * 1000 + element));
-  return std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), static_cast<int>(random() % 20));
-}
-
-}  // namespace
 
 TEST_CASE("an operation is ready when those that it comes after are done, and started when it is taken") {
   // Rank 1 of 3: receives a block, adds it, sends it on; there is scratch for two of four.
@@ -61,46 +44,6 @@ TEST_CASE("an execution of nothing is finished at once") {
   CollectiveExecution execution(std::make_shared<const CollectiveSchedule>());
   CHECK(execution.finished());
   CHECK(execution.Next() < 0);
-}
-
-TEST_CASE("sums of integers are exact, whatever happens first") {
-  for (const auto& algorithm : Allreduces()) {
-    uint32_t seed = 0;
-    ForAllCases(algorithm, [&](const auto& schedules, int32_t p, const auto& message, int32_t) {
-      const auto results = Results<int64_t>(
-          schedules, message.elements, [](int32_t rank, int64_t element) { return (rank + 1) * (element + 7); },
-          [](int64_t left, int64_t right) { return left + right; }, ++seed);
-      for (const auto& values : results) {
-        for (int64_t element = 0; element < message.elements; ++element) {
-          CHECK(values[static_cast<size_t>(element)] == p * (p + 1) / 2 * (element + 7));
-        }
-      }
-    });
-  }
-}
-
-TEST_CASE("sums of floating-point numbers have the same bits on all ranks and in every run") {
-  for (const auto& algorithm : Allreduces()) {
-    uint32_t seed = 0;
-    ForAllCases(algorithm, [&](const auto& schedules, int32_t p, const auto& message, int32_t) {
-      const auto run = [&] {
-        return Results<double>(
-            schedules, message.elements, Brought, [](double left, double right) { return left + right; }, ++seed);
-      };
-      const auto first = run(), second = run();
-      for (size_t rank = 0; rank < first.size(); ++rank) {
-        CHECK(SameBits(first[rank], first[0]));
-        CHECK(SameBits(second[rank], first[0]));
-      }
-      for (int64_t element = 0; element < message.elements; ++element) {
-        double sum = 0;
-        for (int32_t rank = 0; rank < p; ++rank) {
-          sum += Brought(rank, element);
-        }
-        CHECK(first[0][static_cast<size_t>(element)] == doctest::Approx(sum).epsilon(1e-9));
-      }
-    });
-  }
 }
 
 TEST_CASE("several collectives are under way side by side") {

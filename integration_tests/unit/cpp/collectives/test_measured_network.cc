@@ -6,15 +6,7 @@
 #include "core/collectives/measured_network.h"
 #include "doctest/doctest.h"
 
-using paceline::core::AllreduceMethod;
-using paceline::core::AllreduceTime;
-using paceline::core::LinearBroadcastTime;
-using paceline::core::MeasuredNetwork;
-using paceline::core::MeasuredTime;
-using paceline::core::Network;
-using paceline::core::Operation;
-using paceline::core::TreeBroadcastTime;
-using paceline::core::UsualBlockBytes;
+using namespace paceline::core;
 
 namespace {
 

@@ -11,13 +11,7 @@
 
 namespace {
 
-using paceline::core::BitOperation;
-using paceline::core::Combine;
-using paceline::core::kMostInOneHop;
-using paceline::core::MessageOf;
-using paceline::core::RoundMessage;
-using paceline::core::RoundPhase;
-using paceline::core::RoundPhases;
+using namespace paceline::core;
 
 std::vector<std::vector<RoundPhase>> AllPhases(int32_t size) {
   std::vector<std::vector<RoundPhase>> all;

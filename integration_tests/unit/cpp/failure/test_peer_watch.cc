@@ -1,3 +1,6 @@
+// The watch of peers in one process and with a rank 2 that dies or stops. Those of rank 0 are in
+// integration_tests/faults: test_dead_ranks.py and test_mail.py.
+
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -17,10 +20,7 @@
 
 namespace {
 
-using paceline::core::Expect;
-using paceline::core::PeerWatch;
-using paceline::core::WatchAddress;
-using paceline::core::WatchWord;
+using namespace paceline::core;
 
 constexpr std::chrono::seconds kLimit{20};
 
@@ -70,16 +70,27 @@ std::vector<std::unique_ptr<Rank>> Connect(int32_t size, int32_t here, int addre
   return ranks;
 }
 
-// A process that is this rank until it is killed.
-pid_t Fork(int32_t rank, int32_t size, int address_from, bool forks_again) {
+struct Pipe {
+  Pipe() { REQUIRE(pipe(ends) == 0); }
+  ~Pipe() {
+    close(ends[0]);
+    close(ends[1]);
+  }
+  int from() const { return ends[0]; }
+  int to() const { return ends[1]; }
+  int ends[2];
+};
+
+// A process that is rank 2 of 3 until it is killed. It reads where rank 0 listens.
+pid_t ForkTwo(const Pipe& address_of_zero, bool forks_again = false) {
   const auto child = fork();
   if (child != 0) {
     return child;
   }
   setpgid(0, 0);
   WatchAddress address;
-  PeerWatch watch(rank, size, [](const std::string&) {});
-  if (read(address_from, &address, sizeof(address)) == sizeof(address)) {
+  PeerWatch watch(2, 3, [](const std::string&) {});
+  if (read(address_of_zero.from(), &address, sizeof(address)) == sizeof(address)) {
     watch.Begin(address, kLimit);
   }
   if (forks_again) {
@@ -91,55 +102,34 @@ pid_t Fork(int32_t rank, int32_t size, int address_from, bool forks_again) {
   }
 }
 
-void Death(bool children) {
-  int channel[2];
-  REQUIRE(pipe(channel) == 0);
-  const auto child = Fork(2, 3, channel[0], children);
-  auto ranks = Connect(3, 2, channel[1]);
-  if (children) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for it to fork
-  }
+void Kill(pid_t child) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  const std::string expected = "Rank 2 died: process " + std::to_string(child) + " on host ";
-  for (auto& rank : ranks) {
-    CHECK(rank->watch->Await(kLimit).find(expected) == 0);
-    rank->watch.reset();
-    CHECK(rank->times == 1);
-  }
-  kill(-child, SIGKILL);
-  close(channel[0]);
-  close(channel[1]);
 }
 
-TEST_CASE("every rank hears of a death, once, and who it was") { Death(false); }
+void Stop(pid_t child) {
+  int status = 0;
+  kill(child, SIGSTOP);
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+}
 
-TEST_CASE("a dead process's children do not keep it alive") { Death(true); }
-
-TEST_CASE("the death of rank 0 is seen by all") {
-  int channel[2];
-  REQUIRE(pipe(channel) == 0);
-  const auto child = fork();
-  if (child == 0) {
-    PeerWatch zero(0, 3, [](const std::string&) {});
-    const auto address = zero.Listen(Loopback());
-    if (write(channel[1], &address, sizeof(address)) == sizeof(address)) {
-      zero.Begin(address, kLimit);
+TEST_CASE("every rank hears of a death, once, and who it was; a dead process's children do not keep it alive") {
+  for (const bool forks_again : {false, true}) {
+    const Pipe channel;
+    const auto child = ForkTwo(channel, forks_again);
+    auto ranks = Connect(3, 2, channel.to());
+    if (forks_again) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
-    while (true) {
-      pause();
+    Kill(child);
+    const std::string expected = "Rank 2 died: process " + std::to_string(child) + " on host ";
+    for (auto& rank : ranks) {
+      CHECK(rank->watch->Await(kLimit).find(expected) == 0);
+      rank->watch.reset();
+      CHECK(rank->times == 1);
     }
+    kill(-child, SIGKILL);
   }
-  WatchAddress address;
-  REQUIRE(read(channel[0], &address, sizeof(address)) == sizeof(address));
-  Rank one(1, 3), two(2, 3);
-  std::thread other([&] { one.watch->Begin(address, kLimit); });
-  two.watch->Begin(address, kLimit);
-  other.join();
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  CHECK(one.watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
-  CHECK(two.watch->Await(kLimit).find("Rank 0 died: process " + std::to_string(child)) == 0);
 }
 
 TEST_CASE("a rank that fails says why, and the first reason counts") {
@@ -260,18 +250,11 @@ TEST_CASE("all answer the roll, whoever asks, as often as they like and at once"
   }
 }
 
-std::string DoesNotAnswer(int32_t rank, pid_t process) {
-  return "Rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on host ";
-}
-
 TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on") {
-  int channel[2];
-  REQUIRE(pipe(channel) == 0);
-  const auto child = Fork(2, 3, channel[0], false);
-  auto ranks = Connect(3, 2, channel[1], std::chrono::seconds(2));
-  kill(child, SIGSTOP);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  const Pipe channel;
+  const auto child = ForkTwo(channel);
+  auto ranks = Connect(3, 2, channel.to(), std::chrono::seconds(2));
+  Stop(child);
   SUBCASE("rank 0 asks") { ranks[0]->watch->CallRoll(); }
   SUBCASE("another rank asks") { ranks[1]->watch->CallRoll(); }
   SUBCASE("both ask") { AllCall({ranks[0]->watch.get(), ranks[1]->watch.get()}); }
@@ -282,11 +265,10 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
     kill(child, SIGCONT);
     calling.join();
     CHECK(found.empty());
-    kill(child, SIGSTOP);
-    REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+    Stop(child);
     ranks[1]->watch->CallRoll();
   }
-  const auto expected = DoesNotAnswer(2, child);
+  const std::string expected = "Rank 2 (process " + std::to_string(child) + " on host ";
   for (auto& rank : ranks) {
     const auto news = rank->watch->Await(kLimit);
     CHECK(news.find(expected) == 0);
@@ -294,59 +276,7 @@ TEST_CASE("a rank that has stopped does not answer, and hears so when it goes on
     rank->watch.reset();
     CHECK(rank->times == 1);
   }
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  close(channel[0]);
-  close(channel[1]);
-}
-
-TEST_CASE("rank 0 has stopped: all that call it find out, and it hears so when it goes on") {
-  constexpr std::chrono::milliseconds kAnswers{500};
-  int channel[2], heard[2];
-  REQUIRE(pipe(channel) == 0);
-  REQUIRE(pipe(heard) == 0);
-  const auto child = fork();
-  if (child == 0) {
-    PeerWatch zero(
-        0, 3,
-        [&](const std::string& news) {
-          if (write(heard[1], news.data(), news.size()) < 0) {
-            _exit(1);
-          }
-        },
-        kAnswers);
-    const auto address = zero.Listen(Loopback());
-    if (write(channel[1], &address, sizeof(address)) == sizeof(address)) {
-      zero.Begin(address, kLimit);
-    }
-    alarm(3 * kLimit.count());
-    while (true) {
-      pause();
-    }
-  }
-  WatchAddress address;
-  REQUIRE(read(channel[0], &address, sizeof(address)) == sizeof(address));
-  Rank one(1, 3, kAnswers), two(2, 3, kAnswers);
-  std::thread other([&] { one.watch->Begin(address, kLimit); });
-  two.watch->Begin(address, kLimit);
-  other.join();
-  CHECK(one.watch->CallRoll().empty());
-  kill(child, SIGSTOP);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
-  const auto expected = DoesNotAnswer(0, child);
-  for (const auto& news : AllCall({one.watch.get(), two.watch.get()})) {
-    CHECK(news.find(expected) == 0);
-  }
-  kill(child, SIGCONT);
-  std::string told(expected.size(), ' ');
-  CHECK(read(heard[0], told.data(), told.size()) == static_cast<ssize_t>(told.size()));
-  CHECK(told == expected);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  for (const int fd : {channel[0], channel[1], heard[0], heard[1]}) {
-    close(fd);
-  }
+  Kill(child);
 }
 
 TEST_CASE("what a rank has failed of is heard before its answer to the roll") {

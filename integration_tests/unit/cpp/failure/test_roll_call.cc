@@ -1,110 +1,88 @@
-#include <doctest/doctest.h>
-
+#include <array>
 #include <chrono>
-#include <set>
+#include <string>
 
 #include "core/failure/roll_call.h"
+#include "doctest/doctest.h"
+#include "events.h"
 
 namespace {
 
 using paceline::core::RollCall;
-using Outcome = RollCall::Outcome;
-using State = RollCall::State;
 
 constexpr std::chrono::milliseconds kLimit{100};
-const RollCall::Clock::time_point kStart{};
 
-RollCall::Clock::time_point After(int milliseconds) { return kStart + std::chrono::milliseconds(milliseconds); }
+RollCall::Clock::time_point At(int64_t ms) { return RollCall::Clock::time_point(std::chrono::milliseconds(ms)); }
+
+// "here3,10": rank 3 answers the last call at 10 ms. "look99": what has come of it at 99 ms, with the ranks that do not
+// answer.
+struct Machine : events::Machine {
+  explicit Machine(bool rank_0) : roll(rank_0, kLimit) {
+    On("call", [this](const std::vector<int64_t>& ms_and_ranks) {
+      earlier = number;
+      number = roll.Begin({ms_and_ranks.begin() + 1, ms_and_ranks.end()}, At(ms_and_ranks.at(0)));
+    });
+    On("here", [this](int32_t rank, int64_t ms) { roll.Here(rank, number, At(ms)); });
+    On("here_before", [this](int32_t rank, int64_t ms) { roll.Here(rank, earlier, At(ms)); });
+    On("all_here", [this] { roll.AllHere(number); });
+    On("all_here_of_another", [this] { roll.AllHere(number + 1); });
+    On("gone", [this](int32_t rank) { roll.Gone(rank); });
+    On("look", [this](int64_t ms) { return Look(ms); });
+    On("until", [this](int64_t ms) { return roll.until() == At(ms); });
+    On("state", [this] { return std::array{"idle", "calling", "counting"}.at(static_cast<size_t>(roll.state())); });
+  }
+
+  std::string Look(int64_t ms) {
+    const auto outcome = roll.Look(At(ms));
+    if (outcome != RollCall::Outcome::kMissing) {
+      return outcome == RollCall::Outcome::kAllHere ? "all" : "";
+    }
+    std::string text = "missing";
+    for (const int32_t rank : roll.missing()) {
+      text += "," + std::to_string(rank);
+    }
+    return text;
+  }
+
+  RollCall roll;
+  uint64_t number = 0, earlier = 0;
+};
+
+#define CALLED "look1000 call0,1,2,3 state:calling until100:yes here3,10 here3,20 here1,30 look99 "
+
+constexpr events::Case kOfRank0[] = {
+    // Answers count, also if this rank reads them late.
+    {"all that it called answer", CALLED "here2,99 look500:all state:idle look1000"},
+    {"the last one leaves", CALLED "gone2 look99:all state:idle look1000"},
+    {"one does not answer", CALLED "look100:missing,2 state:idle look1000"},
+    {"several do not answer", "call0,1,2,3 here2,1 look100:missing,1,3"},
+    {"answers to an earlier call do not count",
+     "call0,1,2 here1,1 look100:missing,2 call100,1,2 here_before2,110 here1,110 look199 look200:missing,2"},
+    {"with nobody to call, all are here", "call0 look0:all"},
+};
+
+#define COUNTING "call0,0 here0,50 state:counting look200 "
+
+constexpr events::Case kOfOthers[] = {
+    {"rank 0 does not answer", "call0,0 look99 look100:missing,0"},
+    {"rank 0 has left", "call0,0 gone0 look0:all"},
+    {"all are here before rank 0 has answered itself: of an earlier call", "call0,0 all_here look100:missing,0"},
+    {"rank 0 counts, and all are here", COUNTING "all_here_of_another look210 all_here look210:all"},
+    {"rank 0 counts, and then stops itself", COUNTING "look349 look350:missing,0"},
+    {"rank 0 counts, and then leaves", COUNTING "gone0 look210:all"},
+};
 
 TEST_CASE("rank 0 waits for all that it called, and for no longer") {
-  RollCall roll(true, kLimit);
-  CHECK(roll.Look(After(1000)) == Outcome::kNone);
-  const auto number = roll.Begin({1, 2, 3}, kStart);
-  CHECK(roll.state() == State::kCalling);
-  CHECK(roll.until() == After(100));
-  roll.Here(3, number, After(10));
-  roll.Here(3, number, After(20));
-  roll.Here(1, number, After(30));
-  CHECK(roll.Look(After(99)) == Outcome::kNone);
-  SUBCASE("all answer") {
-    roll.Here(2, number, After(99));
-    CHECK(roll.Look(After(500)) == Outcome::kAllHere);  // answers count, also if this rank reads them late
+  for (const auto& [claim, script] : kOfRank0) {
+    CAPTURE(claim);
+    Machine(true).Play(script);
   }
-  SUBCASE("the last one leaves") {
-    roll.Gone(2);
-    CHECK(roll.Look(After(99)) == Outcome::kAllHere);
-  }
-  SUBCASE("one does not answer") {
-    CHECK(roll.Look(After(100)) == Outcome::kMissing);
-    CHECK(roll.missing() == std::set<int32_t>{2});
-  }
-  CHECK(roll.state() == State::kIdle);
-  CHECK(roll.Look(After(1000)) == Outcome::kNone);
-}
-
-TEST_CASE("several do not answer") {
-  RollCall roll(true, kLimit);
-  const auto number = roll.Begin({1, 2, 3}, kStart);
-  roll.Here(2, number, After(1));
-  CHECK(roll.Look(After(100)) == Outcome::kMissing);
-  CHECK(roll.missing() == std::set<int32_t>{1, 3});
-}
-
-TEST_CASE("answers to an earlier call do not count") {
-  RollCall roll(true, kLimit);
-  const auto first = roll.Begin({1, 2}, kStart);
-  roll.Here(1, first, After(1));
-  CHECK(roll.Look(After(100)) == Outcome::kMissing);
-  const auto second = roll.Begin({1, 2}, After(100));
-  CHECK(second != first);
-  roll.Here(2, first, After(110));
-  roll.Here(1, second, After(110));
-  CHECK(roll.Look(After(199)) == Outcome::kNone);
-  CHECK(roll.Look(After(200)) == Outcome::kMissing);
-  CHECK(roll.missing() == std::set<int32_t>{2});
-}
-
-TEST_CASE("with nobody to call, all are here") {
-  RollCall roll(true, kLimit);
-  roll.Begin({}, kStart);
-  CHECK(roll.Look(kStart) == Outcome::kAllHere);
 }
 
 TEST_CASE("another rank hears from rank 0 first, and then of all") {
-  RollCall roll(false, kLimit);
-  const auto number = roll.Begin({0}, kStart);
-  SUBCASE("rank 0 does not answer") {
-    CHECK(roll.Look(After(99)) == Outcome::kNone);
-    CHECK(roll.Look(After(100)) == Outcome::kMissing);
-    CHECK(roll.missing() == std::set<int32_t>{0});
-  }
-  SUBCASE("rank 0 has left") {
-    roll.Gone(0);
-    CHECK(roll.Look(kStart) == Outcome::kAllHere);
-  }
-  SUBCASE("all are here before rank 0 has answered itself: of an earlier call") {
-    roll.AllHere(number);
-    CHECK(roll.Look(After(100)) == Outcome::kMissing);
-  }
-  SUBCASE("rank 0 counts") {
-    roll.Here(0, number, After(50));
-    CHECK(roll.state() == State::kCounting);
-    CHECK(roll.Look(After(200)) == Outcome::kNone);
-    SUBCASE("all are here") {
-      roll.AllHere(number + 1);
-      CHECK(roll.Look(After(210)) == Outcome::kNone);
-      roll.AllHere(number);
-      CHECK(roll.Look(After(210)) == Outcome::kAllHere);
-    }
-    SUBCASE("and then stops itself") {
-      CHECK(roll.Look(After(349)) == Outcome::kNone);
-      CHECK(roll.Look(After(350)) == Outcome::kMissing);
-      CHECK(roll.missing() == std::set<int32_t>{0});
-    }
-    SUBCASE("and then leaves") {
-      roll.Gone(0);
-      CHECK(roll.Look(After(210)) == Outcome::kAllHere);
-    }
+  for (const auto& [claim, script] : kOfOthers) {
+    CAPTURE(claim);
+    Machine(false).Play(script);
   }
 }
 

@@ -10,7 +10,7 @@
 #include "core/fusion/prediction.h"
 #include "fusion/planner_cases.h"
 
-using namespace paceline::core;  // NOLINT(google-build-using-namespace): the words of the planner
+using namespace paceline::core;
 
 namespace {
 

@@ -2,10 +2,13 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/fusion/gate.h"
 #include "doctest/doctest.h"
+#include "events.h"
 
 using paceline::core::Gate;
 using Numbers = std::vector<int32_t>;
@@ -14,225 +17,123 @@ namespace {
 
 constexpr int64_t kPatience = 100;
 
-Gate Following(Numbers group_of) {
-  Gate gate;
-  REQUIRE(gate.Follow(std::move(group_of), {}, {}, kPatience).empty());
-  return gate;
-}
-
-// Looks at the gate in every nanosecond until the patience is over; what it lets go.
-Numbers WaitFor(Gate& gate, int64_t& now, int64_t wait = kPatience) {
-  Numbers out;
-  for (int64_t end = now + wait; now < end;) {
-    const auto more = gate.Expire(++now);
-    out.insert(out.end(), more.begin(), more.end());
+// A gate and its clock. Results are the tensors that are let through.
+struct Machine : events::Machine {
+  Machine() {
+    On("plan", [this](const std::vector<int64_t>& group_of) {
+      return gate.Follow({group_of.begin(), group_of.end()}, {}, {}, kPatience);
+    });
+    On("in", [this](int32_t tensor) { return gate.Arrive(tensor); });
+    On("done", [this](int32_t tensor) { gate.Performed(tensor); });
+    On("wait", [this](int64_t duration) { return WaitFor(duration); });
+    On("stop", [this](int64_t duration) { return gate.Expire(now += duration); });
+    On("release", [this] { return gate.Release(); });
+    On("expired", [this] { return gate.expired(); });
   }
-  return out;
-}
+
+  // Looks at the gate in every nanosecond.
+  Numbers WaitFor(int64_t duration) {
+    Numbers out;
+    for (const int64_t end = now + duration; now < end;) {
+      const auto more = gate.Expire(++now);
+      out.insert(out.end(), more.begin(), more.end());
+    }
+    return out;
+  }
+
+  Gate gate;
+  int64_t now = 0;
+};
+
+static_assert(Gate::kMostStrikes == 3);
+
+constexpr events::Case kCases[] = {
+    {"a group goes when its last member comes, in the order of coming", "plan0,0,0,1 in2 in0 in1:2,0,1 release in3:3"},
+    {"a tensor that is offered passes every time it is seen, and is held again in the next round",
+     "plan0,0 in0 in1:0,1 in0:0 in1:1 done0 in0 in1:1 done1 in1:0,1"},
+    {"tensors without a group and tensors that no plan knows pass", "in3:3 plan-1,0,0 in0:0 in17:17"},
+    {"nothing is held for longer than the patience after the last arrival; the rest of that round passes at once",
+     "plan0,0,0,1,1 wait1000 in0 wait50 in3 wait99 wait1:0,3 expired:2 in1:1 in2:2 done0 done1 done2 in1"},
+    {"time in which nobody looked hardly counts, as of a process that was stopped",
+     "plan0,0 wait5 in0 stop100000 stop100000 stop100000 stop100000 wait100:0"},
+    {"a member that comes again begins a new round and lets go what is held",
+     "plan0,0,0 in0 wait100:0 done0 in0 in1 in2:0,1,2"},
+    {"a group whose members do not come together is left open after three strikes, until the plan changes",
+     "plan0,0 in0 wait100:0 done0 in0 wait100:0 done0 in0 wait100:0 done0 in0:0 expired:3 done0 plan0,0 in0"},
+    // 0 and 2 are offered and become one group: a round of theirs is over. 1 waits for 3, which is in flight already.
+    {"a change of plan lets go what is held and counts what is in flight as seen",
+     "plan0,0,1,1 in0 in2 in3:2,3 plan0,1,0,1:0 in1:1 done0 in0"},
+    {"a release lets everything go", "plan0,0,1,1 in2 in0 release:0,2 release"},
+};
 
 }  // namespace
 
-TEST_CASE("a group goes when its last member comes, in the order of coming") {
-  auto gate = Following({0, 0, 0, 1});
-  CHECK(gate.Arrive(2).empty());
-  CHECK(gate.Arrive(0).empty());
-  CHECK(gate.Arrive(1) == Numbers{2, 0, 1});
-  CHECK(gate.Release().empty());
-  CHECK(gate.Arrive(3) == Numbers{3});
+TEST_CASE("tensors are held until their group is complete, or the patience is over") {
+  events::PlayAll<Machine>(kCases);
 }
 
-TEST_CASE("a tensor that is offered passes every time it is seen, and is held again in the next round") {
-  auto gate = Following({0, 0});
-  gate.Arrive(0);
-  gate.Arrive(1);
-  CHECK(gate.Arrive(0) == Numbers{0});
-  CHECK(gate.Arrive(1) == Numbers{1});
-  gate.Performed(0);
-  CHECK(gate.Arrive(0).empty());
-  CHECK(gate.Arrive(1) == Numbers{1});
-  gate.Performed(1);
-  CHECK(gate.Arrive(1) == Numbers{0, 1});
-}
-
-TEST_CASE("tensors without a group and tensors that no plan knows pass") {
-  auto gate = Following({-1, 0, 0});
-  CHECK(gate.Arrive(0) == Numbers{0});
-  CHECK(gate.Arrive(17) == Numbers{17});
-  CHECK(Gate().Arrive(3) == Numbers{3});
-}
-
-TEST_CASE("nothing is held for longer than the patience after the last arrival") {
-  auto gate = Following({0, 0, 0, 1, 1});
-  int64_t now = 1000;
-  gate.Expire(now);
-  gate.Arrive(0);
-  CHECK(WaitFor(gate, now, kPatience / 2).empty());
-  gate.Arrive(3);
-  CHECK(WaitFor(gate, now, kPatience - 1).empty());
-  CHECK(WaitFor(gate, now, 1) == Numbers{0, 3});
-  CHECK(gate.expired() == 2);
-  // The rest of that round passes at once.
-  CHECK(gate.Arrive(1) == Numbers{1});
-  CHECK(gate.Arrive(2) == Numbers{2});
-  // The next round is held again.
-  for (int32_t t = 0; t < 3; ++t) {
-    gate.Performed(t);
+TEST_CASE("a plan keeps its rounds in line with the steps") {
+  Machine machine;
+  Numbers group_of;
+  std::vector<bool> reduced, earlier;
+  std::string rest, step;
+  SUBCASE("in the middle of a step") {
+    machine.Play("in0:0 done0 in1:1 done1");
+    group_of = {0, 0, 0, 0};
+    reduced = {true, true};
+    rest = "in2 in3:2,3";
+    step = "done0 done1 done2 done3 in0 in1 in2 in3:0,1,2,3";
   }
-  CHECK(gate.Arrive(1).empty());
-}
-
-TEST_CASE("time in which nobody looked hardly counts") {
-  auto gate = Following({0, 0});
-  int64_t now = 5;
-  gate.Expire(now);
-  gate.Arrive(0);
-  for (int stop = 0; stop < 4; ++stop) {
-    now += 1000 * kPatience;  // the process was stopped
-    CHECK(gate.Expire(now).empty());
+  SUBCASE("while tensors of the step before are on their way, as where an exchange is pipelined") {
+    machine.Play("in2:2 in0:0 done0");
+    group_of = {0, 0, 0};
+    reduced = {true, false, false};
+    earlier = {false, true, true};
+    rest = "in1 done2 in2:1,2";
+    step = "done0 done1 done2 in0 in1 in2:0,1,2";
   }
-  CHECK(WaitFor(gate, now) == Numbers{0});
-}
-
-TEST_CASE("a member that comes again begins a new round and lets go what is held") {
-  auto gate = Following({0, 0, 0});
-  int64_t now = 0;
-  gate.Arrive(0);
-  CHECK(WaitFor(gate, now) == Numbers{0});
-  gate.Performed(0);
-  CHECK(gate.Arrive(0).empty());  // collecting again
-  CHECK(gate.Arrive(1).empty());
-  CHECK(gate.Arrive(2) == Numbers{0, 1, 2});
-}
-
-TEST_CASE("a group whose members do not come together is left open after three strikes, until the plan changes") {
-  auto gate = Following({0, 0});
-  int64_t now = 0;
-  for (int strike = 0; strike < Gate::kMostStrikes; ++strike) {
-    CHECK(gate.Arrive(0).empty());
-    CHECK(WaitFor(gate, now) == Numbers{0});
-    gate.Performed(0);
+  SUBCASE("between two steps") {
+    machine.Play("in0:0 done0 in1:1 done1");
+    group_of = {0, 0};
+    reduced = {true, true};
+    step = "in1 in0:1,0 done0 done1";
   }
-  CHECK(gate.Arrive(0) == Numbers{0});
-  CHECK(gate.expired() == Gate::kMostStrikes);
-  gate.Performed(0);
-  CHECK(gate.Follow({0, 0}, {}, {}, kPatience).empty());
-  CHECK(gate.Arrive(0).empty());
-}
-
-TEST_CASE("a change of plan lets go what is held and counts what is on its way as seen") {
-  auto gate = Following({0, 0, 1, 1});
-  gate.Arrive(0);
-  gate.Arrive(2);
-  gate.Arrive(3);  // 2 and 3 are offered
-  CHECK(gate.Follow({0, 1, 0, 1}, {}, {}, kPatience) == Numbers{0});
-  // 0 and 2 are offered and one group: a round of theirs is over. 1 waits for 3, which is on its way already.
-  CHECK(gate.Arrive(1) == Numbers{1});
-  gate.Performed(0);
-  CHECK(gate.Arrive(0).empty());
-}
-
-TEST_CASE("a plan in the middle of a step keeps its rounds in line with the steps") {
-  Gate gate;
-  int64_t now = 0;
-  for (const int32_t early : {0, 1}) {
-    CHECK(gate.Arrive(early) == Numbers{early});
-    gate.Performed(early);  // reduced before the plan comes
+  CHECK(machine.gate.Follow(group_of, reduced, earlier, kPatience).empty());
+  machine.Play(rest);
+  for (int n = 0; n < 5; ++n) {
+    machine.Play(step);
   }
-  CHECK(gate.Follow({0, 0, 0, 0}, {true, true}, {}, kPatience).empty());
-  CHECK(gate.Arrive(2).empty());
-  CHECK(gate.Arrive(3) == Numbers{2, 3});
-  for (int step = 0; step < 5; ++step) {
-    for (int32_t t = 0; t < 4; ++t) {
-      gate.Performed(t);
-    }
-    CHECK(gate.Arrive(0).empty());
-    CHECK(gate.Arrive(1).empty());
-    CHECK(gate.Arrive(2).empty());
-    CHECK(gate.Arrive(3) == Numbers{0, 1, 2, 3});
-  }
-  CHECK(WaitFor(gate, now).empty());
-  CHECK(gate.expired() == 0);
-}
-
-TEST_CASE("a plan that comes while tensors of the step before are on their way keeps rounds in line") {
-  Gate gate;
-  CHECK(gate.Arrive(2) == Numbers{2});  // of the step before, as where an exchange is pipelined
-  CHECK(gate.Arrive(0) == Numbers{0});
-  gate.Performed(0);
-  CHECK(gate.Follow({0, 0, 0}, {true, false, false}, {false, true, true}, kPatience).empty());
-  CHECK(gate.Arrive(1).empty());
-  gate.Performed(2);
-  CHECK(gate.Arrive(2) == Numbers{1, 2});
-  for (int step = 0; step < 5; ++step) {
-    for (int32_t t = 0; t < 3; ++t) {
-      gate.Performed(t);
-    }
-    CHECK(gate.Arrive(0).empty());
-    CHECK(gate.Arrive(1).empty());
-    CHECK(gate.Arrive(2) == Numbers{0, 1, 2});
-  }
-}
-
-TEST_CASE("a plan between two steps begins with the next") {
-  Gate gate;
-  for (const int32_t tensor : {0, 1}) {
-    gate.Arrive(tensor);
-    gate.Performed(tensor);
-  }
-  CHECK(gate.Follow({0, 0}, {true, true}, {}, kPatience).empty());
-  CHECK(gate.Arrive(1).empty());
-  CHECK(gate.Arrive(0) == Numbers{1, 0});
+  machine.Play("wait100 expired:0");
 }
 
 TEST_CASE("rounds that are out of line with the steps come into line") {
-  auto gate = Following({0, 0, 0});
-  int64_t now = 0;
+  Machine machine;
   // The plan came after tensor 0 had been reduced, and the gate was told nothing of it.
-  for (int step = 0; step < 20; ++step) {
-    for (const int32_t tensor : {1, 2}) {
-      gate.Arrive(tensor);
-    }
-    WaitFor(gate, now);
-    for (int32_t t = 0; t < 3; ++t) {
-      gate.Performed(t);
-    }
-    gate.Arrive(0);
+  machine.Play("plan0,0,0 in1 in2 wait100:1,2 done0 done1 done2 in0:0 in1 in2 wait100:1,2 done0 done1 done2 in0");
+  for (int step = 2; step < 20; ++step) {
+    machine.Play("in1 in2:0,1,2 wait100 done0 done1 done2 in0");
   }
-  CHECK(gate.expired() == 2);
+  machine.Play("expired:2");
 }
 
 TEST_CASE("a strike is forgiven after many complete rounds") {
-  auto gate = Following({0, 0});
-  int64_t now = 0;
+  Machine machine;
+  machine.Play("plan0,0");
   for (int hiccup = 0; hiccup < 3 * Gate::kMostStrikes; ++hiccup) {
-    CHECK(gate.Arrive(0).empty());
-    CHECK(WaitFor(gate, now) == Numbers{0});
-    CHECK(gate.Arrive(1) == Numbers{1});
+    machine.Play("in0 wait100:0 in1:1");
     for (int round = 0; round < 2 * Gate::kForgiving; ++round) {
-      gate.Performed(0);
-      gate.Performed(1);
-      CHECK(gate.Arrive(0).empty());
-      CHECK(gate.Arrive(1) == Numbers{0, 1});
+      machine.Play("done0 done1 in0 in1:0,1");
     }
-    gate.Performed(0);
-    gate.Performed(1);
+    machine.Play("done0 done1");
   }
-}
-
-TEST_CASE("a release lets everything go") {
-  auto gate = Following({0, 0, 1, 1});
-  gate.Arrive(2);
-  gate.Arrive(0);
-  CHECK(gate.Release() == Numbers{0, 2});
-  CHECK(gate.Release().empty());
 }
 
 TEST_CASE("whatever comes goes exactly once, in any order and under any plans") {
   std::mt19937 random(42);
   constexpr int32_t kTensors = 9;
-  Gate gate;
+  Machine machine;
+  Gate& gate = machine.gate;
   std::vector<int> inside(kTensors, 0);  // handed in and not let through
-  int64_t now = 0;
   auto let = [&](const Numbers& numbers) {
     for (const int32_t number : numbers) {
       REQUIRE(inside[number] == 1);
@@ -265,7 +166,7 @@ TEST_CASE("whatever comes goes exactly once, in any order and under any plans") 
       inside[tensor] = 1;
       let(gate.Arrive(tensor));
     }
-    let(WaitFor(gate, now));
+    let(machine.WaitFor(kPatience));
     REQUIRE(gate.Release().empty());
     REQUIRE(std::count(inside.begin(), inside.end(), 1) == 0);
     for (const int32_t tensor : order) {

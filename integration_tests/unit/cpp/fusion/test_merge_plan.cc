@@ -1,18 +1,33 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/fusion/active_plan.h"
 #include "core/fusion/merge_plan.h"
+#include "core/fusion/message_packing.h"
 #include "doctest/doctest.h"
 
-using paceline::core::DecodePlan;
+using namespace paceline::core;
+using Messages = std::vector<std::vector<size_t>>;
 
 namespace {
 
 // Version 3, active, patient for 0.25 s; tensor 1 is in no group, tensor 2 in three parts.
 const std::vector<double> kExample = {3, 1, 0.25, 4, 0, 1.5, 1, 0, 0, 0, 0, 0, 2, 0, 1, 2, 1, 0, 3, 1};
 constexpr size_t kLastGroup = 15;
+
+const std::vector<ReducedTensor> kTensors = {{"a", 4, 0}, {"b", 100, 0}, {"c", 17, 0}, {"d", 8, 0}};
+
+MergePlan Plan(std::vector<int32_t> group_of) {
+  MergePlan plan;
+  plan.version = 1;
+  plan.active = true;
+  plan.patience_s = 0.25;
+  plan.group_of = std::move(group_of);
+  return plan;
+}
 
 }  // namespace
 
@@ -50,4 +65,75 @@ TEST_CASE("what is no plan is refused") {
     const auto text = "not a plan: tensor " + std::to_string(tensor) + " is in parts, and not alone in a group";
     CHECK_THROWS_WITH_AS(DecodePlan(crowd), text.c_str(), std::invalid_argument);
   }
+}
+
+TEST_CASE("a plan says which tensors go together, and for how long one waits for the others") {
+  const ActivePlan plan(Plan({1, -1, 0, 1}), kTensors);
+  CHECK(plan.GroupOf(0) == 1);
+  CHECK(plan.GroupOf(1) == -1);
+  CHECK(plan.Group(1) == nullptr);
+  REQUIRE(plan.Group(0) != nullptr);
+  CHECK(plan.Group(0) == plan.Group(3));
+  CHECK(plan.Group(0)->names == std::vector<std::string>{"a", "d"});
+  CHECK(plan.Group(2)->names == std::vector<std::string>{"c"});
+  CHECK(plan.Group(2)->patience_ns == 250'000'000);
+  CHECK(plan.patience_ns() == 250'000'000);
+}
+
+TEST_CASE("tensors that are not known, or came after the plan, go alone") {
+  const ActivePlan plan(Plan({0, 0}), kTensors);
+  CHECK(plan.GroupOf(-1) == -1);
+  CHECK(plan.Group(-1) == nullptr);
+  CHECK(plan.GroupOf(2) == -1);
+  CHECK(plan.Group(3) == nullptr);
+}
+
+TEST_CASE("a message must hold the largest group, each tensor from a multiple of 16 bytes on") {
+  CHECK(PaddedBytes(0) == 0);
+  CHECK(PaddedBytes(1) == 16);
+  CHECK(PaddedBytes(16) == 16);
+  CHECK(ActivePlan(Plan({0, 1, 0, 0}), kTensors).largest_group_bytes() == 112);  // b alone
+  CHECK(ActivePlan(Plan({0, 1, 1, 0}), kTensors).largest_group_bytes() == 144);  // b and c
+  CHECK(ActivePlan(Plan({-1, -1, -1, 0}), kTensors).largest_group_bytes() == 16);
+}
+
+TEST_CASE("a plan that is not active is none") {
+  auto inactive = Plan({0, 0, 0, 0});
+  inactive.active = false;
+  for (const auto& plan : {ActivePlan(inactive, kTensors), ActivePlan()}) {
+    CHECK(plan.group_of().empty());
+    CHECK(plan.Group(0) == nullptr);
+    CHECK(plan.largest_group_bytes() == 0);
+  }
+}
+
+TEST_CASE("tensors fill messages up to the limit of bytes, in order") {
+  const std::vector<PackedTensor> tensors = {{60, 1, 0}, {30, 1, 0}, {20, 1, 0}, {10, 1, 0}, {80, 1, 0}};
+  CHECK(PackMessages(tensors, {100, 1000}) == Messages{{0, 1, 3}, {2, 4}});
+  CHECK(PackMessages(tensors, {0, 1000}) == Messages{{0}, {1}, {2}, {3}, {4}});
+  CHECK(PackMessages({}, {100, 1000}).empty());
+}
+
+TEST_CASE("a tensor that is larger than a limit goes alone") {
+  const std::vector<PackedTensor> tensors = {{101, 1, 0}, {1, 1, 0}, {1, 11, 0}, {1, 1, 0}};
+  CHECK(PackMessages(tensors, {100, 10}) == Messages{{0}, {1, 3}, {2}});
+}
+
+TEST_CASE("tensors of several kinds do not share a message") {
+  const std::vector<PackedTensor> tensors = {{1, 1, 0}, {1, 1, 1}, {1, 1, 0}, {1, 1, 2}, {1, 1, 1}};
+  CHECK(PackMessages(tensors, {100, 100}) == Messages{{0, 2}, {1, 4}, {3}});
+}
+
+TEST_CASE("a message has fewer elements than an int counts, whatever its bytes may be") {
+  // A large model in float16 as one group: 8 billion elements.
+  const int64_t elements = 400'000'000;
+  const std::vector<PackedTensor> tensors(20, {2 * elements, elements, 0});
+  const MessageLimits limits{int64_t{1} << 40};
+  size_t packed = 0;
+  for (const auto& message : PackMessages(tensors, limits)) {
+    CHECK(static_cast<int64_t>(message.size()) * elements <= kMostElements);
+    packed += message.size();
+  }
+  CHECK(packed == tensors.size());
+  CHECK(PackMessages(tensors, limits).size() == 4);
 }

@@ -1,6 +1,5 @@
-#include <doctest/doctest.h>
-
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -8,9 +7,10 @@
 
 #include "core/fusion/planner.h"
 #include "core/fusion/prediction.h"
+#include "doctest/doctest.h"
 #include "fusion/planner_cases.h"
 
-using namespace paceline::core;  // NOLINT(google-build-using-namespace): the words of the planner
+using namespace paceline::core;
 using cases::EndOf;
 using cases::FromBackward;
 
@@ -50,38 +50,6 @@ std::vector<bool> AlgorithmOne(const std::vector<double>& backward_s, std::vecto
 }
 
 }  // namespace
-
-TEST_CASE("two messages of 200 KB and one of 400 KB, with the paper's constants") {
-  struct Row {
-    double a_s, b_s_per_byte, apart_ms, merged_ms, break_even_bytes;
-  };
-  for (const auto& row :
-       {Row{1.2e-3, 1.5e-9, 3.0, 1.8, 800e3}, Row{9.72e-4, 1.97e-9, 2.732, 1.760, 493e3},
-        Row{9.08e-4, 7.40e-10, 2.112, 1.204, 1.227e6}, Row{2.36e-4, 4.06e-10, 0.6344, 0.3984, 581e3}}) {
-    const auto cost = CostModel::Linear(row.a_s, row.b_s_per_byte);
-    const std::vector<Gradient> gradients{{200e3, 0, 0}, {200e3, 0, 0}};
-    CHECK(1e3 * Predict(gradients, {{0}, {1}}, cost).finish_s == doctest::Approx(row.apart_ms).epsilon(1e-4));
-    CHECK(1e3 * Predict(gradients, {{0, 1}}, cost).finish_s == doctest::Approx(row.merged_ms).epsilon(1e-4));
-    CHECK(row.a_s / row.b_s_per_byte == doctest::Approx(row.break_even_bytes).epsilon(1e-3));
-  }
-}
-
-TEST_CASE("two layers: MG-WFBP merges exactly when the second comes before the first has started up") {
-  struct Row {
-    double backward_s;
-    size_t groups;
-    double end_s;
-  };
-  const auto cost = CostModel::Linear(1, 1);
-  for (const auto& row : {Row{3, 2, 6}, Row{1.5, 2, 5}, Row{1.0, 2, 5}, Row{0.5, 1, 4.5}}) {
-    const auto gradients = FromBackward({1, row.backward_s}, {1, 1});
-    const auto groups = Plan(Policy::kMgwfbp, gradients, cost);
-    CHECK(groups.size() == row.groups);
-    CHECK(EndOf(gradients, groups, cost) == row.end_s);
-  }
-  const auto late = FromBackward({1, 0.5}, {1, 1});
-  CHECK(EndOf(late, Plan(Policy::kNone, late, cost), cost) == 5);
-}
 
 TEST_CASE("three layers on which the greedy rule is not optimal") {
   const auto gradients = FromBackward({1, 3, 4}, {3, 1, 1});
@@ -151,15 +119,6 @@ TEST_CASE("without start-up time MG-WFBP merges only what has to wait anyway") {
         free_s += cost(some[static_cast<size_t>(n)].bytes);
       }
     }
-  }
-}
-
-TEST_CASE("with a start-up time beyond all others everything is one group") {
-  std::mt19937 random(7);
-  for (int round = 0; round < 100; ++round) {
-    const auto gradients = cases::RandomGradients(random, 30, 1);
-    CHECK(PlanLine(Policy::kMgwfbp, gradients, 1e6, 1).size() == 1);
-    CHECK(PlanLine(Policy::kOptimal, gradients, 1e6, 1).size() == 1);
   }
 }
 
@@ -235,4 +194,72 @@ TEST_CASE("no gradients make no groups") {
   for (const auto policy : {Policy::kNone, Policy::kSingle, Policy::kThreshold, Policy::kMgwfbp, Policy::kOptimal}) {
     CHECK(Plan(policy, {}, CostModel::Linear(1, 1)).empty());
   }
+}
+
+TEST_CASE("the optimal plan ends when the best of all partitions does") {
+  std::mt19937 random(11);
+  int beaten = 0;
+  for (int round = 0; round < 10000; ++round) {
+    const int types = round % 3 == 0 ? cases::Int(random, 2, 3) : 1;
+    const auto gradients = cases::RandomGradients(random, cases::Int(random, 1, 10), types);
+    const auto cost = round % 2 == 0 ? cases::RandomLine(random) : cases::RandomCurve(random);
+    const double limit_bytes = round % 5 == 0 ? cases::Uniform(random, 0.5, 10) : 0;
+    const auto groups = Plan(Policy::kOptimal, gradients, cost, {0, limit_bytes});
+    ValidateGroups(groups, gradients.size());
+    const double end_s = cases::EndOf(gradients, groups, cost);
+    const auto end_of = [&](const Groups& some) { return cases::EndOf(gradients, some, cost); };
+    REQUIRE(end_s == doctest::Approx(cases::BruteForce(gradients, limit_bytes, end_of)).epsilon(1e-9));
+    const auto greedy = Plan(Policy::kMgwfbp, gradients, cost, {0, limit_bytes});
+    beaten += cases::EndOf(gradients, greedy, cost) > end_s + 1e-9 ? 1 : 0;
+  }
+  // The cases must be hard enough to tell a planner from the optimum.
+  CHECK(beaten > 2000);
+}
+
+TEST_CASE("no other policy ends before the optimal plan, on larger models") {
+  std::mt19937 random(12);
+  for (int round = 0; round < 300; ++round) {
+    const int count = cases::Int(random, 11, 200);
+    const auto gradients = cases::RandomGradients(random, count, cases::Int(random, 1, 4));
+    const auto cost = round % 2 == 0 ? cases::RandomLine(random) : cases::RandomCurve(random);
+    const double limit_bytes = round % 3 == 0 ? cases::Uniform(random, 1, 100) : 0;
+    const double best_s = cases::EndOf(gradients, Plan(Policy::kOptimal, gradients, cost, {0, limit_bytes}), cost);
+    for (const auto policy : {Policy::kNone, Policy::kSingle, Policy::kThreshold, Policy::kMgwfbp}) {
+      const PlanLimits limits{cases::Uniform(random, 1, 200), limit_bytes};
+      REQUIRE(best_s <= cases::EndOf(gradients, Plan(policy, gradients, cost, limits), cost) + 1e-9);
+    }
+  }
+}
+
+TEST_CASE("Horovod's own cycles do not beat the optimal plan either") {
+  std::mt19937 random(13);
+  for (int round = 0; round < 300; ++round) {
+    const auto gradients = cases::RandomGradients(random, cases::Int(random, 1, 60), 1);
+    const auto cost = round % 2 == 0 ? cases::RandomLine(random) : cases::RandomCurve(random);
+    const double coordination_s = cases::Uniform(random, 0, 1);
+    const auto stock =
+        PredictStock(gradients, cost, {coordination_s, cases::Uniform(random, 0, 1), cases::Uniform(random, 0, 30)});
+    const double best_s = cases::EndOf(gradients, Plan(Policy::kOptimal, gradients, cost), cost);
+    REQUIRE(best_s <= stock.prediction.finish_s + 1e-9);
+  }
+}
+
+TEST_CASE("of plans that end at the same time the one with fewer groups is taken") {
+  // Without start-up time nothing is lost or won by cutting what is ready at once.
+  std::vector<Gradient> gradients(17, Gradient{0.1, 1, 0});
+  CHECK(Plan(Policy::kOptimal, gradients, CostModel::Linear(0, 0.3)).size() == 1);
+  CHECK(Plan(Policy::kOptimal, gradients, CostModel::Linear(0, 0)).size() == 1);
+  // On a clock that began long ago as well.
+  for (auto& gradient : gradients) {
+    gradient.ready_s += 1e9;
+  }
+  CHECK(Plan(Policy::kOptimal, gradients, CostModel::Linear(0, 0.3)).size() == 1);
+}
+
+TEST_CASE("times far from 0 do not blur the plan") {
+  auto gradients = cases::FromBackward({1, 3, 4}, {3, 1, 1});
+  for (auto& gradient : gradients) {
+    gradient.ready_s = gradient.ready_s * 1e-3 + 1e9;
+  }
+  CHECK(Plan(Policy::kOptimal, gradients, CostModel::Linear(4e-3, 1e-3)) == Groups{{0}, {1, 2}});
 }

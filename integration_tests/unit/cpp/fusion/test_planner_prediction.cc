@@ -8,7 +8,7 @@
 #include "core/fusion/merge_groups.h"
 #include "core/fusion/prediction.h"
 
-using namespace paceline::core;  // NOLINT(google-build-using-namespace): the words of the planner
+using namespace paceline::core;
 
 TEST_CASE("a group waits for its last member and for the group before it") {
   const std::vector<Gradient> gradients{{2, 5, 0}, {3, 1, 0}, {4, 20, 0}, {1, 4, 0}};

@@ -6,10 +6,7 @@
 #include "core/collectives/algorithms.h"
 #include "core/naming/travel_mark.h"
 
-using paceline::core::AllreduceMethod;
-using paceline::core::AllreduceMethodOf;
-using paceline::core::CodecNames;
-using paceline::core::TravelMark;
+using namespace paceline::core;
 
 TEST_CASE("a name says by which codec its values travel") {
   const auto codecs = CodecNames();

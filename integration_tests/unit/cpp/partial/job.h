@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/partial/votes.h"
+#include "search.h"
 
 namespace partial_model {
 
@@ -54,11 +55,6 @@ struct Job {
   const Members& Of(int name) const { return sets[static_cast<std::size_t>(set_of[static_cast<std::size_t>(name)])]; }
   // Whether ranks may wait for something else than the rounds that they are asked about.
   bool elsewhere() const { return barrier >= 0 || sets.size() > 1; }
-};
-
-// A fault found by the model, in words.
-struct Fault {
-  std::string what;
 };
 
 inline void Expect(bool holds, const char* what) {

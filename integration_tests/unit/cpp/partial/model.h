@@ -67,6 +67,11 @@ class Model {
     return steps;
   }
 
+  // c, p, e and a rank: calls, performs, waits for long; y and a set: a cycle.
+  static std::string Text(const Step& step) {
+    return "cpye"[static_cast<int>(step.action)] + std::to_string(step.number);
+  }
+
   void Do(const Step& step) {
     switch (step.action) {
       case Action::kCall:

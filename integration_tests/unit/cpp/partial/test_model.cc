@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "doctest/doctest.h"
@@ -10,7 +9,6 @@
 
 using paceline::core::QuorumRule;
 using paceline::core::RoundState;
-using partial_model::Fault;
 using partial_model::Job;
 using partial_model::Model;
 
@@ -23,55 +21,9 @@ constexpr int kCalls = 2;
 constexpr int kCalls = 3;
 #endif
 
-struct Found {
-  std::size_t states = 0, ends = 0;  // the latter: without a next step
-  std::string fault;                 // empty: none
-  std::string steps;  // that lead to it: c, p, e and a rank: calls, performs, waits for long; y and a set: a cycle
-};
-
-template <typename State>
-class Search {
- public:
-  explicit Search(const Job& job) : job_(job) {}
-
-  Found Run() {
-    try {
-      Visit(Model<State>(job_));
-    } catch (const Fault& fault) {
-      found_.fault = fault.what;
-    }
-    found_.states = visited_.size();
-    return found_;
-  }
-
- private:
-  void Visit(const Model<State>& model) {
-    if (!visited_.insert(model.Key()).second) {
-      return;
-    }
-    const auto steps = model.Enabled();
-    if (steps.empty()) {
-      ++found_.ends;
-      model.CheckFinal();
-    }
-    for (const auto& step : steps) {
-      const std::size_t length = found_.steps.size();
-      found_.steps += std::string(1, "cpye"[static_cast<int>(step.action)]) + std::to_string(step.number) + " ";
-      Model<State> next = model;
-      next.Do(step);
-      Visit(next);
-      found_.steps.resize(length);
-    }
-  }
-
-  const Job job_;
-  std::unordered_set<std::string> visited_;
-  Found found_;
-};
-
 template <typename State = RoundState>
-Found Explore(const Job& job) {
-  return Search<State>(job).Run();
+Found ExploreJob(const Job& job) {
+  return Explore(Model<State>(job), [](const auto&) {});
 }
 
 std::string NameOf(const Job& job) {
@@ -88,15 +40,15 @@ const std::vector<QuorumRule> kRules = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {0, 1, 
                                         {1, 0, 1}, {2, 0, 1}, {0, 1, 1}, {2, 0, 2}};
 
 void CheckHolds(const Job& job) {
-  const Found found = Explore(job);
-  MESSAGE(NameOf(job) << ": " << found.states << " states, " << found.ends << " final");
+  const Found found = ExploreJob(job);
+  MESSAGE(NameOf(job) << ": " << found.visited.size() << " states, " << found.ends << " final");
   CAPTURE(found.steps);
   CHECK(found.fault == "");
   CHECK(found.ends > 0);
 }
 
 void CheckFound(const Found& found, const std::string& fault) {
-  CAPTURE(found.states);
+  CAPTURE(found.visited.size());
   CHECK(found.fault == fault);
 }
 
@@ -195,7 +147,7 @@ TEST_CASE("a rank that waits in one set must say so in the other") {
     job.again = true;
     job.sets = {{{0, 1, 2}}, {{1, 2}}};
     job.reports_absence = false;
-    deadlocks += Explore(job).fault == "a deadlock" ? 1 : 0;
+    deadlocks += ExploreJob(job).fault == "a deadlock" ? 1 : 0;
   }
   CHECK(deadlocks > 0);
 }
@@ -203,24 +155,24 @@ TEST_CASE("a rank that waits in one set must say so in the other") {
 TEST_CASE("the search finds faults of data and of rounds") {
   Job job;
   job.rule = QuorumRule::Majority(3);
-  CheckFound(Explore<NeverStale>(job), "a rank votes twice");
-  CheckFound(Explore<FreshOnly>(job), "a contribution is left behind by the flush");
-  CheckFound(Explore<Generous>(job), "results missed and not counted");
+  CheckFound(ExploreJob<NeverStale>(job), "a rank votes twice");
+  CheckFound(ExploreJob<FreshOnly>(job), "a contribution is left behind by the flush");
+  CheckFound(ExploreJob<Generous>(job), "results missed and not counted");
   job.clears_send = false;
-  CheckFound(Explore(job), "a contribution is lost or counted twice");
+  CheckFound(ExploreJob(job), "a contribution is lost or counted twice");
 }
 
 TEST_CASE("the promises are tight: a stronger one is broken") {
   Job job;
   job.rule = QuorumRule::Majority(3);
   job.promised = QuorumRule{3, 0, 0};
-  CheckFound(Explore(job), "fewer fresh contributions than the quorum");
+  CheckFound(ExploreJob(job), "fewer fresh contributions than the quorum");
   job.rule.max_lag = 2;
   job.promised = QuorumRule{2, 0, 1};
-  CheckFound(Explore(job), "a contribution is older than max_lag");
+  CheckFound(ExploreJob(job), "a contribution is older than max_lag");
   job.rule = QuorumRule::Solo();
   job.promised = QuorumRule::RandomInitiator(1);
-  CheckFound(Explore(job), "a round without its initiator");
+  CheckFound(ExploreJob(job), "a round without its initiator");
 }
 
 TEST_CASE("two names wait for each other if late calls are not reported") {
@@ -228,11 +180,11 @@ TEST_CASE("two names wait for each other if late calls are not reported") {
   job.rule = QuorumRule::RandomInitiator(1);
   job.calls = 4;
   job.reports_late = false;
-  CheckFound(Explore(job), "a deadlock");
+  CheckFound(ExploreJob(job), "a deadlock");
   if (kCalls == 3) {
     job.rule = {1, 0, 2};
     job.calls = 3;
-    CheckFound(Explore(job), "a deadlock");
+    CheckFound(ExploreJob(job), "a deadlock");
   }
 }
 
@@ -240,9 +192,9 @@ TEST_CASE("a rank that waits elsewhere must say so") {
   Job job;
   job.rule = QuorumRule::Majority(3);
   job.flushes_at_once = false;
-  CheckFound(Explore(job), "a deadlock");
+  CheckFound(ExploreJob(job), "a deadlock");
   job.flushes_at_once = true;
   job.barrier = 3;
   job.reports_absence = false;
-  CheckFound(Explore(job), "a deadlock");
+  CheckFound(ExploreJob(job), "a deadlock");
 }

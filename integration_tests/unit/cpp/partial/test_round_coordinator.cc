@@ -1,166 +1,82 @@
 #include <string>
-#include <vector>
 
 #include "core/partial/round_coordinator.h"
 #include "doctest/doctest.h"
+#include "events.h"
 
 using paceline::core::MergeGroup;
-using paceline::core::QuorumRule;
 using paceline::core::RoundCoordinator;
-
-using Names = std::vector<std::string>;
 
 namespace {
 
 constexpr int32_t kRanks = 3;
 
-const MergeGroup* Alone(const std::string&) { return nullptr; }
-
-// After round 0 of each of these names, which waits for all ranks.
-RoundCoordinator AfterFirstRound(const Names& names, QuorumRule rule) {
-  RoundCoordinator rounds(kRanks);
-  for (const auto& name : names) {
-    rounds.Begin(name, rule);
-    for (int32_t rank = 0; rank < kRanks; ++rank) {
-      CHECK(rounds.Ready(Alone, 1).empty());
-      rounds.Vote(name, rank);
+// Coordinates the names x, y and z. "x0" is a vote of rank 0 under x; "at1000:x,y" looks at 1000 ns and finds that x
+// and y are ready.
+struct Machine : events::Machine {
+  Machine() {
+    for (const std::string name : {"x", "y", "z"}) {
+      On(name, [=](int32_t rank) { rounds.Vote(name, rank); });
+      On("flush_" + name, [=](int32_t rank) { rounds.Flush(name, rank); });
+      On("late_" + name, [=](int32_t rank, int64_t round) { rounds.Arrived(name, rank, round); });
+      On("misfit_" + name, [=] { rounds.Misfit(name); });
+      On("sent_" + name, [=] { rounds.Sent(name); });
+      On("failed_" + name, [=] { rounds.Failed(name); });
+      On("knows_" + name, [=] { return rounds.Knows(name); });
+      // With a quorum. Round 0 waits for all ranks.
+      On("new_" + name, [=](int64_t quorum) {
+        rounds.Begin(name, {static_cast<int32_t>(quorum), 0, 0});
+        for (int32_t rank = 0; rank < kRanks; ++rank) {
+          CHECK(Ready(1).empty());
+          rounds.Vote(name, rank);
+        }
+        return Ready(1);
+      });
     }
-    CHECK(rounds.Ready(Alone, 1) == Names{name});
-    rounds.Sent(name);
+    On("absent", [this](int32_t rank) { rounds.SetAbsent(rank, true); });
+    On("back", [this](int32_t rank) { rounds.SetAbsent(rank, false); });
+    On("grouped", [this] { grouped = true; });
+    On("at", [this](int64_t now_ns) { return Ready(now_ns); });
+    On("waiting", [this] { return rounds.waiting(); });
   }
-  return rounds;
-}
+
+  std::string Ready(int64_t now_ns) {
+    std::string names;
+    for (const auto& name :
+         rounds.Ready([this](const std::string& one) { return grouped && one != "z" ? &group : nullptr; }, now_ns)) {
+      names += (names.empty() ? "" : ",") + name;
+    }
+    return names;
+  }
+
+  const MergeGroup group{{"x", "y"}, 100};
+  bool grouped = false;  // x and y are
+  RoundCoordinator rounds{kRanks};
+};
+
+#define NEW_X(quorum) "new_x" #quorum ":x sent_x "
+#define NEW_XY(quorum) NEW_X(quorum) "new_y" #quorum ":y sent_y "
+
+constexpr events::Case kCases[] = {
+    {"a round is ready once, with its quorum, and the next one counts from the beginning",
+     NEW_X(2) "x2 at2 x0 at3:x at4 sent_x at5 x1 at6"},
+    {"a rank that waits under one name and was late under another has called there; answered, it may call again",
+     NEW_XY(3) "x0 x1 late_x2,1 at2 y2 at3:x sent_x y0 y1 at4:y sent_y x0 x1 late_x2,2 at5"},
+    {"no round waits for a rank that something else holds up, until it is back",
+     NEW_X(3) "x0 x1 at2 absent2 at3:x sent_x back2 x0 x1 at4"},
+    {"a name that its group has waited for without a call is not waited for before its next call, of a thawed layer",
+     NEW_XY(1) "grouped x0 at1000 waiting:yes at1100:x sent_x x1 at2000:x sent_x x1 at3000:x sent_x x1 at4000:x sent_x "
+               "y2 at6000 x2 at6010:y,x sent_x sent_y x2 at7000"},
+    {"names of a group wait for each other, for no longer than its patience",
+     NEW_XY(1) "new_z1:z sent_z grouped x0 z0 at1000:z waiting:yes sent_z y1 at1050:x,y waiting:no sent_x sent_y "
+               "y2 at2000 at2099 waiting:yes at2100:y waiting:no"},
+    {"a misfit is sent with the next request; an error ends the name's count, and its vote blocks no rank any longer",
+     NEW_X(3) "misfit_x at2 x1 at3:x failed_x knows_x:no at4 new_y1:y"},
+    {"flushes wait for all ranks, and rounds go on without those that flush",
+     NEW_X(3) "flush_x0 x1 x2 at2:x sent_x flush_x1 at3 flush_x2 at4:x"},
+    {"what is said about unknown names changes nothing", "sent_x failed_x knows_x:no at1"},
+};
 
 }  // namespace
 
-TEST_CASE("a round is ready once, with its quorum, and the next one counts from the beginning") {
-  auto rounds = AfterFirstRound({"x"}, QuorumRule::Majority(kRanks));
-  rounds.Vote("x", 2);
-  CHECK(rounds.Ready(Alone, 2).empty());
-  rounds.Vote("x", 0);
-  CHECK(rounds.Ready(Alone, 3) == Names{"x"});
-  CHECK(rounds.Ready(Alone, 4).empty());
-  rounds.Sent("x");
-  CHECK(rounds.Ready(Alone, 5).empty());
-  rounds.Vote("x", 1);
-  CHECK(rounds.Ready(Alone, 6).empty());
-}
-
-TEST_CASE("a rank that waits under one name and was late under another has called there") {
-  auto rounds = AfterFirstRound({"x", "y"}, QuorumRule{kRanks, 0, 0});
-  rounds.Vote("x", 0);
-  rounds.Vote("x", 1);
-  rounds.Arrived("x", 2, 1);
-  CHECK(rounds.Ready(Alone, 2).empty());
-  rounds.Vote("y", 2);
-  CHECK(rounds.Ready(Alone, 3) == Names{"x"});
-  // Answered in y, it may call x again.
-  rounds.Sent("x");
-  rounds.Vote("y", 0);
-  rounds.Vote("y", 1);
-  CHECK(rounds.Ready(Alone, 4) == Names{"y"});
-  rounds.Sent("y");
-  rounds.Vote("x", 0);
-  rounds.Vote("x", 1);
-  rounds.Arrived("x", 2, 2);
-  CHECK(rounds.Ready(Alone, 5).empty());
-}
-
-TEST_CASE("no round waits for a rank that something else holds up, until it is back") {
-  auto rounds = AfterFirstRound({"x"}, QuorumRule{kRanks, 0, 0});
-  rounds.Vote("x", 0);
-  rounds.Vote("x", 1);
-  CHECK(rounds.Ready(Alone, 2).empty());
-  rounds.SetAbsent(2, true);
-  CHECK(rounds.Ready(Alone, 3) == Names{"x"});
-  rounds.Sent("x");
-  rounds.SetAbsent(2, false);
-  rounds.Vote("x", 0);
-  rounds.Vote("x", 1);
-  CHECK(rounds.Ready(Alone, 4).empty());
-}
-
-TEST_CASE("a name that its group has waited for without a call is not waited for before its next call") {
-  const MergeGroup group{{"x", "y"}, 100};
-  const auto together = [&](const std::string&) { return &group; };
-  auto rounds = AfterFirstRound({"x", "y"}, QuorumRule::Solo());
-  rounds.Vote("x", 0);
-  CHECK(rounds.Ready(together, 1000).empty());
-  CHECK(rounds.waiting());
-  CHECK(rounds.Ready(together, 1100) == Names{"x"});
-  rounds.Sent("x");
-  for (int64_t now_ns = 2000; now_ns < 5000; now_ns += 1000) {
-    rounds.Vote("x", 1);
-    CHECK(rounds.Ready(together, now_ns) == Names{"x"});
-    rounds.Sent("x");
-  }
-  // Its layer is thawed.
-  rounds.Vote("y", 2);
-  CHECK(rounds.Ready(together, 6000).empty());
-  rounds.Vote("x", 2);
-  CHECK(rounds.Ready(together, 6010) == Names{"y", "x"});
-  rounds.Sent("x");
-  rounds.Sent("y");
-  rounds.Vote("x", 2);
-  CHECK(rounds.Ready(together, 7000).empty());
-}
-
-TEST_CASE("names of a group wait for each other, for no longer than its patience") {
-  const MergeGroup group{{"x", "y"}, 100};
-  const auto together = [&](const std::string& name) { return name == "z" ? nullptr : &group; };
-  auto rounds = AfterFirstRound({"x", "y", "z"}, QuorumRule::Solo());
-  rounds.Vote("x", 0);
-  rounds.Vote("z", 0);
-  CHECK(rounds.Ready(together, 1000) == Names{"z"});
-  CHECK(rounds.waiting());
-  rounds.Sent("z");
-  rounds.Vote("y", 1);
-  CHECK(rounds.Ready(together, 1050) == Names{"x", "y"});
-  CHECK_FALSE(rounds.waiting());
-  rounds.Sent("x");
-  rounds.Sent("y");
-  rounds.Vote("y", 2);
-  CHECK(rounds.Ready(together, 2000).empty());
-  CHECK(rounds.Ready(together, 2099).empty());
-  CHECK(rounds.waiting());
-  CHECK(rounds.Ready(together, 2100) == Names{"y"});
-  CHECK_FALSE(rounds.waiting());
-}
-
-TEST_CASE("a misfit is sent with the next request, and an error ends the name's count") {
-  auto rounds = AfterFirstRound({"x"}, QuorumRule{kRanks, 0, 0});
-  rounds.Misfit("x");
-  CHECK(rounds.Ready(Alone, 2).empty());
-  rounds.Vote("x", 1);
-  CHECK(rounds.Ready(Alone, 3) == Names{"x"});
-  rounds.Failed("x");
-  CHECK_FALSE(rounds.Knows("x"));
-  CHECK(rounds.Ready(Alone, 4).empty());
-  // The vote that was answered with the error blocks its rank no longer.
-  rounds.Begin("y", QuorumRule::Solo());
-  for (int32_t rank = 0; rank < kRanks; ++rank) {
-    rounds.Vote("y", rank);
-  }
-  CHECK(rounds.Ready(Alone, 5) == Names{"y"});
-}
-
-TEST_CASE("flushes wait for all ranks, and rounds go on without those that flush") {
-  auto rounds = AfterFirstRound({"x"}, QuorumRule{kRanks, 0, 0});
-  rounds.Flush("x", 0);
-  rounds.Vote("x", 1);
-  rounds.Vote("x", 2);
-  CHECK(rounds.Ready(Alone, 2) == Names{"x"});
-  rounds.Sent("x");
-  rounds.Flush("x", 1);
-  CHECK(rounds.Ready(Alone, 3).empty());
-  rounds.Flush("x", 2);
-  CHECK(rounds.Ready(Alone, 4) == Names{"x"});
-}
-
-TEST_CASE("what is said about unknown names changes nothing") {
-  RoundCoordinator rounds(kRanks);
-  rounds.Sent("x");
-  rounds.Failed("x");
-  CHECK_FALSE(rounds.Knows("x"));
-  CHECK(rounds.Ready(Alone, 1).empty());
-}
+TEST_CASE("rounds of several names") { events::PlayAll<Machine>(kCases); }

@@ -1,92 +1,97 @@
 #include <cstdint>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "core/partial/votes.h"
 #include "doctest/doctest.h"
+#include "events.h"
 
-using paceline::core::Attendance;
-using paceline::core::Initiator;
-using paceline::core::QuorumRule;
+using namespace paceline::core;
 
 namespace {
 
-// Votes as a coordinator has them that looks after each message whether the round became ready just now.
-struct Votes {
-  Votes(int32_t size, QuorumRule rule) : votes(size, rule), attendance(size) {}
+// Votes as a coordinator has them that looks after each message whether the round became ready just now: "ready". A
+// message that is not counted is "refused".
+struct Machine : events::Machine {
+  explicit Machine(int32_t size = 0, QuorumRule rule = {}) : votes(size, rule), attendance(size), ranks(size) {
+    On("job", [this](const std::vector<int64_t>& job) {  // of so many ranks; the rule's count and max_lag
+      ranks = static_cast<int32_t>(job.at(0));
+      votes = {ranks, {static_cast<int32_t>(job.at(1)), 0, job.at(2)}};
+      attendance = Attendance(ranks);
+    });
+    On("vote", [this](int32_t rank) { return Look(votes.Vote(rank)); });
+    On("late", [this](int32_t rank, int64_t round) { return Look(votes.Arrived(rank, round)); });
+    On("flush", [this](int32_t rank) { return Look(votes.Flush(rank)); });
+    On("absent", [this](int64_t rank) { return Absent(rank, true); });
+    On("back", [this](int64_t rank) { return Absent(rank, false); });
+    On("blocked", [this](const std::vector<int64_t>& all) {
+      attendance.blocked.assign(attendance.blocked.size(), false);
+      for (const int64_t rank : all) {
+        attendance.blocked.at(static_cast<size_t>(rank)) = true;
+      }
+      return Look(true);
+    });
+    On("done", [this] { votes.Executed(); });
+    On("round", [this] { return votes.round(); });
+    On("closing", [this] { return votes.closing(); });
+    // Round 0, in which all vote.
+    On("first", [this] {
+      for (int32_t rank = 0; rank < ranks; ++rank) {
+        CHECK(Look(votes.Vote(rank)) == (rank == ranks - 1 ? "ready" : ""));
+        CHECK(votes.ready() == (rank == ranks - 1));
+      }
+      votes.Executed();
+      CHECK_FALSE(votes.ready());
+    });
+  }
 
-  bool Vote(int32_t rank) {
-    REQUIRE(votes.Vote(rank));
-    return Settle();
+  std::string Look(bool counted) {
+    const bool now = votes.Settle(attendance);
+    return !counted ? "refused" : now ? "ready" : "";
   }
-  bool Arrived(int32_t rank, int64_t round) {
-    REQUIRE(votes.Arrived(rank, round));
-    return Settle();
+
+  std::string Absent(int64_t rank, bool absent) {
+    attendance.absent.at(static_cast<size_t>(rank)) = absent;
+    return Look(true);
   }
-  bool Flush(int32_t rank) {
-    REQUIRE(votes.Flush(rank));
-    return Settle();
-  }
-  bool Absent(int32_t rank, bool absent = true) {
-    attendance.absent[static_cast<size_t>(rank)] = absent;
-    return Settle();
-  }
-  bool Blocked(std::vector<bool> ranks) {
-    attendance.blocked = std::move(ranks);
-    return Settle();
-  }
-  bool Settle() { return votes.Settle(attendance); }
-  void Executed() { votes.Executed(); }
-  bool ready() const { return votes.ready(); }
 
   paceline::core::Votes votes;
   Attendance attendance;
+  int32_t ranks;
 };
 
-// With round 0 behind it.
-Votes AfterFirstRound(int32_t size, QuorumRule rule) {
-  Votes votes(size, rule);
-  for (int32_t rank = 0; rank < size; ++rank) {
-    CHECK(votes.Vote(rank) == (rank == size - 1));
-  }
-  votes.Executed();
-  return votes;
-}
-
-// A round in which the given ranks vote.
-void Round(Votes& votes, const std::vector<int32_t>& ranks) {
-  for (const int32_t rank : ranks) {
-    votes.Vote(rank);
-  }
-  REQUIRE(votes.ready());
-  votes.Executed();
-}
+constexpr events::Case kCases[] = {
+    {"round 0 needs all ranks, absent ones too", "job2,1,0 absent1 vote0 vote1:ready"},
+    {"a rank that waits already cannot vote, arrive or flush, and counts once",
+     "job3,2,0 first vote1 vote1:refused late1,1:refused flush1:refused vote2:ready done "
+     "flush0 vote0:refused flush0:refused late0,2:refused"},
+    {"max_lag: a late call is the sign that is waited for, an absent rank is not waited for",
+     "job3,1,1 first vote0:ready vote1 done vote0 late2,1 late2,2:ready done vote0 late1,3 absent2:ready"},
+    {"the count shrinks to the ranks that are present, but not to 0; a vote of an absent rank counts",
+     "job4,3,0 first absent3 absent2 vote0 vote1:ready done absent1 vote0:ready done absent0 back2 vote1 vote2:ready"},
+    {"a round is ready when all have called, some of them late and waiting elsewhere; not while one will call again",
+     "job3,2,0 first late1,1 late2,1 blocked1,2 blocked2 vote0 blocked0,1,2:ready"},
+    {"a flush lasts until all ranks flush, and others go on meanwhile",
+     "job3,2,0 first flush0 flush1 vote2:ready closing:no done flush2:ready closing:yes done closing:no "
+     "vote0 vote1:ready"},
+};
 
 }  // namespace
 
-TEST_CASE("round 0 needs all ranks, absent ones too") {
-  for (const int32_t size : {1, 2, 3, 4, 7, 8}) {
-    AfterFirstRound(size, QuorumRule::Solo());
-  }
-  Votes votes(2, QuorumRule::Solo());
-  CHECK_FALSE(votes.Absent(1));
-  CHECK_FALSE(votes.Vote(0));
-  CHECK(votes.Vote(1));
-}
+TEST_CASE("votes, late calls, flushes and absence") { events::PlayAll<Machine>(kCases); }
 
 TEST_CASE("a round is ready once at its count, and later votes are of the same round") {
-  for (const int32_t size : {2, 3, 4, 7, 8}) {
+  for (const int32_t size : {1, 2, 3, 4, 7, 8}) {
     for (int32_t count = 1; count <= size; ++count) {
-      Votes votes = AfterFirstRound(size, {count, 0, 0});
+      Machine machine(size, {count, 0, 0});
+      machine.Play("first");
       for (int32_t rank = 0; rank < size; ++rank) {
-        CHECK(votes.Vote(rank) == (rank == count - 1));
-        CHECK(votes.ready() == (rank >= count - 1));
+        machine.Play("vote" + std::to_string(rank) + (rank == count - 1 ? ":ready" : ""));
+        CHECK(machine.votes.ready() == (rank >= count - 1));
       }
-      CHECK(votes.votes.round() == 1);
-      votes.Executed();
-      CHECK(votes.votes.round() == 2);
-      CHECK_FALSE(votes.ready());
-      CHECK(votes.Vote(0) == (count == 1));
+      machine.Play("round:1 done round:2");
+      CHECK_FALSE(machine.votes.ready());
+      machine.Play(count == 1 ? "vote0:ready" : "vote0");
     }
   }
 }
@@ -99,29 +104,15 @@ TEST_CASE("a majority is at least half") {
   CHECK(QuorumRule::Majority(8).count == 4);
 }
 
-TEST_CASE("a rank that waits already cannot vote, arrive or flush, and counts once") {
-  Votes votes = AfterFirstRound(3, QuorumRule::Majority(3));
-  CHECK_FALSE(votes.Vote(1));
-  CHECK_FALSE(votes.votes.Vote(1));
-  CHECK_FALSE(votes.votes.Arrived(1, 1));
-  CHECK_FALSE(votes.votes.Flush(1));
-  CHECK_FALSE(votes.Settle());
-  CHECK(votes.Vote(2));
-  votes.Executed();
-  CHECK_FALSE(votes.Flush(0));
-  CHECK_FALSE(votes.votes.Vote(0));
-  CHECK_FALSE(votes.votes.Flush(0));
-  CHECK_FALSE(votes.votes.Arrived(0, 2));
-}
-
 TEST_CASE("what came in one cycle is looked at together") {
-  Votes votes = AfterFirstRound(3, QuorumRule::Majority(3));
-  votes.attendance.absent = {false, true, true};
-  votes.votes.Vote(0);
+  Machine machine(3, QuorumRule::Majority(3));
+  machine.Play("first");
+  machine.attendance.absent = {false, true, true};
+  machine.votes.Vote(0);
   // The others are back: their news are behind the vote.
-  votes.attendance.absent = {false, false, false};
-  CHECK_FALSE(votes.Settle());
-  CHECK(votes.Vote(1));
+  machine.attendance.absent = {false, false, false};
+  CHECK_FALSE(machine.votes.Settle(machine.attendance));
+  machine.Play("vote1:ready");
 }
 
 TEST_CASE("initiators are outputs of SplitMix64") {
@@ -150,108 +141,41 @@ TEST_CASE("all ranks are drawn equally often") {
   }
 }
 
-TEST_CASE("the initiator's vote makes the round, and only that") {
+TEST_CASE("the initiator's vote makes the round, and only that; the next present rank replaces an absent one") {
   constexpr uint64_t kSeed = 5;
-  Votes votes = AfterFirstRound(4, QuorumRule::RandomInitiator(kSeed));
+  Machine machine(4, QuorumRule::RandomInitiator(kSeed));
+  machine.Play("first");
+  // The event of the rank that is so far behind the initiator of the round.
+  const auto event = [](const std::string& name, int64_t round, int32_t behind) {
+    return name + std::to_string((Initiator(kSeed, round, 4) + behind) % 4);
+  };
   for (int64_t round = 1; round < 50; ++round) {
-    const int32_t initiator = Initiator(kSeed, round, 4);
-    CHECK_FALSE(votes.Vote((initiator + 1) % 4));
-    CHECK_FALSE(votes.Vote((initiator + 2) % 4));
-    CHECK(votes.Vote(initiator));
-    CHECK_FALSE(votes.Vote((initiator + 3) % 4));
-    votes.Executed();
+    const auto vote = [&](int32_t behind) { return event("vote", round, behind); };
+    machine.Play(vote(1) + " " + vote(2) + " " + vote(0) + ":ready " + vote(3) + " done");
   }
+  machine.Play(event("vote", 50, 2) + " " + event("absent", 50, 1) + " " + event("absent", 50, 0) + ":ready");
 }
 
-TEST_CASE("an absent initiator is replaced by the next rank that is present") {
+TEST_CASE("late ranks that go on do not begin a round before its initiator") {
   const int32_t initiator = Initiator(5, 1, 4);
-  const auto after = [&](int32_t ranks) { return (initiator + ranks) % 4; };
-  Votes votes = AfterFirstRound(4, QuorumRule::RandomInitiator(5));
-  CHECK_FALSE(votes.Vote(after(2)));
-  CHECK_FALSE(votes.Absent(after(1)));
-  CHECK(votes.Absent(initiator));
+  Machine machine(4, QuorumRule::RandomInitiator(5));
+  machine.Play("first");
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    if (rank != initiator) {
+      machine.Play("late" + std::to_string(rank) + ",1");
+    }
+  }
+  machine.Play("vote" + std::to_string((initiator + 1) % 4) + " blocked vote" + std::to_string(initiator) + ":ready");
 }
 
 TEST_CASE("max_lag: a rank that missed so many rounds is waited for") {
   for (int64_t max_lag = 1; max_lag <= 4; ++max_lag) {
-    Votes votes = AfterFirstRound(3, {1, 0, max_lag});
+    Machine machine(3, {1, 0, max_lag});
+    machine.Play("first");
     for (int64_t round = 0; round < max_lag; ++round) {
-      CHECK(votes.Vote(0));
-      CHECK_FALSE(votes.Vote(1));
-      votes.Executed();
+      machine.Play("vote0:ready vote1 done");
     }
     // The round after that is made by all, and then all over again.
-    CHECK_FALSE(votes.Vote(0));
-    CHECK(votes.Vote(2));
-    CHECK_FALSE(votes.Vote(1));
-    votes.Executed();
-    CHECK(votes.Vote(0));
+    machine.Play("vote0 vote2:ready vote1 done vote0:ready");
   }
-}
-
-TEST_CASE("max_lag: a late call is the sign that is waited for, an absent rank is not waited for") {
-  Votes votes = AfterFirstRound(3, {1, 0, 1});
-  Round(votes, {0, 1});
-  CHECK_FALSE(votes.Vote(0));
-  CHECK_FALSE(votes.Arrived(2, 1));  // of a call before round 1
-  CHECK(votes.Arrived(2, 2));
-  votes.Executed();
-  CHECK_FALSE(votes.Vote(0));
-  CHECK_FALSE(votes.Arrived(1, 3));
-  CHECK(votes.Absent(2));
-}
-
-TEST_CASE("the count shrinks to the ranks that are present") {
-  Votes votes = AfterFirstRound(4, {3, 0, 0});
-  votes.Absent(3);
-  votes.Absent(2);
-  CHECK_FALSE(votes.Vote(0));
-  CHECK(votes.Vote(1));
-  votes.Executed();
-  votes.Absent(1);
-  CHECK(votes.Vote(0));
-  votes.Executed();
-  CHECK_FALSE(votes.Absent(0));  // never to 0
-  CHECK_FALSE(votes.ready());
-  votes.Absent(2, false);
-  CHECK_FALSE(votes.Vote(1));  // absent, but its vote counts
-  CHECK(votes.Vote(2));
-}
-
-TEST_CASE("a round is ready when all have called, some of them late and waiting elsewhere") {
-  Votes votes = AfterFirstRound(3, QuorumRule::Majority(3));
-  CHECK_FALSE(votes.Arrived(1, 1));
-  CHECK_FALSE(votes.Arrived(2, 1));
-  CHECK_FALSE(votes.Blocked({false, true, true}));  // nobody waits here
-  CHECK_FALSE(votes.Blocked({false, false, true}));
-  CHECK_FALSE(votes.Vote(0));  // rank 1 will call again
-  CHECK(votes.Blocked({true, true, true}));
-}
-
-TEST_CASE("late ranks that go on do not begin a round before its initiator") {
-  const int32_t initiator = paceline::core::Initiator(5, 1, 4);
-  Votes votes = AfterFirstRound(4, QuorumRule::RandomInitiator(5));
-  for (int32_t rank = 0; rank < 4; ++rank) {
-    if (rank != initiator) {
-      CHECK_FALSE(votes.Arrived(rank, 1));
-    }
-  }
-  CHECK_FALSE(votes.Vote((initiator + 1) % 4));
-  CHECK_FALSE(votes.Blocked(std::vector<bool>(4, false)));
-  CHECK(votes.Vote(initiator));
-}
-
-TEST_CASE("a flush lasts until all ranks flush, and others go on meanwhile") {
-  Votes votes = AfterFirstRound(3, QuorumRule::Majority(3));
-  CHECK_FALSE(votes.Flush(0));
-  CHECK_FALSE(votes.Flush(1));
-  CHECK(votes.Vote(2));
-  CHECK_FALSE(votes.votes.closing());
-  votes.Executed();
-  CHECK(votes.Flush(2));
-  CHECK(votes.votes.closing());
-  votes.Executed();
-  CHECK_FALSE(votes.votes.closing());
-  CHECK_FALSE(votes.Vote(0));
-  CHECK(votes.Vote(1));
 }

@@ -6,9 +6,7 @@
 
 namespace {
 
-using paceline::core::Digest;
-using paceline::core::kFieldEnd;
-using paceline::core::ReportOfDiffering;
+using namespace paceline::core;
 
 std::string Setting(const std::string& name, const std::string& value, const std::string& otherwise) {
   return name + kFieldEnd + value + kFieldEnd + otherwise + kFieldEnd;

@@ -1,0 +1,16 @@
+"""What the survivors of a rank must have heard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from integration_tests.kills import Heard
+
+
+def assert_named(heard: Sequence[Heard], victim: int, survivors: int, within_s: float = math.inf) -> None:
+    """Every survivor had an error that names the victim and no other rank."""
+    assert len(heard) == survivors
+    for one in heard:
+        assert one.named(victim), f"rank {victim} died, rank {one.rank}: {one.text}"
+        assert one.seconds is not None and one.seconds < within_s, one
