@@ -39,7 +39,7 @@ extern "C" int overflow(int bytes) {
 _LIMITS = test_merging_limits.__name__
 # What is run: a body of a test, its module, the environment of its ranks, and its arguments.
 RUNS: list[tuple[str, str, dict[str, str], tuple[Any, ...]]] = [
-    ("small_plan_after_a_large_one", _LIMITS, test_merging_limits.LONG_CYCLES, ()),
+    ("test_a_plan_of_smaller_messages_among_large_messages", _LIMITS, test_merging_limits.LONG_CYCLES, ()),
     ("init_again_after_a_large_plan", _LIMITS, {}, ()),
     ("init_again_after_a_large_plan", _LIMITS, {"HOROVOD_CYCLE_TIME": "2"}, ()),
 ]
