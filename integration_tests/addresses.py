@@ -39,7 +39,7 @@ extern "C" int overflow(int bytes) {
 
 # What is run: a body of a test, and the environment of its ranks.
 RUNS: list[tuple[Callable[..., Any], dict[str, str]]] = [
-    (test_merging_limits.small_plan_after_a_large_one, test_merging_limits.LONG_CYCLES),
+    (test_merging_limits.test_a_plan_of_smaller_messages_among_large_messages, test_merging_limits.LONG_CYCLES),
     (test_merging_limits.init_again_after_a_large_plan, {}),
     (test_merging_limits.init_again_after_a_large_plan, {"HOROVOD_CYCLE_TIME": "2"}),
 ]

@@ -80,14 +80,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _world(item: pytest.Item) -> tuple[str, str, int]:
-    """What decides which ranks a test runs on; the fixture with a module's backends comes first, it keeps its order.
+    """What decides which ranks a test runs on; variables of a case (`worlds` of ranks) come first.
 
     Tests of merging stay as they are written: a plan, and what was measured for it, outlives the test that made it.
     """
     if item.path.name.startswith("test_merging"):
         return "", "", 0
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    backend = str(parameters.get("on_ranks", ""))
+    backend = str(parameters.get("world", ""))
     size = parameters.get("size", 0)
     return backend, getattr(getattr(item, "function", None), "env_key", ""), size if isinstance(size, int) else 0
 

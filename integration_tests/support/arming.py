@@ -60,6 +60,18 @@ class TorchSteps:
         for name in chosen:
             self.finish(name, step)
 
+    def step_around(self, step: int, first: int, between: Callable[[], Any]) -> Any:
+        """Make a step with a call after its `first` tensors; return the result of the call."""
+        names = list(self.sizes)
+        for name in names[:first]:
+            self.start(name, step)
+        result = between()
+        for name in names[first:]:
+            self.start(name, step)
+        for name in names:
+            self.finish(name, step)
+        return result
+
 
 def groups_of(hand: ByHand, label: str, sizes: Sequence[int]) -> list[list[str]]:
     """The tensors with `label` in their names, in the order of their names, in groups of so many."""

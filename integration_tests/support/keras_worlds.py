@@ -1,35 +1,40 @@
-"""Run one body on ranks with Keras on TensorFlow and with Keras on PyTorch."""
+"""Tests of Keras on TensorFlow and on PyTorch: a decorator, and comparisons for both backends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
-from integration_tests.support.ranks import run_ranks
-
-Run = Callable[..., list[Any]]
+from integration_tests.support.ranks import ranks
 
 # Loading TensorFlow and building its graphs is slow on a busy machine.
 TIMEOUT_S = 150.0
+BACKENDS = ("tensorflow", "torch")
+
+# As `ranks`, with one backend after the other.
+keras_ranks = functools.partial(
+    ranks, timeout_s=TIMEOUT_S, worlds=[pytest.param({"KERAS_BACKEND": one}, id=one) for one in BACKENDS]
+)
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "torch"])
-def on_ranks(request: pytest.FixtureRequest) -> Run:
-    """Call with body, size and arguments: each rank runs body(rank, size, *args); one backend after the other."""
-
-    def run(body: Callable[..., Any], size: int, *args: Any) -> list[Any]:
-        return run_ranks(body, size, *args, env={"KERAS_BACKEND": request.param}, timeout_s=TIMEOUT_S)
-
-    return run
+def compiled_or_not() -> tuple[bool, ...]:
+    """Kinds of steps on this rank's backend, compiled or not: both on TensorFlow, eager ones on PyTorch."""
+    return (False, True) if keras.backend.backend() == "tensorflow" else (False,)
 
 
 def numpy(value: Any) -> np.ndarray[Any, Any]:
-    import keras
-
+    """What a variable or tensor of either backend holds."""
     return np.array(keras.ops.convert_to_numpy(value))
+
+
+def assert_near(found: Any, expected: Any, text: str = "", rtol: float = 2e-5, atol: float = 1e-6) -> None:
+    """Assert that variables or tensors are equal up to rounding."""
+    for here, there in zip(found, expected, strict=True):
+        np.testing.assert_allclose(numpy(here), numpy(there), rtol=rtol, atol=atol, err_msg=text)
 
 
 def same_everywhere(values: list[Any], name: str) -> None:

@@ -1,23 +1,24 @@
 """Run a test body on n ranks: the body is what one rank does.
 
+    import horovod.torch as hvd
+
     @ranks(2, 3)
     def test_sum(rank, size):
-        import horovod.torch as hvd
-        hvd.init()
         assert hvd.allreduce(torch.tensor([rank]), op=hvd.Sum).item() == size * (size - 1) / 2
 
-pytest sees one case per number of ranks; `@ranks(2, 3, more=(5, 7))` adds those that `make test-more` runs. The body
-runs in real processes that talk to each other over loopback, as `horovodrun` would start them. Because importing a
-framework costs seconds, processes are forked from one that has imported it (forks.py; `--no-forks`: each starts by
-itself), and kept for the next test that asks for the same world (number of ranks, environment). A world in
-which a body failed, or that a test asked to have for itself (`fresh=True`), is ended. A body that does not finish in
-`timeout_s` is a failure that shows where every rank stands.
+What a module calls `hvd` is initialised before each of its bodies. pytest sees one case per number of ranks;
+`@ranks(2, 3, more=(5, 7))` adds those that `make test-more` runs. The body runs in real processes that talk to each
+other over loopback, as `horovodrun` would start them. Because importing a framework costs seconds, processes are forked
+from one that has imported it (forks.py; `--no-forks`: each starts by itself), and kept for the next test that asks for
+the same world (number of ranks, environment). A world in which a body failed, or that a test asked to have for itself
+(`fresh=True`), is ended. A body that does not finish in `timeout_s` is a failure that shows where every rank stands.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import inspect
 import os
 import signal
 import subprocess
@@ -274,30 +275,50 @@ def run_ranks(
 def ranks(
     *sizes: int,
     more: Sequence[int] = (),
+    soak: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
     fresh: bool = False,
+    worlds: Sequence[Any] = (),
+    hvd: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a test body that one rank runs, called as body(rank, size), into one pytest case per number of ranks.
 
-    `more`: numbers of ranks that run under `make test-more`, above MORE_RANKS under `make soak`; they have three times
-    the time.
+    Further parameters of the body are pytest's: of `parametrize`, or fixtures whose values can be pickled.
+    `more`: numbers of ranks that run under `make test-more`, above MORE_RANKS under `make soak`, as those of `soak` do;
+    they have three times the time. `worlds`: variables beside `env`, a case each (pytest.param). `hvd`: a module of
+    Horovod's or ours; the body is called as body(rank, size, hvd) after its init(). Files with tests of several
+    frameworks need it: the libraries of two frameworks in one process share what is virtual.
     """
     cases = [pytest.param(size, id=f"{size}ranks") for size in sizes]
     limit = pytest.mark.timeout(START_TIMEOUT_S + 3 * timeout_s)
-    for size in more:
-        marks = (pytest.mark.soak if size > MORE_RANKS else pytest.mark.more, limit)
+    for size in (*more, *soak):
+        marks = (pytest.mark.soak if size > MORE_RANKS or size in soak else pytest.mark.more, limit)
         cases.append(pytest.param(size, id=f"{size}ranks", marks=marks))
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
-        @pytest.mark.parametrize("size", cases)
-        def case(size: int) -> None:
-            run_ranks(case, size, env=env, timeout_s=timeout_s * (3 if size in more else 1), fresh=fresh)
+        parameters = list(inspect.signature(body).parameters.values())[3 if hvd else 2 :]
 
-        functools.update_wrapper(case, body)
-        del vars(case)["__wrapped__"]  # pytest would read the body's signature through it
-        case.body = body  # type: ignore[attr-defined]
-        case.env_key = "fresh" if fresh else str(sorted((env or {}).items()))  # type: ignore[attr-defined]
-        return case
+        @pytest.mark.parametrize("size", cases)
+        def case(size: int, world: Mapping[str, str] | None = None, **arguments: Any) -> None:
+            args = (arguments[one.name] for one in parameters)
+            run_ranks(
+                case,
+                size,
+                *args,
+                env={**(env or {}), **(world or {})},
+                timeout_s=timeout_s * (1 if size in sizes else 3),
+                fresh=fresh,
+            )
+
+        made: Any = functools.update_wrapper(case, body)
+        del vars(made)["__wrapped__"]  # pytest would read the body's signature through it
+        own = ["size", "world"] if worlds else ["size"]
+        of_pytest = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in own]
+        of_pytest += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        made.__signature__ = inspect.Signature(of_pytest)
+        made.body, made.hvd = body, hvd
+        made.env_key = "fresh" if fresh else str(sorted((env or {}).items()))
+        return pytest.mark.parametrize("world", worlds)(made) if worlds else made
 
     return decorate

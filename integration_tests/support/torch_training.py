@@ -21,11 +21,28 @@ def loss_of(model: torch.nn.Module, rank: int, step: int) -> Any:
     return torch.nn.functional.mse_loss(model(inputs), targets)
 
 
+def update(optimizer: Any, loss: Any) -> None:
+    """Make one update: zero_grad(), a backward pass, step()."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def closure_of(optimizer: Any, loss: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a closure for step() that computes `loss` and its gradients anew."""
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    return closure
+
+
 def train(model: torch.nn.Module, optimizer: Any, rank: int, steps: int) -> torch.nn.Module:
     for step in range(steps):
-        optimizer.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimizer.step()
+        update(optimizer, loss_of(model, rank, step))
     return model
 
 

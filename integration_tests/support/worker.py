@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from multiprocessing.connection import Client
+from typing import Any
 
 
 def serve(address: str, rank: int) -> None:
@@ -23,11 +24,24 @@ def serve(address: str, rank: int) -> None:
             except EOFError:
                 return
             try:
-                case = getattr(importlib.import_module(module), name)
-                _check_backend()
-                connection.send(("ok", getattr(case, "body", case)(*args)))
+                connection.send(("ok", call(module, name, args)))
             except BaseException:
                 connection.send(("raised", traceback.format_exc()))
+
+
+def call(module: str, name: str, args: tuple[Any, ...]) -> Any:
+    """Run a body and return its result; the module that it or its file calls `hvd` is initialised before."""
+    tests = importlib.import_module(module)
+    case = getattr(tests, name)
+    _check_backend()
+    hvd: Any = getattr(tests, "hvd", None)
+    if face := getattr(case, "hvd", ""):
+        hvd = importlib.import_module(face)
+        rank, size, *others = args
+        args = (rank, size, hvd, *others)
+    if hvd is not None:
+        hvd.init()
+    return getattr(case, "body", case)(*args)
 
 
 def _check_backend() -> None:

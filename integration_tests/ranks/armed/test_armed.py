@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
 
-import pytest
+import horovod.torch as hvd
+import torch
 
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, in_parts, meet, state
 from integration_tests.support.fuzz_events import world_of_one
 from integration_tests.support.merging import Messages
 from integration_tests.support.ranks import ranks, run_ranks
+from paceline.native.library import counters
 
 STEPS = 20
 SIZES = {f"armed.{n:02}": size for n, size in enumerate((1000, 3, 1, 70_001, 17, 5, 300, 2))}
@@ -24,9 +27,6 @@ SLOW_CYCLES = ARMED | {"HOROVOD_CYCLE_TIME": "80"}
 
 @ranks(2, 3, more=(4,), env=ARMED)
 def test_sums(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "armed.", GROUPS)
     before = state()
@@ -46,10 +46,6 @@ def test_sums(rank: int, size: int) -> None:
 @ranks(2, 3, more=(4,), env=ARMED)
 def test_tensors_in_parts(rank: int, size: int) -> None:
     """In place and not, and more parts than elements."""
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "armed.", GROUPS)
     names = sorted(hand.names("armed."))
@@ -86,11 +82,6 @@ def test_tensors_in_parts(rank: int, size: int) -> None:
 
 @ranks(2, 3, env=SLOW_CYCLES)
 def test_one_coordination_round_a_step(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.native.library import counters
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "armed.", GROUPS)
     steps.step(step)
@@ -104,11 +95,6 @@ def test_one_coordination_round_a_step(rank: int, size: int) -> None:
 
 @ranks(2, 3, env=ARMED)
 def test_orders_of_tensors_that_differ_between_ranks_and_steps(rank: int, size: int) -> None:
-    import random
-
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     chance = random.Random(rank)
 
@@ -131,10 +117,6 @@ def test_orders_of_tensors_that_differ_between_ranks_and_steps(rank: int, size: 
 @ranks(2, 3, env=ARMED)
 def test_types_averages_and_factors(rank: int, size: int) -> None:
     """Values are such that every operation on them is exact in float16."""
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     kinds: dict[str, tuple[Any, dict[str, Any], float]] = {
         "a.float16": (torch.float16, {"op": hvd.Sum}, 1),
         "a.float32": (torch.float32, {"op": hvd.Sum}, 1),
@@ -168,23 +150,17 @@ def test_types_averages_and_factors(rank: int, size: int) -> None:
     end(hand)
 
 
-def _alone(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
+@ranks(1, env=ARMED)
+def test_one_rank_alone(rank: int, size: int) -> None:
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "armed.", GROUPS)
     steps.step(step)
     end(hand)
 
 
-def test_one_rank_alone() -> None:
-    run_ranks(_alone, 1, env=ARMED)
-
-
-def _one_was_in_a_world_before(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
+@ranks(2, 3, env=ARMED, fresh=True, timeout_s=60)
+def test_a_rank_that_had_armed_steps_in_a_world_before_as_after_an_elastic_reset(rank: int, size: int) -> None:
+    hvd.shutdown()
     if rank == 0:
         with world_of_one():
             arm(TorchSteps(0, 1, SIZES).step, "armed.", GROUPS)
@@ -197,15 +173,7 @@ def _one_was_in_a_world_before(rank: int, size: int) -> None:
     assert (state().state, state().steps) == ("off", 0)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_a_rank_that_had_armed_steps_in_a_world_before_as_after_an_elastic_reset(size: int) -> None:
-    run_ranks(_one_was_in_a_world_before, size, env=ARMED, fresh=True, timeout_s=60)
-
-
 def _timeline(rank: int, size: int, path: str) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "armed.", GROUPS)
     for number in range(step, step + 3):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 
+import horovod.torch as hvd
+import torch
+
 from integration_tests.support.arming import ARMED, TorchSteps, arm, end, meet, state
 from integration_tests.support.ranks import ranks
+from paceline.native.library import counters
 
 EVENTS = ARMED | {"PACELINE_WAKE": "events"}
 STEPS = 20
@@ -15,9 +19,6 @@ GROUPS = (2, 3, 1, 2)
 
 @ranks(2, 3, more=(4,), env=EVENTS)
 def test_sums(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "asleep.", GROUPS)
     before = state()
@@ -35,11 +36,6 @@ MANY = {f"parts.{n:02}": 10 + n for n in range(12)}
 
 @ranks(2, 3, more=(4,), env=EVENTS)
 def test_a_rank_begins_the_round_with_the_last_tensor_of_the_first_group(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.native.library import counters
-
-    hvd.init()
     steps = TorchSteps(rank, size, MANY)
     hand, step = arm(steps.step, "parts.", (10, 2))
     steps.step(step)
@@ -61,10 +57,6 @@ def test_a_rank_begins_the_round_with_the_last_tensor_of_the_first_group(rank: i
 
 @ranks(2, 3, env=EVENTS)
 def test_other_operations_do_not_wait_for_a_first_group_that_is_not_complete(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     steps = TorchSteps(rank, size, MANY)
     hand, step = arm(steps.step, "parts.", (10, 2))
     names = list(MANY)
@@ -87,21 +79,15 @@ def test_other_operations_do_not_wait_for_a_first_group_that_is_not_complete(ran
 
 @ranks(2, 3, env=EVENTS)
 def test_what_is_left_of_a_step_that_was_given_up_wakes_ranks(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "asleep.", GROUPS)
-    names = list(SIZES)
-    for name in names[:-1]:
-        steps.start(name, step)
-    time.sleep(0.1)  # the step runs, and lacks a tensor
+
+    def other() -> float:
+        time.sleep(0.1)  # the step runs, and lacks a tensor
+        return hvd.allreduce(torch.tensor([1.0 + rank]), name="other", op=hvd.Sum).item()
+
     # Waited for before the step's last tensor is there, which goes by negotiation then.
-    assert hvd.allreduce(torch.tensor([1.0 + rank]), name="other", op=hvd.Sum).item() == size * (size + 1) / 2
-    steps.start(names[-1], step)
-    for name in names:
-        steps.finish(name, step)
+    assert steps.step_around(step, len(SIZES) - 1, other) == size * (size + 1) / 2
     meet()
     assert state().given_up == 1, state()
     for number in range(step + 1, step + 10):

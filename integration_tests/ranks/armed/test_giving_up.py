@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+import horovod.torch as hvd
+import torch
 
 from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, end, groups_of, in_parts, state
 from integration_tests.support.ranks import ranks, run_ranks
@@ -18,9 +22,6 @@ NAMES = list(SIZES)
 
 @ranks(2, 3, env=ARMED)
 def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     given_up = state().given_up
@@ -36,9 +37,6 @@ def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
 @ranks(3, env=ARMED)
 def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: int) -> None:
     """Time and again: steps are negotiated for good after some."""
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     given_up = state().given_up
@@ -64,10 +62,6 @@ def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: i
 @ranks(2, 3, env=ARMED)
 def test_other_operations_between_gradients(rank: int, size: int) -> None:
     """A broadcast, an allgather and an allreduce that nobody has seen before, each waited for within a step."""
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     others: dict[str, Callable[[int], Any]] = {
@@ -76,14 +70,8 @@ def test_other_operations_between_gradients(rank: int, size: int) -> None:
         "allreduce": lambda n: hvd.allreduce(torch.tensor([float(rank)]), op=hvd.Sum, name=f"between.{n}"),
     }
     for n, (kind, other) in enumerate(others.items()):
-        for name in NAMES[:3]:
-            steps.start(name, step)
-        result = float(other(n))
+        result = float(steps.step_around(step, 3, functools.partial(other, n)))
         assert result == (n if kind == "broadcast" else size * (size - 1) / 2), (kind, result)
-        for name in NAMES[3:]:
-            steps.start(name, step)
-        for name in NAMES:
-            steps.finish(name, step)
         for number in range(step + 1, step + 5):
             steps.step(number)
         step += 5
@@ -95,10 +83,6 @@ def test_other_operations_between_gradients(rank: int, size: int) -> None:
 @ranks(2, 3, more=(4,), env=ARMED)
 def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
     """Parts that were sent are done for good; a tensor whose first one was not is negotiated whole."""
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     groups = in_parts(sorted(hand.names("giving.")), {1: 2, 3: 6, 5: 3})
@@ -108,21 +92,10 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
         steps.step(number, NAMES[:last])
 
     def other_operation(number: int, last: int) -> None:
-        for name in NAMES[:last]:
-            steps.start(name, number)
-        hvd.broadcast(torch.ones(1), 0, name="parts.other")
-        for name in NAMES[last:]:
-            steps.start(name, number)
-        for name in NAMES:
-            steps.finish(name, number)
+        steps.step_around(number, last, lambda: hvd.broadcast(torch.ones(1), 0, name="parts.other"))
 
     def late_rank(number: int, last: int) -> None:
-        for name in NAMES:
-            if rank == 1 and name == NAMES[last]:
-                time.sleep(2 * PATIENCE_S)
-            steps.start(name, number)
-        for name in NAMES:
-            steps.finish(name, number)
+        steps.step_around(number, last, lambda: time.sleep(2 * PATIENCE_S * (rank == 1)))
 
     for fault in (part_of_it, other_operation, late_rank):
         for last in (2, 4, 5):
@@ -140,10 +113,6 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
 
 @ranks(2, 3, env=ARMED)
 def test_other_operations_from_another_thread(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     faults: list[str] = []
@@ -166,23 +135,17 @@ def test_other_operations_from_another_thread(rank: int, size: int) -> None:
 
 @ranks(3, env=ARMED | {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
 def test_another_process_set_within_steps(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     pair = hvd.add_process_set([0, 2])
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
-    for number in range(step, step + 12):
-        for name in NAMES[:3]:
-            steps.start(name, number)
+
+    def of_the_pair(number: int) -> None:
         if rank != 1 and number % 3 == 0:
             total = hvd.allreduce(torch.tensor([float(rank + number)]), op=hvd.Sum, name="pair", process_set=pair)
             assert total.item() == 2 + 2 * number
-        for name in NAMES[3:]:
-            steps.start(name, number)
-        for name in NAMES:
-            steps.finish(name, number)
+
+    for number in range(step, step + 12):
+        steps.step_around(number, 3, functools.partial(of_the_pair, number))
     hvd.barrier()
     hvd.remove_process_set(pair)
     end(hand)
@@ -190,9 +153,6 @@ def test_another_process_set_within_steps(rank: int, size: int) -> None:
 
 @ranks(2, 3, env=ARMED)
 def test_plans_that_change_while_steps_are_armed(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     armed = state().steps
@@ -210,10 +170,6 @@ def test_plans_that_change_while_steps_are_armed(rank: int, size: int) -> None:
 
 @ranks(3, env=ARMED)
 def test_ranks_that_join(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     for turn in range(3):
@@ -234,9 +190,6 @@ def test_ranks_that_join(rank: int, size: int) -> None:
 
 
 def _shut_down(rank: int, size: int) -> str:
-    import horovod.torch as hvd
-
-    hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     _, step = arm(steps.step, "giving.", GROUPS)
     for name in NAMES[: 3 if rank == 0 else 6]:

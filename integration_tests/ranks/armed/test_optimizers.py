@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
+import torch
 
 from integration_tests.support.arming import ARMED, state
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import ranks, run_ranks
 from paceline.fusion.report import report
 
 STEPS = 12
@@ -21,8 +24,6 @@ def _train(rank: int, size: int, wrapper: str, travelling: int = 8, **options: A
 
     `travelling`: what the plan merges of 4 weights and 4 biases.
     """
-    import torch
-
     hvd = importlib.import_module(wrapper)
     hvd.init()
     torch.manual_seed(3)
@@ -61,20 +62,14 @@ def test_torch(wrapper: str) -> None:
     run_ranks(_train, 2, wrapper, env=ARMED)
 
 
-def _in_buckets(rank: int, size: int) -> None:
+@ranks(2, env=ARMED)
+def test_buckets_of_small_gradients(rank: int, size: int) -> None:
     _train(rank, size, "paceline.torch", 3, bucket_bytes=80)  # biases and the two smaller weights are one gradient
 
 
-def test_buckets_of_small_gradients() -> None:
-    run_ranks(_in_buckets, 2, env=ARMED)
-
-
-def _exchange(rank: int, size: int, exchange: str) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@pytest.mark.parametrize("exchange", ["pipelined", "majority", "local"])
+@ranks(3, env=ARMED, hvd="paceline.torch")
+def test_other_exchanges(rank: int, size: int, hvd: Any, exchange: str) -> None:
     torch.manual_seed(3)
     model = torch.nn.Sequential(*[torch.nn.Linear(7, 7) for _ in range(4)])
     optimizer = hvd.DistributedOptimizer(
@@ -102,15 +97,7 @@ def _exchange(rank: int, size: int, exchange: str) -> None:
     ask_for("torch", "threshold")
 
 
-@pytest.mark.parametrize("exchange", ["pipelined", "majority", "local"])
-def test_other_exchanges(exchange: str) -> None:
-    run_ranks(_exchange, 3, exchange, env=ARMED)
-
-
 def _keras(rank: int, size: int) -> Any:
-    import keras
-    import numpy as np
-
     import paceline.keras as hvd
 
     hvd.init()

@@ -6,7 +6,9 @@ import random
 import time
 from typing import Any
 
+import horovod.tensorflow as hvd
 import pytest
+import tensorflow as tf
 
 from integration_tests.support.armed_stress import PLAN_STEPS, groups, sizes_of, torch_steps
 from integration_tests.support.arming import ARMED, end, meet, state
@@ -30,10 +32,6 @@ def _torch(rank: int, size: int, steps: int) -> None:
 
 
 def _tensorflow(rank: int, size: int, steps: int) -> None:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
     hand = ByHand("tensorflow").start()
     sizes = sizes_of("armedstress.tensorflow")
     names = list(sizes)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
 from integration_tests.support.arming import ARMED, arm, end, meet, state
 from integration_tests.support.ranks import ranks
 
@@ -14,11 +17,6 @@ SIZES = (1000, 3, 1, 70_001, 17, 5)
 
 @ranks(2, 3, more=(4,), env=ARMED)
 def test_sums_of_a_function(rank: int, size: int) -> None:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
-
     @tf.function(autograph=False)
     def exchange(first: Any) -> list[Any]:
         return [

@@ -6,8 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 
 from integration_tests.ranks.codecs.expected import ELEMENTS, LOSSY, bound, gradient, mean
 from integration_tests.support.ranks import run_ranks
@@ -30,8 +33,6 @@ def _judge(call: Callable[[str | None, str], Any], size: int, codec: str) -> byt
 
 
 def _torch(rank: int, size: int) -> list[bytes]:
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -77,8 +78,6 @@ def _torch(rank: int, size: int) -> list[bytes]:
 
 
 def _tensorflow(rank: int, size: int) -> list[bytes]:
-    import tensorflow as tf
-
     import paceline.tensorflow as hvd
 
     hvd.init()
@@ -104,8 +103,6 @@ def _tensorflow(rank: int, size: int) -> list[bytes]:
 
 
 def _keras(rank: int, size: int) -> list[bytes]:
-    import keras
-
     import paceline.keras as hvd
 
     hvd.init()

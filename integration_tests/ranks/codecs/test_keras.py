@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from integration_tests.ranks.codecs.expected import ELEMENTS, bound, gradient, mean
-from integration_tests.support.ranks import run_ranks
-
-both_backends = pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+from integration_tests.support.keras_worlds import keras_ranks
+from integration_tests.support.ranks import ranks
 
 
 def _optimizer(hvd: Any, name: str, **choices: Any) -> tuple[Any, Any]:
-    import keras
-
     variable = keras.Variable(np.zeros(ELEMENTS, "float32"), name=name)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name=name, **choices)
     optimizer.build([variable])
@@ -23,17 +22,11 @@ def _optimizer(hvd: Any, name: str, **choices: Any) -> tuple[Any, Any]:
 
 
 def _arrived(variable: Any) -> np.ndarray:
-    import keras
-
     return -np.asarray(keras.ops.convert_to_numpy(variable), np.float64)
 
 
-def _updates(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3, more=(2,), hvd="paceline.keras")
+def test_updates(rank: int, size: int, hvd: Any) -> None:
     given = keras.ops.convert_to_tensor(gradient(rank))
     for codec in ("bf16", "q8"):
         optimizer, variable = _optimizer(hvd, f"plain_{codec}", codec=codec, error_feedback=False)
@@ -53,18 +46,8 @@ def _updates(rank: int, size: int) -> None:
     assert wrong.max() > 1e-4 and (wrong <= 3 * bound("q8", size)).all()
 
 
-@both_backends
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_updates(backend: str, size: int) -> None:
-    run_ranks(_updates, size, env={"KERAS_BACKEND": backend}, timeout_s=120)
-
-
-def _states(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_residuals_are_saved(rank: int, size: int, hvd: Any) -> None:
     given = [keras.ops.convert_to_tensor(gradient(rank, step)) for step in range(6)]
     for exchange in ("sync", "pipelined"):
         first, variable = _optimizer(hvd, f"state_{exchange}", codec="q8", exchange=exchange)
@@ -83,17 +66,8 @@ def _states(rank: int, size: int) -> None:
         assert np.array_equal(_arrived(variable), goal), exchange
 
 
-@both_backends
-def test_residuals_are_saved(backend: str) -> None:
-    run_ranks(_states, 2, env={"KERAS_BACKEND": backend}, timeout_s=120)
-
-
-def _tapes(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@ranks(2, timeout_s=120, hvd="paceline.tensorflow")
+def test_tapes(rank: int, size: int, hvd: Any) -> None:
     variable = tf.Variable(tf.zeros(ELEMENTS))
     given = tf.constant(gradient(rank))
 
@@ -124,16 +98,8 @@ def _tapes(rank: int, size: int) -> None:
         hvd.DistributedGradientTape(tf.GradientTape(), codec="q8", compression=hvd.Compression.fp16)
 
 
-def test_tapes() -> None:
-    run_ranks(_tapes, 2, timeout_s=120)
-
-
-def _differing(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, fresh=True, hvd="paceline.keras")
+def test_ranks_with_other_codecs_are_refused(rank: int, size: int, hvd: Any) -> None:
     given = keras.ops.convert_to_tensor(gradient(rank))
     for exchange, place in (("sync", "travel"), ("pipelined", "exchange")):
         name = f"differing_{exchange}"
@@ -142,17 +108,8 @@ def _differing(rank: int, size: int) -> None:
             optimizer.apply([given], [variable])
 
 
-@both_backends
-def test_ranks_with_other_codecs_are_refused(backend: str) -> None:
-    run_ranks(_differing, 2, env={"KERAS_BACKEND": backend}, timeout_s=120, fresh=True)
-
-
-def _bfloat16(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3, env={"PACELINE_COLLECTIVE": "ring"}, hvd="paceline.keras")
+def test_gradients_of_bfloat16_are_added_up_in_float32(rank: int, size: int, hvd: Any) -> None:
     variable = keras.Variable(np.zeros(ELEMENTS), dtype="bfloat16")
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), op=hvd.Sum)
     optimizer.build([variable])
@@ -160,8 +117,3 @@ def _bfloat16(rank: int, size: int) -> None:
     optimizer.apply([given], [variable])
     found = keras.ops.convert_to_numpy(keras.ops.cast(variable, "float32"))
     assert (found == -258).all()
-
-
-@both_backends
-def test_gradients_of_bfloat16_are_added_up_in_float32(backend: str) -> None:
-    run_ranks(_bfloat16, 3, env={"KERAS_BACKEND": backend, "PACELINE_COLLECTIVE": "ring"}, timeout_s=120)

@@ -7,35 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.ranks.codecs.expected import ELEMENTS, gradient
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import ranks
 
 
-def _model(hvd: Any, name: str, codec: str) -> tuple[list[Any], Any]:
-    import torch
-
+def _model(name: str, codec: str) -> tuple[list[Any], Any]:
     parameters = [torch.nn.Parameter(torch.zeros(ELEMENTS)) for _ in range(2)]
     named = [(f"{name}.{number}", one) for number, one in enumerate(parameters)]
     return parameters, hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0), named, codec=codec)
 
 
 def _backward(parameters: list[Any], gradients: list[np.ndarray]) -> None:
-    import torch
-
     for parameter, one in zip(parameters, gradients, strict=True):
         (parameter * torch.from_numpy(one)).sum().backward()
 
 
-def _left_out(rank: int, size: int, codec: str) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
-
+@pytest.mark.parametrize("codec", ["q8", "bf16"])
+@ranks(3, env={"HOROVOD_FUSION_THRESHOLD": "0"})
+def test_a_step_that_is_left_out_leaves_nothing(rank: int, size: int, codec: str) -> None:
     def trained(name: str, overflows: bool) -> list[Any]:
-        parameters, optimizer = _model(hvd, name, codec)
+        parameters, optimizer = _model(name, codec)
         for step in range(4):
             optimizer.zero_grad()
             if overflows and step == 2:
@@ -54,19 +48,12 @@ def _left_out(rank: int, size: int, codec: str) -> None:
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("codec", ["q8", "bf16"])
-def test_a_step_that_is_left_out_leaves_nothing(codec: str) -> None:
-    # Where two gradients share a message, q8 rounds others of their values together.
-    run_ranks(_left_out, 3, codec, env={"HOROVOD_FUSION_THRESHOLD": "0"})
-
-
-def _second_model(rank: int, size: int, first_is_gone: bool) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
+@pytest.mark.parametrize("first_is_gone", [True, False])
+@ranks(2)
+def test_a_second_model_under_the_same_names_begins_with_nothing(rank: int, size: int, first_is_gone: bool) -> None:
     kept = []
     for scale in (1000.0, 0.0):
-        parameters, optimizer = _model(hvd, "fold", "q8")
+        parameters, optimizer = _model("fold", "q8")
         for step in range(3):
             optimizer.zero_grad()
             _backward(parameters, [gradient(rank, step) * np.float32(scale)] * 2)
@@ -76,8 +63,3 @@ def _second_model(rank: int, size: int, first_is_gone: bool) -> None:
         kept.append(None if first_is_gone else optimizer)
         del optimizer
         gc.collect()
-
-
-@pytest.mark.parametrize("first_is_gone", [True, False])
-def test_a_second_model_under_the_same_names_begins_with_nothing(first_is_gone: bool) -> None:
-    run_ranks(_second_model, 2, first_is_gone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,13 @@ import pytest
 import torch
 
 from integration_tests.ranks.codecs.expected import ELEMENTS, bound, gradient, mean
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import ranks
 
 Q8 = {"PACELINE_CODEC": "q8", "PACELINE_CODEC_ERROR_FEEDBACK": "0"}
 
 
-def _unmodified(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
+@ranks(3, more=(2,), env=Q8, hvd="horovod.torch")
+def test_scripts_of_horovod(rank: int, size: int, hvd: Any) -> None:
     parameter = torch.nn.Parameter(torch.zeros(ELEMENTS))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("unmodified", parameter)])
     (parameter * torch.from_numpy(gradient(rank))).sum().backward()
@@ -34,16 +33,9 @@ def _unmodified(rank: int, size: int) -> None:
     assert (hvd.allreduce(counts, op=hvd.Sum, name="counts") == size * 2**40 + size * (size - 1) // 2).all()
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_scripts_of_horovod(size: int) -> None:
-    run_ranks(_unmodified, size, env=Q8)
-
-
-def _exact(rank: int, size: int) -> None:
+@ranks(3, more=(2,), env=Q8, hvd="paceline.torch")
+def test_what_travels_as_it_is(rank: int, size: int, hvd: Any) -> None:
     """Counts of partial rounds, averages of models, and optimizers that ask for it."""
-    import paceline.torch as hvd
-
-    hvd.init()
     _, fresh = hvd.partial_allreduce(torch.from_numpy(gradient(rank)), "counted", quorum=size)
     assert fresh == size
     for number, choices in enumerate(({"codec": "none"}, {"codec": "none", "exchange": hvd.Local(sync_every=1)})):
@@ -55,22 +47,14 @@ def _exact(rank: int, size: int) -> None:
         np.testing.assert_allclose(-parameter.detach().numpy(), mean(size), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_what_travels_as_it_is(size: int) -> None:
-    run_ranks(_exact, size, env=Q8)
-
-
-def _unnamed(rank: int, size: int) -> None:
+@ranks(2, env={"PACELINE_CODEC": "q8"}, hvd="horovod.torch")
+def test_unnamed_operations_leave_nothing(rank: int, size: int, hvd: Any) -> None:
     """An operation without a name is never called again: what its encoding lost is not kept."""
-    import resource
-
-    import horovod.torch as hvd
 
     def resident_bytes() -> int:
         with Path("/proc/self/statm").open() as file:
             return int(file.read().split()[1]) * resource.getpagesize()
 
-    hvd.init()
     ones, calls = torch.ones(1 << 18), 100
     for _ in range(10):
         hvd.allreduce(ones)
@@ -80,23 +64,16 @@ def _unnamed(rank: int, size: int) -> None:
     assert resident_bytes() - before < calls * ones.nbytes / 4
 
 
-def test_unnamed_operations_leave_nothing() -> None:
-    run_ranks(_unnamed, 2, env={"PACELINE_CODEC": "q8"})
-
-
-def _bfloat16(rank: int, size: int) -> None:
+@ranks(
+    3,
+    worlds=[pytest.param({"PACELINE_COLLECTIVE": one}, id=one) for one in ("ring", "linear", "direct")],
+    hvd="paceline.torch",
+)
+def test_gradients_of_bfloat16_are_added_up_in_float32(rank: int, size: int, hvd: Any) -> None:
     """256 + 1 + 1 is 258 in float32, and 256 where sums on the way are bfloat16."""
-    import paceline.torch as hvd
-
-    hvd.init()
     parameter: Any = torch.nn.Parameter(torch.zeros(ELEMENTS, dtype=torch.bfloat16))
     sgd = torch.optim.SGD([parameter], lr=1.0)
     optimizer = hvd.DistributedOptimizer(sgd, [("half", parameter)], op=hvd.Sum)
     (parameter * (256.0 if rank == 0 else 1.0)).sum().backward()
     optimizer.step()
     assert (parameter.detach() == -258).all()
-
-
-@pytest.mark.parametrize("collective", ["ring", "linear", "direct"])
-def test_gradients_of_bfloat16_are_added_up_in_float32(collective: str) -> None:
-    run_ranks(_bfloat16, 3, env={"PACELINE_COLLECTIVE": collective})

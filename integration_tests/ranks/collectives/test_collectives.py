@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from integration_tests.support.debug import debug
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.more import more
+from integration_tests.support.ranks import ranks, run_ranks
 from paceline.registry import collectives
 
 # The last one is "auto", which chooses anew in every run.
@@ -20,8 +22,17 @@ SIZES = (0, 1, 3, 15, 16, 17, 97, 1001)
 TYPES = ("int32", "int64", "float16", "float32", "float64")
 FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
 
+# Of a reduce: horovod's own collectives, where a reduce is an allreduce, and ours, in blocks of a few elements.
+ENVIRONMENTS = {
+    "horovod": {"PACELINE_COLLECTIVE": "horovod"},
+    "ring": {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=64)},
+}
+in_both = functools.partial(
+    ranks, worlds=[more(ENVIRONMENTS["horovod"], id="horovod"), pytest.param(ENVIRONMENTS["ring"], id="ring")]
+)
 
-def _given(rank: int, length: int, dtype: str) -> np.ndarray:
+
+def given(rank: int, length: int, dtype: str) -> np.ndarray:
     """Whole numbers that tell whose they are, small enough for sums and products of all ranks in every type."""
     return ((np.arange(length) + 3 * rank) % 2 + (rank % 2)).astype(dtype)
 
@@ -37,11 +48,11 @@ def _body(rank: int, size: int) -> list[bytes]:
         for dtype in TYPES:
             for op, fold in FOLDS.items():
                 name = f"{op}.{dtype}.{length}"
-                tensor = torch.from_numpy(_given(rank, length, dtype))
+                tensor = torch.from_numpy(given(rank, length, dtype))
                 found = hvd.allreduce(tensor, op=getattr(hvd, op), name=name).numpy()
-                wanted = _given(0, length, dtype)
+                wanted = given(0, length, dtype)
                 for other in range(1, size):
-                    wanted = fold(wanted, _given(other, length, dtype))
+                    wanted = fold(wanted, given(other, length, dtype))
                 np.testing.assert_array_equal(found, wanted, err_msg=f"{name} on rank {rank}")
         # Numbers with a fraction: the same bits on all ranks, close to the sum.
         many = [np.random.default_rng(one).standard_normal(length).astype("float32") for one in range(size)]

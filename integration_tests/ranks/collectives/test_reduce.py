@@ -8,46 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from integration_tests.support.debug import debug
-from integration_tests.support.more import more
-from integration_tests.support.ranks import run_ranks
+import paceline.torch as hvd
+from integration_tests.ranks.collectives.test_collectives import FOLDS, TYPES, given, in_both
 
-# Horovod's own collectives, where a reduce is an allreduce, and ours, in blocks of a few elements.
-ENVIRONMENTS = {
-    "horovod": {"PACELINE_COLLECTIVE": "horovod"},
-    "ring": {"PACELINE_COLLECTIVE": "ring", **debug(collective_block_bytes=64)},
-}
 SIZES = (0, 1, 17, 1001)
-TYPES = ("int32", "int64", "float16", "float32", "float64")
-FOLDS = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
-in_both = pytest.mark.parametrize(
-    "env", [more(ENVIRONMENTS["horovod"], id="horovod"), pytest.param(ENVIRONMENTS["ring"], id="ring")]
-)
-with_ranks = pytest.mark.parametrize("size", [more(2), 3])
 
 
-def _given(rank: int, length: int, dtype: str) -> np.ndarray:
-    """Whole numbers that tell whose they are, small enough for sums and products of all ranks in every type."""
-    return ((np.arange(length) + 3 * rank) % 2 + (rank % 2)).astype(dtype)
-
-
-def _hvd() -> Any:
-    import paceline.torch as hvd
-
-    hvd.init()
-    return hvd
-
-
-def _values(rank: int, size: int) -> None:
-    hvd = _hvd()
+@in_both(3, more=(2,))
+def test_values(rank: int, size: int) -> None:
     for length in SIZES:
         for dtype in TYPES:
             for op, fold in FOLDS.items():
                 root = (length + len(dtype)) % size
-                wanted = _given(0, length, dtype)
+                wanted = given(0, length, dtype)
                 for other in range(1, size):
-                    wanted = fold(wanted, _given(other, length, dtype))
-                mine = _given(rank, length, dtype)
+                    wanted = fold(wanted, given(other, length, dtype))
+                mine = given(rank, length, dtype)
                 tensor = torch.from_numpy(mine.copy())
                 name = f"{op}.{dtype}.{length}"
                 found = hvd.reduce(tensor, root, name, getattr(hvd, op))
@@ -56,14 +32,8 @@ def _values(rank: int, size: int) -> None:
                 assert found.data_ptr() != tensor.data_ptr() or not length
 
 
-@in_both
-@with_ranks
-def test_values(env: dict[str, str], size: int) -> None:
-    run_ranks(_values, size, env=env)
-
-
-def _other_forms(rank: int, size: int) -> None:
-    hvd = _hvd()
+@in_both(3, more=(2,))
+def test_other_forms(rank: int, size: int) -> None:
     mine = torch.arange(5.0) + 10 * rank
     mean = torch.arange(5.0) + 5 * (size - 1)
     for root in range(size):
@@ -89,14 +59,8 @@ def _other_forms(rank: int, size: int) -> None:
     assert torch.equal(found, turned + (size - 1 - rank) if rank == size - 1 else turned)
 
 
-@in_both
-@with_ranks
-def test_other_forms(env: dict[str, str], size: int) -> None:
-    run_ranks(_other_forms, size, env=env)
-
-
-def _gradients(rank: int, size: int) -> None:
-    hvd = _hvd()
+@in_both(3, more=(2,))
+def test_gradients(rank: int, size: int) -> None:
     for root in range(size):
         for op, divisor in (("Average", size), ("Sum", 1)):
             tensor = torch.arange(3.0, requires_grad=True)
@@ -109,16 +73,11 @@ def _gradients(rank: int, size: int) -> None:
         most.sum().backward()
 
 
-@in_both
-@with_ranks
-def test_gradients(env: dict[str, str], size: int) -> None:
-    run_ranks(_gradients, size, env=env)
-
-
-def _refused(rank: int, size: int) -> None:
-    hvd = _hvd()
+@in_both(3, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
+def test_refused_and_a_process_set(rank: int, size: int) -> None:
     tensor = torch.ones(2)
-    for wrong in (size, -1, True, "0"):
+    impossible: tuple[Any, ...] = (size, -1, True, "0")
+    for wrong in impossible:
         with pytest.raises(
             ValueError, match=rf"rank {rank}: expected root_rank among the ranks \[0(.|\n)*hvd.rank\(\)"
         ):
@@ -135,8 +94,3 @@ def _refused(rank: int, size: int) -> None:
         found = hvd.reduce(tensor + rank, size - 1, "part", hvd.Sum, process_set=last)
         assert found[0].item() == (2 * size - 1 if rank == size - 1 else rank + 1)
     hvd.remove_process_set(last)
-
-
-@in_both
-def test_refused_and_a_process_set(env: dict[str, str]) -> None:
-    run_ranks(_refused, 3, env={**env, "HOROVOD_DYNAMIC_PROCESS_SETS": "1"})

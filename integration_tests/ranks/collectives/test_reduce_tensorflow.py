@@ -6,18 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from integration_tests.ranks.collectives.test_reduce import FOLDS, _given, in_both, with_ranks
-from integration_tests.support.ranks import run_ranks
+import paceline.tensorflow as hvd
+from integration_tests.ranks.collectives.test_collectives import FOLDS, given, in_both
 
 
-def _values(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-
+@in_both(3, more=(2,), timeout_s=120)
+def test_values(rank: int, size: int) -> None:
     def reduce(value: Any, root: int, name: str, op: Any) -> Any:
         return hvd.reduce(value, root, name, op)
 
@@ -27,9 +23,9 @@ def _values(rank: int, size: int) -> None:
             for dtype in ("int64", "float32"):
                 for op, fold in FOLDS.items():
                     root = length % size
-                    wanted, mine = _given(0, length, dtype), _given(rank, length, dtype)
+                    wanted, mine = given(0, length, dtype), given(rank, length, dtype)
                     for other in range(1, size):
-                        wanted = fold(wanted, _given(other, length, dtype))
+                        wanted = fold(wanted, given(other, length, dtype))
                     name = f"{op}.{dtype}.{length}"
                     found = call(tf.constant(mine), root, name, getattr(hvd, op))
                     np.testing.assert_array_equal(found, wanted if rank == root else mine, err_msg=name)
@@ -41,19 +37,9 @@ def _values(rank: int, size: int) -> None:
     np.testing.assert_array_equal(tf.cast(hvd.reduce(half, 0, "bfloat16"), tf.float32), np.full(3, 1 + 2**-7))
 
 
-@in_both
-@with_ranks
-def test_values(env: dict[str, str], size: int) -> None:
-    run_ranks(_values, size, env=env, timeout_s=120)
-
-
-def _steps(rank: int, size: int) -> None:
+@in_both(2)
+def test_every_step_of_a_graph_reduces(rank: int, size: int) -> None:
     """A result that TensorFlow could compute by itself, or leave out, is reduced in every step."""
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     count = tf.Variable(0.0)
 
     @tf.function
@@ -66,18 +52,8 @@ def _steps(rank: int, size: int) -> None:
         np.testing.assert_array_equal(step(), np.full(4, wanted))
 
 
-@in_both
-def test_every_step_of_a_graph_reduces(env: dict[str, str]) -> None:
-    run_ranks(_steps, 2, env=env)
-
-
-def _gradients(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-
+@in_both(3, more=(2,), timeout_s=120)
+def test_gradients(rank: int, size: int) -> None:
     def gradient(value: Any, root: int, op: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(value)
@@ -99,9 +75,3 @@ def _gradients(rank: int, size: int) -> None:
         most = hvd.reduce(value, 0, "most", hvd.Max)
     with pytest.raises(ValueError, match="'most' has no gradient"):
         tape.gradient(most, value)
-
-
-@in_both
-@with_ranks
-def test_gradients(env: dict[str, str], size: int) -> None:
-    run_ranks(_gradients, size, env=env, timeout_s=120)

@@ -10,9 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import horovod.torch as hvd
 import pytest
+import tensorflow as tf
+import torch
 
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import World, ranks
+from paceline.native.library import counters
 
 EVENTS = {"PACELINE_WAKE": "events"}
 # A rank that waited for the end of one would be seen.
@@ -32,10 +36,6 @@ def _voluntary_switches() -> int:
 
 @ranks(2, 3, more=(4,), env=EVENTS)
 def test_every_operation_has_its_result(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     total = size * (size - 1) // 2
     for turn in range(20):
         # The first turn is negotiated, later ones find everything in the cache but what is never there.
@@ -54,9 +54,6 @@ def test_every_operation_has_its_result(rank: int, size: int) -> None:
 
 
 def _sums_of_thread(label: str, rank: int, size: int, wrong: list[str]) -> None:
-    import horovod.torch as hvd
-    import torch
-
     own = random.Random(f"{label}.{rank}")
     for turn in range(30):
         time.sleep(own.random() * 0.003)
@@ -67,9 +64,6 @@ def _sums_of_thread(label: str, rank: int, size: int, wrong: list[str]) -> None:
 
 @ranks(2, 3, more=(4,), env=EVENTS)
 def test_threads_hand_in_side_by_side(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     wrong: list[str] = []
     threads = [
         threading.Thread(target=_sums_of_thread, args=(f"thread.{n}", rank, size, wrong), daemon=True) for n in range(4)
@@ -84,10 +78,6 @@ def test_threads_hand_in_side_by_side(rank: int, size: int) -> None:
 
 @ranks(2, 3, more=(4,), env=EVENTS)
 def test_an_idle_rank_sleeps(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     hvd.allreduce(torch.ones(3), name="before")
     hvd.barrier()
     time.sleep(0.3)
@@ -102,10 +92,6 @@ def test_an_idle_rank_sleeps(rank: int, size: int) -> None:
 
 @ranks(2, 3, env=LONG_CYCLE)
 def test_what_somebody_waits_for_does_not_wait_for_a_cycle(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     for turn in range(3):
         hvd.allreduce(torch.tensor(turn), name="lone", op=hvd.Sum)
     start_s = time.monotonic()
@@ -116,12 +102,6 @@ def test_what_somebody_waits_for_does_not_wait_for_a_cycle(rank: int, size: int)
 
 @ranks(2, 3, env=LONG_CYCLE)
 def test_what_comes_within_a_cycle_travels_together(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    from paceline.native.library import counters
-
-    hvd.init()
     for turn in range(4):
         hvd.barrier()
         before = counters("torch")
@@ -143,10 +123,6 @@ def test_what_comes_within_a_cycle_travels_together(rank: int, size: int) -> Non
 
 @ranks(2, 3, more=(4,), env={**EVENTS, "HOROVOD_CACHE_CAPACITY": "20000"}, timeout_s=120)
 def test_more_cached_tensors_than_a_message_has_bits(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     count = 5000  # a message of a round has room for 4,096 bits
     tensors = [torch.tensor([float(n)]) for n in range(count)]
     same, own = random.Random(3), random.Random(rank)
@@ -160,9 +136,6 @@ def test_more_cached_tensors_than_a_message_has_bits(rank: int, size: int) -> No
 
 @ranks(3, more=(4,), env=EVENTS)
 def test_process_sets_have_rounds_of_their_own(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
     sets = [hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 2]), hvd.ProcessSet([2])]
     hvd.shutdown()
     hvd.init(process_sets=sets)
@@ -182,10 +155,6 @@ def test_process_sets_have_rounds_of_their_own(rank: int, size: int) -> None:
 
 @ranks(3, env={**EVENTS, "HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
 def test_process_sets_come_and_go(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     seconds = []
     for turn in range(5):
         time.sleep(0.1 * ((rank + turn) % 3))  # somebody is first, and asleep again when the last one comes
@@ -202,10 +171,6 @@ def test_process_sets_come_and_go(rank: int, size: int) -> None:
 
 @ranks(2, 3, more=(4,), env=EVENTS)
 def test_ranks_join(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     for turn in range(5):
         steps = [5 + 3 * ((one + turn) % size) for one in range(size)]
         for step in range(steps[rank]):
@@ -218,10 +183,6 @@ def test_ranks_join(rank: int, size: int) -> None:
 
 @ranks(2, 3, env={**EVENTS, "HOROVOD_CACHE_CAPACITY": "0"})
 def test_without_a_cache(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     for turn in range(20):
         assert hvd.allreduce(torch.tensor(turn), name="uncached", op=hvd.Sum).item() == turn * size
         if turn % 4 == rank:
@@ -234,19 +195,13 @@ def test_without_a_cache(rank: int, size: int) -> None:
 @ranks(2, env={**EVENTS, "HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
                "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "3"})  # fmt: skip
 def test_with_the_autotuner(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     for turn in range(200):
         handles = [hvd.allreduce_async(torch.tensor(n + turn), name=f"tuned.{n}", op=hvd.Sum) for n in range(5)]
         assert [hvd.synchronize(handle).item() for handle in handles] == [(n + turn) * size for n in range(5)]
 
 
-def _again(rank: int, size: int) -> float:
-    import horovod.torch as hvd
-    import torch
-
+@ranks(1, 2, 3, env=EVENTS, fresh=True)
+def test_worlds_end_and_begin_again(rank: int, size: int) -> None:
     seconds = []
     for world in range(6):
         hvd.init()
@@ -255,20 +210,11 @@ def _again(rank: int, size: int) -> float:
         start_s = time.monotonic()
         hvd.shutdown()
         seconds.append(time.monotonic() - start_s)
-    return statistics.median(seconds)
+    assert statistics.median(seconds) < 0.9  # the heartbeat is a second
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_worlds_end_and_begin_again(size: int) -> None:
-    assert max(run_ranks(_again, size, env=EVENTS, fresh=True)) < 0.9  # the heartbeat is a second
-
-
-def _tensorflow(rank: int, size: int) -> None:
-    hvd = importlib.import_module("horovod.tensorflow")
-    import tensorflow as tf
-
-    hvd.init()
-
+@ranks(2, 3, env=EVENTS, hvd="horovod.tensorflow")
+def test_tensorflow(rank: int, size: int, hvd: Any) -> None:
     @tf.function
     def sums(start: Any) -> list[Any]:
         return [hvd.allreduce(start + n, name=f"tf.{n}", op=hvd.Sum) for n in range(12)]
@@ -280,16 +226,7 @@ def _tensorflow(rank: int, size: int) -> None:
             time.sleep(0.02)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_tensorflow(size: int) -> None:
-    run_ranks(_tensorflow, size, env=EVENTS)
-
-
 def _stall(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     hvd.allreduce(torch.ones(1), name="stalled")
     handle = hvd.allreduce_async(torch.ones(1), name="stalled") if rank == 0 else None
     time.sleep(4)
@@ -299,8 +236,6 @@ def _stall(rank: int, size: int) -> None:
 
 
 def test_the_stall_inspector_says_who_is_missing(capfd: pytest.CaptureFixture[str]) -> None:
-    from integration_tests.support.ranks import World
-
     world = World(2, {**EVENTS, "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}, ("torch",))
     try:
         world.run(__name__, "_stall", (), 60)
@@ -309,12 +244,11 @@ def test_the_stall_inspector_says_who_is_missing(capfd: pytest.CaptureFixture[st
         world.end()
 
 
-def _both_libraries(rank: int, size: int) -> None:
+@ranks(2, 3, env=EVENTS, fresh=True)
+def test_both_libraries_in_one_process(rank: int, size: int) -> None:
     """PyTorch's and TensorFlow's libraries are two worlds; what Horovod calls virtually, both have of the first one."""
     of_tensorflow = importlib.import_module("horovod.tensorflow")
     of_torch = importlib.import_module("horovod.torch")
-    import tensorflow as tf
-    import torch
 
     of_torch.init()
     of_tensorflow.init()
@@ -329,8 +263,3 @@ def _both_libraries(rank: int, size: int) -> None:
     for turn in range(5):
         assert of_tensorflow.allreduce(tf.constant(turn), name="alone", op=of_tensorflow.Sum).numpy() == turn * size
     of_tensorflow.shutdown()
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_both_libraries_in_one_process(size: int) -> None:
-    run_ranks(_both_libraries, size, env=EVENTS, fresh=True)

@@ -6,7 +6,9 @@ import random
 import time
 from typing import Any
 
+import horovod.torch as hvd
 import pytest
+import torch
 
 from integration_tests.support.ranks import run_ranks
 
@@ -14,10 +16,6 @@ TURNS = 12
 
 
 def _join_behind(rank: int, size: int, cached: bool) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     same, own = random.Random(5), random.Random(rank)
     for turn in range(TURNS):
         leaver, elements = same.randrange(size), same.choice([1, 1001, 70_001])

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import paceline.keras as hvd
 from integration_tests.support.ranks import ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
@@ -18,11 +21,6 @@ class _Pair:
     """Two variables of one optimizer, with a compiled step each; gradients are whole numbers of rank and step."""
 
     def __init__(self, rank: int, size: int, name: str, exchange: Any, passes: int = 1) -> None:
-        import keras
-        import tensorflow as tf
-
-        import paceline.keras as hvd
-
         self.rank, self.size, self.passes, self.number = rank, size, passes, 0
         self.variables = [keras.Variable(np.zeros(3, np.float32), name=f"{name}{n}") for n in range(2)]
         self.optimizer = hvd.DistributedOptimizer(
@@ -33,8 +31,6 @@ class _Pair:
         self.wanted = np.zeros(2)
 
     def _step_of(self, variable: Any) -> Callable[[Any], None]:
-        import tensorflow as tf
-
         def step(number: Any) -> None:
             self.optimizer.apply([tf.fill([3], 10 * number + self.rank)], [variable])
 
@@ -42,8 +38,6 @@ class _Pair:
 
     def train(self, which: int) -> None:
         """One update of a variable."""
-        import tensorflow as tf
-
         for _ in range(self.passes):
             self.number += 1
             self.steps[which](tf.constant(float(self.number)))
@@ -68,9 +62,6 @@ def _exchanges(hvd: Any, size: int) -> list[Any]:
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_turns_with_a_drain_between_them(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
     for number, exchange in enumerate(_exchanges(hvd, size)):
         for passes in (1, 2):
             pair = _Pair(rank, size, f"drained{number}_{passes}", exchange, passes)
@@ -84,11 +75,6 @@ def test_turns_with_a_drain_between_them(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_turns_without_a_drain_are_refused(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.keras as hvd
-
-    hvd.init()
     for number, exchange in enumerate(_exchanges(hvd, size)):
         for passes in (1, 2):
             pair = _Pair(rank, size, f"refused{number}_{passes}", exchange, passes)
@@ -118,9 +104,6 @@ def test_turns_without_a_drain_are_refused(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_a_state_of_the_step_that_ran_last_is_resumed(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
     for number, exchange in enumerate(_exchanges(hvd, size)):
         first = _Pair(rank, size, f"saved{number}", exchange)
         for which in (0, 1, 0):
@@ -143,12 +126,6 @@ def test_a_state_of_the_step_that_ran_last_is_resumed(rank: int, size: int) -> N
 
 @ranks(2, env=TENSORFLOW, timeout_s=60)
 def test_groups_of_a_step_after_a_freeze(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.keras as hvd
-
-    hvd.init()
     for number, exchange in enumerate(_exchanges(hvd, size)):
         variables = [keras.Variable(np.zeros(length, np.float32)) for length in (3, 5, 7)]
         optimizer = hvd.DistributedOptimizer(
@@ -170,9 +147,6 @@ def test_groups_of_a_step_after_a_freeze(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=60)
 def test_turns_average_their_own_weights(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
     for number, exchange in enumerate((hvd.Local(sync_every=2), hvd.Local(sync_every=2, outer_momentum=0.5))):
         pair = _Pair(rank, size, f"averaged{number}", exchange)
         for _ in range(2):

@@ -11,10 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import horovod.torch.mpi_ops as mpi_ops
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.exact_training import EXCHANGES, SIZES, STEPS, WITH_CODEC, operations, train
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import ranks
+from paceline.horovod.shims import host_staging
 
 
 class SlowDevice:
@@ -58,10 +62,6 @@ def _on_device(made: Callable[[Any], str], device: SlowDevice) -> Callable[[Any]
 
 def staged(rank: int, most_s: float = 0.003) -> SlowDevice:
     """Let horovod.torch take all tensors for those of a slow device, until the process ends: in fresh ranks only."""
-    import horovod.torch.mpi_ops as mpi_ops
-
-    from paceline.horovod.shims import host_staging
-
     device = SlowDevice(most_s, rank)
     found = host_staging.install(mpi_ops, device)
     assert found is not None
@@ -71,39 +71,24 @@ def staged(rank: int, most_s: float = 0.003) -> SlowDevice:
     return device
 
 
-def _training(rank: int, size: int, exchange: str, codec: str | None) -> int:
-    import paceline.torch as hvd
-
-    hvd.init()
-    device = staged(rank)
-    train(rank, size, exchange, codec, "cpu")
-    return device.down_bytes
-
-
 @pytest.mark.parametrize(
     ("exchange", "codec"), [(one, None) for one in EXCHANGES] + [(one, "q8") for one in WITH_CODEC]
 )
-def test_training_equals_one_process(exchange: str, codec: str | None) -> None:
-    moved = run_ranks(_training, 2, exchange, codec, fresh=True)
-    assert min(moved) >= 4 * sum(SIZES) * (1 if exchange == "local" else STEPS)
+@ranks(2, fresh=True)
+def test_training_equals_one_process(rank: int, size: int, exchange: str, codec: str | None) -> None:
+    device = staged(rank)
+    train(rank, size, exchange, codec, "cpu")
+    assert device.down_bytes >= 4 * sum(SIZES) * (1 if exchange == "local" else STEPS)
 
 
 @ranks(3, fresh=True)
 def test_every_operation(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     staged(rank)
     operations(rank, size, "cpu")
 
 
 @ranks(2, fresh=True)
 def test_what_horovod_refuses_is_told_where_it_is_waited_for(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     staged(rank, 0.05)
     more = hvd.alltoall_async(torch.ones(size), torch.full((size,), 2, dtype=torch.int32), name="staged.more")
     with pytest.raises(ValueError, match="splits"):  # as Horovod raises it where it is started
@@ -113,12 +98,6 @@ def test_what_horovod_refuses_is_told_where_it_is_waited_for(rank: int, size: in
 
 @ranks(2, fresh=True)
 def test_a_device_that_fails_is_told(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-    from paceline.horovod.shims import host_staging
-
-    hvd.init()
     device = staged(rank)
 
     def fails() -> None:

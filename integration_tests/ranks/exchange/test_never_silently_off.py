@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from integration_tests.support.more import more
+from integration_tests.support.processes import HOROVODRUN, finished, written
 
 # Weights of the same model under exchanges: with K = 2 the second update is left out, the others are a step late.
 IN_STEP = "weights [1.0, 0.9, 0.81, 0.729, 0.6561, 0.59049]"
 PIPELINED = "weights [1.0, 1.0, 0.9, 0.8, 0.71, 0.63]"
+WARMED_UP = "weights [1.0, 0.9, 0.81, 0.81, 0.729, 0.648]"
 
 TORCH = """
 import horovod.torch as hvd
@@ -44,12 +46,17 @@ from horovod.tensorflow import DistributedGradientTape
 hvd.init()
 w = tf.Variable([1.0], dtype=tf.float64)
 optimizer = keras.optimizers.SGD(0.1)
-values = []
-for step in range(6):
-    values.append(round(float(w[0]), 6))
+
+@{function}
+def train():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(w ** 2 / 2)
     optimizer.apply_gradients(zip(DistributedGradientTape(tape).gradient(loss, [w]), [w]))
+
+values = []
+for step in range(6):
+    values.append(round(float(w[0]), 6))
+    train()
 print("weights", values, flush=True)
 """
 
@@ -71,6 +78,30 @@ for step in range(6):
 print("weights", values, flush=True)
 """
 
+KERAS_FIT = """
+import horovod.tensorflow.keras as hvd
+import keras
+import numpy as np
+
+hvd.init()
+model = keras.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), lambda _, found: keras.ops.sum(found**2) / 2)
+values = []
+class Watch(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        values.append(round(float(model.get_weights()[0].item()) if model.built else 1.0, 6))
+model.fit(np.ones((6, 1)), np.zeros((6, 1)), batch_size=1, verbose=0, callbacks=[Watch()])
+print("weights", values, flush=True)
+"""
+
+OLD_OPTIMIZER = """
+import horovod.tensorflow as hvd
+import tensorflow as tf
+hvd.init()
+hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+print("weights", flush=True)
+"""
+
 BY_HAND = """
 import horovod.torch as hvd
 import torch
@@ -86,19 +117,12 @@ hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr
 """
 
 
-def started(words: list[str], folder: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    path = folder / "script.py"
-    path.write_text(text)
-    plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "SLURM_"))}
-    return subprocess.run(
-        [*words, str(path)], capture_output=True, text=True, timeout=100, env={**kept, **plain, **variables}
-    )
+def started(words: Sequence[str], folder: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return finished(*words, written(folder, text), without=("PACELINE_", "SLURM_"), env=variables)
 
 
 def horovodrun(folder: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    program = str(Path(sys.executable).with_name("horovodrun"))
-    return started([program, "-np", "2", sys.executable], folder, text, **variables)
+    return started(HOROVODRUN, folder, text, **variables)
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -112,8 +136,10 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
         more(TORCH.format(wrap="DistributedOptimizer"), "w", id="torch, name taken before init"),
         pytest.param(TORCH.format(wrap="where_it_is_defined"), "w", id="torch, where it is defined"),
         more(TORCH.format(wrap="hvd.DistributedOptimizer"), "w", id="torch, as ever"),
-        more(TAPE, "DistributedGradientTape", id="tape, name taken before init"),
+        more(TAPE.format(function="(lambda one: one)"), "DistributedGradientTape", id="tape, name taken before init"),
+        more(TAPE.format(function="tf.function"), "DistributedGradientTape", id="tape in a function"),
         more(KERAS_BEFORE_INIT, "DistributedSGD", id="keras, wrapped before init"),
+        more(KERAS_FIT, "DistributedSGD", id="keras, fit"),
     ],
 )
 def test_exchange_is_used_however_the_name_was_taken_and_one_rank_says_so(tmp_path: Path, text: str, who: str) -> None:
@@ -125,6 +151,19 @@ def test_exchange_is_used_however_the_name_was_taken_and_one_rank_says_so(tmp_pa
     assert line.startswith("exchange=Pipelined(k=2, warmup_steps=0, annealing_steps=0, correction=0.0) begins for ")
     assert who in line
     assert line.endswith(": 1 gradients an update, 2 ranks.")
+
+
+def test_options_of_the_exchange_are_used(tmp_path: Path) -> None:
+    script, variables = TORCH.format(wrap="hvd.DistributedOptimizer"), {"PACELINE_PIPELINED_WARMUP_STEPS": "2"}
+    done = horovodrun(tmp_path, script, PACELINE_EXCHANGE="pipelined", **variables)
+    assert done.stdout.count(WARMED_UP) == 2, done.stderr
+
+
+def test_optimizers_that_cannot_leave_out_an_update_are_refused(tmp_path: Path) -> None:
+    done = horovodrun(tmp_path, OLD_OPTIMIZER, PACELINE_EXCHANGE="pipelined")
+    assert done.returncode != 0
+    assert "GradientDescentOptimizer is no optimizer of Keras 3" in done.stderr
+    assert "weights" not in done.stdout
 
 
 def test_exchange_that_nothing_took_is_told_at_shutdown(tmp_path: Path) -> None:

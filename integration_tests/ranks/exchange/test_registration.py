@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import tensorflow as tf
+import torch
 
 from integration_tests.support.ranks import ranks
+from paceline.errors import UsageError
+from paceline.native.exchanges import PARTIAL, PIPELINED, register, unregister
+from paceline.native.in_flight import InFlight
+from paceline.native.library import loaded
 
 # Names that once said what a call was to be.
 TAGGED = ("paceline.k2.x", "paceline.partial.1.0.0.s.x", "paceline.partial.1.0.0.scf.x", "paceline.call.0.0.1.0",
@@ -15,31 +21,22 @@ TAGGED = ("paceline.k2.x", "paceline.partial.1.0.0.s.x", "paceline.partial.1.0.0
 
 def _sum(value: float, name: str, **options: Any) -> list[float]:
     import horovod.torch as hvd
-    import torch
 
     return hvd.allreduce_(torch.full((3,), value), name=name, op=hvd.Sum, **options).tolist()
 
 
-@ranks(3, more=(2,))
-def test_a_tensor_may_be_called_anything(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
+@ranks(3, more=(2,), hvd="horovod.torch")
+def test_a_tensor_may_be_called_anything(rank: int, size: int, hvd: Any) -> None:
     import paceline.torch  # noqa: F401
 
-    hvd.init()
     for step in range(3):
         for name in TAGGED:
             assert _sum(rank + step, name) == [size * (size - 1) / 2 + step * size] * 3, (step, name)
 
 
-@ranks(2, timeout_s=60)
-def test_a_tensor_of_a_graph_may_be_called_anything(rank: int, size: int) -> None:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
+@ranks(2, timeout_s=60, hvd="horovod.tensorflow")
+def test_a_tensor_of_a_graph_may_be_called_anything(rank: int, size: int, hvd: Any) -> None:
     import paceline.tensorflow  # noqa: F401
-
-    hvd.init()
 
     @tf.function
     def step(value: Any) -> list[Any]:
@@ -50,16 +47,8 @@ def test_a_tensor_of_a_graph_may_be_called_anything(rank: int, size: int) -> Non
             assert one.numpy().tolist() == [1.0 + 2 * number] * 3
 
 
-@ranks(2)
-def test_settings_are_the_same_for_as_long_as_a_name_is_registered(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.errors import UsageError
-    from paceline.native.exchanges import PARTIAL, PIPELINED, register, unregister
-    from paceline.native.in_flight import InFlight
-    from paceline.native.library import loaded
-
-    hvd.init()
+@ranks(2, hvd="horovod.torch")
+def test_settings_are_the_same_for_as_long_as_a_name_is_registered(rank: int, size: int, hvd: Any) -> None:
     library, name = loaded("torch"), "allreduce.settings"
     in_flight = InFlight(library, 0)
     register(library, 0, name, PIPELINED, 2, 0)
@@ -80,15 +69,8 @@ def test_settings_are_the_same_for_as_long_as_a_name_is_registered(rank: int, si
     hvd.barrier()
 
 
-@ranks(2)
-def test_a_refused_registration_leaves_nothing_behind(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.errors import UsageError
-    from paceline.native.exchanges import PARTIAL, PIPELINED, register
-    from paceline.native.library import loaded
-
-    hvd.init()
+@ranks(2, hvd="horovod.torch")
+def test_a_refused_registration_leaves_nothing_behind(rank: int, size: int, hvd: Any) -> None:
     library = loaded("torch")
     wrong = (
         ("late", (2,), "exchanges pipelined, partial"), (PIPELINED, (1, 0), "K, from 2 to 64"),
@@ -101,16 +83,9 @@ def test_a_refused_registration_leaves_nothing_behind(rank: int, size: int) -> N
     assert _sum(1.0 + rank, "refused") == [3.0] * 3
 
 
-@ranks(2)
-def test_first_calls_may_be_synchronous(rank: int, size: int) -> None:
+@ranks(2, hvd="horovod.torch")
+def test_first_calls_may_be_synchronous(rank: int, size: int, hvd: Any) -> None:
     """So that a compiled graph has no branch for its warm-up."""
-    import horovod.torch as hvd
-
-    from paceline.native.exchanges import PIPELINED, register, unregister
-    from paceline.native.in_flight import InFlight
-    from paceline.native.library import loaded
-
-    hvd.init()
     library, name = loaded("torch"), "allreduce.warm"
     register(library, 0, name, PIPELINED, 2, 3)
     assert [_sum(1.0 + step, "warm")[0] for step in range(6)] == [2.0, 4.0, 6.0, 0.0, 8.0, 10.0]
@@ -124,16 +99,8 @@ def test_first_calls_may_be_synchronous(rank: int, size: int) -> None:
     hvd.barrier()
 
 
-@ranks(2)
-def test_tensors_of_a_group_belong_together(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    from paceline.native.exchanges import PIPELINED, register, unregister
-    from paceline.native.in_flight import InFlight
-    from paceline.native.library import loaded
-
-    hvd.init()
+@ranks(2, hvd="horovod.torch")
+def test_tensors_of_a_group_belong_together(rank: int, size: int, hvd: Any) -> None:
     library = loaded("torch")
     names = [f"grouped_allreduce.half_{n}of2" for n in (1, 2)]
 

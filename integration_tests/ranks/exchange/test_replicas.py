@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import pytest
+import tensorflow as tf
+import torch
 
-from integration_tests.support.keras_worlds import Run, on_ranks
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.keras_worlds import keras_ranks
+from integration_tests.support.ranks import ranks
 from paceline.errors import UserError
-
-__all__ = ["on_ranks"]
 
 
 def _refused(check: Any, model: Any, match: str) -> None:
@@ -18,13 +19,8 @@ def _refused(check: Any, model: Any, match: str) -> None:
         check(model)
 
 
-@ranks(3, more=(2,))
-def test_pytorch(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(3, more=(2,), hvd="paceline.torch")
+def test_pytorch(rank: int, size: int, hvd: Any) -> None:
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1).bfloat16())
     model.register_parameter("scale", torch.nn.Parameter(torch.tensor(2.0)))
@@ -39,12 +35,8 @@ def test_pytorch(rank: int, size: int) -> None:
     _refused(hvd.check_replicas, model, r"7 weights, found others on ranks 1\.")
 
 
-def _keras(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_keras(rank: int, size: int, hvd: Any) -> None:
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)])
     hvd.check_replicas(model)
@@ -53,21 +45,9 @@ def _keras(rank: int, size: int) -> None:
     _refused(hvd.check_replicas, model, r"1 of 4 weights, the first '.*kernel'.*on ranks 1\.")
 
 
-def test_keras(on_ranks: Run) -> None:
-    on_ranks(_keras, 2)
-
-
-def _tensorflow(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@ranks(2, timeout_s=120, hvd="paceline.tensorflow")
+def test_tensorflow(rank: int, size: int, hvd: Any) -> None:
     weights = [tf.Variable([1.0, 2.0], name="first"), tf.Variable(3.0, name="second")]
     hvd.check_replicas(weights)
     weights[1].assign_add(float(rank))
     _refused(hvd.check_replicas, weights, r"1 of 2 weights, the first 'second:0'.*on ranks 1\.")
-
-
-def test_tensorflow() -> None:
-    run_ranks(_tensorflow, 2, timeout_s=120)

@@ -6,13 +6,15 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks
+from integration_tests.support.keras_worlds import assert_near, keras_ranks, numpy
 from integration_tests.support.ranks import ranks
-
-__all__ = ["on_ranks"]
+from paceline.errors import UserError
+from paceline.native.library import counters
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 EXCHANGES = ["pipelined", "majority"]
@@ -23,12 +25,8 @@ def _mean(size: int, factor: float) -> float:
     return factor * (size + 1) / 2
 
 
-def _twins(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_twin_optimizers_keep_their_own_gradients(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("pipelined", hvd.Pipelined(k=3), hvd.Partial(quorum=size)):
         twins = [hvd.DistributedOptimizer(keras.optimizers.Nadam(), exchange=exchange) for _ in range(2)]
         seen: list[list[Any]] = [[], []]
@@ -47,26 +45,13 @@ def _twins(rank: int, size: int) -> None:
             np.testing.assert_allclose(updates, [[_mean(size, factor)] * 3] * 4, err_msg=f"{exchange} {seen}")
 
 
-def test_twin_optimizers_keep_their_own_gradients(on_ranks: Run) -> None:
-    on_ranks(_twins, 2)
-
-
 def _twice(optimizer: Any, variable: Any) -> Any:
-    import tensorflow as tf
-
     # AutoGraph would put our error into one of its own.
     return tf.function(lambda: [optimizer.apply([tf.ones(3)], [variable]) for _ in range(2)], autograph=False)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_twins_in_one_function_are_drained(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.keras")
+def test_twins_in_one_function_are_drained(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("pipelined", hvd.Partial(quorum=size)):
         variables = [keras.Variable(np.zeros(3, np.float32)) for _ in range(2)]
         twins = [hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), exchange=exchange) for _ in variables]
@@ -88,15 +73,8 @@ def test_twins_in_one_function_are_drained(rank: int, size: int) -> None:
             _twice(once, variables[0])()
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_twin_tapes_and_then_twin_updates(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-
+@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+def test_twin_tapes_and_then_twin_updates(rank: int, size: int, hvd: Any) -> None:
     def train(inside: bool, named: bool, clipped: bool) -> None:
         label = f"{inside}{named}{clipped}"
         weights = [tf.Variable(np.zeros(3, np.float32)) for _ in range(2)]
@@ -133,14 +111,8 @@ def test_twin_tapes_and_then_twin_updates(rank: int, size: int) -> None:
                 train(inside, named, clipped)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_gradients_of_one_tape_for_two_optimizers(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+def test_gradients_of_one_tape_for_two_optimizers(rank: int, size: int, hvd: Any) -> None:
     for inside in (False, True):
         weights = [tf.Variable(np.zeros(3, np.float32)) for _ in range(2)]
         optimizers = [keras.optimizers.SGD(1.0) for _ in weights]
@@ -162,14 +134,8 @@ def test_gradients_of_one_tape_for_two_optimizers(rank: int, size: int) -> None:
         assert [one.numpy().tolist() for one in weights] == [[-4.0] * 3, [-6.0] * 3]
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_gradients_that_are_compile_time_constants(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+def test_gradients_that_are_compile_time_constants(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("sync", "pipelined", hvd.Partial(quorum=size)):
         for wrapped in (True, False):
             for shape in ((), (3,), (2, 0, 5)):
@@ -206,17 +172,11 @@ def test_gradients_that_are_compile_time_constants(rank: int, size: int) -> None
 
 def hvd_counters() -> dict[str, int]:
     """Sums of this process so far."""
-    from paceline.native.library import counters
-
     return counters("tensorflow")
 
 
-def _dropped(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_a_dropped_optimizer_leaves_its_name_to_another(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("pipelined", hvd.Partial(quorum=size)):
         for width in (3, 5):
             optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="swept", exchange=exchange)
@@ -226,18 +186,8 @@ def _dropped(rank: int, size: int) -> None:
             np.testing.assert_allclose(numpy(variable), [-(2 if exchange == "pipelined" else 3) * 1.5] * width)
 
 
-def test_a_dropped_optimizer_leaves_its_name_to_another(on_ranks: Run) -> None:
-    on_ranks(_dropped, 2)
-
-
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-    from paceline.tensorflow.tape import exchange as tape_exchange
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("pipelined", hvd.Partial(quorum=size)):
         for inside in (False, True):
             for width in (3, 5):
@@ -254,18 +204,15 @@ def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int) ->
                     last = run()
                 np.testing.assert_allclose(last, [1.5] * width)
                 del run, step, weight
+    from paceline.tensorflow.tape import exchange as tape_exchange
+
     gc.collect()
     # TensorFlow keeps compiled functions, and what they captured, for longer.
     assert not [kept for kept in tape_exchange._tapes().kept if kept.key[0] == "sweptFalse"]
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_eager_tapes_are_traced_once(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+def test_eager_tapes_are_traced_once(rank: int, size: int, hvd: Any) -> None:
     traces = []
 
     class Counting(hvd.Compression.none):
@@ -285,13 +232,9 @@ def test_eager_tapes_are_traced_once(rank: int, size: int) -> None:
         assert len(traces) == 1, (exchange, len(traces))
 
 
-def _loading(rank: int, size: int, folder: str) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-    path = Path(folder) / f"{rank}.keras"
+@keras_ranks(2, hvd="paceline.keras")
+def test_load_model_takes_what_keras_does(rank: int, size: int, hvd: Any, tmp_path: Path) -> None:
+    path = tmp_path / f"{rank}.keras"
     model = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x * 2), keras.layers.Dense(1)])
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     model.save(path)
@@ -306,18 +249,10 @@ def _loading(rank: int, size: int, folder: str) -> None:
         hvd.load_model(path, safe_mode=False, saf_mode=False)
 
 
-def test_load_model_takes_what_keras_does(on_ranks: Run, tmp_path: Path) -> None:
-    on_ranks(_loading, 2, str(tmp_path))
-
-
-def _saved_beside(rank: int, size: int, folder: str) -> None:
+@pytest.mark.more
+@keras_ranks(2, hvd="paceline.keras")
+def test_what_is_in_flight_is_saved_beside_the_model(rank: int, size: int, hvd: Any, tmp_path: Path) -> None:
     """Trained for an epoch, saved, loaded by a new model and trained for another: as two epochs in one go."""
-    import keras
-
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
     generator = np.random.default_rng(rank)
     x, y = generator.normal(size=(15, 3)), generator.normal(size=(15, 1))
 
@@ -334,20 +269,19 @@ def _saved_beside(rank: int, size: int, folder: str) -> None:
         whole = model(exchange)
         fit(whole)
         fit(whole)
-        path = f"{folder}/{rank}.keras"  # each its own model, one gradients in flight where they are the same
-        shared = f"{folder}/model.keras"
+        path = tmp_path / f"{rank}.keras"  # each its own model, one gradients in flight where they are the same
+        shared = str(tmp_path / "model.keras")
         first = model(exchange)
-        saving = hvd.callbacks.InFlightCheckpoint(folder + "/model.keras")
+        saving = hvd.callbacks.InFlightCheckpoint(shared)
         fit(first, [saving])
         first.save(path)
         second = hvd.load_model(path, exchange=exchange)
         fit(second, [hvd.callbacks.InFlightCheckpoint(shared + "{epoch}", resume=shared)])
         for one in (whole, second):
             one.optimizer.drain()
-        for here, there in zip(second.weights, whole.weights, strict=True):
-            np.testing.assert_allclose(numpy(here), numpy(there), rtol=1e-9, err_msg=str(exchange))
+        assert_near(second.weights, whole.weights, str(exchange), rtol=1e-9, atol=0)
     if rank == size - 1:
-        Path(f"{folder}/model.keras.in_flight.{rank}.npz").write_text("no archive")
+        Path(f"{shared}.in_flight.{rank}.npz").write_text("no archive")
     wrong = hvd.callbacks.InFlightCheckpoint(shared, resume=shared)
     with pytest.raises(UserError, match=f"Rank {size - 1} cannot go on"):
         fit(model(hvd.Partial(quorum=size)), [wrong])
@@ -355,8 +289,3 @@ def _saved_beside(rank: int, size: int, folder: str) -> None:
         plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
         plain.compile("sgd", "mse")
         fit(plain, [hvd.callbacks.InFlightCheckpoint(shared)])
-
-
-@pytest.mark.more
-def test_what_is_in_flight_is_saved_beside_the_model(on_ranks: Run, tmp_path: Path) -> None:
-    on_ranks(_saved_beside, 2, str(tmp_path))

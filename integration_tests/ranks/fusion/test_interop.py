@@ -6,7 +6,9 @@ import random
 import time
 from typing import Any
 
+import horovod.torch as hvd
 import pytest
+import torch
 
 from integration_tests.support.merging import ByHand, Messages
 from integration_tests.support.ranks import ranks
@@ -22,10 +24,6 @@ def _sum(process_set: Any, size: int, step: int, number: int) -> float:
 
 @ranks(4, env=_DYNAMIC)
 def test_process_sets_with_plans_of_their_own(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     parity = [hvd.add_process_set([0, 2]), hvd.add_process_set([1, 3])]
     own = parity[rank % 2]
     sets = [hvd.global_process_set, own]
@@ -67,10 +65,6 @@ def test_process_sets_with_plans_of_their_own(rank: int, size: int) -> None:
 @ranks(4, env=_DYNAMIC, fresh=True)
 def test_process_set_that_takes_over_the_number_of_a_removed_one(rank: int, size: int) -> None:
     """Horovod gives numbers again: nothing of the removed set may be left on the ranks that were in it."""
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     first = hvd.add_process_set([0, 1])
     number = first.process_set_id
     hand = ByHand("torch", number)
@@ -111,10 +105,6 @@ def test_process_set_that_takes_over_the_number_of_a_removed_one(rank: int, size
 
 @ranks(3)
 def test_users_groups_across_the_groups_of_the_plan(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     hand = ByHand("torch").start()
     # The user's groups: 0-3, 4-6, 7 alone. The plan's: across them, in another order, one of them unplanned.
     users = [[0, 1, 2, 3], [4, 5, 6], [7]]
@@ -145,10 +135,6 @@ def _matching(known: list[str], label: str, at: int) -> str:
 
 @ranks(3, more=(5,))
 def test_types_operations_and_factors_that_cannot_share_a_message(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     hand = ByHand("torch").start()
     kinds = [torch.float32, torch.float16, torch.int32, torch.float64, torch.float32, torch.int32, torch.float16]
     operations = {5: hvd.Max, 4: hvd.Average}
@@ -181,10 +167,6 @@ def test_types_operations_and_factors_that_cannot_share_a_message(rank: int, siz
 
 @ranks(3, more=(5,))
 def test_other_collectives_in_between(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     hand = ByHand("torch").start()
     for step in range(STEPS):
         if step in (1, STEPS // 2):
@@ -215,10 +197,6 @@ def test_other_collectives_in_between(rank: int, size: int) -> None:
 
 @ranks(3)
 def test_shape_that_differs_between_ranks_is_an_error_and_the_plan_goes_on(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     hand = ByHand("torch").start()
     for step in range(8):
         if step == 1:

@@ -8,9 +8,11 @@ import time
 from typing import Any
 
 import pytest
+import tensorflow as tf
+import torch
 
 from integration_tests.support.merging import ByHand, ask_for, step_until
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import ranks
 
 ROUNDS = 6
 TENSORS = 5
@@ -18,7 +20,6 @@ TENSORS = 5
 
 def _torch_sums(label: str) -> Any:
     import horovod.torch as hvd
-    import torch
 
     def sums(values: list[float]) -> list[list[float]]:
         handles = [
@@ -32,7 +33,6 @@ def _torch_sums(label: str) -> Any:
 
 def _tensorflow_sums(label: str) -> Any:
     import horovod.tensorflow as hvd
-    import tensorflow as tf
 
     @tf.function
     def exchange(values: Any) -> list[Any]:
@@ -46,7 +46,9 @@ def _tensorflow_sums(label: str) -> Any:
     return sums
 
 
-def _join(rank: int, size: int, library: str) -> None:
+@pytest.mark.parametrize("library", ["torch", "tensorflow"])
+@ranks(3, timeout_s=90)
+def test_ranks_that_finish_at_different_steps(rank: int, size: int, library: str) -> None:
     hvd = importlib.import_module(f"horovod.{library}")
     hvd.init()
     label = f"join.{library}"
@@ -85,16 +87,8 @@ def _join(rank: int, size: int, library: str) -> None:
     hand.end()
 
 
-@pytest.mark.parametrize("library", ["torch", "tensorflow"])
-def test_ranks_that_finish_at_different_steps(library: str) -> None:
-    run_ranks(_join, 3, library, timeout_s=90)
-
-
-@ranks(3, more=(5,))
-def test_driver_goes_on_after_a_join(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
+@ranks(3, more=(5,), hvd="horovod.torch")
+def test_driver_goes_on_after_a_join(rank: int, size: int, hvd: Any) -> None:
     sums = _torch_sums("driven")
 
     def step_of(step: int) -> None:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import horovod.torch as hvd
 import pytest
+import torch
 
+from integration_tests.support.arming import TorchSteps
 from integration_tests.support.merging import ByHand, Messages, ask_for, step_until
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import ranks, run_ranks
+from paceline.fusion.report import report
 
 MIB = 1 << 20
 # Long cycles: what ranks hand in between two of them is in one list of responses.
@@ -20,9 +24,6 @@ _ELEMENTS = [MIB + 13 * n for n in range(12)]  # of float32: 48 MiB together
 
 
 def _hand_in(step: int, rank: int) -> list[int]:
-    import horovod.torch as hvd
-    import torch
-
     return [
         hvd.allreduce_async_(torch.full((count,), float(rank + n + step)), name=f"limits.{n}", op=hvd.Sum)
         for n, count in enumerate(_ELEMENTS)
@@ -30,19 +31,14 @@ def _hand_in(step: int, rank: int) -> list[int]:
 
 
 def _check(step: int, size: int, handles: list[int]) -> None:
-    import horovod.torch as hvd
-    import torch
-
     for n, handle in enumerate(handles):
         expected = torch.full((_ELEMENTS[n],), size * (size - 1) / 2 + size * (n + step))
         assert torch.equal(hvd.synchronize(handle), expected), (step, n)
 
 
-def small_plan_after_a_large_one(rank: int, size: int) -> None:
+@ranks(2, env=LONG_CYCLES, timeout_s=90)
+def test_a_plan_of_smaller_messages_among_large_messages(rank: int, size: int) -> None:
     """The call that brings the plan of small messages stands before a large message, in one list of responses."""
-    import horovod.torch as hvd
-
-    hvd.init()
     hand = ByHand("torch").start()
     _check(0, size, _hand_in(0, rank))
     names = hand.names("limits.")
@@ -68,10 +64,6 @@ def small_plan_after_a_large_one(rank: int, size: int) -> None:
     hand.end()
 
 
-def test_a_plan_of_smaller_messages_among_large_messages() -> None:
-    run_ranks(small_plan_after_a_large_one, 2, env=LONG_CYCLES, timeout_s=90)
-
-
 # Horovod's own limit is 128 MiB where nothing else is said; elements of int32.
 _LARGE = 20 * MIB
 _TWO = 17 * MIB
@@ -79,8 +71,6 @@ _TWO = 17 * MIB
 
 def init_again_after_a_large_plan(rank: int, size: int) -> None:
     """Whoever was in a world with large messages merges in the next one as a newcomer does."""
-    import horovod.torch as hvd
-    import torch
 
     def exchange(label: str, elements: int) -> list[list[str]]:
         tensors = [torch.full((elements,), n + rank, dtype=torch.int32) for n in (1, 2)]
@@ -110,29 +100,12 @@ def test_large_messages_of_one_world_do_not_change_the_next(env: dict[str, Any])
     run_ranks(init_again_after_a_large_plan, 2, env=env, timeout_s=60, fresh=True)
 
 
-def _small_model(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    from paceline.fusion.report import report
-
-    hvd.init()
-
-    def step_of(step: int) -> None:
-        handles = [
-            hvd.allreduce_async(torch.full((7,), float(rank + step)), name=f"small.{n}", op=hvd.Sum) for n in range(4)
-        ]
-        for handle in handles:
-            assert hvd.synchronize(handle).tolist() == [size * (size - 1) / 2 + size * step] * 7
-
+# What is sent to learn the costs is larger than all gradients together, and than these limits.
+@ranks(3, fresh=True, worlds=[{"HOROVOD_FUSION_THRESHOLD": limit_bytes} for limit_bytes in ("0", "1024")])
+def test_small_model_gets_a_plan_whatever_the_limit_is(rank: int, size: int) -> None:
+    step_of = TorchSteps(rank, size, {f"small.{n}": 7 for n in range(4)}).step
     ask_for("torch", "optimal")
     step_until("torch", step_of)
     for step in range(20):
         step_of(step)
     assert report("torch").state == "active"
-
-
-# What is sent to learn the costs is larger than all gradients together, and than these limits.
-@pytest.mark.parametrize("limit_bytes", [0, 1024])
-def test_small_model_gets_a_plan_whatever_the_limit_is(limit_bytes: int) -> None:
-    run_ranks(_small_model, 3, env={"HOROVOD_FUSION_THRESHOLD": str(limit_bytes)}, timeout_s=60, fresh=True)

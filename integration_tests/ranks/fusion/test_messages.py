@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
+import torch
 
 from integration_tests.support.merging import ByHand, Messages
 from integration_tests.support.ranks import ranks, run_ranks
@@ -54,7 +56,6 @@ def _operations(path: Path) -> list[tuple[set[str], set[str]]]:
 
 def _train_by_plan(rank: int, size: int, timeline: str | None) -> None:
     import horovod.torch as hvd
-    import torch
 
     hvd.init()
     hand = ByHand("torch").start()
@@ -107,12 +108,8 @@ def test_timeline_and_record_show_exactly_the_messages_of_the_plan(tmp_path: Pat
     assert counts == dict.fromkeys(expected, STEPS)
 
 
-@ranks(3, timeout_s=100)
-def test_tensorflow_messages_are_those_of_the_plan(rank: int, size: int) -> None:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
+@ranks(3, timeout_s=100, hvd="horovod.tensorflow")
+def test_tensorflow_messages_are_those_of_the_plan(rank: int, size: int, hvd: Any) -> None:
     hand = ByHand("tensorflow").start()
 
     @tf.function(reduce_retracing=True)
@@ -147,9 +144,9 @@ def _padded(elements: int) -> int:
     return (4 * elements + 15) // 16 * 16
 
 
-def _large(rank: int, size: int) -> None:
+@ranks(3, env={"HOROVOD_FUSION_THRESHOLD": str(_LIMIT_BYTES)})
+def test_group_that_is_larger_than_horovods_buffer(rank: int, size: int) -> None:
     import horovod.torch as hvd
-    import torch
 
     pair = hvd.ProcessSet([0, 2])
     hvd.init(process_sets=[pair])
@@ -198,10 +195,6 @@ def _large(rank: int, size: int) -> None:
     hand.follow([hand.names("large.all.0")])
     exchange("all", hvd.global_process_set, 3)
     hand.end()
-
-
-def test_group_that_is_larger_than_horovods_buffer() -> None:
-    run_ranks(_large, 3, env={"HOROVOD_FUSION_THRESHOLD": str(_LIMIT_BYTES)})
 
 
 @pytest.mark.parametrize("capacity", [0, 3])

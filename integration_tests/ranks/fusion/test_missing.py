@@ -5,77 +5,53 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import horovod.torch as horovod
 import pytest
+import tensorflow as tf
+import torch
 
+from integration_tests.support.arming import TorchSteps
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, ask_for, step_until, variables
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import ranks
+from paceline.fusion.report import report
 
 MOST_STRIKES = 3  # core/fusion/gate.h
 PATIENCE_S = 0.2
 
 
-@ranks(3, more=(5, 7))
-def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
+@ranks(3, more=(5, 7), hvd="horovod.torch")
+def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int, size: int, hvd: Any) -> None:
     hand = ByHand("torch").start()
-    names = [f"late.{n}" for n in range(3)]
-
-    def start(name: str, step: int) -> Any:
-        return hvd.allreduce_async(
-            torch.full((n := names.index(name) + 5,), float(rank + step * n)), name=name, op=hvd.Sum
-        )
-
-    def check(handle: Any, name: str, step: int) -> None:
-        expected = size * (size - 1) / 2 + size * step * (names.index(name) + 5)
-        assert hvd.synchronize(handle).tolist() == [expected] * (names.index(name) + 5)
-
+    steps = TorchSteps(rank, size, {f"late.{n}": n + 5 for n in range(3)})
+    names = list(steps.sizes)
     for step in range(8):
         if step == 2:  # tensors are numbered from the round on in which all ranks have come to ask for plans
             hand.follow([hand.names("late.")], PATIENCE_S)
-        handles = {name: start(name, step) for name in names[: 2 if rank == 0 else 3]}
-        for name, handle in handles.items():
-            check(handle, name, step)
+        steps.step(step, names[: 2 if rank == 0 else 3])
         if rank == 0:
-            check(start(names[2], step), names[2], step)
+            steps.step(step, names[2:])
     assert hand.expired() == (MOST_STRIKES if rank == 0 else 0), (hand.expired(), hand.state())
     hand.end()
 
 
-@ranks(3, more=(5, 7))
-def test_tensor_that_is_missing_in_some_steps_on_all_ranks(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    from paceline.fusion.report import report
-
-    hvd.init()
-
-    def step_of(names: list[str], step: int) -> None:
-        handles = [hvd.allreduce_async(torch.full((7,), float(rank + step)), name=name, op=hvd.Sum) for name in names]
-        for handle in handles:
-            assert hvd.synchronize(handle).tolist() == [size * (size - 1) / 2 + size * step] * 7
-
+@ranks(3, more=(5, 7), hvd="horovod.torch")
+def test_tensor_that_is_missing_in_some_steps_on_all_ranks(rank: int, size: int, hvd: Any) -> None:
     names = [f"missing.{n}" for n in range(4)]
+    steps = TorchSteps(rank, size, dict.fromkeys(names, 7))
     with variables(**debug(fusion_trial_steps=0, gate_timeout_ms=200)):
         ask_for("torch", "single")
-        found = step_until("torch", lambda step: step_of(names, step))
+        found = step_until("torch", steps.step)
     assert found.groups[0][: len(names)] == [f"allreduce.{name}" for name in names]
     for step in range(10):
-        step_of(names[:3] if step % 2 else names, step)
+        steps.step(step, names[:3] if step % 2 else names)
     assert report("torch").timeouts == MOST_STRIKES
     ask_for("torch", "threshold")
 
 
-def _unused_parameters(rank: int, size: int, wrapper: str) -> None:
-    import horovod.torch as horovod
-    import torch
-
-    from paceline.fusion.report import report
-
+@pytest.mark.parametrize("wrapper", ["horovod.torch", "paceline.torch"])
+@ranks(3, fresh=True)
+def test_parameters_unused_in_some_steps(rank: int, size: int, wrapper: str) -> None:
     hvd = importlib.import_module(wrapper)
     hvd.init()
     torch.manual_seed(3)
@@ -114,36 +90,22 @@ def _unused_parameters(rank: int, size: int, wrapper: str) -> None:
     ask_for("torch", "threshold")
 
 
-@pytest.mark.parametrize("wrapper", ["horovod.torch", "paceline.torch"])
-def test_parameters_unused_in_some_steps(wrapper: str) -> None:
-    run_ranks(_unused_parameters, 3, wrapper, fresh=True)  # a plan of before would look like the one that is asked for
-
-
-@ranks(3)
-def test_synchronous_torch_allreduces_of_one_group(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
+@ranks(3, hvd="horovod.torch")
+def test_synchronous_torch_allreduces_of_one_group(rank: int, size: int, hvd: Any) -> None:
     hand = ByHand("torch").start()
+    steps = TorchSteps(rank, size, {f"waiting.{n}": n + 2 for n in range(3)})
     for step in range(6):
         if step == 1:
             hand.follow([hand.names("waiting.")], PATIENCE_S)
-        for n in range(3):
-            tensor = torch.full((n + 2,), float(rank * 10 + step + n))
-            result = hvd.allreduce(tensor, name=f"waiting.{n}", op=hvd.Sum)
-            assert result.tolist() == [5.0 * size * (size - 1) + size * (step + n)] * (n + 2)
+        for name in steps.sizes:
+            steps.step(step, [name])
     assert hand.expired() == MOST_STRIKES, hand.state()
     hand.end()
 
 
-@ranks(3, timeout_s=100)
-def test_tensorflow_allreduces_that_are_waited_for_one_by_one(rank: int, size: int) -> None:
+@ranks(3, timeout_s=100, hvd="horovod.tensorflow")
+def test_tensorflow_allreduces_that_are_waited_for_one_by_one(rank: int, size: int, hvd: Any) -> None:
     """Two functions of one operation each, and an eager one: Horovod calls all of that kind by one name."""
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
     hand = ByHand("tensorflow").start()
 
     @tf.function

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import time
 from pathlib import Path
 
+import horovod.torch as hvd
 import pytest
+import torch
 
+from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.ranks import run_ranks
 from paceline.fusion import plan_file
+from paceline.fusion.report import report
 
 STEPS = 50
 SIZES = [(17, 33), (33,), (33, 29), (29,), (29, 5), (5,)]
@@ -18,15 +23,6 @@ NAMES = [f"allreduce.repeats.{n}" for n in range(len(SIZES))]
 
 def _train(rank: int, size: int, seed: int, policies: list[str]) -> dict[str, str]:
     """For each policy a digest of the parameters after some steps under its plan. Only delays depend on `seed`."""
-    import random
-
-    import horovod.torch as hvd
-    import torch
-
-    from integration_tests.support.merging import ask_for, step_until
-    from paceline.fusion.report import report
-
-    hvd.init()
     torch.set_num_threads(1)
     pause = random.Random(seed + rank)
     digests = {}

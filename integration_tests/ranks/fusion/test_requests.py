@@ -7,29 +7,21 @@ import signal
 import time
 from typing import Any
 
+import horovod.torch as hvd
 import pytest
+import torch
 
+from integration_tests.support.arming import TorchSteps
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand, ask_for, step_until
 from integration_tests.support.ranks import RankFailed, ranks, run_ranks
+from paceline.fusion.report import report
 
 SIZES = (700, 3, 5000, 40, 1)
 
 
 def _steps(label: str, rank: int, size: int) -> Any:
-    import horovod.torch as hvd
-    import torch
-
-    def step_of(step: int) -> None:
-        handles = [
-            hvd.allreduce_async_(torch.full((count,), float(rank + step + n)), name=f"{label}.{n}", op=hvd.Sum)
-            for n, count in enumerate(SIZES)
-        ]
-        for n, handle in enumerate(handles):
-            expected = size * (size - 1) / 2 + size * (step + n)
-            assert hvd.synchronize(handle).tolist() == [expected] * SIZES[n], (step, n)
-
-    return step_of
+    return TorchSteps(rank, size, {f"{label}.{n}": count for n, count in enumerate(SIZES)}).step
 
 
 def ends(gradients: Any, costs: Any) -> list[list[str]]:
@@ -62,9 +54,6 @@ def dawdles(gradients: Any, costs: Any) -> list[list[str]]:
 
 @ranks(3)
 def test_policy_of_the_users_own(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     step_of = _steps("own", rank, size)
     ask_for("torch", ends)
     found = step_until("torch", step_of)
@@ -85,9 +74,6 @@ FAULTS = {
 
 @ranks(2, env=debug(fusion_time_limit_s=1))
 def test_policies_that_fail_leave_merging_to_horovod(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
     step_of = _steps("faulty", rank, size)
     for policy, words in FAULTS.items():
         ask_for("torch", policy)
@@ -105,11 +91,6 @@ def test_policies_that_fail_leave_merging_to_horovod(rank: int, size: int) -> No
 
 @ranks(3)
 def test_ranks_that_ask_for_different_policies_go_on_without_a_plan(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.fusion.report import report
-
-    hvd.init()
     step_of = _steps("different", rank, size)
     ask_for("torch", "mgwfbp" if rank == 1 else "single")
     for step in range(400):
@@ -128,8 +109,6 @@ def test_ranks_that_ask_for_different_policies_go_on_without_a_plan(rank: int, s
 
 @ranks(2, env={"PACELINE_FUSION": "single", **debug(fusion_warmup_steps=2)}, fresh=True, timeout_s=100)
 def test_every_new_world_plans_anew(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
     step_of = _steps("worlds", rank, size)
     for _ in range(10):
         hvd.init()
@@ -139,10 +118,6 @@ def test_every_new_world_plans_anew(rank: int, size: int) -> None:
 
 
 def _leave(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
     hand = ByHand("torch").start()
     names = [f"left.{n}" for n in range(3)]
     for step in range(5):

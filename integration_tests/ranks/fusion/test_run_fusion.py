@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support.more import more
+from integration_tests.support.processes import PACELINE, finished
 from paceline.fusion import plan_file
 
 SIZES = (7, 1000, 33, 5000)  # elements of the script's gradients
@@ -62,14 +62,7 @@ def run(folder: Path, policy: str) -> tuple[subprocess.CompletedProcess[str], Pa
     result = folder / "result.json"
     words = ["--fusion", policy, "--debug", "fusion_warmup_steps=3,fusion_trial_steps=0", "-np", "2"]
     change = f"cd {below} && exec {sys.executable} script.py {result}"
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline.launch.cli", "run", *words, "sh", "-c", change],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=folder,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-    )
+    done = finished(*PACELINE, "run", *words, "sh", "-c", change, folder=folder)
     return done, result
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from integration_tests.support.debug import debug
 from integration_tests.support.more import first_of, more
+from integration_tests.support.processes import HOROVODRUN, finished, written
 
 TORCH = """
 import horovod.torch as hvd
@@ -91,23 +90,9 @@ _SCRIPTS = {"torch": TORCH, "tensorflow": TENSORFLOW, "keras": KERAS}
 
 
 def _horovodrun(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    path = folder / "script.py"
-    path.write_text(f"STEPS = {STEPS}\n{_SCRIPTS[script]}{END}")
+    path = written(folder, f"STEPS = {STEPS}\n{_SCRIPTS[script]}{END}")
     assert "paceline" not in path.read_text()
-    return subprocess.run(
-        [str(Path(sys.executable).parent / "horovodrun"), "-np", "2", sys.executable, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            **debug(fusion_trial_steps=0),
-            **variables,
-        },
-    )
+    return finished(*HOROVODRUN, path, env=debug(fusion_trial_steps=0) | variables)
 
 
 @pytest.mark.parametrize("script", first_of(_SCRIPTS, "torch"))

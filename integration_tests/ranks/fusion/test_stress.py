@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 
+from integration_tests.support.arming import TorchSteps
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ByHand
 from integration_tests.support.more import first_of
@@ -50,43 +53,35 @@ def _total(size: int, step: int, number: int) -> float:
     return sum(_value(rank, step, number) for rank in range(size))
 
 
-def _torch(rank: int, size: int, steps: int) -> None:
+def _torch(rank: int, size: int, count: int) -> None:
     import horovod.torch as hvd
-    import torch
 
     hvd.init()
     hand = ByHand("torch")
     hand.begin()
     hand.agreed()
     own, plans = random.Random(1000 + rank), random.Random(7)
-    sizes = _sizes("torch")
-    names = list(sizes)
-    for step in range(steps):
+    steps = TorchSteps(rank, size, _sizes("torch"))
+    names = list(steps.sizes)
+    for step in range(count):
         if rank == 0 and step and step % PLAN_STEPS == 0:
             hand.send(_random_groups(hand.names("stress.torch"), plans), patience_s=0.5)
-        order = names.copy()
-        own.shuffle(order)
-        handles = {}
-        for name in order:
+        own.shuffle(names)
+        for name in names:
             if own.random() < 0.02:
                 time.sleep(own.random() * 0.003)
-            number = names.index(name)
-            tensor = torch.full((sizes[name],), _value(rank, step, number))
-            handles[name] = hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
-        own.shuffle(order)
-        for name in order:
-            result = hvd.synchronize(handles[name])
-            expected = _total(size, step, names.index(name))
-            assert (result == expected).all(), f"step {step}, {name}: {result[:3]}, expected {expected}"
+            steps.start(name, step)
+        own.shuffle(names)
+        for name in names:
+            steps.finish(name, step)
     versions = hvd.allgather(torch.tensor([hand.state().version]), name="stress.torch.versions")
-    assert versions.tolist() == [steps // PLAN_STEPS - 1] * size
+    assert versions.tolist() == [count // PLAN_STEPS - 1] * size
     hand.end()
 
 
 def _tensorflow(rank: int, size: int, steps: int) -> None:
     """All operations stand in one tf.function; its threads run them in an order of their own."""
     import horovod.tensorflow as hvd
-    import tensorflow as tf
 
     hvd.init()
     hand = ByHand("tensorflow")
@@ -136,22 +131,15 @@ FLYING = (200_003, 150_001, 100_003, 50_021, 30_011, 20_011, 3)
 def _in_flight(rank: int, size: int, seed: int, turns: int) -> None:
     """New names, then a plan of them: all ranks have the same numbers, and every sum is exact."""
     import horovod.torch as hvd
-    import torch
 
     hvd.init()
     hand = ByHand("torch").start()
     same = random.Random(seed)
     for turn in range(turns):
         label = f"flight.{seed}.{turn:02}"
-        sizes = {f"{label}.{n:02}": same.choice(FLYING) for n in range(24)}
+        steps = TorchSteps(rank, size, {f"{label}.{n:02}": same.choice(FLYING) for n in range(24)})
         for step in range(4):
-            handles = {}
-            for number, (name, length) in enumerate(sizes.items()):
-                tensor = torch.full((length,), _value(rank, step, 100 * number))
-                handles[name] = hvd.allreduce_async_(tensor, name=name, op=hvd.Sum)
-            for number, name in enumerate(sizes):
-                expected = _total(size, step, 100 * number)
-                assert (hvd.synchronize(handles[name]) == expected).all(), f"rank {rank}, {name}, step {step}"
+            steps.step(step)
             if step == 0:
                 everyones = hvd.allgather_object(hand.names(label), name=f"{label}.numbers")
                 assert everyones == [everyones[0]] * size, [one[:4] for one in everyones]

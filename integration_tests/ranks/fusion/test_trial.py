@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import horovod.torch as hvd
 import pytest
 import torch
 
+from integration_tests.support.arming import TorchSteps
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for
 from integration_tests.support.more import more
@@ -27,19 +29,11 @@ def alone(gradients: Sequence[Gradient], costs: CostModel) -> list[list[str]]:
 
 
 def _train(rank: int, size: int, policy: str) -> FusionReport:
-    import horovod.torch as hvd
-
     vars(driver)["WORTH_TRYING"] = -100.0  # it promises to be slow
-    hvd.init()
     ask_for("torch", alone if policy == "alone" else policy)
+    steps = TorchSteps(rank, size, {f"trial.{number}": count for number, count in enumerate(ELEMENTS)})
     for step in range(1500):
-        handles = [
-            hvd.allreduce_async(torch.full((count,), float(rank + step + number)), op=hvd.Sum, name=f"trial.{number}")
-            for number, count in enumerate(ELEMENTS)
-        ]
-        for number, handle in enumerate(handles):
-            expected = size * (size - 1) / 2 + size * (step + number)
-            assert hvd.synchronize(handle).eq(expected).all(), (step, number)
+        steps.step(step)
         found = report("torch")
         if hvd.broadcast_object(found.trial, 0, name="trial.over"):
             assert step < MOST_STEPS, found

@@ -6,15 +6,21 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import paceline.keras as hvd
+import paceline.tensorflow as hvd_tape
 from integration_tests.support.event_table import cases, environment, label
 from integration_tests.support.events import ARMED, COLUMNS, RESIDUAL
 from integration_tests.support.keras_events import LARGEST, LOST
 from integration_tests.support.keras_worlds import numpy
 from integration_tests.support.more import more
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import ranks, run_ranks
+from paceline.errors import UserError
+from paceline.keras3 import same_gradients
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 RATE, ELEMENTS = 2.0**-4, 300
@@ -26,8 +32,6 @@ class _Training:
     """Three variables, their wrapped optimizer, and what one process makes of the same gradients."""
 
     def __init__(self, rank: int, size: int, column: str, label: str, passes: int = 1, scaled: bool = False) -> None:
-        import keras
-
         self.rank, self.size, self.column, self.label, self.passes = rank, size, column, label, passes
         self.codec = "q8" if column == RESIDUAL else "none"
         self.dtype = "float32" if column == RESIDUAL else "float64"
@@ -38,11 +42,6 @@ class _Training:
 
     def wrap(self) -> None:
         """Make the optimizer of the present variables, and the compiled step of all of them."""
-        import keras
-
-        import paceline.keras as hvd
-
-        self.hvd = hvd
         others = {"pipelined": "pipelined", "partial": hvd.Partial(quorum=self.size), "local": hvd.Local(sync_every=4)}
         held: Any = keras.optimizers.SGD(RATE)
         if self.scaled:
@@ -59,8 +58,6 @@ class _Training:
 
     def train(self, trained: Sequence[int]) -> None:
         """A newly compiled step has gradients of these variables, None of the others."""
-        import tensorflow as tf
-
         self.trained = list(trained)
 
         @tf.function(autograph=False)
@@ -77,8 +74,6 @@ class _Training:
 
     def step(self, factor: float = 1.0, changed: Any = None, counted: bool = True) -> None:
         """One pass; `changed`: what this rank makes of its gradients, by variable."""
-        import tensorflow as tf
-
         grads = [self.gradient(index, self.rank) * np.asarray(factor, self.dtype) for index in self.trained]
         if changed is not None:
             changed(grads)
@@ -110,7 +105,7 @@ class _Training:
 
     def meet(self) -> None:
         """Wait for all ranks."""
-        self.hvd.allgather_object(None, name=f"{self.label}.meet")
+        hvd.allgather_object(None, name=f"{self.label}.meet")
 
 
 def accumulation(training: _Training) -> None:
@@ -125,8 +120,6 @@ def accumulation(training: _Training) -> None:
 
 def skipped_step(training: _Training) -> None:
     """An overflow on one rank under a LossScaleOptimizer."""
-    from paceline.errors import UserError
-
     if training.column in UNSCALED:
         with pytest.raises(UserError, match=r"(?s)scales its loss.*(late gradients|equally many).*bfloat16"):
             training.step()
@@ -177,9 +170,6 @@ def frozen_and_thawed(training: _Training) -> None:
 
 def replaced_or_added(training: _Training) -> None:
     """Refused: Keras' optimizers are built for one list of variables."""
-    import keras
-    import tensorflow as tf
-
     training.steps()
     training.check()
     new = keras.Variable(np.zeros(7), dtype=training.dtype)
@@ -212,17 +202,13 @@ def second_optimizer(training: _Training) -> None:
 
 def other_collectives(training: _Training) -> None:
     """A metric and a broadcast between steps: both are exact."""
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
     rank, size = training.rank, training.size
     metric = np.arange(300, dtype=np.float32) * 1.25
     for _ in range(3):
         training.step()
-        found = hvd.allreduce(tf.constant(metric + rank), op=hvd.Sum, name=f"{training.label}.metric").numpy()
+        found = hvd_tape.allreduce(tf.constant(metric + rank), op=hvd_tape.Sum, name=f"{training.label}.metric").numpy()
         np.testing.assert_array_equal(found, size * metric + size * (size - 1) / 2)
-        assert hvd.broadcast(tf.constant(float(rank)), 1, name=f"{training.label}.root").numpy() == 1.0
+        assert hvd_tape.broadcast(tf.constant(float(rank)), 1, name=f"{training.label}.root").numpy() == 1.0
     training.go_on()
 
 
@@ -259,8 +245,8 @@ def new_world(training: _Training) -> None:
     saved = _saved(training)
     training.steps()
     training.meet()
-    training.hvd.shutdown()
-    training.hvd.init()
+    hvd.shutdown()
+    hvd.init()
     _load(training, saved, wrap=False)
     training.go_on()
 
@@ -275,9 +261,6 @@ EVENTS: dict[str, Callable[[_Training], None]] = {
 
 
 def _try(rank: int, size: int, event: str, column: str) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
     passes, scaled = 1 + (event == "accumulation"), event == "skipped_step"
     EVENTS[event](_Training(rank, size, column, f"table_{event}_{label(column)}", passes, scaled))
 
@@ -288,21 +271,19 @@ def test_as_one_process(event: str, column: str) -> None:
     run_ranks(_try, 2, event, column, env=TENSORFLOW | environment(column), timeout_s=90, fresh=event == "new_world")
 
 
-def _absent(rank: int, size: int, column: str) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@pytest.mark.parametrize("column", [one if one in ("sync", "local") else more(one) for one in EXCHANGES])
+@ranks(2, env=TENSORFLOW, timeout_s=90, fresh=True, hvd="paceline.keras")
+def test_a_gradient_that_one_rank_lacks(rank: int, size: int, hvd: Any, column: str) -> None:
     training = _Training(rank, size, column, f"absent_{label(column)}")
     training.train([0, 1, 2] if rank == 0 else [0, 2])
     with pytest.raises(hvd.UsageError, match=rf"of 2 to 3 variables; rank {rank} of {3 - rank}"):
         training.steps()
 
 
-def _absent_later(rank: int, size: int, column: str) -> None:
-    import paceline.keras as hvd
-    from paceline.keras3 import same_gradients
-
-    hvd.init()
+# Under a partial exchange the other rank trains on: one that is through takes part with zeros.
+@pytest.mark.parametrize("column", [one if one == "sync" else more(one) for one in EXCHANGES if one != "partial"])
+@ranks(2, env=TENSORFLOW, timeout_s=90, fresh=True, hvd="paceline.keras")
+def test_a_gradient_that_one_rank_lacks_later(rank: int, size: int, hvd: Any, column: str) -> None:
     training = _Training(rank, size, column, f"absent_later_{label(column)}")
     training.steps()
     same_gradients.LIMIT_S = 2.0
@@ -314,31 +295,13 @@ def _absent_later(rank: int, size: int, column: str) -> None:
     hvd.shutdown()  # as a script does that ends by this error
 
 
-@pytest.mark.parametrize("column", [one if one in ("sync", "local") else more(one) for one in EXCHANGES])
-def test_a_gradient_that_one_rank_lacks(column: str) -> None:
-    run_ranks(_absent, 2, column, env=TENSORFLOW, timeout_s=90, fresh=True)
-
-
-# Under a partial exchange the other rank trains on: one that is through takes part with zeros.
-@pytest.mark.parametrize("column", [one if one == "sync" else more(one) for one in EXCHANGES if one != "partial"])
-def test_a_gradient_that_one_rank_lacks_later(column: str) -> None:
-    run_ranks(_absent_later, 2, column, env=TENSORFLOW, timeout_s=90, fresh=True)
-
-
 def _save(rank: int, size: int, column: str) -> bytes:
-    import paceline.keras as hvd
-
-    hvd.init()
     training = _Training(rank, size, column, f"ranks_{label(column)}")
     training.steps(4)  # a local exchange averages then
     return _saved(training)
 
 
 def _go_on_with(rank: int, size: int, column: str, saved: bytes) -> None:
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
     training = _Training(rank, size, column, f"ranks_{label(column)}")
     if column == "partial":
         with pytest.raises(UserError, match=rf"(?s)rank 0 of 3, loaded by rank {rank} of 2.*each rank"):

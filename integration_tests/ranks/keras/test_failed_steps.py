@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from integration_tests.support.pairs import by_pairs
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 ROUNDS = 12
@@ -22,7 +24,6 @@ def _steps(
     rank: int, apply: Callable[[list[Any], list[Any]], None], variables: list[Any], place: str
 ) -> Callable[[int, bool], bool]:
     """A compiled step; called with a number, and whether it fails, it returns whether it was made."""
-    import tensorflow as tf
 
     @tf.function
     def step(number: Any, fails: Any) -> None:
@@ -51,13 +52,15 @@ def _steps(
     return call
 
 
-def _failing(rank: int, size: int, exchange: str, passes: int, place: str, everywhere: bool) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("exchange", "place", "passes", "everywhere"),
+    by_pairs(("sync", "pipelined", "partial", "local"), PLACES, (1, 2, 3), (True, False)),
+)
+@ranks(2, env=TENSORFLOW, timeout_s=60, hvd="paceline.keras")
+def test_a_failed_pass_leaves_no_trace(
+    rank: int, size: int, hvd: Any, exchange: str, passes: int, place: str, everywhere: bool
+) -> None:
     settings = {"partial": hvd.Partial(quorum=size, sync_every=2), "local": hvd.Local(sync_every=2)}
     chosen = settings.get(exchange, exchange)
     variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
@@ -84,23 +87,8 @@ def _failing(rank: int, size: int, exchange: str, passes: int, place: str, every
         np.testing.assert_allclose(variable.numpy(), np.full(ELEMENTS, wanted), rtol=1e-6)
 
 
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    ("exchange", "place", "passes", "everywhere"),
-    by_pairs(("sync", "pipelined", "partial", "local"), PLACES, (1, 2, 3), (True, False)),
-)
-def test_a_failed_pass_leaves_no_trace(exchange: str, place: str, passes: int, everywhere: bool) -> None:
-    run_ranks(_failing, 2, exchange, passes, place, everywhere, env=TENSORFLOW, timeout_s=60)
-
-
-@ranks(2, env=TENSORFLOW, timeout_s=60)
-def test_a_failed_step_is_no_update_of_an_average(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=60, hvd="paceline.keras")
+def test_a_failed_step_is_no_update_of_an_average(rank: int, size: int, hvd: Any) -> None:
     for number, exchange in enumerate((hvd.Local(sync_every=4), hvd.Partial(quorum=size, sync_every=4))):
         variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name=f"average{number}", exchange=exchange)
@@ -116,14 +104,8 @@ def test_a_failed_step_is_no_update_of_an_average(rank: int, size: int) -> None:
             np.testing.assert_allclose(variable.numpy(), np.full(ELEMENTS, wanted), rtol=1e-6)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=90)
-def test_a_tape_submits_nothing_of_a_failed_step(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=90, hvd="paceline.tensorflow")
+def test_a_tape_submits_nothing_of_a_failed_step(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("sync", "pipelined"):
         variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
         optimizer = keras.optimizers.SGD(1.0)
@@ -150,14 +132,8 @@ def test_a_tape_submits_nothing_of_a_failed_step(rank: int, size: int) -> None:
             np.testing.assert_allclose(variable.numpy(), np.full(ELEMENTS, wanted), rtol=1e-6)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=60)
-def test_steps_of_different_variables_count_their_passes_apart(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=60, hvd="paceline.keras")
+def test_steps_of_different_variables_count_their_passes_apart(rank: int, size: int, hvd: Any) -> None:
     variables = [tf.Variable(tf.zeros(3)) for _ in range(2)]
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="apart", backward_passes_per_step=2)
     optimizer.build(variables)

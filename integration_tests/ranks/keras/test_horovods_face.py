@@ -6,14 +6,17 @@ callbacks, elastic state, loading and batch normalisation raise.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
+import horovod.tensorflow as hvd
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import ranks
 
 # Every test here is a regression test of that patch.
 pytestmark = pytest.mark.patch("keras3")
@@ -23,19 +26,15 @@ HOROVOD = {"KERAS_BACKEND": "tensorflow", "HOROVOD_LOG_LEVEL": "warning"}
 
 
 def _same(values: list[Any], name: str) -> None:
-    import horovod.tensorflow as hvd
-
     mine = [np.asarray(value) for value in values]
     for theirs in hvd.allgather_object(mine, name=name):
         for here, there in zip(mine, theirs, strict=True):
             np.testing.assert_array_equal(here, there)
 
 
-def _body_script(rank: int, size: int, module: str, folder: str) -> None:
-    import importlib
-
-    import tensorflow as tf
-
+@pytest.mark.parametrize("module", ["horovod.keras", "horovod.tensorflow.keras"])
+@ranks(2, env=HOROVOD, timeout_s=150)
+def test_unmodified_script(rank: int, size: int, module: str, tmp_path: Path) -> None:
     hvd = importlib.import_module(module)
     hvd.init()
     tf.keras.utils.set_random_seed(rank)
@@ -50,7 +49,7 @@ def _body_script(rank: int, size: int, module: str, folder: str) -> None:
         hvd.callbacks.MetricAverageCallback(),
         hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.05, warmup_epochs=2),
     ]
-    path = Path(folder) / f"{module}.keras"
+    path = tmp_path / f"{module}.keras"
     if rank == 0:
         callbacks.append(tf.keras.callbacks.ModelCheckpoint(str(path)))
     history = model.fit(x, y, batch_size=6, epochs=3, verbose=0, callbacks=callbacks).history
@@ -63,17 +62,8 @@ def _body_script(rank: int, size: int, module: str, folder: str) -> None:
     assert not {"paceline.keras", "paceline.tensorflow"} & set(sys.modules)
 
 
-@pytest.mark.parametrize("module", ["horovod.keras", "horovod.tensorflow.keras"])
-def test_unmodified_script(module: str, tmp_path: Path) -> None:
-    run_ranks(_body_script, 2, module, str(tmp_path), env=HOROVOD, timeout_s=150)
-
-
 @ranks(2, env=HOROVOD, timeout_s=120)
 def test_tape_with_explicit_groups_and_variables_of_one_name(rank: int, size: int) -> None:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
     kernels = [tf.keras.Variable(np.full(2, float(place), np.float32), name="kernel") for place in range(3)]
     with tf.GradientTape() as tape:
         loss = (rank + 1.0) * tf.add_n([10.0**place * tf.reduce_sum(one) for place, one in enumerate(kernels)])
@@ -84,10 +74,6 @@ def test_tape_with_explicit_groups_and_variables_of_one_name(rank: int, size: in
 
 @ranks(2, env=HOROVOD, timeout_s=120)
 def test_elastic_state_and_broadcast(rank: int, size: int) -> None:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
     tf.keras.utils.set_random_seed(10 + rank)
     layers = [tf.keras.layers.Input((2,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(3)]
     model = tf.keras.Sequential(layers)
@@ -115,10 +101,6 @@ def test_elastic_state_and_broadcast(rank: int, size: int) -> None:
 
 @ranks(2, env=HOROVOD, timeout_s=120)
 def test_synchronous_batch_normalisation(rank: int, size: int) -> None:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
     everything = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
     whole, mine = tf.keras.layers.BatchNormalization(fused=False), hvd.SyncBatchNormalization()
     expected = whole(everything.reshape(10, 3), training=True).numpy().reshape(2, 5, 3)[rank]

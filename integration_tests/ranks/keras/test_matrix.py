@@ -7,15 +7,21 @@ in which every feature and every exchange occurs, `make test-more` has the rest.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 
+import paceline.keras as hvd
 from integration_tests.support.keras_worlds import numpy
 from integration_tests.support.ranks import run_ranks
+from paceline.errors import UserError
 
 STEPS, BATCH = 6, 3
 TOLERANCE = 1e-6
@@ -26,8 +32,6 @@ Wrap = Callable[[Any], Any]
 
 
 def _model(outputs: int = 1, kind: Any = None) -> Any:
-    import keras
-
     keras.utils.set_random_seed(11)
     inputs = keras.Input((3,))
     hidden = keras.layers.Dense(5, "tanh")(inputs)
@@ -36,8 +40,6 @@ def _model(outputs: int = 1, kind: Any = None) -> Any:
 
 
 def _momentum() -> Any:
-    import keras
-
     return keras.optimizers.SGD(0.1, momentum=0.9)
 
 
@@ -59,8 +61,6 @@ def _outputs(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
 
 
 def _train_step(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
-    import keras
-
     class Own(keras.Model):
         def train_step(self, data: Any) -> dict[str, Any]:
             x, y = data
@@ -71,7 +71,6 @@ def _train_step(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
                     loss = keras.ops.mean(keras.ops.log(keras.ops.cosh(self(x, training=True) - y)))
                 self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
                 return {"loss": loss}
-            import torch
 
             self.zero_grad()
             loss = keras.ops.mean(keras.ops.log(keras.ops.cosh(self(x, training=True) - y)))
@@ -95,15 +94,11 @@ def _many_steps(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
 
 
 def _ema(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
-    import keras
-
     averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=4)
     return _plain(wrap, x, y, batch, folder, averaging)
 
 
 def _loss_scaling(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
-    import keras
-
     scaling = keras.optimizers.LossScaleOptimizer(_momentum(), initial_scale=8.0, dynamic_growth_steps=2)
     return _plain(wrap, x, y, batch, folder, scaling)
 
@@ -134,22 +129,16 @@ FEATURES: dict[str, Callable[..., Arrays]] = {
 
 
 def _tape_weights() -> Any:
-    import tensorflow as tf
-
     start = np.random.default_rng(5)
     return [tf.Variable(start.normal(size=shape)) for shape in [(3, 5), (5,), (5, 1)]]
 
 
 def _tape_loss(weights: Any, x: Any, y: Any) -> Any:
-    import tensorflow as tf
-
     first, bias, second = weights
     return tf.reduce_mean((tf.tanh(x @ first + bias) @ second - y) ** 2)
 
 
 def _tape_steps(step: Callable[[Any, Any], Any], x: Any, y: Any, batch: int, weights: Any) -> Arrays:
-    import tensorflow as tf
-
     for start in range(0, len(x), batch):
         grads = step(tf.constant(x[start : start + batch]), tf.constant(y[start : start + batch]))
         for grad, weight in zip(grads, weights, strict=True):
@@ -158,8 +147,6 @@ def _tape_steps(step: Callable[[Any, Any], Any], x: Any, y: Any, batch: int, wei
 
 
 def _tape(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path, compiled: bool = True, **choices: Any) -> Arrays:
-    import tensorflow as tf
-
     weights = _tape_weights()
 
     def step(x: Any, y: Any) -> Any:
@@ -176,8 +163,6 @@ def _tape_eagerly(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Array
 
 def _tape_persistent(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
     """One tape asked twice for gradients of the same sources, in a graph and eagerly."""
-    import tensorflow as tf
-
     results: Arrays = []
     for compiled in (True, False):
         weights = _tape_weights()
@@ -196,8 +181,6 @@ def _tape_persistent(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Ar
 
 def _tape_nested(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
     """The gradient of a gradient's length (a gradient penalty), within tf.function."""
-    import tensorflow as tf
-
     weights = _tape_weights()
 
     @tf.function
@@ -217,8 +200,6 @@ def _tape_nested(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays
 
 def _tape_retraced(wrap: Wrap, x: Any, y: Any, batch: int, folder: Path) -> Arrays:
     """Batches of other sizes, each a trace of its own, and back to those that were traced before."""
-    import tensorflow as tf
-
     weights = _tape_weights()
 
     @tf.function
@@ -266,10 +247,6 @@ def _part(whole: Any, rank: int, size: int) -> Any:
 
 
 def _wrapping(feature: str, exchange: str, size: int) -> Wrap:
-    import importlib
-
-    import paceline.keras as hvd
-
     wrapper: Any = hvd.DistributedOptimizer
     if feature in TAPES:
         # Not loaded where Keras runs on PyTorch.
@@ -280,23 +257,16 @@ def _wrapping(feature: str, exchange: str, size: int) -> Wrap:
     return lambda one: wrapper(one, name=f"{feature} {exchange}", exchange=chosen, fusion=fusion)
 
 
-def _differences(rank: int, size: int, folder: str, cells: Cells) -> list[str]:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+def _compare(rank: int, size: int, folder: Path, cells: Cells) -> None:
     usual = keras.config.floatx()
     keras.config.set_floatx("float64")  # of data, losses and what optimizers count in
     try:
-        return _differences_in(rank, size, Path(folder), cells)
+        _compare_in_float64(rank, size, folder, cells)
     finally:
         keras.config.set_floatx(usual)
 
 
-def _differences_in(rank: int, size: int, folder: Path, cells: Cells) -> list[str]:
-    from paceline.errors import UserError
-
+def _compare_in_float64(rank: int, size: int, folder: Path, cells: Cells) -> None:
     x, y = _data(size)
     alone: dict[str, Arrays] = {}
     found = []
@@ -316,7 +286,7 @@ def _differences_in(rank: int, size: int, folder: Path, cells: Cells) -> list[st
             assert np.isfinite(there).all(), f"{feature} is no test: it diverges by itself"
             if not np.allclose(here, there, rtol=TOLERANCE, atol=TOLERANCE):
                 found.append(f"{feature}, {exchange}: array {place} differs by {np.abs(here - there).max():.3g}")
-    return found
+    assert not found, f"rank {rank}: {found}"
 
 
 def _cells(features: dict[str, Any]) -> tuple[Cells, Cells]:
@@ -348,6 +318,4 @@ def _groups() -> list[Any]:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(("size", "on", "cells"), _groups())
 def test_as_one_process(tmp_path: Path, size: int, on: str, cells: Cells) -> None:
-    env = {"KERAS_BACKEND": on}
-    for rank, found in enumerate(run_ranks(_differences, size, str(tmp_path), cells, env=env, timeout_s=150)):
-        assert not found, f"rank {rank}: {found}"
+    run_ranks(_compare, size, tmp_path, cells, env={"KERAS_BACKEND": on}, timeout_s=150)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 
-from integration_tests.support.keras_worlds import TIMEOUT_S, numpy
-from integration_tests.support.more import more
-from integration_tests.support.ranks import run_ranks
+import paceline.keras as hvd
+from integration_tests.support.keras_worlds import TIMEOUT_S, assert_near
+from integration_tests.support.ranks import ranks
 
 
-def _body(rank: int, size: int) -> float:
-    import keras
-
-    import paceline.keras as hvd
+@pytest.mark.more
+@ranks(2, 3, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=TIMEOUT_S)
+def test_equals_one_process(rank: int, size: int) -> None:
     from paceline.examples import multiworker_keras as example
 
-    hvd.init()
     keras.config.set_floatx("float64")
     try:
         keras.utils.set_random_seed(rank)  # ranks begin differently: rank 0's weights are broadcast
@@ -30,15 +29,6 @@ def _body(rank: int, size: int) -> float:
         y = np.concatenate([y.reshape(split) for _, y in parts], axis=1).reshape(-1)
         alone.fit(x, y, batch_size=size * example.PER_RANK, epochs=example.EPOCHS, shuffle=False, verbose=0)
         assert alone.evaluate(x, y, verbose=0)[1] > 0.5, "it does not learn"
-        return max(
-            float(np.abs(numpy(here) - numpy(there)).max())
-            for here, there in zip(of_ranks.weights, alone.weights, strict=True)
-        )
+        assert_near(of_ranks.weights, alone.weights, rtol=0, atol=1e-13)
     finally:
         keras.config.set_floatx("float32")
-
-
-@pytest.mark.parametrize("size", [more(2), more(3)])
-def test_equals_one_process(size: int) -> None:
-    apart = run_ranks(_body, size, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=TIMEOUT_S)
-    assert max(apart) < 1e-13, apart

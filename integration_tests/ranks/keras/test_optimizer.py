@@ -13,65 +13,29 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+from keras import optimizers as o
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
-
-__all__ = ["on_ranks"]
-
-SHAPES = [(3,), (2, 5), ()]
-
-
-def _gradient(rank: int, step: int, place: int) -> np.ndarray[Any, Any]:
-    """Of odd sizes; large on some ranks only, so that clipping before averaging would show."""
-    shape = SHAPES[place]
-    steps = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-    return np.asarray(0.1 * steps + (1 + 10 * rank) * (0.3 + 0.2 * step - 0.1 * place), np.float32)
+import paceline.keras as hvd
+from integration_tests.support.keras_steps import SHAPES, apply, averages, gradient, gradients, variables_from_one
+from integration_tests.support.keras_worlds import assert_near, keras_ranks, numpy, same_everywhere
+from paceline.errors import UserError
 
 
-def _average(size: int, step: int, place: int) -> np.ndarray[Any, Any]:
-    return np.asarray(np.mean([_gradient(rank, step, place) for rank in range(size)], axis=0), np.float32)
-
-
-def _variables() -> list[Any]:
-    import keras
-
-    return [keras.Variable(np.full(shape, 1.0 + place, np.float32)) for place, shape in enumerate(SHAPES)]
-
-
-def _tensors(values: list[Any]) -> list[Any]:
-    import keras
-
-    return [None if value is None else keras.ops.convert_to_tensor(value) for value in values]
-
-
-def _step(optimizer: Any, variables: list[Any], values: list[Any]) -> None:
-    optimizer.apply_gradients(list(zip(_tensors(values), variables, strict=True)))
-
-
-def _compare(
-    rank: int, size: int, name: str, make: Callable[[], Any], steps: int = 4, **choices: Any
-) -> tuple[Any, list[Any], Any, list[Any]]:
+def _compare(rank: int, size: int, name: str, make: Callable[[], Any], steps: int = 4, **choices: Any) -> None:
     """Do the same steps distributed and alone; assert that variables are as near as rounding lets them."""
-    import paceline.keras as hvd
-
-    hvd.init()
-    plain, expected = make(), _variables()
-    wrapped, variables = hvd.DistributedOptimizer(make(), name=name, **choices), _variables()
+    plain, expected = make(), variables_from_one()
+    wrapped, variables = hvd.DistributedOptimizer(make(), name=name, **choices), variables_from_one()
     for step in range(steps):
-        _step(wrapped, variables, [_gradient(rank, step, place) for place in range(len(SHAPES))])
-        _step(plain, expected, [_average(size, step, place) for place in range(len(SHAPES))])
-    for here, there in zip(variables, expected, strict=True):
-        np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, atol=1e-6, err_msg=name)
+        apply(wrapped, variables, gradients(rank, step))
+        apply(plain, expected, averages(size, step))
+    assert_near(variables, expected, name)
     same_everywhere([*variables, *wrapped.variables], f"{name}.same")
-    return wrapped, variables, plain, expected
 
 
 def _optimizers() -> dict[str, Callable[[], Any]]:
-    import keras
-    from keras import optimizers as o
-
     decay = keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=2, decay_rate=0.5, staircase=True)
     return {
         "sgd": lambda: o.SGD(0.1, momentum=0.9, nesterov=True),
@@ -88,76 +52,53 @@ def _optimizers() -> dict[str, Callable[[], Any]]:
     }
 
 
-def _body_choices(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
+@keras_ranks(2)
+def test_choices_of_the_wrapper(rank: int, size: int) -> None:
     def adam() -> Any:
         return keras.optimizers.Adam(0.05)
 
     _compare(rank, size, "predivide", adam, gradient_predivide_factor=3.0)
     _compare(rank, size, "groups", adam, groups=2)
     # Values that half precision holds exactly, divided by a power of two.
-    hvd.init()
     packed = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="fp16", compression=hvd.Compression.fp16)
     variables = [keras.Variable(np.zeros(5, np.float32))]
-    _step(packed, variables, [np.full(5, 0.5 + rank, np.float32)])
+    apply(packed, variables, [np.full(5, 0.5 + rank, np.float32)])
     np.testing.assert_array_equal(numpy(variables[0]), np.full(5, -(0.5 + (size - 1) / 2), np.float32))
     # The sum.
     summed = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="sum", op=hvd.Sum)
     variables = [keras.Variable(np.zeros(3, np.float32))]
-    _step(summed, variables, [np.array([1.0, 10.0, 100.0], np.float32) * (rank + 1)])
+    apply(summed, variables, [np.array([1.0, 10.0, 100.0], np.float32) * (rank + 1)])
     np.testing.assert_array_equal(numpy(variables[0]), -np.array([1.0, 10.0, 100.0]) * size * (size + 1) / 2)
     # Groups of named variables, the last one in none; frozen variables have no gradient.
-    variables = _variables()
+    variables = variables_from_one()
     grouped = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="lists", groups=[[variables[2], variables[0]]])
-    _step(grouped, variables, [_gradient(rank, 0, 0), None, _gradient(rank, 0, 2)])
-    np.testing.assert_allclose(numpy(variables[0]), 1 - _average(size, 0, 0), rtol=1e-6)
+    apply(grouped, variables, [gradient(rank, 0, 0), None, gradient(rank, 0, 2)])
+    np.testing.assert_allclose(numpy(variables[0]), 1 - averages(size, 0)[0], rtol=1e-6)
     np.testing.assert_array_equal(numpy(variables[1]), np.full((2, 5), 2.0))
-    np.testing.assert_allclose(numpy(variables[2]), 3 - _average(size, 0, 2), rtol=1e-6)
+    np.testing.assert_allclose(numpy(variables[2]), 3 - averages(size, 0)[2], rtol=1e-6)
 
 
-def test_choices_of_the_wrapper(on_ranks: Run) -> None:
-    on_ranks(_body_choices, 2)
-
-
-def _body_local(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_local_variables_stay_on_their_rank(rank: int, size: int) -> None:
     for scale in (True, False):
         variables = [keras.Variable(np.zeros(3, np.float32)), keras.Variable(np.zeros(4, np.float32))]
         wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name=f"local{scale}", scale_local_gradients=scale)
         wrapped.register_local_var(variables[0])
-        _step(wrapped, variables, [np.full(3, rank + 1.0, np.float32), np.full(4, rank + 1.0, np.float32)])
+        apply(wrapped, variables, [np.full(3, rank + 1.0, np.float32), np.full(4, rank + 1.0, np.float32)])
         own = (rank + 1.0) / size if scale else rank + 1.0
         np.testing.assert_allclose(numpy(variables[0]), np.full(3, -own), rtol=1e-6)
         np.testing.assert_allclose(numpy(variables[1]), np.full(4, -(size + 1) / 2), rtol=1e-6)
 
 
-def test_local_variables_stay_on_their_rank(on_ranks: Run) -> None:
-    on_ranks(_body_local, 2)
-
-
-def _body_accumulation(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_the_wrapper_counts_backward_passes(rank: int, size: int) -> None:
     passes = 3
     for average in (True, False):
         name = f"passes.{average}"
-        wrapped = hvd.DistributedOptimizer(
-            keras.optimizers.Adam(0.05, clipnorm=1.0),
-            name=name,
-            backward_passes_per_step=passes,
-            average_aggregated_gradients=average,
-        )
-        plain, variables, expected = keras.optimizers.Adam(0.05, clipnorm=1.0), _variables(), _variables()
+        counted: dict[str, Any] = {"backward_passes_per_step": passes, "average_aggregated_gradients": average}
+        wrapped = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05, clipnorm=1.0), name=name, **counted)
+        plain = keras.optimizers.Adam(0.05, clipnorm=1.0)
+        variables, expected = variables_from_one(), variables_from_one()
         for update in range(2):
             before = [numpy(variable) for variable in variables]
             total = [np.zeros(shape, np.float32) for shape in SHAPES]
@@ -165,26 +106,17 @@ def _body_accumulation(rank: int, size: int) -> None:
                 for old, variable in zip(before, variables, strict=True):
                     np.testing.assert_array_equal(old, numpy(variable))
                 step = update * passes + turn
-                _step(wrapped, variables, [_gradient(rank, step, place) for place in range(len(SHAPES))])
+                apply(wrapped, variables, gradients(rank, step))
                 for place in range(len(SHAPES)):
-                    total[place] = total[place] + _average(size, step, place)
-            _step(plain, expected, [value / passes if average else value for value in total])
-            for here, there in zip(variables, expected, strict=True):
-                np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, err_msg=name)
+                    total[place] = total[place] + averages(size, step)[place]
+            apply(plain, expected, [value / passes if average else value for value in total])
+            assert_near(variables, expected, name, atol=0)
         assert int(numpy(wrapped.iterations)) == 2 * passes
         same_everywhere([*variables, *wrapped.variables], f"{name}.same")
 
 
-def test_the_wrapper_counts_backward_passes(on_ranks: Run) -> None:
-    on_ranks(_body_accumulation, 2)
-
-
-def _body_keras_accumulates(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_keras_own_accumulation_averages_only_what_is_applied(rank: int, size: int) -> None:
     optimizer = keras.optimizers.SGD(1.0, gradient_accumulation_steps=3)
     wrapped = hvd.DistributedOptimizer(optimizer, name="kerasaccumulates")
     reduce, calls = wrapped._distributed.reduce, []
@@ -195,23 +127,15 @@ def _body_keras_accumulates(rank: int, size: int) -> None:
             return reduce(*args)
 
     wrapped._distributed.reduce = Counting()
-    variables = _variables()
+    variables = variables_from_one()
     for step in range(6):
-        _step(wrapped, variables, [_gradient(rank, step, place) for place in range(len(SHAPES))])
+        apply(wrapped, variables, gradients(rank, step))
     assert calls == [2, 5], "gradients travelled in steps that do not update"
     same_everywhere([*variables, *wrapped.variables], "kerasaccumulates.same")
 
 
-def test_keras_own_accumulation_averages_only_what_is_applied(on_ranks: Run) -> None:
-    on_ranks(_body_keras_accumulates, 2)
-
-
-def _body_overflow(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_overflow_on_one_rank_skips_the_same_step_on_all(rank: int, size: int) -> None:
     scaling = keras.optimizers.LossScaleOptimizer
     for inside in (True, False):
         name = f"overflow.{inside}"
@@ -221,35 +145,26 @@ def _body_overflow(rank: int, size: int) -> None:
         else:
             wrapped = hvd.DistributedOptimizer(scaling(inner, initial_scale=8.0), name=name)
         assert isinstance(wrapped, scaling)
-        plain, variables, expected = keras.optimizers.Adam(0.05), _variables(), _variables()
+        plain, variables, expected = keras.optimizers.Adam(0.05), variables_from_one(), variables_from_one()
         for step in range(4):
             scale = 8.0 if step <= 1 else 4.0
-            scaled = [scale * _gradient(rank, step, place) for place in range(len(SHAPES))]
+            scaled = [scale * gradient(rank, step, place) for place in range(len(SHAPES))]
             if step == 1 and rank == size - 1:
                 scaled[1][0, 3] = np.inf
-            _step(wrapped, variables, scaled)
+            apply(wrapped, variables, scaled)
             if step != 1:
-                _step(plain, expected, [_average(size, step, place) for place in range(len(SHAPES))])
+                apply(plain, expected, averages(size, step))
             assert float(numpy(wrapped.dynamic_scale)) == (8.0 if step == 0 else 4.0)
-            for here, there in zip(variables, expected, strict=True):
-                np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, err_msg=f"{name} step {step}")
+            assert_near(variables, expected, f"{name} step {step}", atol=0)
         assert int(numpy(wrapped.iterations)) == 3
         same_everywhere([*variables, *wrapped.variables], f"{name}.same")
 
 
-def test_overflow_on_one_rank_skips_the_same_step_on_all(on_ranks: Run) -> None:
-    on_ranks(_body_overflow, 2)
-
-
-def _body_is_the_optimizer(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_the_wrapper_is_the_optimizer(rank: int, size: int) -> None:
     optimizer = keras.optimizers.Adam(0.05, clipnorm=2.0)
-    variables = _variables()
-    _step(optimizer, variables, [np.zeros(shape, np.float32) for shape in SHAPES])
+    variables = variables_from_one()
+    apply(optimizer, variables, [np.zeros(shape, np.float32) for shape in SHAPES])
     wrapped = hvd.DistributedOptimizer(optimizer, name="face")
     assert isinstance(wrapped, keras.optimizers.Adam)
     assert type(wrapped).__name__ == type(optimizer).__name__
@@ -269,22 +184,12 @@ def _body_is_the_optimizer(rank: int, size: int) -> None:
     # Another one made from the configuration is distributed too.
     other = type(wrapped).from_config({**wrapped.get_config(), "learning_rate": 0.25})
     assert other.get_config() == wrapped.get_config()
-    _step(other, variables, [_gradient(rank, 0, place) for place in range(len(SHAPES))])
+    apply(other, variables, gradients(rank, 0))
     same_everywhere([*variables, *other.variables], "face.same")
 
 
-def test_the_wrapper_is_the_optimizer(on_ranks: Run) -> None:
-    on_ranks(_body_is_the_optimizer, 2)
-
-
-def _body_refusals(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
-
+@keras_ranks(2)
+def test_what_cannot_work_is_refused_with_a_remedy(rank: int, size: int) -> None:
     def refused(pattern: str, action: Callable[[], Any]) -> None:
         with pytest.raises(UserError, match=pattern):
             action()
@@ -301,23 +206,16 @@ def _body_refusals(rank: int, size: int) -> None:
         lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0),
     )
     twice = hvd.DistributedOptimizer(sgd(gradient_accumulation_steps=2), backward_passes_per_step=2)
-    refused("gradient_accumulation_steps=2", lambda: _step(twice, _variables(), [np.zeros(s, "f4") for s in SHAPES]))
+    refused(
+        "gradient_accumulation_steps=2", lambda: apply(twice, variables_from_one(), [np.zeros(s, "f4") for s in SHAPES])
+    )
     model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
     refused("jit_compile=True", lambda: model.compile(wrapped, loss="mse", jit_compile=True))
     refused("no list of all variables", lambda: hvd.broadcast_global_variables(0))
 
 
-def test_what_cannot_work_is_refused_with_a_remedy(on_ranks: Run) -> None:
-    on_ranks(_body_refusals, 2)
-
-
-def _body_variables_differ(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@keras_ranks(2)
+def test_different_models_are_reported_on_every_rank(rank: int, size: int) -> None:
     variable = keras.Variable(np.zeros(3 + rank, np.float32))
     with pytest.raises(UserError, match=r"Rank 1 has the variable .* shape \(4,\), rank 0 has float32 of shape \(3,\)"):
         hvd.broadcast_variables([variable], root_rank=0, name="differ")
@@ -325,14 +223,8 @@ def _body_variables_differ(rank: int, size: int) -> None:
         hvd.broadcast_variables([variable][:rank], root_rank=0, name="number")
 
 
-def test_different_models_are_reported_on_every_rank(on_ranks: Run) -> None:
-    on_ranks(_body_variables_differ, 2)
-
-
-def _body_operations(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_operations(rank: int, size: int) -> None:
     ones = np.ones(3, np.float32)
     np.testing.assert_allclose(numpy(hvd.allreduce(ones * rank, name="op.mean")), ones * (size - 1) / 2)
     np.testing.assert_allclose(numpy(hvd.allreduce(ones, average=False)), ones * size)
@@ -343,33 +235,22 @@ def _body_operations(rank: int, size: int) -> None:
     assert set(hvd.__all__) <= set(dir(hvd)) and all(hasattr(hvd, name) for name in hvd.__all__)
 
 
-def test_operations(on_ranks: Run) -> None:
-    on_ranks(_body_operations, 2)
-
-
-def _body_matches_plain(rank: int, size: int) -> None:
+@keras_ranks(3, more=(2,))
+def test_equals_the_plain_optimizer_on_averaged_gradients(rank: int, size: int) -> None:
     for name, make in _optimizers().items():
         if size == 2 or name in ("adam", "global_clipnorm"):
             _compare(rank, size, f"plain.{name}", make)
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_equals_the_plain_optimizer_on_averaged_gradients(on_ranks: Run, size: int) -> None:
-    on_ranks(_body_matches_plain, size)
-
-
-def _body_process_set(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
+@keras_ranks(3)
+def test_a_process_set_averages_among_its_ranks(rank: int, size: int) -> None:
     pair = hvd.ProcessSet([0, 2])
     hvd.shutdown()
     hvd.init(process_sets=[pair])
     try:
         wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="pair", process_set=pair)
         variables = [keras.Variable(np.zeros(3, np.float32))]
-        _step(wrapped, variables, [np.full(3, 10.0**rank, np.float32)])
+        apply(wrapped, variables, [np.full(3, 10.0**rank, np.float32)])
         expected = 10.0 if rank == 1 else (1 + 100) / 2
         np.testing.assert_allclose(numpy(variables[0]), np.full(3, -expected), rtol=1e-6)
         hvd.allreduce(np.zeros(1, np.float32), name="pair.done")  # a rank that leaves early shuts down the others
@@ -378,16 +259,24 @@ def _body_process_set(rank: int, size: int) -> None:
         hvd.init()
 
 
-def test_a_process_set_averages_among_its_ranks(on_ranks: Run) -> None:
-    on_ranks(_body_process_set, 3)
+@pytest.mark.parametrize("scaled", [False, True])
+@keras_ranks(2)
+def test_an_optimizer_that_was_not_wrapped_is_reported(rank: int, size: int, scaled: bool) -> None:
+    optimizer: Any = keras.optimizers.SGD(0.1)
+    optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        for compiled in (optimizer, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))):
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile(compiled, loss="mse")
+            callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+            model.fit(np.ones((4, 3)), np.ones((4, 1)), callbacks=callbacks, verbose=0)
+    assert said.getvalue().count(f"rank {rank}: expected a wrapped optimizer") == 1, said.getvalue()
 
 
-def _wrapped_after_a_fit(rank: int, size: int, scaled: bool) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@pytest.mark.parametrize("scaled", [False, True])
+@keras_ranks(2)
+def test_an_optimizer_that_is_wrapped_after_a_fit_averages_from_then_on(rank: int, size: int, scaled: bool) -> None:
     data = np.random.default_rng(1).normal(size=(12 * size, 3)).astype("float32")
     x, y = data, data[:, :1] * 2
 
@@ -404,34 +293,4 @@ def _wrapped_after_a_fit(rank: int, size: int, scaled: bool) -> None:
     found.optimizer = hvd.DistributedOptimizer(found.optimizer)
     own = slice(12 * rank, 12 * (rank + 1))
     found.fit(x[own], y[own], batch_size=12, epochs=3, verbose=0, shuffle=False)
-    for one, other in zip(found.weights, plain.weights, strict=True):
-        np.testing.assert_allclose(numpy(one), numpy(other), rtol=0, atol=1e-5)
-
-
-def _unwrapped(rank: int, size: int, scaled: bool) -> str:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-    optimizer: Any = keras.optimizers.SGD(0.1)
-    optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        for compiled in (optimizer, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))):
-            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-            model.compile(compiled, loss="mse")
-            callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
-            model.fit(np.ones((4, 3)), np.ones((4, 1)), callbacks=callbacks, verbose=0)
-    return said.getvalue()
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_an_optimizer_that_was_not_wrapped_is_reported(on_ranks: Run, scaled: bool) -> None:
-    for rank, said in enumerate(on_ranks(_unwrapped, 2, scaled)):
-        assert said.count(f"rank {rank}: expected a wrapped optimizer") == 1, said
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_an_optimizer_that_is_wrapped_after_a_fit_averages_from_then_on(on_ranks: Run, scaled: bool) -> None:
-    on_ranks(_wrapped_after_a_fit, 2, scaled)
+    assert_near(found.weights, plain.weights, rtol=0, atol=1e-5)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
+import pytest
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks
+import paceline.keras as hvd
+from integration_tests.support.keras_worlds import keras_ranks, numpy
 
-__all__ = ["on_ranks"]
 
-
-def _body_local_layers(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_local_layers_keep_their_gradients(rank: int, size: int) -> None:
     local, shared = keras.layers.Dense(1, use_bias=False), keras.layers.Dense(1, use_bias=False)
     model = keras.Sequential([keras.layers.Input((1,)), local, shared])
     for layer in model.layers:
@@ -31,16 +28,12 @@ def _body_local_layers(rank: int, size: int) -> None:
     np.testing.assert_allclose(numpy(shared.kernel), [[1 - (size + 1) / 2]])
 
 
-def test_local_layers_keep_their_gradients(on_ranks: Run) -> None:
-    on_ranks(_body_local_layers, 2)
-
-
-def _body_commits(rank: int, size: int, every: int) -> list[int]:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+# Five batches, 0 to 4; after the epoch the batch is 0 again.
+@pytest.mark.parametrize(("every", "expected"), [(2, [1, 3, 0]), (1, [0, 1, 2, 3, 4, 0])])
+@keras_ranks(2)
+def test_state_is_committed_every_few_batches_and_after_the_epoch(
+    rank: int, size: int, every: int, expected: list[int]
+) -> None:
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="commits"), loss="mse")
     state = hvd.elastic.KerasState(model, batch=0)
@@ -65,23 +58,11 @@ def _body_commits(rank: int, size: int, every: int) -> list[int]:
     model.layers[0].kernel.assign([[7.0]])
     state.restore()
     np.testing.assert_array_equal(numpy(model.layers[0].kernel), trained)
-    return committed
+    assert committed == expected
 
 
-def test_state_is_committed_every_few_batches_and_after_the_epoch(on_ranks: Run) -> None:
-    # Five batches, 0 to 4; after the epoch the batch is 0 again.
-    assert on_ranks(_body_commits, 2, 2) == [[1, 3, 0]] * 2
-    assert on_ranks(_body_commits, 2, 1) == [[0, 1, 2, 3, 4, 0]] * 2
-
-
-def _body_reports(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_reports_are_of_the_types_that_are_named(rank: int, size: int) -> None:
     report, stats = hvd.fusion_report(), hvd.exchange_stats()
     assert isinstance(report, hvd.FusionReport)
     assert isinstance(stats, hvd.ExchangeStats)
-
-
-def test_reports_are_of_the_types_that_are_named(on_ranks: Run) -> None:
-    on_ranks(_body_reports, 2)

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
-
-__all__ = ["on_ranks"]
+import paceline.keras as hvd
+from integration_tests.support.keras_worlds import assert_near, keras_ranks, numpy, same_everywhere
+from paceline.errors import UserError
 
 BATCH = 6
 STEPS = 4
@@ -25,8 +26,6 @@ def _data(seed: int, samples: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
 
 
 def _model(seed: int) -> Any:
-    import keras
-
     keras.utils.set_random_seed(seed)
     return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5, activation="tanh"), keras.layers.Dense(1)])
 
@@ -39,12 +38,8 @@ def _my_share(rank: int, size: int) -> tuple[Any, Any, Any, Any]:
     return x, y, part_x, part_y
 
 
-def _body_equals_one_process(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_fit_equals_one_process_on_whole_batches(rank: int, size: int) -> None:
     x, y, mine_x, mine_y = _my_share(rank, size)
     alone = _model(0)
     alone.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss="mse")
@@ -64,69 +59,12 @@ def _body_equals_one_process(rank: int, size: int) -> None:
             history = model.fit(mine_x, mine_y, batch_size=BATCH, shuffle=False, verbose=0, **options)
             losses += history.history["loss"]
         np.testing.assert_allclose(losses, once, rtol=1e-4)
-        for here, there in zip(model.weights, alone.weights, strict=True):
-            np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-4, atol=1e-5)
+        assert_near(model.weights, alone.weights, rtol=2e-4, atol=1e-5)
         same_everywhere([*model.weights, *model.optimizer.variables], f"{name}.same")
 
 
-def test_fit_equals_one_process_on_whole_batches(on_ranks: Run) -> None:
-    on_ranks(_body_equals_one_process, 2)
-
-
-def _body_own_loops(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-    x, y = _data(10 + rank, BATCH)
-
-    class Own(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, inputs: Any) -> Any:
-            return self.dense(inputs)
-
-        def train_step(self, data: Any) -> dict[str, Any]:
-            if keras.backend.backend() == "tensorflow":
-                import tensorflow as tf
-
-                with tf.GradientTape() as tape:
-                    loss = self.compute_loss(x=data[0], y=data[1], y_pred=self(data[0]))
-                gradients = tape.gradient(loss, self.trainable_variables)
-            else:
-                self.zero_grad()
-                loss = self.compute_loss(x=data[0], y=data[1], y_pred=self(data[0]))
-                loss.backward()
-                gradients = [variable.value.grad for variable in self.trainable_variables]
-            self.optimizer.apply(gradients, self.trainable_variables)
-            return {"loss": loss}
-
-    keras.utils.set_random_seed(3)
-    model = Own()
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), name="own"), loss="mse")
-    model.fit(x, y, batch_size=2, epochs=1, verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
-    same_everywhere(model.weights, "own.same")
-
-    model = _model(4)
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), name="batch"), loss="mse")
-    for _ in range(3):
-        model.train_on_batch(x, y)
-    same_everywhere(model.weights, "batch.same")
-
-
-def test_custom_train_step_and_train_on_batch(on_ranks: Run) -> None:
-    on_ranks(_body_own_loops, 2)
-
-
-def _body_embedding(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_embeddings_with_different_words_on_each_rank(rank: int, size: int) -> None:
     for dense in (False, True):
         keras.utils.set_random_seed(5)
         model = keras.Sequential(
@@ -144,16 +82,8 @@ def _body_embedding(rank: int, size: int) -> None:
         same_everywhere(model.weights, f"embedding{dense}.same")
 
 
-def test_embeddings_with_different_words_on_each_rank(on_ranks: Run) -> None:
-    on_ranks(_body_embedding, 2)
-
-
-def _body_mixed_precision(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_mixed_precision_overflow_skips_the_step_everywhere(rank: int, size: int) -> None:
     x, y = _data(20 + rank, BATCH)
     bad = x.copy()
     if rank == 1:
@@ -177,17 +107,8 @@ def _body_mixed_precision(rank: int, size: int) -> None:
         keras.config.set_dtype_policy("float32")
 
 
-def test_mixed_precision_overflow_skips_the_step_everywhere(on_ranks: Run) -> None:
-    on_ranks(_body_mixed_precision, 2)
-
-
-def _body_learning_rates(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@keras_ranks(2)
+def test_learning_rate_callbacks(rank: int, size: int) -> None:
     x, y = _data(30 + rank, BATCH * STEPS)
     rates: list[float] = []
 
@@ -229,10 +150,6 @@ def _body_learning_rates(rank: int, size: int) -> None:
         scheduled.fit(x, y, verbose=0, callbacks=[schedule(0.1, 0.5)])
 
 
-def test_learning_rate_callbacks(on_ranks: Run) -> None:
-    on_ranks(_body_learning_rates, 2)
-
-
 _LOAD_ALONE = """
 import sys, numpy, keras
 model = keras.models.load_model(sys.argv[1])
@@ -243,13 +160,9 @@ model.fit(x, y, epochs=1, verbose=0)
 """
 
 
-def _body_best_model(rank: int, size: int, folder: str) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-    path = Path(folder) / f"of-rank-{rank}.keras"
+@keras_ranks(2)
+def test_best_model_is_saved_once_by_the_averaged_metric(rank: int, size: int, tmp_path: Path) -> None:
+    path = tmp_path / f"of-rank-{rank}.keras"
     model = _model(10)
     model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), name="best"), loss="mse")
     checkpoint = hvd.callbacks.BestModelCheckpoint(monitor="quality", mode="min", filepath=path)
@@ -265,50 +178,33 @@ def _body_best_model(rank: int, size: int, folder: str) -> None:
     assert saved == ([True, True, False, True] if rank == 0 else [False] * 4)
 
 
-def test_best_model_is_saved_once_by_the_averaged_metric(on_ranks: Run, tmp_path: Path) -> None:
-    on_ranks(_body_best_model, 2, str(tmp_path))
-
-
-def _body_saving(rank: int, size: int, folder: str) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_saved_models_load_with_and_without_horovod(rank: int, size: int, tmp_path: Path) -> None:
     x, y = _data(40 + rank, BATCH * STEPS)
-    path = Path(folder) / "model.keras"
+    path = tmp_path / "model.keras"
     model = _model(11)
     # Built here, not in fit(): the state is in the file all the same.
     model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), name="saving"), loss="mse")
     model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
     if rank == 0:
         model.save(path)
-        np.savez(Path(folder) / "data.npz", x=x, y=y)
+        np.savez(tmp_path / "data.npz", x=x, y=y)
     hvd.allreduce(np.zeros(1, np.float32), name="saving.done")
     loaded = hvd.load_model(path, name="loaded")
     assert int(numpy(loaded.optimizer.iterations)) == STEPS
     assert type(loaded.optimizer).__mro__[1].__name__ == "Distributed"
     for one in (model, loaded):
         one.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
-    for here, there in zip(model.weights, loaded.weights, strict=True):
-        np.testing.assert_allclose(numpy(here), numpy(there), rtol=1e-5)
+    assert_near(model.weights, loaded.weights, rtol=1e-5, atol=0)
     same_everywhere([*loaded.weights, *loaded.optimizer.variables], "saving.same")
     if rank == 0:
-        command = [sys.executable, "-c", _LOAD_ALONE, str(path), str(Path(folder) / "data.npz")]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
+        command = [sys.executable, "-c", _LOAD_ALONE, str(path), str(tmp_path / "data.npz")]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
 
 
-def test_saved_models_load_with_and_without_horovod(on_ranks: Run, tmp_path: Path) -> None:
-    on_ranks(_body_saving, 2, str(tmp_path))
-
-
-def _body_random_states(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_broadcast_leaves_each_rank_its_random_numbers(rank: int, size: int) -> None:
     keras.utils.set_random_seed(100 + rank)
     model = keras.Sequential([keras.layers.Input((50,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="random"), loss="mse")
@@ -319,16 +215,8 @@ def _body_random_states(rank: int, size: int) -> None:
     assert np.any(dropped[0] != dropped[1]), "all ranks drop the same units"
 
 
-def test_broadcast_leaves_each_rank_its_random_numbers(on_ranks: Run) -> None:
-    on_ranks(_body_random_states, 2)
-
-
-def _body_elastic_state(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_elastic_state(rank: int, size: int) -> None:
     x, y = _data(50 + rank, BATCH * STEPS)
     model = _model(60 + rank)
     model.compile(
@@ -353,7 +241,3 @@ def _body_elastic_state(rank: int, size: int) -> None:
     state.sync()
     model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
     same_everywhere(model.weights, "elastic.same")
-
-
-def test_elastic_state(on_ranks: Run) -> None:
-    on_ranks(_body_elastic_state, 2)

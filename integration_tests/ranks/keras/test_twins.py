@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from integration_tests.support.ranks import run_ranks
+import paceline.tensorflow as tape_hvd
+from integration_tests.support.ranks import ranks
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 STEPS = 6
@@ -28,9 +31,6 @@ def _rows(rank: int) -> Any:
 
 def _train(rows: Any, way: str, wrap_optimizer: Callable[[Any], Any], wrap_tape: Callable[[Any], Any]) -> Any:
     """The weights of two models of one shape after a few steps, each towards a target of its own."""
-    import keras
-    import tensorflow as tf
-
     inputs = tf.constant(rows)
 
     def part(target: float) -> tuple[Any, Any]:
@@ -77,11 +77,10 @@ def _train(rows: Any, way: str, wrap_optimizer: Callable[[Any], Any], wrap_tape:
     return [*one.get_weights(), *two.get_weights()]
 
 
-def _twins(rank: int, size: int, wrapped: str, way: str) -> None:
-    import paceline.keras as hvd
-    import paceline.tensorflow as tape_hvd
-
-    hvd.init()
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(("wrapped", "way"), CASES)
+@ranks(2, env=TENSORFLOW, timeout_s=150, hvd="paceline.keras")
+def test_twins_are_kept_apart(rank: int, size: int, hvd: Any, wrapped: str, way: str) -> None:
     passes = 2 if wrapped == ADDING_UP else 1
     optimizer: Callable[[Any], Any] = lambda one: one  # noqa: E731
     tape: Callable[[Any], Any] = lambda one: one  # noqa: E731
@@ -98,18 +97,10 @@ def _twins(rank: int, size: int, wrapped: str, way: str) -> None:
         np.testing.assert_array_equal(weights, others)
 
 
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize(("wrapped", "way"), CASES)
-def test_twins_are_kept_apart(wrapped: str, way: str) -> None:
-    run_ranks(_twins, 2, wrapped, way, env=TENSORFLOW, timeout_s=150)
-
-
-def _whole_jacobians(rank: int, size: int, inside: bool) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("inside", [False, True], ids=["eager", "function"])
+@ranks(2, env=TENSORFLOW, timeout_s=90, hvd="paceline.tensorflow")
+def test_jacobians_are_averaged_as_a_whole(rank: int, size: int, hvd: Any, inside: bool) -> None:
     one = tf.Variable([1.0, 2.0, 3.0])
 
     def run(factor: Any) -> Any:
@@ -126,9 +117,3 @@ def _whole_jacobians(rank: int, size: int, inside: bool) -> None:
     np.testing.assert_allclose(squares, np.diag(2 * mean * one.numpy()))
     np.testing.assert_allclose(products, [np.diag(2 * mean * one.numpy())] * 4)
     np.testing.assert_allclose(total, 2 * mean * one.numpy())
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("inside", [False, True], ids=["eager", "function"])
-def test_jacobians_are_averaged_as_a_whole(inside: bool) -> None:
-    run_ranks(_whole_jacobians, 2, inside, env=TENSORFLOW, timeout_s=90)

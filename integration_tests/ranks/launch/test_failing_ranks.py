@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from integration_tests.support.more import first_of
+from integration_tests.support.processes import PACELINE, finished
 from integration_tests.support.ranks import ROOT
 
 SCRIPT = ROOT / "integration_tests" / "support" / "failing_script.py"
@@ -58,9 +57,8 @@ def test_rank_that_failed_first_is_named_in_a_few_lines(case: tuple[str, str, in
     (tmp_path / "broken.py").write_text("def train(:\n    pass\n")
     start = f'test "$HOROVOD_RANK" = {rank} && test {place} = syntax && exec "$0" broken.py; exec "$0" "$@"'
     command = ["sh", "-c", start, sys.executable, str(SCRIPT), system, place, str(rank)]
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
-    words = [sys.executable, "-m", "paceline.launch.cli", "run", "-np", "3", *command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=280, cwd=tmp_path, env=environ)
+    words = [*PACELINE, "run", "-np", "3", *command]
+    done = finished(*words, folder=tmp_path, timeout_s=280, env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 1, done.stderr
     lines = (done.stdout + done.stderr).splitlines()
     problem, remedy = lines[-2:]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 import paceline.examples
 from integration_tests.support.more import more
+from integration_tests.support.processes import finished
 
 FOLDER = Path(str(paceline.examples.__file__)).parent
 MINIMAL = {"minimal_torch": "torch", "minimal_keras": "keras", "minimal_tensorflow": "tensorflow"}
@@ -48,9 +47,8 @@ def test_minimal_example_is_short_and_imports_nothing_else(example: str, framewo
     ],
 )
 def test_minimal_example_learns_and_rank_0_says_so(example: str, size: int, exchange: str) -> None:
-    env = {**os.environ, "PACELINE_EXCHANGE": exchange, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(size), sys.executable]
-    done = subprocess.run([*words, str(FOLDER / f"{example}.py")], env=env, capture_output=True, text=True, timeout=280)
+    done = finished(*words, FOLDER / f"{example}.py", timeout_s=280, env={"PACELINE_EXCHANGE": exchange})
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stdout.splitlines() if "accuracy" in line]
     assert {line.partition("<stdout>:")[0] for line in said} == {"[0]"}

@@ -36,13 +36,10 @@ def test_step_of_the_page_for_ddp(rank: int, size: int) -> None:
     assert weights[0] == weights[1]
 
 
-@ranks(2)
-def test_functions_of_the_page_about_logging(rank: int, size: int) -> None:
+@ranks(2, hvd="paceline.torch")
+def test_functions_of_the_page_about_logging(rank: int, size: int, hvd: Any) -> None:
     import torch
 
-    import paceline.torch as hvd
-
-    hvd.init()
     hvd.partial_allreduce(torch.ones(3), "pages.partial", quorum=size)
     found: dict[str, Any] = {}
     *functions, _ = blocks("logging.md")

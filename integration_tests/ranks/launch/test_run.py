@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from integration_tests.support.more import more
+from integration_tests.support.processes import PACELINE, finished
 
-RUN = [sys.executable, "-m", "paceline.launch.cli", "run"]
+RUN = [*PACELINE, "run"]
 SCRIPT = """
 import sys, time
 import horovod.torch as hvd, torch
@@ -31,9 +32,8 @@ sys.stderr.write("%d is done\\n" % hvd.rank())
 
 def run(folder: Path, *words: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **variables}
     command = [*RUN, *words, "-np", "2", sys.executable, "train.py", *given.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder, env=environ)
+    done = finished(*command, folder=folder, env=variables)
     assert done.returncode == 0, done.stderr
     return done
 

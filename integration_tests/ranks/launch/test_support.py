@@ -13,12 +13,10 @@ from integration_tests.support import ranks as support
 from integration_tests.support.ranks import RankFailed, ranks, run_ranks
 
 
-@ranks(2, 3)
-def test_body_runs_on_every_rank(rank: int, size: int) -> None:
-    import horovod.torch as hvd
+@ranks(2, 3, hvd="horovod.torch")
+def test_body_runs_on_every_rank(rank: int, size: int, hvd: Any) -> None:
     import torch
 
-    hvd.init()
     assert (hvd.rank(), hvd.size()) == (rank, size)
     total = hvd.allreduce(torch.tensor([float(rank)]), op=hvd.Sum, name="harness")
     assert total.item() == size * (size - 1) / 2

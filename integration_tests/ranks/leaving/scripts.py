@@ -6,12 +6,13 @@ often: those of all ranks and steps once, whatever the exchange is.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from integration_tests.support.processes import finished, written
 
 STEPS = 24
 RATE = 2.0**-10
@@ -109,14 +110,10 @@ def run(
     folder: Path, script: str, size: int, pauses: Sequence[float], end: str, steps: Sequence[int] = (), **variables: str
 ) -> tuple[subprocess.CompletedProcess[str], list[Rank]]:
     """Run a script to its end; `pauses` in seconds, and maybe `steps`, by rank."""
-    path = folder / "script.py"
-    path.write_text(BEGIN + script)
-    plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    path = written(folder, BEGIN + script)
     own = {"SLOW_END": end, "SLOW_STEPS": str(list(steps) or [STEPS] * size), "SLOW_PAUSES": str(list(pauses))}
     words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(size), sys.executable, str(path)]
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=150, env={**os.environ, **plain, **own, **variables}
-    )
+    done = finished(*words, timeout_s=150, env={**own, **variables})
     found = {}
     for line in done.stdout.splitlines():
         _, mark, text = line.partition("RANK ")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import keras
+import numpy as np
 import pytest
 
-from integration_tests.support.ranks import run_ranks
+import paceline.keras as hvd
+from integration_tests.support.ranks import ranks
 
 
-def _fit(rank: int, size: int) -> None:
-    import keras
-    import numpy as np
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@ranks(2, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=120, fresh=True)
+def test_fit_after_shutdown_names_the_remedy(rank: int, size: int) -> None:
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     x = np.ones((4, 1))
@@ -21,7 +19,3 @@ def _fit(rank: int, size: int) -> None:
     hvd.shutdown()
     with pytest.raises(Exception, match=r"After hvd\.shutdown\(\) an optimizer, a tape and fit\(\) need another"):
         model.fit(x, x, verbose=0)
-
-
-def test_fit_after_shutdown_names_the_remedy() -> None:
-    run_ranks(_fit, 2, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=120, fresh=True)

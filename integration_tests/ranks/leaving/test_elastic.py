@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from integration_tests.support.more import more
+from integration_tests.support.processes import finished, written
 
 # A rank of the host 127.0.0.1 dies once, in a step and at a moment that the test chooses.
 BEGIN = """
@@ -109,20 +108,13 @@ def _kills() -> list[tuple[str, str, int, str]]:
 
 
 def _go_on(folder: Path, framework: str, exchange: str, step: int, moment: str) -> None:
-    script, hosts = folder / "train.py", folder / "hosts.sh"
-    script.write_text(BEGIN + SCRIPTS[framework])
+    script, hosts = written(folder, BEGIN + SCRIPTS[framework]), folder / "hosts.sh"
     hosts.write_text("#!/bin/sh\necho localhost:2\necho 127.0.0.1:1\n")
     hosts.chmod(0o755)
     words = [sys.executable, "-m", "horovod.runner.launch", "-np", "3", "--min-np", "2"]
     words += ["--host-discovery-script", str(hosts), "--network-interfaces", "lo"]
-    plain = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(
-        [*words, sys.executable, str(script), str(folder / "died"), str(step), moment],
-        env={**os.environ, "PACELINE_EXCHANGE": exchange, **plain},
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
+    words += [sys.executable, str(script), str(folder / "died"), str(step), moment]
+    done = finished(*words, timeout_s=150, env={"PACELINE_EXCHANGE": exchange})
     assert (folder / "died").exists(), done.stderr
     assert done.returncode == 0, done.stderr
     ended = [line.split()[1:] for line in done.stdout.splitlines() if "ended" in line]

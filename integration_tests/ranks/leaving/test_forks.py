@@ -5,19 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from typing import Any
 
 import pytest
+import torch
 
 from integration_tests.support.ranks import ranks
 
 
-@ranks(2)
-def test_a_forked_process_exits_and_its_rank_goes_on(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, hvd="paceline.torch")
+def test_a_forked_process_exits_and_its_rank_goes_on(rank: int, size: int, hvd: Any) -> None:
     for _ in range(2):
         child = os.fork()
         if child == 0:
@@ -46,12 +43,8 @@ def _python_threads() -> list[int]:
 
 
 @pytest.mark.patch("forked-child")
-@ranks(2)
-def test_operations_that_end_do_not_change_pythons_list_of_threads(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
+@ranks(2, hvd="horovod.torch")
+def test_operations_that_end_do_not_change_pythons_list_of_threads(rank: int, size: int, hvd: Any) -> None:
     hvd.allreduce(torch.ones(2), name="first")
     # A child that is forked while this list is locked waits for ever: its lock is set up anew only after it was taken.
     known = _python_threads()

@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
-from integration_tests.support.ranks import ranks, run_ranks
-
-__all__ = ["on_ranks"]
+from integration_tests.support.keras_worlds import compiled_or_not, keras_ranks, numpy, same_everywhere
+from integration_tests.support.ranks import ranks
+from paceline.errors import UserError
 
 STEPS = 22
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
@@ -39,14 +41,8 @@ def _train(rank: int, size: int, update: Callable[[float], Any]) -> None:
         update(_slope(rank, step))
 
 
-@ranks(3, more=(2, 5))
-def test_torch(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
-
+@ranks(3, more=(2, 5), hvd="paceline.torch")
+def test_torch(rank: int, size: int, hvd: Any) -> None:
     def optimizer_of(weight: Any, rate: float, name: str, every: int) -> tuple[Any, Any]:
         exchange = hvd.Partial("solo", sync_every=every)
         sgd = torch.optim.SGD([weight], lr=rate)
@@ -73,14 +69,9 @@ def test_torch(rank: int, size: int) -> None:
     assert weight.tolist() == pytest.approx([-_moved(size)] * 3)
 
 
-@ranks(2)
-def test_torch_models_of_bfloat16_and_of_channels_last(rank: int, size: int) -> None:
+@ranks(2, hvd="paceline.torch")
+def test_torch_models_of_bfloat16_and_of_channels_last(rank: int, size: int, hvd: Any) -> None:
     """Means of bfloat16 are made in float32; memory stays laid out as it was."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     image = torch.arange(2 * 3 * 5 * 7, dtype=torch.float32).reshape(2, 3, 5, 7) + 10 * rank
     weights = {
         "bfloat16": torch.nn.Parameter(torch.tensor([1.0 + rank, 256.0, 3.0]).to(torch.bfloat16)),
@@ -102,26 +93,16 @@ def test_torch_models_of_bfloat16_and_of_channels_last(rank: int, size: int) -> 
 
 
 def _keras_update(optimizer: Any, weights: list[Any], compiled: bool) -> Callable[[float], Any]:
-    import keras
-
     def update(slope: Any) -> None:
         optimizer.apply_gradients([(keras.ops.zeros(one.shape) + slope, one) for one in weights])
 
     if compiled:
-        import tensorflow as tf
-
         optimizer.build(weights)
         update = tf.function(update)
     return lambda slope: update(keras.ops.convert_to_tensor(np.float32(slope)))
 
 
-def _keras(rank: int, size: int, compiled: bool) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-
+def _keras(rank: int, size: int, hvd: Any, compiled: bool) -> None:
     def optimizer_of(rate: float, name: str, every: int) -> Any:
         exchange = hvd.Partial("solo", sync_every=every)
         return hvd.DistributedOptimizer(
@@ -159,22 +140,15 @@ def _keras(rank: int, size: int, compiled: bool) -> None:
     same_everywhere(moving, f"moving{compiled}")
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_keras(on_ranks: Run, size: int) -> None:
-    on_ranks(_keras, size, False)
+@keras_ranks(3, more=(2,), hvd="paceline.keras")
+def test_keras(rank: int, size: int, hvd: Any) -> None:
+    for compiled in compiled_or_not():
+        _keras(rank, size, hvd, compiled)
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_keras_compiled(size: int) -> None:
-    run_ranks(_keras, size, True, env=TENSORFLOW, timeout_s=150)
-
-
-def _fit(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3, more=(2,), hvd="paceline.keras")
+def test_ranks_of_fit_have_one_model_after_every_average(rank: int, size: int, hvd: Any) -> None:
+    """Although they begin with different weights, and Adam keeps what it has seen."""
     keras.utils.set_random_seed(1 + rank)
     model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5, "relu"), keras.layers.Dense(3)])
     exchange = hvd.Partial("majority", sync_every=4)
@@ -191,18 +165,8 @@ def _fit(rank: int, size: int) -> None:
     same_everywhere(model.trainable_variables, "fitted.drained")
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_ranks_of_fit_have_one_model_after_every_average(on_ranks: Run, size: int) -> None:
-    """Although they begin with different weights, and Adam keeps what it has seen."""
-    on_ranks(_fit, size)
-
-
-def _average_variables(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_variables_are_averaged(rank: int, size: int, hvd: Any) -> None:
     variables = [keras.Variable(np.full(shape, rank, dtype)) for shape, dtype in (((2,), "float32"), ((), "float64"))]
     for _ in range(2):
         hvd.average_variables(variables)
@@ -213,19 +177,8 @@ def _average_variables(rank: int, size: int) -> None:
         hvd.average_variables([keras.Variable(np.zeros(2), dtype="int32", trainable=False)])
 
 
-def test_variables_are_averaged(on_ranks: Run) -> None:
-    on_ranks(_average_variables, 2)
-
-
-@ranks(2, env=TENSORFLOW, timeout_s=150)
-def test_tape_leaves_averaging_to_the_script(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=150, hvd="paceline.tensorflow")
+def test_tape_leaves_averaging_to_the_script(rank: int, size: int, hvd: Any) -> None:
     with tf.GradientTape() as tape:
         pass
     with pytest.raises(UserError, match=r"sync_every=3(?s:.)*hvd.average_variables"):
@@ -249,36 +202,8 @@ def test_tape_leaves_averaging_to_the_script(rank: int, size: int) -> None:
     np.testing.assert_allclose(weight.numpy(), -_moved(size), rtol=1e-5)
 
 
-def _unequal_torch(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
-    weight = torch.nn.Parameter(torch.zeros(3))
-    sgd = torch.optim.SGD([weight], lr=1.0)
-    exchange = hvd.Partial("solo", sync_every=10)
-    optimizer = hvd.DistributedOptimizer(sgd, [("unequal.average", weight)], exchange=exchange)
-    for _ in range(2 + rank):
-        optimizer.zero_grad()
-        weight.sum().backward()
-        optimizer.step()
-    with pytest.raises(UserError, match=r"updates since the last drain.* from \[2\] to \[3\]"):
-        optimizer.drain()
-
-
-def test_drain_after_unequally_many_updates_is_an_error_on_all_ranks() -> None:
-    run_ranks(_unequal_torch, 2, fresh=True, timeout_s=60)
-
-
-def _unequal_keras(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, fresh=True, timeout_s=90, hvd="paceline.keras")
+def test_keras_drain_after_unequally_many_updates_is_an_error_on_all_ranks(rank: int, size: int, hvd: Any) -> None:
     weight, other = (keras.Variable(np.zeros(3, np.float32)) for _ in range(2))
     exchange = hvd.Partial("solo", sync_every=10)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="unequal.average", exchange=exchange)
@@ -289,7 +214,3 @@ def _unequal_keras(rank: int, size: int) -> None:
         optimizer.drain()
     with pytest.raises(UserError, match=r"2 variables have gradients, 1 had them"):
         optimizer.apply_gradients([(keras.ops.ones(3), weight), (keras.ops.ones(3), other)])
-
-
-def test_keras_drain_after_unequally_many_updates_is_an_error_on_all_ranks() -> None:
-    run_ranks(_unequal_keras, 2, env=TENSORFLOW, fresh=True, timeout_s=90)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import pickle
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
-from integration_tests.support.ranks import ranks, run_ranks
-
-__all__ = ["on_ranks"]
+from integration_tests.support.keras_worlds import compiled_or_not, keras_ranks, numpy, same_everywhere
+from integration_tests.support.ranks import ranks
+from paceline.errors import UserError
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
 SHAPES = [(5, 3), (3,), (7,)]
@@ -57,8 +61,6 @@ def _played(size: int, steps: int, sync_every: int, outer_momentum: float = 0.0,
 
 
 def _torch_optimizer(label: str, exchange: Any, **choices: Any) -> tuple[list[Any], Any]:
-    import torch
-
     import paceline.torch as hvd
 
     weights = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in SHAPES]
@@ -68,21 +70,14 @@ def _torch_optimizer(label: str, exchange: Any, **choices: Any) -> tuple[list[An
 
 
 def _torch_update(rank: int, weights: list[Any], optimizer: Any) -> None:
-    import torch
-
     optimizer.zero_grad()
     for weight, target in zip(weights, _targets(rank), strict=True):
         ((weight - torch.from_numpy(target)) ** 2 / 2).sum().backward()
     optimizer.step()
 
 
-@ranks(3, more=(2, 5))
-def test_torch_goes_as_one_process_that_plays_all_ranks(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(3, more=(2, 5), hvd="paceline.torch")
+def test_torch_goes_as_one_process_that_plays_all_ranks(rank: int, size: int, hvd: Any) -> None:
     for number, choices in enumerate(CHOICES):
         groups = 2 if number % 2 else None
         weights, optimizer = _torch_optimizer(f"played{number}", hvd.Local(**choices), groups=groups)
@@ -99,14 +94,9 @@ def test_torch_goes_as_one_process_that_plays_all_ranks(rank: int, size: int) ->
         assert torch.equal(flat, torch.cat([weight.detach().reshape(-1) for weight in weights]))
 
 
-@ranks(2)
-def test_torch_ranks_are_alone_between_averages(rank: int, size: int) -> None:
+@ranks(2, hvd="paceline.torch")
+def test_torch_ranks_are_alone_between_averages(rank: int, size: int, hvd: Any) -> None:
     """Nothing of a gradient travels; whoever is ahead waits at the next average only."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     weights, optimizer = _torch_optimizer("alone", "local")
     _torch_update(rank, weights, optimizer)  # the ranks tell each other once which exchange they have
     hvd.barrier()
@@ -124,15 +114,8 @@ def test_torch_ranks_are_alone_between_averages(rank: int, size: int) -> None:
     assert all(torch.equal(weights[0], theirs) for theirs in hvd.allgather_object(weights[0].detach(), name="one"))
 
 
-@ranks(2)
-def test_torch_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
-    import copy
-
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, hvd="paceline.torch")
+def test_torch_resumed_run_goes_on_bit_for_bit(rank: int, size: int, hvd: Any) -> None:
     for choices in CHOICES:
         for before in (2, 3, 7):
             label = f"resumed{CHOICES.index(choices)}.{before}"
@@ -156,14 +139,9 @@ def test_torch_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
                 assert torch.equal(one, other), label
 
 
-@ranks(2)
-def test_torch_forgets_what_other_ranks_had(rank: int, size: int) -> None:
+@ranks(2, hvd="paceline.torch")
+def test_torch_forgets_what_other_ranks_had(rank: int, size: int, hvd: Any) -> None:
     """After ranks came or went all of them count from the beginning, and the outer momentum begins anew."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     choices = CHOICES[2]
     weights, optimizer = _torch_optimizer("forgotten", hvd.Local(**choices))
     for _ in range(4 + rank):  # 3 make an average; ranks stand where they stand when one fails
@@ -180,38 +158,25 @@ def test_torch_forgets_what_other_ranks_had(rank: int, size: int) -> None:
         np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-12)
 
 
-def _unequal(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
-    weights, optimizer = _torch_optimizer("unequal", "local")
+@pytest.mark.parametrize(("averages", "said"), [("local", "the local exchange"), ("partial", "")])
+@ranks(2, fresh=True, timeout_s=60, hvd="paceline.torch")
+def test_drain_after_unequally_many_updates_is_an_error_on_all_ranks(
+    rank: int, size: int, hvd: Any, averages: str, said: str
+) -> None:
+    exchange = "local" if averages == "local" else hvd.Partial("solo", sync_every=10)
+    weights, optimizer = _torch_optimizer("unequal", exchange)
     for _ in range(2 + rank):
         _torch_update(rank, weights, optimizer)
-    with pytest.raises(UserError, match=r"updates since the last drain.*the local exchange.* from \[2\] to \[3\]"):
+    with pytest.raises(UserError, match=rf"updates since the last drain.*{said}.* from \[2\] to \[3\]"):
         optimizer.drain()
 
 
-def test_drain_after_unequally_many_updates_is_an_error_on_all_ranks() -> None:
-    run_ranks(_unequal, 2, fresh=True, timeout_s=60)
-
-
-@ranks(2)
-def test_torch_what_is_refused(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@ranks(2, hvd="paceline.torch")
+def test_torch_what_is_refused(rank: int, size: int, hvd: Any) -> None:
     for wrong in ({"sync_every": 0}, {"sync_every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0}):
         with pytest.raises(UserError, match=f"Local.{next(iter(wrong))}=.*cannot be used"):
             hvd.Local(**wrong)
     for options in ({"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}):
-        with pytest.raises(ValueError, match=rf"(?s){next(iter(options))}.*local.*\n.*sync"):
-            hvd.DistributedOptimizer(torch.optim.SGD([torch.zeros(3)], lr=1.0), exchange="local", **options)
-    unused: list[dict[str, Any]] = [{"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}]
-    for options in unused:
         with pytest.raises(ValueError, match=rf"(?s){next(iter(options))}.*local.*\n.*sync"):
             hvd.DistributedOptimizer(torch.optim.SGD([torch.zeros(3)], lr=1.0), exchange="local", **options)
     weights, optimizer = _torch_optimizer("refused", "local")
@@ -230,12 +195,8 @@ def test_torch_what_is_refused(rank: int, size: int) -> None:
     hvd.broadcast_optimizer_state(optimizer, 0)
 
 
-@ranks(2, env={"PACELINE_EXCHANGE": "local", "PACELINE_SYNC_EVERY": "4"})
-def test_one_variable_makes_a_script_of_horovod_local(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
+@ranks(2, env={"PACELINE_EXCHANGE": "local", "PACELINE_SYNC_EVERY": "4"}, hvd="horovod.torch")
+def test_one_variable_makes_a_script_of_horovod_local(rank: int, size: int, hvd: Any) -> None:
     weights = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in SHAPES]
     named = [(f"script.{index}", weight) for index, weight in enumerate(weights)]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM), named)
@@ -246,28 +207,20 @@ def test_one_variable_makes_a_script_of_horovod_local(rank: int, size: int) -> N
 
 
 def _keras_update(rank: int, optimizer: Any, weights: list[Any], compiled: bool) -> Callable[[], Any]:
-    import keras
-
     targets = [keras.ops.convert_to_tensor(one.astype(np.float32)) for one in _targets(rank)]
 
     def update() -> None:
         optimizer.apply_gradients([(one - target, one) for one, target in zip(weights, targets, strict=True)])
 
     if compiled:
-        import tensorflow as tf
-
         optimizer.build(weights)
         return tf.function(update)
     return update
 
 
-def _keras(rank: int, size: int, compiled: bool) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-    for number, choices in enumerate(CHOICES):
+@keras_ranks(2, more=(3,), hvd="paceline.keras")
+def test_keras(rank: int, size: int, hvd: Any) -> None:
+    for compiled, (number, choices) in itertools.product(compiled_or_not(), enumerate(CHOICES)):
         label = f"keras{number}{compiled}"
         weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
         sgd = keras.optimizers.SGD(RATE, momentum=MOMENTUM)
@@ -296,38 +249,17 @@ def _keras(rank: int, size: int, compiled: bool) -> None:
             np.testing.assert_allclose(numpy(weight), value, rtol=0 if size == 2 else 1e-5, err_msg=label)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
-def test_keras(on_ranks: Run, size: int) -> None:
-    on_ranks(_keras, size, False)
-
-
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
-def test_keras_compiled(size: int) -> None:
-    run_ranks(_keras, size, True, env=TENSORFLOW, timeout_s=150)
-
-
-@ranks(2, env=TENSORFLOW, timeout_s=150)
-def test_tapes_say_why_they_cannot(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@ranks(2, env=TENSORFLOW, timeout_s=150, hvd="paceline.tensorflow")
+def test_tapes_say_why_they_cannot(rank: int, size: int, hvd: Any) -> None:
     with tf.GradientTape() as tape:
         pass
     with pytest.raises(UserError, match=r"does not know when the model is updated(.|\n)*hvd.average_variables"):
         hvd.DistributedGradientTape(tape, exchange="local")
 
 
-@ranks(2)
-def test_torch_frozen_types_and_unused_parameters(rank: int, size: int) -> None:
+@ranks(2, hvd="paceline.torch")
+def test_torch_frozen_types_and_unused_parameters(rank: int, size: int, hvd: Any) -> None:
     """Types without a mean stay as they are while frozen; a parameter without a gradient is not moved."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     kinds = ("int8", "uint8", "bool", "int64", "float8_e4m3fn", "complex64", "bfloat16", "float64")
     outer = hvd.Local(sync_every=2, outer_momentum=0.5)
     exchanges: list[Any] = [hvd.Local(sync_every=2), outer, hvd.Partial(quorum=size, sync_every=2)]

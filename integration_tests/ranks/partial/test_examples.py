@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 import math
-import sys
+import time
 from typing import Any
 
+import keras
 import pytest
 
+from integration_tests.support.examples import printed, results
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 from paceline.examples import characters
-from paceline.launch import runs
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
 DELAYS = ("--compute-ms", "2", "--delay-ms", "10", "--delays")
@@ -23,26 +21,15 @@ LENGTHS = ("--steps", "8", "--batch-size", "4", "--ms-per-character", "0.05")
 
 
 def _said(rank: int, size: int, example: str, arguments: tuple[str, ...], exchanges: tuple[str, ...]) -> list[str]:
-    """What `example` prints with each of `exchanges`, in one process: loading is slow."""
+    """What `example` prints with each of `exchanges`."""
     characters.LAYERS, characters.HELD_OUT_BYTES = 1, 8000  # less to compute, before the example takes them from there
-    main = importlib.import_module(f"paceline.examples.{example}").main
     if example == "digits_keras":
         _delay_fit(0.01 * rank)
-    said = []
-    for exchange in exchanges:
-        sys.argv = [example, *arguments, "--exchange", exchange]
-        with contextlib.redirect_stdout(io.StringIO()) as output:
-            main()
-        said.append(output.getvalue())
-    return said
+    return printed(example, *((*arguments, "--exchange", exchange) for exchange in exchanges))
 
 
 def _delay_fit(late_s: float) -> None:
     """This rank is late in every step that Keras makes."""
-    import time
-
-    import keras
-
     fit = keras.Model.fit
     late = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: time.sleep(late_s))
     keras.Model.fit = lambda self, *args, callbacks, **more: fit(self, *args, callbacks=[*callbacks, late], **more)
@@ -67,7 +54,7 @@ def test_examples_end_with_equal_models(
     env = {} if example.endswith("_torch") or example.startswith("benchmarks") else TENSORFLOW
     first, *others = run_ranks(_said, ranks, example, arguments, exchanges, env=env, timeout_s=100)
     for exchange, said in zip(exchanges, first):
-        (result,) = filter(None, map(runs.result_in, said.splitlines()))
+        (result,) = results(said)
         assert result["equal"] is True and math.isfinite(result["loss"]) and 0 < result["accuracy"] <= 1
         in_rounds = exchange in ("majority", "solo")
         if example.startswith("benchmarks"):

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.merging import ByHand, Messages
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -17,11 +19,6 @@ SOLO: dict[str, Any] = {"quorum": "solo"}
 
 @ranks(3, more=(2, 5), timeout_s=60)
 def test_shape_that_changes_in_a_later_round_is_an_error_on_all_ranks(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for kind, wrong in {"shape": torch.ones(2, 3), "type": torch.ones(6, dtype=torch.float64)}.items():
         name = f"changed.{kind}"
         for _ in range(3):
@@ -42,11 +39,6 @@ def test_shape_that_changes_in_a_later_round_is_an_error_on_all_ranks(rank: int,
 
 @ranks(3, more=(5,), fresh=True, timeout_s=90)
 def test_joined_ranks_take_part_and_nothing_is_lost(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     total, given = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
     for quorum in ("solo", "majority", 3):
         name = f"joined.{quorum}"
@@ -61,12 +53,8 @@ def test_joined_ranks_take_part_and_nothing_is_lost(rank: int, size: int) -> Non
     hvd.shutdown()
 
 
-def _in_groups(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(3, more=(2,), timeout_s=60, fresh=True)
+def test_groups_of_a_plan_are_rounds_of_their_own(rank: int, size: int) -> None:
     hand = ByHand().start()
     names = [f"grouped.{n}" for n in range(5)]
     total, given = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
@@ -105,17 +93,7 @@ def _in_groups(rank: int, size: int) -> None:
     hand.end()
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_groups_of_a_plan_are_rounds_of_their_own(size: int) -> None:
-    run_ranks(_in_groups, size, timeout_s=60, fresh=True)
-
-
 def _rounds(rank: int, size: int, file: str) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for _ in range(3):
         hvd.partial_allreduce(torch.ones(3), "traced", quorum=size)
     hvd.barrier()
@@ -138,11 +116,6 @@ def test_timeline_has_the_rounds(tmp_path: Path) -> None:
 
 
 def _stays_away(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for _ in range(3):
         hvd.partial_allreduce(torch.ones(3), "away", **SOLO)
     if rank == 1:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks, run_ranks
 from paceline.errors import UserError
+from paceline.native.exchanges import register
+from paceline.native.library import loaded
+from paceline.partial.settings import Partial
 
 
 @ranks(3, more=(2,), timeout_s=40)
 def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-    from paceline.native.exchanges import register
-    from paceline.native.library import loaded
-    from paceline.partial.settings import Partial
-
-    hvd.init()
     mine = torch.full((5,), 10.0**rank)
     for turn in range(3):  # from the second one on with a response from the cache
         if rank == 0:
@@ -39,11 +37,6 @@ def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: i
 
 
 def _flush_outlasts_a_round(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     one = torch.ones(3)
     for _ in range(2):
         hvd.partial_allreduce(one, "outlasts", quorum="solo")
@@ -64,15 +57,11 @@ def test_flush_that_waits_after_a_round_is_seen_by_the_stall_inspector() -> None
     run_ranks(_flush_outlasts_a_round, 3, env=env, timeout_s=25, fresh=True)
 
 
-def _autotune(rank: int, size: int) -> None:
-    import os
-
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, fresh=True)
+def test_autotuning_is_refused(rank: int, size: int) -> None:
+    hvd.shutdown()
     os.environ["HOROVOD_AUTOTUNE"] = "1"
+    hvd.init()
     weights = [torch.nn.Parameter(torch.ones(1))]
     with pytest.raises(UserError, match=r"HOROVOD_AUTOTUNE=1 and a partial exchange"):
         hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.1), [("tuned", weights[0])], exchange="majority")
@@ -82,7 +71,3 @@ def _autotune(rank: int, size: int) -> None:
     os.environ["PACELINE_EXCHANGE"] = "solo"
     with pytest.raises(UserError, match=r"HOROVOD_AUTOTUNE=1 and a partial exchange"):
         hvd.init()
-
-
-def test_autotuning_is_refused() -> None:
-    run_ranks(_autotune, 2, fresh=True)

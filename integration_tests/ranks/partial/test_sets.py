@@ -7,7 +7,9 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import run_ranks
 
 ENV = {"HOROVOD_CYCLE_TIME": "1"}  # the default; these ranks are not shared with tests that have no process sets
@@ -23,16 +25,13 @@ def _process_sets(hvd: Any, size: int) -> dict[tuple[int, ...], Any]:
     if not _made:
         several = sorted({tuple(one) for world in WORLDS.values() for one in world if len(one) < size})
         _made.update({one: hvd.ProcessSet(one) for one in several})
+        hvd.shutdown()
         hvd.init(process_sets=list(_made.values()))
         _made[tuple(range(size))] = hvd.global_process_set
     return _made
 
 
 def _sets(rank: int, size: int, world: str, quorum: str, steps: int, pause_ms: float, seed: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
     made = _process_sets(hvd, size)
     sets = {n: (made[tuple(one)], one) for n, one in enumerate(WORLDS[world]) if rank in one}
     partial = [0] if world == "within" else [0, 1]  # the sets with partial rounds

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks
-from integration_tests.support.ranks import ranks, run_ranks
-
-__all__ = ["on_ranks"]
+from integration_tests.support.keras_worlds import keras_ranks, numpy
+from integration_tests.support.ranks import ranks
+from paceline.errors import UserError
 
 SHAPES = [(3,), (2, 5)]
 
@@ -26,8 +28,6 @@ def _sum(size: int, steps: int) -> float:
 
 def _model(values: Any = None) -> tuple[Any, Any]:
     """Two weights of equal gradients, one for each kind of name: alone and in a group."""
-    import torch
-
     import paceline.torch as hvd
 
     weights = [torch.nn.Parameter(torch.zeros(3, dtype=torch.float64)) for _ in range(3)]
@@ -58,11 +58,8 @@ def _uneven(rank: int, weights: list[Any], optimizer: Any, steps: range) -> None
         hvd.barrier()
 
 
-@ranks(3, more=(2,), fresh=True, timeout_s=90)
-def test_run_that_goes_on_counts_everything_once(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(3, more=(2,), fresh=True, timeout_s=90, hvd="paceline.torch")
+def test_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any) -> None:
     weights, optimizer = _model()
     _step(weights, optimizer, _slope(rank, 0))
     hvd.barrier()
@@ -88,11 +85,8 @@ def test_run_that_goes_on_counts_everything_once(rank: int, size: int) -> None:
     hvd.shutdown()
 
 
-@ranks(2, fresh=True, timeout_s=60)
-def test_drain_right_after_loading_brings_everything_out(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, fresh=True, timeout_s=60, hvd="paceline.torch")
+def test_drain_right_after_loading_brings_everything_out(rank: int, size: int, hvd: Any) -> None:
     weights, optimizer = _model()
     _step(weights, optimizer, _slope(rank, 0))
     hvd.barrier()
@@ -108,14 +102,8 @@ def test_drain_right_after_loading_brings_everything_out(rank: int, size: int) -
     hvd.shutdown()
 
 
-@ranks(2, fresh=True, timeout_s=60)
-def test_states_that_do_not_fit_are_refused_everywhere(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@ranks(2, fresh=True, timeout_s=60, hvd="paceline.torch")
+def test_states_that_do_not_fit_are_refused_everywhere(rank: int, size: int, hvd: Any) -> None:
     weights, optimizer = _model()
     _step(weights, optimizer, 1.0)
     mine = optimizer.state_dict()
@@ -148,18 +136,10 @@ def _one_after_the_other(rank: int, size: int, meet: Any, update: Any, steps: ra
         meet()
 
 
-def _keras(rank: int, size: int) -> None:
-    import horovod.tensorflow as communication
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-    if keras.backend.backend() == "torch":
-        import horovod.torch as communication
-
+@keras_ranks(2, hvd="paceline.keras")
+def test_keras_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any) -> None:
     def meet() -> None:  # TensorFlow's Horovod has no barrier
-        communication.allgather_object(0)
+        hvd.allgather_object(0, name="kept.meet")
 
     weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="kept", op=hvd.Sum, exchange="solo")
@@ -185,17 +165,8 @@ def _keras(rank: int, size: int) -> None:
         assert numpy(one).tolist() == np.full(one.shape, -_sum(size, 7)).tolist()
 
 
-def test_keras_run_that_goes_on_counts_everything_once(on_ranks: Run) -> None:
-    on_ranks(_keras, 2)
-
-
-def _tape(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@ranks(2, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, timeout_s=90, hvd="paceline.tensorflow")
+def test_tape_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any) -> None:
     weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
     optimizer = keras.optimizers.SGD(1.0)
     optimizer.build(weights)
@@ -230,7 +201,3 @@ def _tape(rank: int, size: int) -> None:
     assert hvd.tape_in_flight(name="kept") is None
     for one in weights:
         assert one.numpy().tolist() == np.full(one.shape, -_sum(size, 7)).tolist()
-
-
-def test_tape_that_goes_on_counts_everything_once() -> None:
-    run_ranks(_tape, 2, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, timeout_s=90)

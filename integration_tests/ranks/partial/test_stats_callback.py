@@ -7,21 +7,18 @@ import io
 import time
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
-from integration_tests.support.keras_worlds import Run, on_ranks
-
-__all__ = ["on_ranks"]
+import paceline.keras as hvd
+from integration_tests.support.keras_worlds import keras_ranks
 
 STEPS = 6
 
 
 def _fit(exchange: str, name: str, pause_s: float, average: bool, verbose: int) -> tuple[dict[str, list[Any]], str]:
     """The history of two epochs, whose last callbacks see what the others added, and what was printed."""
-    import keras
-
-    import paceline.keras as hvd
 
     class Slow(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -39,10 +36,8 @@ def _fit(exchange: str, name: str, pause_s: float, average: bool, verbose: int) 
     return history.history, printed.getvalue()
 
 
-def _shown(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_epochs_tell_how_often_this_rank_was_in_time(rank: int, size: int) -> None:
     before = hvd.exchange_stats()
     logs, printed = _fit("solo", "shown", 0.1 * rank, False, 2)
     stats = hvd.exchange_stats().since(before)
@@ -63,7 +58,3 @@ def _shown(rank: int, size: int) -> None:
 
     logs, printed = _fit("sync", "synchronous", 0.0, False, 0)
     assert logs["exchange_in_time"] == [1, 1] and logs["exchange_most_late"] == [0, 0]
-
-
-def test_epochs_tell_how_often_this_rank_was_in_time(on_ranks: Run) -> None:
-    on_ranks(_shown, 2)

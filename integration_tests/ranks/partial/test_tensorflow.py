@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
+import paceline.tensorflow as hvd
 from integration_tests.support.more import more
 from integration_tests.support.partial import CHOICES, WRONG_QUORA, come_late, conserve
 from integration_tests.support.ranks import ranks, run_ranks
+from paceline.errors import UserError
 
 # One thread for operations: as many ranks as these share few processors.
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
@@ -17,12 +21,6 @@ TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
 def _conserve(
     rank: int, size: int, label: str, steps: int, choices: dict[str, Any], pauses: float, compiled: bool
 ) -> Any:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-
     def eagerly(call: Any) -> Any:
         def run(calls: Any) -> Any:
             pending = [call(mine, name, op=hvd.Sum, **choices) for name, mine in calls]
@@ -65,11 +63,6 @@ def test_everything_contributed_arrives_once_in_many_rounds(size: int, rounds: i
 
 @ranks(3, more=(2,), env=TENSORFLOW, timeout_s=90)
 def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     for step in range(10):
         mine = tf.random.stateless_normal([3, 7], [step, rank])
         whole = hvd.allreduce(mine, name=f"whole.{step}")
@@ -81,22 +74,12 @@ def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
 
 @ranks(3, more=(2,), env=TENSORFLOW, timeout_s=90)
 def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     come_late(rank, size, hvd, lambda value: hvd.partial_allreduce(tf.fill([3], value), "late", quorum="solo"))
 
 
 @ranks(2, env=TENSORFLOW, timeout_s=90)
 def test_graph_makes_every_call_under_its_name(rank: int, size: int) -> None:
     """Constants, results that nobody uses, repeated names and loops are no calls less."""
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     names = hvd.exchange_stats().names
     choices = {"quorum": size, "op": hvd.Sum}
 
@@ -129,11 +112,6 @@ def test_graph_makes_every_call_under_its_name(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=90)
 def test_shapes_and_types(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     for dtype in (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64):
         for shape in ((), (0,), (2, 3)):
             tensor = tf.cast(tf.fill(shape, rank + 1), dtype)
@@ -158,13 +136,6 @@ def test_shapes_and_types(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=90)
 def test_asynchronous_call_leaves_the_caller_alone(rank: int, size: int) -> None:
-    import time
-
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     hvd.allgather_object(None, name="alone.before")
     if rank == 0:
         pending = hvd.partial_allreduce_async(tf.ones([2]), "alone", quorum=size)
@@ -180,12 +151,6 @@ def test_asynchronous_call_leaves_the_caller_alone(rank: int, size: int) -> None
 
 @ranks(2, env=TENSORFLOW, timeout_s=90)
 def test_errors_name_both_sides(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
     one = tf.ones([4])
     for wrong in WRONG_QUORA:
         with pytest.raises(UserError, match="quorum"):

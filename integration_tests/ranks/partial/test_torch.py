@@ -7,18 +7,15 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.partial import CHOICES, WRONG_QUORA, come_late, conserve
 from integration_tests.support.ranks import ranks, run_ranks
+from paceline.errors import UserError
 
 
 def _conserve(rank: int, size: int, label: str, steps: int, choices: dict[str, Any], pauses: float) -> Any:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
-
     def all_of(call: Any) -> Any:
         def run(calls: Any) -> Any:
             pending = [call(torch.from_numpy(mine), name, op=hvd.Sum, **choices) for name, mine in calls]
@@ -67,11 +64,6 @@ def test_what_holds_for_few_ranks_holds_for_many(size: int) -> None:
 @ranks(3, more=(2,))
 def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
     """papers.md 4.7, item 7."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for step in range(20):
         # Whole numbers, so that sums are exact in any order.
         mine = torch.randint(-999, 999, (17,), generator=torch.Generator().manual_seed(31 * step + rank)).float()
@@ -83,22 +75,12 @@ def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
 
 @ranks(3, more=(2,))
 def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     come_late(rank, size, hvd, lambda value: hvd.partial_allreduce(torch.ones(3) * value, "late", quorum="solo"))
 
 
 @ranks(3, more=(2,))
 def test_rank_that_lags_is_waited_for(rank: int, size: int) -> None:
     """papers.md 4.7, item 9: no contribution waits for more rounds than max_lag."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     before = hvd.exchange_stats()
     for _ in range(60):
         if rank == size - 1:
@@ -113,11 +95,6 @@ def test_rank_that_lags_is_waited_for(rank: int, size: int) -> None:
 @ranks(3, more=(2,), timeout_s=90)
 def test_users_own_operations_still_match(rank: int, size: int) -> None:
     """Unnamed allreduces, named by counting, between and after 1,000 uneven partial steps."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     chance = random.Random(rank)
     for step in range(1000):
         if chance.random() < 0.1:
@@ -133,12 +110,6 @@ def test_users_own_operations_still_match(rank: int, size: int) -> None:
 
 @ranks(2, timeout_s=60)
 def test_errors_name_both_sides(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
     one = torch.ones(4)
     for wrong in WRONG_QUORA:
         with pytest.raises(UserError, match="quorum"):

@@ -9,13 +9,14 @@ import random
 import time
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks
+from integration_tests.support.keras_worlds import compiled_or_not, keras_ranks, numpy
 from integration_tests.support.ranks import ranks, run_ranks
-
-__all__ = ["on_ranks"]
 
 STEPS = 30
 SHAPES = [(3,), (2, 5)]
@@ -37,8 +38,6 @@ def _pause(rank: int, step: int, size: int) -> None:
 
 
 def _torch(rank: int, size: int, exchange: Any) -> Any:
-    import torch
-
     import paceline.torch as hvd
 
     hvd.init()
@@ -67,13 +66,8 @@ def test_replicas_are_equal_after_a_flush(exchange: str) -> None:
         assert "in time" in str(stats)
 
 
-@ranks(3, more=(5,), timeout_s=60)
-def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(3, more=(5,), timeout_s=60, hvd="paceline.torch")
+def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int, hvd: Any) -> None:
     weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
     exchange = hvd.Partial("majority", max_lag=2)
     optimizer = hvd.DistributedOptimizer(
@@ -89,12 +83,7 @@ def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int) -> None:
     assert weight.tolist() == [-expected] * 3
 
 
-def _keras(rank: int, size: int, compiled: bool) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+def _keras(rank: int, size: int, hvd: Any, compiled: bool) -> None:
     weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.SGD(1.0), name=f"partial{compiled}", op=hvd.Sum, exchange="majority"
@@ -105,8 +94,6 @@ def _keras(rank: int, size: int, compiled: bool) -> None:
         optimizer.apply_gradients(list(zip(gradients, weights)))
 
     if compiled:
-        import tensorflow as tf
-
         optimizer.build(weights)
         update = tf.function(update)
     for step in range(STEPS):
@@ -118,17 +105,15 @@ def _keras(rank: int, size: int, compiled: bool) -> None:
     assert hvd.exchange_stats().rounds > 0
 
 
-def test_replicas_of_keras_are_equal_after_a_flush(on_ranks: Run) -> None:
-    on_ranks(_keras, 3, False)
+@keras_ranks(3, hvd="paceline.keras")
+def test_replicas_of_keras_are_equal_after_a_flush(rank: int, size: int, hvd: Any) -> None:
+    for compiled in compiled_or_not():
+        _keras(rank, size, hvd, compiled)
 
 
-def _tape(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@pytest.mark.more
+@ranks(3, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, timeout_s=90, hvd="paceline.tensorflow")
+def test_replicas_of_a_compiled_tape_are_equal_after_a_flush(rank: int, size: int, hvd: Any) -> None:
     weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
     optimizer = keras.optimizers.SGD(1.0)
     optimizer.build(weights)
@@ -146,10 +131,3 @@ def _tape(rank: int, size: int) -> None:
     assert hvd.drain_tape(optimizer, weights, name="partial") in (0, 1)  # a rank that was never late has none left
     for one, expected in zip(weights, _expected(size)):
         assert one.numpy().tolist() == np.full(one.shape, -expected).tolist()
-
-
-@pytest.mark.more
-def test_replicas_of_a_compiled_tape_are_equal_after_a_flush() -> None:
-    env = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
-    run_ranks(_tape, 3, env=env, timeout_s=90)
-    run_ranks(_keras, 2, True, env=env, timeout_s=90)

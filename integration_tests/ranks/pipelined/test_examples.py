@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from integration_tests.support.examples import printed, results
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
 from paceline.examples import characters
 from paceline.examples.benchmarks import compare_exchanges
-from paceline.launch import runs
 
 STEPS = 12
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
 
 
 def _said(rank: int, size: int, example: str) -> list[str]:
-    """What `example` prints with the synchronous and with the pipelined exchange, in one process: loading is slow."""
+    """What `example` prints with the synchronous and with the pipelined exchange."""
     # Less to compile and to evaluate; before the example takes them from there.
     characters.LAYERS, characters.HELD_OUT_BYTES = 1, 8000
-    main = importlib.import_module(f"paceline.examples.{example}").main
-    said = []
-    for exchange in ("sync", "pipelined"):
-        sys.argv = [example, "--steps", str(STEPS), "--learning-rate", "0.01", "--exchange", exchange]
-        with contextlib.redirect_stdout(io.StringIO()) as output:
-            main()
-        said.append(output.getvalue())
-    return said
-
-
-def _result(said: str) -> dict[str, Any]:
-    (found,) = [result for result in map(runs.result_in, said.splitlines()) if result is not None]
-    return found
+    words = ("--steps", str(STEPS), "--learning-rate", "0.01", "--exchange")
+    return printed(example, (*words, "sync"), (*words, "pipelined"))
 
 
 @pytest.mark.parametrize(
@@ -49,11 +34,11 @@ def _result(said: str) -> dict[str, Any]:
 def test_characters_learn_with_both_exchanges(example: str) -> None:
     env = {} if example == "characters_torch" else TENSORFLOW
     first, second = run_ranks(_said, 2, example, env=env, timeout_s=100)
-    results = [_result(said) for said in first]
-    for result in results:
+    found = [result for said in first for result in results(said)]
+    for result in found:
         assert math.isfinite(result["loss"]) and result["loss"] < math.log(characters.VOCABULARY)
         assert result["equal"] is True and 0 < result["accuracy"] < 1
-    assert results[0]["loss"] != results[1]["loss"], "the pipelined exchange makes other updates"
+    assert found[0]["loss"] != found[1]["loss"], "the pipelined exchange makes other updates"
     assert second == ["", ""], "rank 0 speaks"
 
 

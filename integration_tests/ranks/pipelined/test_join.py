@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 
 STEPS = 6
@@ -9,11 +12,6 @@ STEPS = 6
 
 @ranks(2, more=(3,))
 def test_ranks_with_fewer_batches_join(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     steps = [STEPS - 2 * other for other in range(size)]
     for fold in range(3):
         w = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))

@@ -7,52 +7,28 @@ were applied, is the reference.
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+from keras import optimizers as o
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
+import paceline.keras as hvd
+import paceline.native.agreement
+from integration_tests.support.keras_steps import apply, averages, gradients, variables_from_one
+from integration_tests.support.keras_worlds import assert_near, keras_ranks, numpy, same_everywhere
 from integration_tests.support.more import first_of, more
+from paceline.errors import UserError
 from paceline.pipelined.settings import Pipelined
 from paceline.registry.agreement import agreement
 
-__all__ = ["on_ranks"]
-
-SHAPES = [(3,), (2, 5), ()]
-
-
-def _gradient(rank: int, step: int, place: int) -> np.ndarray[Any, Any]:
-    shape = SHAPES[place]
-    ramp = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-    return np.asarray(0.1 * ramp + (1 + 10 * rank) * (0.3 + 0.2 * step - 0.1 * place), np.float32)
-
-
-def _means(size: int, step: int, passes: int) -> list[np.ndarray[Any, Any]]:
-    """Over the ranks, of what so many equal backward passes add up to."""
-    sums = [[passes * _gradient(rank, step, place) for rank in range(size)] for place in range(len(SHAPES))]
-    return [np.asarray(np.mean(one, axis=0), np.float32) for one in sums]
-
-
-def _step(optimizer: Any, variables: list[Any], values: list[Any]) -> None:
-    import keras
-
-    tensors = [keras.ops.convert_to_tensor(value) for value in values]
-    optimizer.apply_gradients(list(zip(tensors, variables, strict=True)))
-
-
-def _variables() -> list[Any]:
-    import keras
-
-    return [keras.Variable(np.full(shape, 1.0 + place, np.float32)) for place, shape in enumerate(SHAPES)]
-
 
 def _makers() -> dict[str, Callable[[], Any]]:
-    from keras import optimizers as o
-
     decay = o.schedules.ExponentialDecay(0.1, decay_steps=2, decay_rate=0.5, staircase=True)
     return {
         "momentum": lambda: o.SGD(0.1, momentum=0.9, nesterov=True),
@@ -63,10 +39,8 @@ def _makers() -> dict[str, Callable[[], Any]]:
     }
 
 
-def _late(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3, more=(2,))
+def test_updates_are_late_and_otherwise_the_plain_optimizers(rank: int, size: int) -> None:
     for name, make in _makers().items():
         # A schedule counts backward passes, as Horovod's optimizer does.
         for k, warmup, passes in [(2, 0, 1), (3, 2, 1)] + [(2, 0, 3)] * (name != "schedule"):
@@ -75,39 +49,28 @@ def _late(rank: int, size: int) -> None:
             exchange = hvd.Pipelined(k=k, warmup_steps=warmup)
             wrapped, variables = (
                 hvd.DistributedOptimizer(make(), name=label, exchange=exchange, backward_passes_per_step=passes),
-                _variables(),
+                variables_from_one(),
             )
-            plain, expected = make(), _variables()
+            plain, expected = make(), variables_from_one()
             for step in range(steps):
                 for _ in range(passes):
-                    _step(wrapped, variables, [_gradient(rank, step, place) for place in range(len(SHAPES))])
+                    apply(wrapped, variables, gradients(rank, step))
                 if step < warmup or step >= warmup + k - 1:
                     due = step if step < warmup else step - (k - 1)
-                    _step(plain, expected, _means(size, due, passes))
+                    apply(plain, expected, averages(size, due, passes))
                     assert int(numpy(wrapped.iterations)) == passes * int(numpy(plain.iterations)), label
-                for here, there in zip(variables, expected, strict=True):
-                    np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, atol=1e-6, err_msg=label)
+                assert_near(variables, expected, label)
             same_everywhere([*variables, *wrapped.variables], f"{label}.same")
             assert wrapped.drain() == k - 1
             for due in range(steps - (k - 1), steps):
-                _step(plain, expected, _means(size, due, passes))
+                apply(plain, expected, averages(size, due, passes))
             assert int(numpy(wrapped.iterations)) == passes * int(numpy(plain.iterations)), label
-            for here, there in zip(variables, expected, strict=True):
-                np.testing.assert_allclose(numpy(here), numpy(there), rtol=2e-5, atol=1e-6, err_msg=label)
+            assert_near(variables, expected, label)
             assert wrapped.drain() == 0 and not (wrapped.in_flight() or {"in_flight": []})["in_flight"]
-
-
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_updates_are_late_and_otherwise_the_plain_optimizers(on_ranks: Run, size: int) -> None:
-    on_ranks(_late, size)
 
 
 def _values(gamma: float, exchange: Any, steps: int, name: str) -> list[float]:
     """The weights at which the gradients of SGD on w^2 / 2 are taken, from 1."""
-    import keras
-
-    import paceline.keras as hvd
-
     w = keras.Variable(np.ones((1,)), dtype="float64")
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(gamma), name=name, exchange=exchange)
     optimizer.build([w])
@@ -127,25 +90,17 @@ def _values(gamma: float, exchange: Any, steps: int, name: str) -> list[float]:
     return values
 
 
-def _quadratic(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
-    # Keras keeps learning rates in float32.
+@keras_ranks(2)
+def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
     assert _values(0.1, "pipelined", 6, "two") == pytest.approx([1, 1, 0.9, 0.8, 0.71, 0.63], rel=1e-6)
     assert _values(0.1, "sync", 4, "one") == pytest.approx([1, 0.9, 0.81, 0.729], rel=1e-6)
     warm = hvd.Pipelined(k=2, warmup_steps=2)
     assert _values(0.1, warm, 6, "warm") == pytest.approx([1, 0.9, 0.81, 0.81, 0.729, 0.648], rel=1e-6)
 
 
-def test_quadratic_goes_as_the_paper_says(on_ranks: Run) -> None:
-    on_ranks(_quadratic, 2)
-
-
-def _bounds(rank: int, size: int, k: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@pytest.mark.parametrize("k", first_of(range(1, 5), 2))
+@keras_ranks(2)
+def test_stability_bounds_are_met_from_both_sides(rank: int, size: int, k: int) -> None:
     bound = 2 * math.sin(math.pi / (4 * k - 2))
     below, above = (
         max(map(abs, _values(factor * bound, hvd.Pipelined(k=k), 1200, f"bound{k}{factor}")[-8 * k :]))
@@ -154,21 +109,12 @@ def _bounds(rank: int, size: int, k: int) -> None:
     assert below < 1 < above
 
 
-@pytest.mark.parametrize("k", first_of(range(1, 5), 2))
-def test_stability_bounds_are_met_from_both_sides(on_ranks: Run, k: int) -> None:
-    on_ranks(_bounds, 2, k)
-
-
 def _data(rank: int) -> tuple[Any, Any]:
     generator = np.random.default_rng(rank)
     return generator.normal(size=(48, 7)).astype(np.float32), generator.integers(0, 3, 48)
 
 
 def _model(exchange: Any, name: str, optimizer: Any = None, **choices: Any) -> Any:
-    import keras
-
-    import paceline.keras as hvd
-
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5, "relu"), keras.layers.Dense(3)])
     chosen = optimizer if optimizer is not None else keras.optimizers.Adam(0.01)
@@ -183,10 +129,8 @@ def _fit(model: Any, rank: int, epochs: int = 1, callbacks: Any = ()) -> None:
     model.fit(*_data(rank), batch_size=8, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks))
 
 
-def _fitting(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3, more=(2,))
+def test_fit_leaves_out_the_first_update_only(rank: int, size: int) -> None:
     model = _model("pipelined", "fitted", groups=2)
     _fit(model, rank, epochs=2)
     assert int(numpy(model.optimizer.iterations)) == 11
@@ -198,25 +142,17 @@ def _fitting(rank: int, size: int) -> None:
     same_everywhere([*model.weights, *model.optimizer.variables], "fitted.drained")
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
-def test_fit_leaves_out_the_first_update_only(on_ranks: Run, size: int) -> None:
-    on_ranks(_fitting, size)
-
-
-def _resumed(rank: int, size: int, folder: str, k: int, warmup: int) -> None:
+@pytest.mark.parametrize(("k", "warmup"), [more(2, 0), (3, 1), more(2, 9)])
+@keras_ranks(2)
+def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int, tmp_path: Path, k: int, warmup: int) -> None:
     """Saved after 6 of 12 steps and loaded by a new model: as if nothing had happened, bit for bit."""
-    import pickle
-
-    import paceline.keras as hvd
-
-    hvd.init()
     label = f"resumed{k}{warmup}"
     exchange = hvd.Pipelined(k=k, warmup_steps=warmup)
     whole = _model(exchange, f"{label}.whole")
     _fit(whole, rank, epochs=2)
     first = _model(exchange, f"{label}.first")
     _fit(first, rank)
-    path = Path(folder) / f"{label}.{rank}.keras"
+    path = tmp_path / f"{label}.{rank}.keras"
     first.save(path)
     state = pickle.dumps(first.optimizer.in_flight())
     _fit(first, rank)  # saving has changed nothing
@@ -229,18 +165,9 @@ def _resumed(rank: int, size: int, folder: str, k: int, warmup: int) -> None:
             np.testing.assert_array_equal(numpy(here), numpy(there), err_msg=label)
 
 
-@pytest.mark.parametrize(("k", "warmup"), [more(2, 0), (3, 1), more(2, 9)])
-def test_resumed_run_goes_on_bit_for_bit(on_ranks: Run, tmp_path: Path, k: int, warmup: int) -> None:
-    on_ranks(_resumed, 2, str(tmp_path), k, warmup)
-
-
-def _scaled(rank: int, size: int) -> None:
+@keras_ranks(2)
+def test_loss_scale_that_changes_meanwhile(rank: int, size: int) -> None:
     """An overflow of one step leaves out the update that its gradients are for, on all ranks, and no other."""
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
     w = keras.Variable(np.zeros(3, np.float32))
     scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), 1024.0, dynamic_growth_steps=3)
     optimizer = hvd.DistributedOptimizer(scaling, op=hvd.Sum, name="scaled", exchange="pipelined")
@@ -259,16 +186,8 @@ def _scaled(rank: int, size: int) -> None:
     assert numpy(w).tolist() == [-applied - 24.0] * 3
 
 
-def test_loss_scale_that_changes_meanwhile(on_ranks: Run) -> None:
-    on_ranks(_scaled, 2)
-
-
-def _embedding(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2)
+def test_sparse_gradients(rank: int, size: int) -> None:
     model = keras.Sequential([keras.layers.Embedding(6, 2, embeddings_initializer="zeros"), keras.layers.Flatten()])
     model.build((None, 1))
     model.compile(
@@ -285,38 +204,27 @@ def _embedding(rank: int, size: int) -> None:
     assert model.optimizer.drain() == 1
 
 
-def test_sparse_gradients(on_ranks: Run) -> None:
-    on_ranks(_embedding, 2)
-
-
-def _refused(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-    import paceline.native.agreement
-    from paceline.errors import UserError
-
-    hvd.init()
+@keras_ranks(2)
+def test_what_is_refused(rank: int, size: int) -> None:
     unknown: list[Any] = ["pipelind", hvd.Pipelined]
     for one in unknown:
         with pytest.raises(UserError, match="not known"):
             hvd.DistributedOptimizer(keras.optimizers.SGD(), exchange=one)
-    wrong: list[dict[str, Any]] = [{"k": 0}, {"k": 1.5}, {"warmup_steps": -1}]
-    for choices in wrong:
-        with pytest.raises(UserError, match="cannot be used"):
-            hvd.Pipelined(**choices)
     accumulating = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
-    optimizer, variables = hvd.DistributedOptimizer(accumulating, name="own", exchange="pipelined"), _variables()
-    values = [_gradient(rank, 0, place) for place in range(len(SHAPES))]
+    optimizer, variables = (
+        hvd.DistributedOptimizer(accumulating, name="own", exchange="pipelined"),
+        variables_from_one(),
+    )
+    values = gradients(rank, 0)
     with pytest.raises(UserError, match="backward_passes_per_step"):
-        _step(optimizer, variables, values)
+        apply(optimizer, variables, values)
     # Other variables while gradients are in flight.
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="fewer", exchange="pipelined")
-    _step(optimizer, variables, values)
+    apply(optimizer, variables, values)
     with pytest.raises(UserError, match="2 variables have gradients, 3 had them"):
-        _step(optimizer, variables[:2], values[:2])
+        apply(optimizer, variables[:2], values[:2])
     assert optimizer.drain() == 1
-    _step(optimizer, variables[:2], values[:2])
+    apply(optimizer, variables[:2], values[:2])
     with pytest.raises(UserError, match="expected gradients in flight of k=3, found those of k=2"):
         other = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), exchange=hvd.Pipelined(k=3))
         other.build(variables)
@@ -331,26 +239,12 @@ def _refused(rank: int, size: int) -> None:
     hvd.shutdown()
 
 
-def test_what_is_refused(on_ranks: Run) -> None:
-    on_ranks(_refused, 2)
-
-
-def _different(rank: int, size: int) -> str:
-    import keras
-
-    import paceline.keras as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
+@keras_ranks(3)
+def test_ranks_with_different_exchanges_are_told_on_every_rank(rank: int, size: int) -> None:
     exchange = hvd.Pipelined(k=2 + rank)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="different", exchange=exchange)
     with pytest.raises(UserError) as caught:
-        _step(optimizer, _variables(), [_gradient(rank, 0, place) for place in range(len(SHAPES))])
+        apply(optimizer, variables_from_one(), gradients(rank, 0))
     hvd.shutdown()
-    return str(caught.value)
-
-
-def test_ranks_with_different_exchanges_are_told_on_every_rank(on_ranks: Run) -> None:
-    for rank, text in enumerate(on_ranks(_different, 3)):
-        least, most, mine = (list(agreement(Pipelined(k=k), 3)) for k in (2, 4, 2 + rank))
-        assert f"from {least} to {most}; rank {rank} has {mine}" in text
+    least, most, mine = (list(agreement(Pipelined(k=k), 3)) for k in (2, 4, 2 + rank))
+    assert f"from {least} to {most}; rank {rank} has {mine}" in str(caught.value)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import run_ranks
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -22,11 +24,6 @@ def _resident_bytes() -> int:
 
 def _train(rank: int, size: int, exchange: Any, elements: int, marks: tuple[int, ...]) -> list[int]:
     """Resident memory after each number of steps in `marks`."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     weights = [torch.nn.Parameter(torch.zeros(elements)) for _ in range(2)]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(weights, lr=0.1), [(f"memory.{n}", one) for n, one in enumerate(weights)], exchange=exchange
@@ -45,8 +42,6 @@ def _train(rank: int, size: int, exchange: Any, elements: int, marks: tuple[int,
 
 
 def _two_sizes(rank: int, size: int, k: int) -> int:
-    import paceline.torch as hvd
-
     (after,) = _train(rank, size, hvd.Pipelined(k), GRADIENTS_BYTES // 8, (4 + k,))
     return after
 
@@ -70,8 +65,6 @@ def test_each_unit_of_k_costs_one_copy_of_the_gradients() -> None:
 
 
 def _long(rank: int, size: int) -> list[int]:
-    import paceline.torch as hvd
-
     return _train(rank, size, hvd.Pipelined(k=3), 1000, (1000, 4000, 10_000))
 
 

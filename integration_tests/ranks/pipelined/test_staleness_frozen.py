@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
+import torch
 
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks
+from integration_tests.support.keras_worlds import keras_ranks, numpy
 from integration_tests.support.ranks import ranks
-
-__all__ = ["on_ranks"]
 
 CORRECTION = 0.1
 
 
-def _keras(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_frozen_variables_stay(rank: int, size: int, hvd: Any) -> None:
     for k in (2, 3):
         weights = [keras.Variable(np.zeros(3, np.float32), name=f"frozen{k}{n}") for n in range(2)]
         exchange = hvd.Pipelined(k=k, correction=CORRECTION)
@@ -32,7 +29,6 @@ def _keras(rank: int, size: int) -> None:
 
             if keras.backend.backend() != "tensorflow":
                 return step
-            import tensorflow as tf
 
             return tf.function(step, autograph=False)
 
@@ -52,17 +48,8 @@ def _keras(rank: int, size: int) -> None:
         np.testing.assert_allclose(numpy(weights[0]), [-9 * (size + 1) / 2] * 3)
 
 
-def test_frozen_variables_stay(on_ranks: Run) -> None:
-    on_ranks(_keras, 2)
-
-
-@ranks(2, timeout_s=60)
-def test_frozen_parameters_stay(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, timeout_s=60, hvd="paceline.torch")
+def test_frozen_parameters_stay(rank: int, size: int, hvd: Any) -> None:
     for drained in (False, True):
         weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
         held = torch.optim.SGD(weights, lr=1.0)
@@ -92,12 +79,9 @@ def test_frozen_parameters_stay(rank: int, size: int) -> None:
         torch.testing.assert_close(weights[1].detach(), frozen, rtol=0, atol=0)
 
 
-def _constant(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_constant_gradients_are_all_applied(rank: int, size: int, hvd: Any) -> None:
+    """The trend becomes the change itself: the updated weight has the value that was expected."""
     weight = keras.Variable(np.zeros(3, np.float32))
     exchange = hvd.Pipelined(correction=CORRECTION)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="constant", exchange=exchange)
@@ -105,8 +89,3 @@ def _constant(rank: int, size: int) -> None:
         optimizer.apply([keras.ops.full((3,), 1.0)], [weight])
     optimizer.drain()
     np.testing.assert_array_equal(numpy(weight), [-30.0] * 3)
-
-
-def test_constant_gradients_are_all_applied(on_ranks: Run) -> None:
-    """The trend becomes the change itself: the updated weight has the value that was expected."""
-    on_ranks(_constant, 2)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
-from integration_tests.ranks.pipelined.test_staleness_torch import CURVATURE, reference
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
-
-__all__ = ["on_ranks"]
+from integration_tests.support.keras_worlds import keras_ranks, numpy, same_everywhere
+from integration_tests.support.staleness import CASES, CURVATURE, reference
+from paceline.errors import UserError
 
 
 def _close(found: Any, expected: Any, where: Any = "") -> None:
@@ -20,8 +20,6 @@ def _close(found: Any, expected: Any, where: Any = "") -> None:
 
 def _model(alpha: float, momentum: float, exchange: Any, name: str, compiled: bool = False) -> Any:
     """One weight for each curvature, all 1; the loss is sum(CURVATURE w^2) / 2 whatever the input is."""
-    import keras
-
     import paceline.keras as hvd
 
     class Valley(keras.Model):
@@ -43,17 +41,10 @@ def _step(model: Any, steps: int = 1) -> None:
         model.train_on_batch(np.zeros((2, 1), np.float32), np.zeros((2, 1), np.float32))
 
 
-def _formulas(rank: int, size: int, compiled: bool) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
-    cases = [
-        (2, 0.1, 0.9, 0, 0.135, 0),
-        (3, 0.05, 0.9, 20, 0.5, 0),
-        (4, 0.1, 0.0, 15, 0.0, 5),
-        (2, 0.2, 0.5, 9, 0.01, 4),
-    ]
-    for number, (k, alpha, momentum, anneal, correction, warmup) in enumerate(cases):
+@pytest.mark.parametrize("compiled", [False, True])
+@keras_ranks(2, hvd="paceline.keras")
+def test_updates_are_those_of_the_formulas(rank: int, size: int, hvd: Any, compiled: bool) -> None:
+    for number, (k, alpha, momentum, anneal, correction, warmup) in enumerate(CASES):
         steps = 25
         exchange = hvd.Pipelined(k, warmup, anneal, correction)
         model = _model(alpha, momentum, exchange, f"formulas{number}{compiled}", compiled)
@@ -70,15 +61,8 @@ def _formulas(rank: int, size: int, compiled: bool) -> None:
         same_everywhere([model.w], f"formulas.end{number}{compiled}")
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_updates_are_those_of_the_formulas(on_ranks: Run, compiled: bool) -> None:
-    on_ranks(_formulas, 2, compiled)
-
-
-def _resumed(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int, hvd: Any) -> None:
     exchange = hvd.Pipelined(k=3, warmup_steps=4, annealing_steps=10, correction=0.2)
     for before in (2, 5, 12):  # in the warm-up, while the pipeline fills, and later
         first = _model(0.1, 0.9, exchange, f"resumed{before}", compiled=True)
@@ -98,14 +82,8 @@ def _resumed(rank: int, size: int) -> None:
         assert numpy(second.w).tolist() == numpy(first.w).tolist(), before
 
 
-def test_resumed_run_goes_on_bit_for_bit(on_ranks: Run) -> None:
-    on_ranks(_resumed, 2)
-
-
-def _loaded(rank: int, size: int) -> None:
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(2, hvd="paceline.keras")
+def test_weights_that_are_loaded_meanwhile_stay(rank: int, size: int, hvd: Any) -> None:
     model = _model(0.1, 0.9, hvd.Pipelined(correction=0.1), "loaded")
     _step(model, 5)
     model.w.assign([7.0, 8.0, 9.0])
@@ -119,13 +97,8 @@ def _loaded(rank: int, size: int) -> None:
         assert numpy(plain.w).tolist() == before
 
 
-def test_weights_that_are_loaded_meanwhile_stay(on_ranks: Run) -> None:
-    on_ranks(_loaded, 2)
-
-
 def test_tape_says_that_it_cannot_help() -> None:
     import paceline.tensorflow as hvd
-    from paceline.errors import UserError
     from paceline.tensorflow.tape.exchange import check
 
     with pytest.raises(UserError, match=r"(?s)correction=0.1.*DistributedOptimizer"):

@@ -7,65 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
-from paceline.pipelined.staleness import moved, rate_factor, retention, trend
-
-CURVATURE = np.array([1.0, 0.3, 0.05])
-
-
-def reference(
-    steps: int,
-    k: int,
-    alpha: float,
-    momentum: float,
-    annealing_steps: int,
-    correction: float,
-    warmup: int,
-    keras: bool = False,
-) -> list[Any]:
-    """The real weights after every step, K - 1 steps of draining included: SGD on sum(CURVATURE w^2) / 2.
-
-    `keras`: momentum is that of Keras, which keeps what former rates made of gradients, not the gradients.
-    """
-    gamma = retention(correction, k - 1) if correction else 0.0
-    w, velocity, delta = np.ones(3), np.zeros(3), np.zeros(3)
-    late: list[Any] = []
-    updates, seen = 0, []
-
-    def update(gradient: Any, factor: float) -> None:
-        nonlocal w, velocity, delta
-        rate = alpha * factor
-        velocity = momentum * velocity + (rate if keras else 1.0) * gradient
-        before, w = w, w - (1.0 if keras else rate) * velocity
-        delta = trend(delta, w - before, gamma)
-
-    for step in range(steps + k - 1):
-        if step < warmup:
-            update(CURVATURE * w, 1.0)
-        else:
-            if step < steps:
-                late.append(CURVATURE * (moved(w, delta, len(late)) if correction else w))
-            if step - warmup >= k - 1:
-                update(late.pop(0), rate_factor(k - 1, min(1, updates / annealing_steps)) if annealing_steps else 1.0)
-                updates += 1
-        seen.append(w)
-    return seen
+from integration_tests.support.staleness import CASES, CURVATURE, reference
 
 
 def _start(label: str, alpha: float, momentum: float, exchange: Any) -> Any:
-    import torch
-
-    import paceline.torch as hvd
-
     w = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
     sgd = torch.optim.SGD([w], lr=alpha, momentum=momentum)
     return w, hvd.DistributedOptimizer(sgd, [(label, w)], exchange=exchange)
 
 
 def _step(w: Any, optimizer: Any) -> None:
-    import torch
-
     optimizer.zero_grad()
     (torch.from_numpy(CURVATURE) * w**2 / 2).sum().backward()
     optimizer.step()
@@ -73,16 +28,7 @@ def _step(w: Any, optimizer: Any) -> None:
 
 @ranks(3, more=(2,), timeout_s=90)
 def test_updates_are_those_of_the_formulas(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-    cases = [
-        (2, 0.1, 0.9, 0, 0.135, 0),
-        (3, 0.05, 0.9, 20, 0.5, 0),
-        (4, 0.1, 0.0, 15, 0.0, 5),
-        (2, 0.2, 0.5, 9, 0.01, 4),
-    ]
-    for number, (k, alpha, momentum, anneal, correction, warmup) in enumerate(cases):
+    for number, (k, alpha, momentum, anneal, correction, warmup) in enumerate(CASES):
         steps = 60
         exchange = hvd.Pipelined(k, warmup, anneal, correction)
         w, optimizer = _start(f"formulas.{number}", alpha, momentum, exchange)
@@ -103,9 +49,6 @@ def test_updates_are_those_of_the_formulas(rank: int, size: int) -> None:
 
 @ranks(2, timeout_s=90)
 def test_rate_that_is_unstable_alone_is_stable_with_the_correction(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     ends = []
     for correction in (0.0, 0.135):
         w, optimizer = _start(f"stable.{correction}", 0.15, 0.9, hvd.Pipelined(correction=correction))
@@ -118,11 +61,6 @@ def test_rate_that_is_unstable_alone_is_stable_with_the_correction(rank: int, si
 
 @ranks(2, timeout_s=90)
 def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     exchange = hvd.Pipelined(k=3, warmup_steps=4, annealing_steps=10, correction=0.2)
     for before in (2, 5, 12):  # in the warm-up, while the pipeline fills, and later
         w, optimizer = _start("resumed", 0.1, 0.9, exchange)
@@ -147,11 +85,6 @@ def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_weights_that_are_loaded_meanwhile_stay(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     w, optimizer = _start("loaded", 0.1, 0.9, hvd.Pipelined(correction=0.1))
     for _ in range(5):
         _step(w, optimizer)
@@ -163,9 +96,6 @@ def test_weights_that_are_loaded_meanwhile_stay(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_ranks_that_correct_differently_are_told(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     w, optimizer = _start("differ", 0.1, 0.0, hvd.Pipelined(correction=0.1 * (1 + rank)))
     seen = rf"rank {rank} sees correction \(in millionths\) from 100000 to 200000 \({100000 * (1 + rank)} here\)"
     with pytest.raises(ValueError, match=seen):

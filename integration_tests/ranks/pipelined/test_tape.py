@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import paceline.tensorflow as hvd
 from integration_tests.support.ranks import ranks
+from paceline.errors import UserError
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 
 
 def _quadratic(inside: bool, exchange: Any, steps: int, name: str, rate: float = 0.1) -> tuple[list[float], Any]:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
     w = tf.Variable([1.0], dtype=tf.float64)
     optimizer = keras.optimizers.SGD(rate)
 
@@ -44,9 +41,6 @@ def _quadratic(inside: bool, exchange: Any, steps: int, name: str, rate: float =
 
 @ranks(3, more=(2, 4), env=TENSORFLOW, timeout_s=150)
 def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     for inside in (False, True):
         values, updates = _quadratic(inside, "pipelined", 6, f"two{inside}")
         assert values == pytest.approx([1, 1, 0.9, 0.8, 0.71, 0.63], rel=1e-6) and updates == 5
@@ -58,13 +52,6 @@ def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
 
 @ranks(2, more=(3,), env=TENSORFLOW, timeout_s=150)
 def test_steps_that_are_unrolled_in_one_graph_are_one_pipeline(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-
     def run(name: str, unrolled: int, calls: int) -> Any:
         weight = tf.Variable([1.0, 2.0], dtype=tf.float64)
         optimizer = keras.optimizers.Adam(0.1)
@@ -88,51 +75,8 @@ def test_steps_that_are_unrolled_in_one_graph_are_one_pipeline(rank: int, size: 
         np.testing.assert_allclose(run(f"unrolled{unrolled}", unrolled, 12 // unrolled), alone, rtol=1e-12)
 
 
-SHAPES = [(17, 33), (33,), (33, 29), (29,), (29, 5), (5,)]
-
-
-@ranks(3, more=(2, 4), env=TENSORFLOW, timeout_s=200)
-def test_weights_are_the_same_everywhere_after_every_step(rank: int, size: int) -> None:
-    import hashlib
-
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-    weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
-    optimizer = keras.optimizers.Adam(0.01)
-    data, pause = tf.random.Generator.from_seed(rank), random.Random(rank)
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.add_n([tf.reduce_sum((one - data.normal(one.shape)) ** 2) for one in weights])
-        tape = hvd.DistributedGradientTape(tape, name="same", exchange="pipelined")
-        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-
-    digests = []
-    for _ in range(500):
-        if pause.random() < 0.1:
-            time.sleep(pause.random() * 0.01)
-        step()
-        whole = b"".join(one.numpy().tobytes() for one in weights)
-        digests.append(hashlib.sha256(whole).hexdigest())
-    assert len(set(digests)) == 500
-    for theirs in hvd.allgather_object(digests, name="same.digests"):
-        assert theirs == digests
-    assert hvd.drain_tape(optimizer, weights, name="same") == 1
-
-
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-
     def run(name: str, start: Any, first: int, last: int) -> Any:
         weight = tf.Variable(start)
 
@@ -158,12 +102,6 @@ def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_indexed_slices(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     table = tf.Variable(tf.zeros([6, 2]))
     optimizer = keras.optimizers.SGD(1.0)
 
@@ -186,14 +124,6 @@ def test_indexed_slices(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_loss_scaling_whose_factor_changes(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
-
     def run(scaled: bool, inside: bool, exchange: Any, name: str) -> Any:
         weight = tf.Variable(np.linspace(1, 2, 7))
         optimizer: Any = keras.optimizers.SGD(0.1)
@@ -221,12 +151,6 @@ def test_loss_scaling_whose_factor_changes(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=60)
 def test_dropped_batches_keep_the_scale_of_their_loss(rank: int, size: int) -> None:
-    import keras
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     for k in (2, 3):
         variable = tf.Variable(tf.zeros(3))
         optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), 4.0, dynamic_growth_steps=1)

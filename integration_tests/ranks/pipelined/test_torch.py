@@ -10,19 +10,17 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.more import first_of
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import ranks
 
 SHAPES = [(17, 33), (33,), (33, 29), (29,), (29, 5), (5,)]
 
 
 def _quadratic(gamma: float, exchange: Any, steps: int) -> list[float]:
     """The weights at which the gradients of SGD on w^2 / 2 are taken, from 1."""
-    import torch
-
-    import paceline.torch as hvd
-
     w = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([w], lr=gamma), [("w", w)], exchange=exchange)
     values = []
@@ -37,36 +35,21 @@ def _quadratic(gamma: float, exchange: Any, steps: int) -> list[float]:
 
 @ranks(3, more=(2, 5, 7))
 def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     assert _quadratic(0.1, "pipelined", 6) == pytest.approx([1, 1, 0.9, 0.8, 0.71, 0.63])
     assert _quadratic(0.1, "sync", 4) == pytest.approx([1, 0.9, 0.81, 0.729])
     assert _quadratic(0.1, hvd.Pipelined(k=2, warmup_steps=2), 6) == pytest.approx([1, 0.9, 0.81, 0.81, 0.729, 0.648])
 
 
 @pytest.mark.parametrize("k", first_of(range(1, 5), 2))
-def test_stability_bounds_are_met_from_both_sides(k: int) -> None:
+@ranks(2)
+def test_stability_bounds_are_met_from_both_sides(rank: int, size: int, k: int) -> None:
     bound = 2 * math.sin(math.pi / (4 * k - 2))
-    below, above = run_ranks(_bounds, 2, k, bound)[0]
+    ends = (_quadratic(factor * bound, hvd.Pipelined(k=k), 1500) for factor in (0.98, 1.02))
+    below, above = (max(map(abs, values[-8 * k :])) for values in ends)  # oscillating: the largest of the last ones
     assert below < 1 < above
 
 
-def _bounds(rank: int, size: int, k: int, bound: float) -> tuple[float, float]:
-    import paceline.torch as hvd
-
-    hvd.init()
-    steps = 1500
-    ends = [_quadratic(factor * bound, hvd.Pipelined(k=k), steps) for factor in (0.98, 1.02)]
-    # Oscillating: the largest of the last ones.
-    return tuple(max(map(abs, values[-8 * k :])) for values in ends)  # type: ignore[return-value]
-
-
 def _model(label: str, exchange: Any, **choices: Any) -> Any:
-    import torch
-
-    import paceline.torch as hvd
-
     parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.Adam(parameters, lr=0.01),
@@ -79,8 +62,6 @@ def _model(label: str, exchange: Any, **choices: Any) -> Any:
 
 def _train(parameters: Any, optimizer: Any, data: Any, steps: int, pause: random.Random | None = None) -> str:
     """A digest of the weights after so many steps."""
-    import torch
-
     for _ in range(steps):
         optimizer.zero_grad()
         for parameter in parameters:
@@ -94,11 +75,6 @@ def _train(parameters: Any, optimizer: Any, data: Any, steps: int, pause: random
 
 @ranks(3, more=(2, 4, 7), timeout_s=120)
 def test_weights_are_the_same_everywhere_after_every_step(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for k in (2, 3):
         parameters, optimizer = _model(f"same.{k}", hvd.Pipelined(k=k))
         data, pause = torch.Generator().manual_seed(rank), random.Random(rank)
@@ -108,29 +84,9 @@ def test_weights_are_the_same_everywhere_after_every_step(rank: int, size: int) 
         assert optimizer.drain() == k - 1
 
 
-# Every tensor is a message, so that sums of three are made in the same order each time.
-@ranks(3, more=(2,), env={"HOROVOD_FUSION_THRESHOLD": "0"})
-def test_one_is_the_synchronous_exchange(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
-    digests = set()
-    for exchange in ("sync", hvd.Pipelined(k=1), hvd.Pipelined(k=3, warmup_steps=20)):
-        parameters, optimizer = _model("one", exchange)
-        digests.add(_train(parameters, optimizer, torch.Generator().manual_seed(rank), 20))
-    assert len(digests) == 1
-
-
 @ranks(3, more=(2, 5, 7))
 def test_results_are_those_of_k_minus_one_steps_ago(rank: int, size: int) -> None:
     """Gradients reveal rank and step; groups, compression and unequal arrival make no difference."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for k, choices in ((2, {}), (3, {"groups": 2}), (4, {"compression": hvd.Compression.fp16})):
         parameters = [torch.nn.Parameter(torch.zeros(n + 1)) for n in range(5)]
         optimizer = hvd.DistributedOptimizer(
@@ -158,11 +114,6 @@ def test_results_are_those_of_k_minus_one_steps_ago(rank: int, size: int) -> Non
 
 @ranks(2, timeout_s=90)
 def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for k in (2, 3):
         for before in (1, 7):  # the pipeline is still filling, and full
             parameters, optimizer = _model(f"resumed.{k}", hvd.Pipelined(k=k))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.support.more import first_of, more
+from integration_tests.support.more import more
+from integration_tests.support.processes import PACELINE, QUIET, finished, written
+from paceline.fusion import from_trace
 from paceline.record import summary as trace_summary
 from paceline.record import trace
 
@@ -38,41 +41,15 @@ if "vanish" in sys.argv and hvd.rank() == 1:
 
 
 def record(folder: Path, *words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    script = folder / "script.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "paceline.launch.cli", "record", *flags, "-np", "2"]
-    return subprocess.run(
-        [*command, sys.executable, str(script), *words],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        cwd=folder,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-    )
+    command = [*PACELINE, "record", *flags, "-np", "2", sys.executable, str(written(folder, SCRIPT))]
+    return finished(*command, *words, folder=folder, timeout_s=110)
 
 
 def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path: Path) -> None:
     told = '"debug=$PACELINE_DEBUG cycle=$HOROVOD_CYCLE_TIME $1"'
     words = ["--debug", "record_steps=3,check_horovod=no", "-np", "1", "--cycle-time-ms", "7", "--wake", "events"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "paceline.launch.cli",
-            "run",
-            *words,
-            "sh",
-            "-c",
-            f"echo {told}; exit 3",
-            "x",
-            "--record",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "PACELINE_DEBUG": "record_steps=9"},
-        cwd=tmp_path,
-    )
+    command = [*PACELINE, "run", *words, "sh", "-c", f"echo {told}; exit 3", "x", "--record"]
+    done = finished(*command, folder=tmp_path, env={"PACELINE_DEBUG": "record_steps=9"})
     assert "[0]<stdout>:debug=record_steps=3,check_horovod=no cycle=7.0 --record" in done.stdout.splitlines()
     assert "wake=events (--wake), debug=record_steps=3,check_horovod=no (--debug)" in done.stderr
     assert done.returncode == 1, "horovodrun ends with 1 whatever its ranks end with"
@@ -113,32 +90,6 @@ def test_failed_script_keeps_its_trace_and_names_the_rank_that_has_none(tmp_path
     assert "No trace of rank 1 of 2" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "number", first_of((signal.SIGINT, signal.SIGTERM), signal.SIGTERM), ids=lambda number: number.name
-)
-def test_interrupted_record_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
-    mark = tmp_path / "pids"
-    command = [sys.executable, "-m", "paceline.launch.cli", "record", "-np", "2"]
-    process = subprocess.Popen(
-        [*command, "sh", "-c", f"echo $$ >>{mark}; exec sleep 600"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=tmp_path,
-        # A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
-    )
-    limit = time.monotonic() + 60
-    while not mark.exists() or len(mark.read_text().split()) < 2:
-        assert time.monotonic() < limit and process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(number)
-    assert process.wait(40) == 130
-    limit = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in mark.read_text().split()):
-        assert time.monotonic() < limit, "a rank outlived the command"
-        time.sleep(0.1)
-
-
 ENDLESS = """
 import itertools, sys
 import torch
@@ -164,17 +115,15 @@ for step in itertools.count():
     ],
 )
 def test_interrupted_record_leaves_its_trace(number: signal.Signals, words: list[str], tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(ENDLESS)
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "paceline.launch.cli", "record", "-np", "2", sys.executable, str(script), *words]
+    command = [*PACELINE, "record", "-np", "2", sys.executable, str(written(tmp_path, ENDLESS)), *words]
     with log.open("wb") as file:
         process = subprocess.Popen(
             command,
             stdout=file,
             stderr=subprocess.STDOUT,
             cwd=tmp_path,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **QUIET},
             preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
         )
     limit = time.monotonic() + 80
@@ -188,3 +137,24 @@ def test_interrupted_record_leaves_its_trace(number: signal.Signals, words: list
     assert merged.missing == [], log.read_text()
     assert all(len(one.steps) >= 4 for one in merged.ranks)
     assert "Trace of 2 ranks" in log.read_text()
+
+
+def test_plan_from_a_recorded_trace(tmp_path: Path) -> None:
+    # Every tensor alone: three sizes, so that a cost can be fitted.
+    done = record(tmp_path, flags=("--fusion-threshold-mb", "0"))
+    assert done.returncode == 0, done.stderr
+    words = ["plan", "trace.json", "--json", "-o", "plan.json", "--plot", "plan.png"]
+    done = finished(*PACELINE, *words, folder=tmp_path, timeout_s=60)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    sizes = {f"allreduce.w{number}": 4 * elements for number, elements in enumerate(SIZES)}
+    assert {one["name"]: one["bytes"] for one in found["gradients"]} == sizes
+    ready_s = [one["ready_s"] for one in found["gradients"]]
+    assert ready_s == sorted(ready_s)
+    assert 0 < ready_s[-1] < found["measured"]["finish_s"]
+    assert (found["ranks"], found["steps"]) == (2, STEPS - from_trace.WARM_UP_STEPS)
+    assert found["measured"]["messages"] == found["predicted"]["none"]["messages"] == len(SIZES)
+    assert min(found["predicted"], key=lambda name: found["predicted"][name]["finish_s"]) == found["best"]
+    written = json.loads((tmp_path / "plan.json").read_text())
+    assert written["groups"] == [group["tensors"] for group in found["groups"]]
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")

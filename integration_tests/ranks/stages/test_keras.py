@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import torch
 
+import paceline.keras as hvd
 from integration_tests.support import stage_keras as nets
-from integration_tests.support.keras_worlds import Run, on_ranks
+from integration_tests.support.keras_worlds import keras_ranks
+from integration_tests.support.ranks import ranks
 from integration_tests.support.stage_keras import Arrays, N, accumulate, assert_close, keras_net, mse, named, tensors
 from integration_tests.support.stage_reference import train_with_old_weights
 from integration_tests.support.stage_training import data, net
@@ -19,8 +22,6 @@ from paceline.stages import schedules
 from paceline.stages.delays import delays
 from paceline.stages.flow import program
 from paceline.stages.versions import activations, copies, versions
-
-__all__ = ["on_ranks"]
 
 pytestmark = pytest.mark.timeout(240)  # TensorFlow traces a graph for each stage and shape
 
@@ -40,17 +41,12 @@ def _exact() -> float:
     """TensorFlow's optimizer of graphs merges operations, in other ways for other graphs, and a pass of one stage is a
     graph of its own: sums are rounded differently.
     """
-    import keras
-
     return 0.0 if keras.backend.backend() == "torch" else 1e-12
 
 
-def _synchronous(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3, soak=(1, 2))
+def test_synchronous_schedules_equal_one_process(rank: int, size: int) -> None:
+    weights, given = _weights(), _batches(30)
     model = keras_net(weights)
     losses = accumulate(model, keras.optimizers.Adam(0.01), mse(), given, N)
     for schedule in ("gpipe", "1f1b"):
@@ -60,20 +56,33 @@ def _synchronous(rank: int, size: int, weights: list[Any], given: list[Any]) -> 
         assert_close(result, named(model), losses, _exact())
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak), 3])
-def test_synchronous_schedules_equal_one_process(on_ranks: Run, size: int) -> None:
-    on_ranks(_synchronous, size, _weights(), _batches(30))
+@pytest.fixture
+def of_one_process(size: int) -> list[tuple[dict[str, Any], Arrays, list[float]]]:
+    """Arguments of a pipeline, and the weights and losses that one process has with them."""
+    corrections: dict[str, Any] = {"annealing_steps": 9, "correction": 0.4, "warmup_steps": 4, "max_norm": 0.5}
+    cases = []
+    for schedule in ("pipedream", "2bw", "pipemare"):
+        for microbatches, chosen in ((1, corrections), (3, {"correction": 0.4}), (3, {})):
+            found, losses = train_with_old_weights(
+                schedule,
+                size,
+                microbatches,
+                CUTS[size],
+                lambda parameters: torch.optim.SGD(parameters, lr=RATE),
+                [data(step, 7) for step in range(20)],
+                **chosen,
+            )
+            expected = {name.replace("weight", "kernel"): one.numpy().T.copy() for name, one in found.items()}
+            cases.append(({"schedule": schedule, "n_microbatches": microbatches, **chosen}, expected, losses))
+    return cases
 
 
-def _asynchronous(
-    rank: int, size: int, weights: list[Any], given: list[Any], cases: list[tuple[dict[str, Any], Arrays, list[float]]]
+@keras_ranks(3, soak=(1, 2))
+def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(
+    rank: int, size: int, of_one_process: list[tuple[dict[str, Any], Arrays, list[float]]]
 ) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-    for arguments, expected, losses in cases:
+    weights, given = _weights(), _batches(20, 7)
+    for arguments, expected, losses in of_one_process:
         for recompute in (False, True) if arguments["schedule"] == "pipedream" else (False,):
             result = nets.train(
                 keras_net(weights),
@@ -91,29 +100,7 @@ def _asynchronous(
             assert result["copies"] == copies(instructions, versions(made, instructions))
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak), 3])
-def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(on_ranks: Run, size: int) -> None:
-    corrections: dict[str, Any] = {"annealing_steps": 9, "correction": 0.4, "warmup_steps": 4, "max_norm": 0.5}
-    cases = []
-    for schedule in ("pipedream", "2bw", "pipemare"):
-        for microbatches, chosen in ((1, corrections), (3, {"correction": 0.4}), (3, {})):
-            found, losses = train_with_old_weights(
-                schedule,
-                size,
-                microbatches,
-                CUTS[size],
-                lambda parameters: torch.optim.SGD(parameters, lr=RATE),
-                [data(step, 7) for step in range(20)],
-                **chosen,
-            )
-            expected = {name.replace("weight", "kernel"): one.numpy().T.copy() for name, one in found.items()}
-            cases.append(({"schedule": schedule, "n_microbatches": microbatches, **chosen}, expected, losses))
-    on_ranks(_asynchronous, size, _weights(), _batches(20, 7), cases)
-
-
 def _layers_of_many_kinds() -> Any:
-    import keras
-
     keras.utils.set_random_seed(4)
     words = keras.Input((6,), dtype="int32")
     value = keras.layers.Embedding(11, 8)(words)
@@ -126,12 +113,9 @@ def _layers_of_many_kinds() -> Any:
     return keras.Model(words, keras.layers.Dense(3)(value))
 
 
-def _functional(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@pytest.mark.soak
+@keras_ranks(2, 3)
+def test_a_functional_chain_of_many_kinds_of_layers(rank: int, size: int) -> None:
     random = np.random.default_rng(2)
     given = [
         (random.integers(0, 11, (7, 6)).astype("int32"), random.integers(0, 3, 7).astype("int32")) for _ in range(4)
@@ -145,19 +129,8 @@ def _functional(rank: int, size: int) -> None:
     assert np.abs(named(plain)["0.embeddings"] - named(_layers_of_many_kinds())["0.embeddings"]).max() > 1e-3
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("size", [2, 3])
-def test_a_functional_chain_of_many_kinds_of_layers(on_ranks: Run, size: int) -> None:
-    on_ranks(_functional, size)
-
-
-def _random(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-
+@keras_ranks(3)
+def test_batch_norm_dropout_and_recomputation(rank: int, size: int) -> None:
     def model() -> Any:
         keras.utils.set_random_seed(5)
         layers: list[Any] = [keras.Input((6,))]
@@ -183,16 +156,9 @@ def _random(rank: int, size: int) -> None:
             assert np.abs(one).max() > 1e-3
 
 
-def test_batch_norm_dropout_and_recomputation(on_ranks: Run) -> None:
-    on_ranks(_random, 3)
-
-
-def _fit(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3, soak=(1,))
+def test_fit_is_that_of_keras(rank: int, size: int) -> None:
+    weights, given = _weights(), _batches(4, 10)
     keras.backend.set_floatx(nets.dtype())
     try:
         x, y = (np.concatenate(parts) for parts in zip(*given, strict=True))
@@ -249,17 +215,10 @@ def _fit(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
         keras.backend.set_floatx("float32")
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), 3])
-def test_fit_is_that_of_keras(on_ranks: Run, size: int) -> None:
-    on_ranks(_fit, size, _weights(), _batches(4, 10))
-
-
-def _averaged(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@pytest.mark.more
+@keras_ranks(2)
+def test_fit_ends_with_the_moving_average_of_the_weights_and_counts_from_nothing(rank: int, size: int) -> None:
+    weights, given = _weights(), _batches(4, 10)
     keras.backend.set_floatx(nets.dtype())
     try:
         x, y = (np.concatenate(parts) for parts in zip(*given, strict=True))
@@ -291,17 +250,9 @@ def _averaged(rank: int, size: int, weights: list[Any], given: list[Any]) -> Non
         keras.backend.set_floatx("float32")
 
 
-@pytest.mark.more
-def test_fit_ends_with_the_moving_average_of_the_weights_and_counts_from_nothing(on_ranks: Run) -> None:
-    on_ranks(_averaged, 2, _weights(), _batches(4, 10))
-
-
-def _saved(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
+@keras_ranks(3)
+def test_saved_and_loaded(rank: int, size: int) -> None:
+    weights, given = _weights(), _batches(6)
 
     def adam() -> Any:
         return keras.optimizers.Adam(0.01)
@@ -340,55 +291,33 @@ def _saved(rank: int, size: int, weights: list[Any], given: list[Any]) -> None:
         np.testing.assert_allclose(one, named(plain)[name], rtol=0, atol=_exact(), err_msg=name)
 
 
-def test_saved_and_loaded(on_ranks: Run) -> None:
-    on_ranks(_saved, 3, _weights(), _batches(6))
-
-
-def _fails(rank: int, size: int, failing: int) -> str:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-
+@ranks(
+    3, fresh=True, timeout_s=120,
+    worlds=[{"KERAS_BACKEND": "tensorflow"}, pytest.param({"KERAS_BACKEND": "torch"}, marks=pytest.mark.soak)],
+)  # fmt: skip
+def test_a_stage_that_raises_ends_all_stages(rank: int, size: int) -> None:
     class Breaks(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if rank == failing and batch == 2:
+            if rank == 1 and batch == 2:
                 raise ZeroDivisionError("a callback that fails")
 
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(size))])
     pipeline = hvd.Pipeline(model, "sgd", "mse", 2, "pipemare")
-    try:
+    with pytest.raises(Exception) as raised:
         pipeline.fit(np.zeros((24, 4)), np.zeros((24, 4)), batch_size=4, callbacks=[Breaks()], verbose=0)
-    except Exception as error:
-        with pytest.raises(hvd.UsageError, match="has ended"):
-            pipeline.step(np.zeros((4, 4)), np.zeros((4, 4)))
-        return f"{type(error).__name__}: {error}"
-    return "went on"
+    with pytest.raises(hvd.UsageError, match="has ended"):
+        pipeline.step(np.zeros((4, 4)), np.zeros((4, 4)))
+    text = f"{type(raised.value).__name__}: {raised.value}"
+    if rank == 1:
+        assert text == "ZeroDivisionError: a callback that fails"
+    else:
+        assert text.startswith("StageFailed: ") and "Stage 1 failed" in text
+        assert "ZeroDivisionError: a callback that fails" in text
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("torch", marks=pytest.mark.soak)])
-def test_a_stage_that_raises_ends_all_stages(backend: str) -> None:
-    from integration_tests.support.ranks import run_ranks
-
-    told = run_ranks(_fails, 3, 1, fresh=True, env={"KERAS_BACKEND": backend}, timeout_s=120)
-    for rank, text in enumerate(told):
-        if rank == 1:
-            assert text == "ZeroDivisionError: a callback that fails"
-        else:
-            assert text.startswith("StageFailed: ")
-            assert "Stage 1 failed" in text
-            assert "ZeroDivisionError: a callback that fails" in text
-
-
-def _refused(rank: int, size: int) -> None:
-    import keras
-
-    import paceline.keras as hvd
-
-    hvd.init()
-
+@keras_ranks(3)
+def test_what_is_refused_on_all_ranks(rank: int, size: int) -> None:
     def chain(*layers: Any) -> Any:
         return keras.Sequential([keras.Input((4,)), *layers])
 
@@ -439,7 +368,3 @@ def _refused(rank: int, size: int) -> None:
         pipeline.fit(x, x, batch_size=3, epochs=1 + rank)
     assert len(pipeline.fit(x, x, batch_size=3, verbose=0).history["loss"]) == 1
     pipeline.close()
-
-
-def test_what_is_refused_on_all_ranks(on_ranks: Run) -> None:
-    on_ranks(_refused, 3)

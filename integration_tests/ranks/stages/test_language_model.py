@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 from integration_tests.support.stage_gpt import accumulate, cross_entropy, gpt, text
 from integration_tests.support.stage_training import momentum
@@ -22,9 +23,6 @@ def accuracy(output: dict[str, Tensor], target: dict[str, Tensor]) -> Tensor:
 
 @ranks(1, 3, more=(2, 4))
 def test_training_and_evaluation_equal_one_process(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     plain = gpt()
     # Adam would make much of what rounding leaves of a gradient that is 0, that of the keys' bias.
     optimizer = momentum(plain.parameters())
@@ -56,9 +54,6 @@ def test_training_and_evaluation_equal_one_process(rank: int, size: int) -> None
 @ranks(4, env=DYNAMIC, timeout_s=120)
 def test_replicas_of_tied_stages(rank: int, size: int) -> None:
     """Under every exchange copies are their owners, bit for bit; under sync all equal one process."""
-    import paceline.torch as hvd
-
-    hvd.init()
     replica = rank % 2
     for options in (
         {"exchange": "sync"},
@@ -119,10 +114,6 @@ class Noted(nn.Module):
 
 @ranks(1, 3)
 def test_dropout_masks_differ_between_stages_and_repeat_with_the_seed(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-
     def masks(seed: int, recompute: bool = False) -> tuple[list[Tensor], Tensor]:
         torch.manual_seed(seed)
         layers: list[nn.Module] = [nn.Sequential(nn.Linear(16, 16), Noted()) for _ in range(size)]
@@ -161,9 +152,6 @@ def test_dropout_masks_differ_between_stages_and_repeat_with_the_seed(rank: int,
 
 @ranks(1)
 def test_one_stage_draws_the_numbers_of_plain_training(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     plain = gpt(dropout=0.3)
     torch.manual_seed(3)
     losses = accumulate(plain, momentum(plain.parameters()), range(4), 7, 3)

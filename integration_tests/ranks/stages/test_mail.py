@@ -8,21 +8,21 @@ import threading
 import time
 from typing import Any
 
+import horovod.torch as hvd
 import numpy as np
 import pytest
+import torch
 
-from integration_tests.support.ranks import ranks, run_ranks
+import paceline.torch  # noqa: F401  hands the option on
+from integration_tests.support.ranks import ranks
+from paceline.errors import UsageError
+from paceline.native.library import loaded
+from paceline.native.mail import Mail
 
 SIZES_BYTES = (0, 1, 3, 4097, 1_000_003)
 
 
 def _mail(process_set_id: int = 0) -> Any:
-    import horovod.torch as hvd
-
-    from paceline.native.library import loaded
-    from paceline.native.mail import Mail
-
-    hvd.init()
     return Mail(loaded("torch"), process_set_id)
 
 
@@ -54,8 +54,6 @@ def test_all_sizes_to_all_ranks_at_once(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_messages_of_one_tag_come_in_order_whichever_end_is_first(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
     count, peer = 60, 1 - rank
     mail = _mail()
     for receives_late in (False, True):
@@ -91,12 +89,8 @@ def test_addresses_and_polling(rank: int, size: int) -> None:
     mail.close()
 
 
-def _beside_collectives(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
-    import paceline.torch  # noqa: F401  hands the option on
-
+@ranks(3, worlds=[pytest.param({"PACELINE_COLLECTIVE": one}, id=one) for one in ("horovod", "ring")])
+def test_beside_collectives_in_the_background(rank: int, size: int) -> None:
     mail = _mail()
     left, right = (rank - 1) % size, (rank + 1) % size
     for step in range(20):
@@ -116,18 +110,10 @@ def _beside_collectives(rank: int, size: int) -> None:
     hvd.barrier()
 
 
-@pytest.mark.parametrize("collective", ["horovod", "ring"])
-def test_beside_collectives_in_the_background(collective: str) -> None:
-    run_ranks(_beside_collectives, 3, env={"PACELINE_COLLECTIVE": collective})
-
-
 @ranks(3, fresh=True)
 def test_two_process_sets_at_once(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.errors import UsageError
-
     outer = hvd.ProcessSet([0, 2])
+    hvd.shutdown()
     hvd.init(process_sets=[outer])
     everybody = _mail()
     if rank == 1:
@@ -164,8 +150,6 @@ def test_closing_waits_for_all_and_another_mail_begins_empty(rank: int, size: in
 
 @ranks(2)
 def test_memory_is_kept_as_long_as_a_message_is_in_flight(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
     mail = _mail()
     if rank == 0:
         operation = mail.send(1, 0, _values(0, 1, 5_000_001).data)  # the array itself is gone
@@ -182,9 +166,6 @@ def test_memory_is_kept_as_long_as_a_message_is_in_flight(rank: int, size: int) 
 
 @ranks(2)
 def test_a_thread_of_its_own(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-    import torch
-
     mail, got = _mail(), np.zeros(3_000_001, np.uint8)
 
     def talk() -> None:
@@ -218,8 +199,6 @@ def test_a_forked_process_leaves_the_mail_to_its_parent(rank: int, size: int) ->
 
 @ranks(2)
 def test_bad_input_is_refused_and_nothing_is_lost(rank: int, size: int) -> None:
-    from paceline.errors import UsageError
-
     mail, room = _mail(), np.zeros((4, 6), np.uint8)
     for peer in (rank, -1, 2):
         with pytest.raises(UsageError, match=f"rank {rank} of 2: found peer {peer}"):
@@ -249,14 +228,10 @@ def test_bad_input_is_refused_and_nothing_is_lost(rank: int, size: int) -> None:
 
 @ranks(1, fresh=True)
 def test_alone_and_before_init(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.errors import UsageError
-    from paceline.native.library import loaded
-    from paceline.native.mail import Mail
-
+    hvd.shutdown()
     with pytest.raises(UsageError, match="Horovod is not initialised"):
         Mail(loaded("torch"))
+    hvd.init()
     mail = _mail()
     with pytest.raises(UsageError, match="found peer 0"):
         mail.send(0, 0, b"to myself")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import paceline.torch as hvd
 from integration_tests.support.debug import debug
 from integration_tests.support.ranks import ranks
 from integration_tests.support.stage_reference import train_with_old_weights
@@ -42,9 +43,6 @@ def assert_equal(result: dict[str, Any], weights: dict[str, Tensor], losses: lis
 
 @ranks(4, more=(6,), env=DYNAMIC, timeout_s=120)
 def test_replicas_equal_one_process_with_all_their_batches(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for stages in (2, 3) if size == 6 else (2,):
         assert_equals_one_process(rank, stages, size // stages)
 
@@ -100,9 +98,6 @@ def apart(shares: list[list[tuple[Tensor, Tensor]]], every: int) -> dict[str, Te
 
 @ranks(4, env=DYNAMIC)
 def test_exchanges_mean_what_they_mean_to_an_optimizer(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     whole = batches(7, 2)
     shares = [share(whole, replica, 2) for replica in range(2)]
     plain, without = net(), net()
@@ -137,9 +132,6 @@ class Times(torch.nn.Module):
 
 @ranks(4, env=DYNAMIC)
 def test_codecs_and_collectives_are_those_asked_for(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     value = 1 + 2.0**-12  # has more digits than bfloat16
     for codec, arrives in (("none", value), ("bf16", 1.0)):
         pipeline = hvd.Pipeline(
@@ -157,9 +149,6 @@ def test_codecs_and_collectives_are_those_asked_for(rank: int, size: int) -> Non
 
 @ranks(4, env=DYNAMIC)
 def test_what_exchanges_keep_is_saved(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     options: dict[str, Any] = {"stages": CUTS[2][1:], "replicas": 2}
     given = [(a.float(), b.float()) for a, b in share(batches(8, 2), rank % 2, 2)]
 
@@ -209,9 +198,6 @@ def test_what_exchanges_keep_is_saved(rank: int, size: int) -> None:
 
 @ranks(4, env=DYNAMIC)
 def test_replicas_begin_alike_and_are_evaluated_together(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net()
     with torch.no_grad():
         for one in model.parameters():
@@ -232,9 +218,6 @@ def test_replicas_begin_alike_and_are_evaluated_together(rank: int, size: int) -
 
 @ranks(4, env=DYNAMIC)
 def test_replicas_that_cannot_be_are_refused_on_all_ranks(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for arguments, said in (
         ({"replicas": 2 if rank < 3 else 4}, "different pipelines: replicas is 2 on rank 0 and 4 on rank 3"),
         (
@@ -256,9 +239,6 @@ def test_replicas_that_cannot_be_are_refused_on_all_ranks(rank: int, size: int) 
 
 @ranks(4)
 def test_process_sets_of_init_are_used(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     with pytest.raises(hvd.UsageError, match=r"hvd.init\(process_sets=\[hvd.ProcessSet\(\[0, 1\]\), hvd.ProcessSet"):
         hvd.Pipeline(net(), sgd, mse, N, replicas=2)
     hvd.barrier()

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import horovod.tensorflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import paceline.tensorflow as hvd
 from integration_tests.support.ranks import ranks
+from paceline.errors import UserError
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_everything_of_horovod_is_there(rank: int, size: int) -> None:
-    import horovod.tensorflow
-
-    import paceline.tensorflow as hvd
-
     theirs = {name for name in dir(horovod.tensorflow) if not name.startswith("_")}
     assert theirs <= set(hvd.__all__) and all(hasattr(hvd, name) for name in theirs)
-    hvd.init()
     assert (hvd.rank(), hvd.size()) == (rank, size)
 
 
-def _tape_gives_averages(rank: int, size: int, inside: bool) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
+@pytest.mark.parametrize("inside", [False, True])
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_tape_gives_averages(rank: int, size: int, inside: bool) -> None:
     table = tf.Variable(tf.ones([5, 2]))
     dense = tf.keras.Variable(np.ones(3, np.float32))
     frozen = tf.Variable(1.0)
@@ -60,42 +56,7 @@ def _tape_gives_averages(rank: int, size: int, inside: bool) -> None:
 
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_tape_eager(rank: int, size: int) -> None:
-    _tape_gives_averages(rank, size, inside=False)
-
-
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_tape_in_a_function(rank: int, size: int) -> None:
-    _tape_gives_averages(rank, size, inside=True)
-
-
-@ranks(2, env=TENSORFLOW, timeout_s=120)
-def test_two_tapes_in_one_function_do_not_meet(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
-    one, two = tf.Variable(1.0), tf.Variable(1.0)
-
-    @tf.function
-    def step(factor: Any) -> Any:
-        with tf.GradientTape(persistent=True) as tape:
-            first, second = factor * one, 10 * factor * two
-        tape = hvd.DistributedGradientTape(tape)
-        return tape.gradient(first, one), tape.gradient(second, [two])
-
-    first, (second,) = step(tf.constant(float(rank + 1)))
-    assert (float(first), float(second)) == (1.5, 15.0)
-
-
-@ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_partial_tape_and_groups(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(1)])
     for variable in model.trainable_variables:
         variable.assign(tf.ones(variable.shape))
@@ -118,11 +79,6 @@ def test_partial_tape_and_groups(rank: int, size: int) -> None:
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_optimizer_in_a_function_with_the_loop_of_keras_2(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     for op, expected in ((hvd.Average, 1.5), (hvd.Sum, 3.0)):
         variable = tf.Variable([0.0, 0.0])
         optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name=f"old{op}", op=op)
@@ -142,23 +98,12 @@ def test_optimizer_in_a_function_with_the_loop_of_keras_2(rank: int, size: int) 
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_optimizer_of_tensorflow_1_is_horovods(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0))
     assert type(optimizer).__module__ == "horovod.tensorflow"
 
 
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_sparse_gradients_of_an_optimizer_stay_sparse(rank: int, size: int) -> None:
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
     rows = tf.IndexedSlices(tf.fill([2, 3], float(rank + 1)), tf.constant([rank, 3]), tf.constant([4, 3]))
     table = tf.keras.Variable(np.zeros([4, 3], np.float32))
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name="rows")
@@ -171,10 +116,6 @@ def test_sparse_gradients_of_an_optimizer_stay_sparse(rank: int, size: int) -> N
 
 def _gan(rank: float, size: int, way: str) -> list[Any]:
     """Weights of a generator and a critic, of equal shapes and optimizers, after steps with data of rank and turn."""
-    import tensorflow as tf
-
-    import paceline.tensorflow as hvd
-
     weights = [tf.Variable(tf.fill([37, 11], 1.0 + place)) for place in range(2)]
     passes: dict[str, Any] = {"backward_passes_per_step": 2, "average_aggregated_gradients": True}
     shared = passes if way == "passes" else {}
@@ -207,9 +148,22 @@ def _gan(rank: float, size: int, way: str) -> list[Any]:
 
 @ranks(2, env=TENSORFLOW, timeout_s=60)
 def test_two_of_equal_class_in_one_step_do_not_meet(rank: int, size: int) -> None:
-    import paceline.tensorflow as hvd
-
-    hvd.init()
     for way in ("optimizers", "passes", "keras", "tapes"):
         for mine, alone in zip(_gan(rank, size, way), _gan(0.5, 1, way), strict=True):
             np.testing.assert_allclose(mine, alone, rtol=1e-5, err_msg=way)
+
+
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
+    weight = tf.Variable([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight * (rank + 1.0))
+    (gradient,) = hvd.DistributedGradientTape(tape, exchange=hvd.Sync(), name="types").gradient(loss, [weight])
+    assert gradient.numpy().tolist() == [(size + 1) / 2] * 2
+    report, stats = hvd.fusion_report(), hvd.exchange_stats()
+    assert isinstance(report, hvd.FusionReport) and report.policy == "threshold"
+    assert isinstance(stats, hvd.ExchangeStats) and stats.rounds == 0
+    begun = hvd.partial_allreduce_async(tf.ones(3), "types.partial", quorum=size)
+    assert isinstance(begun, hvd.PartialResult)
+    mean, fresh = begun.wait()
+    assert (mean.numpy().tolist(), int(fresh)) == ([1.0, 1.0, 1.0], size)

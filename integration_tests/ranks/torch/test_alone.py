@@ -9,18 +9,17 @@ import pickle
 import warnings
 from typing import Any
 
+import horovod.torch as horovod
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
-from integration_tests.support.torch_training import net, parameters, train
+from integration_tests.support.torch_training import closure_of, net, parameters, train, update
 
 
 @ranks(1)
 def test_result_is_the_held_optimizers_and_nothing_is_watched(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     plain, model = net(), net()
     train(plain, torch.optim.AdamW(plain.parameters(), lr=0.01), rank, 10)
     train(model, hvd.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=0.01)), rank, 10)
@@ -30,10 +29,6 @@ def test_result_is_the_held_optimizers_and_nothing_is_watched(rank: int, size: i
 
 @ranks(1)
 def test_everything_public_in_horovod_is_here(rank: int, size: int) -> None:
-    import horovod.torch as horovod
-
-    import paceline.torch as hvd
-
     public = [name for name in dir(horovod) if not name.startswith("_")]
     ours = {"DistributedOptimizer", "broadcast_optimizer_state", "broadcast_parameters"}
     assert len(public) > 60
@@ -51,9 +46,6 @@ def test_everything_public_in_horovod_is_here(rank: int, size: int) -> None:
 
 @ranks(1)
 def test_face_of_the_held_optimizer(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net()
     held = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(held, model.named_parameters())
@@ -78,9 +70,6 @@ def test_face_of_the_held_optimizer(rank: int, size: int) -> None:
 
 @ranks(1)
 def test_hooks_run_once_and_see_the_optimizer_that_steps(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net()
     held = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer = hvd.DistributedOptimizer(held, model.named_parameters())
@@ -100,9 +89,6 @@ def test_hooks_run_once_and_see_the_optimizer_that_steps(rank: int, size: int) -
 
 @ranks(1)
 def test_copies_and_pickles_are_plain_optimizers(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net()
     optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.1), model.named_parameters())
     train(model, optimizer, rank, 2)
@@ -116,9 +102,6 @@ def test_copies_and_pickles_are_plain_optimizers(rank: int, size: int) -> None:
 
 @ranks(1)
 def test_state_goes_to_and_comes_from_plain_optimizers(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model, plain = net(), net()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     train(model, optimizer, rank, 3)
@@ -139,9 +122,6 @@ def test_state_goes_to_and_comes_from_plain_optimizers(rank: int, size: int) -> 
 
 @ranks(1)
 def test_schedulers_made_before_and_after_wrapping(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = net()
@@ -167,23 +147,7 @@ def test_schedulers_made_before_and_after_wrapping(rank: int, size: int) -> None
 
 
 @ranks(1)
-def test_reduce_on_plateau_and_its_state(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net().parameters(), lr=1.0))
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
-    for metric in (1.0, 2.0):
-        optimizer.step()
-        plateau.step(metric)
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
-
-
-@ranks(1)
 def test_accumulation_counts_as_on_many_ranks(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     weight = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([weight], lr=1.0), [("alone.weight", weight)], backward_passes_per_step=2
@@ -191,37 +155,21 @@ def test_accumulation_counts_as_on_many_ranks(rank: int, size: int) -> None:
     for updates in range(3):
         for micro in range(2):
             assert weight[0].item() == -3 * updates
-            optimizer.zero_grad()
-            ((micro + 1) * weight).sum().backward()
-            optimizer.step()
+            update(optimizer, ((micro + 1) * weight).sum())
     assert weight.tolist() == [-9.0] * 3
 
 
 @ranks(1)
 def test_closure_without_other_ranks(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     weight = torch.nn.Parameter(torch.tensor([3.0]))
     optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS([weight]))
 
-    def closure() -> Any:
-        optimizer.zero_grad()
-        loss = (weight - 1).pow(2).sum()
-        loss.backward()
-        return loss
-
-    assert optimizer.step(closure).item() == 4.0
+    assert optimizer.step(closure_of(optimizer, lambda: (weight - 1).pow(2).sum())).item() == 4.0
     assert weight.item() == pytest.approx(1.0, abs=1e-4)
 
 
 @ranks(1)
 def test_wrong_uses_are_refused_with_the_remedy(rank: int, size: int) -> None:
-    import horovod.torch as horovod
-
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net()
     held = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer = hvd.DistributedOptimizer(held)
@@ -251,9 +199,6 @@ def test_wrong_uses_are_refused_with_the_remedy(rank: int, size: int) -> None:
 
 @ranks(1)
 def test_before_init_the_remedy_is_init(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     hvd.shutdown()
     with pytest.raises(hvd.UsageError, match=r"before hvd\.init\(\)"):
         hvd.DistributedOptimizer(torch.optim.SGD(net().parameters(), lr=0.1))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import assert_replicas_equal, net
 
@@ -31,9 +33,6 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 @ranks(2)
 def test_parameters_of_every_type_and_layout(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     tensors, expected = _of_all_kinds(rank), _of_all_kinds(1)
     strides = {name: tensor.stride() for name, tensor in tensors.items()}
     hvd.broadcast_parameters(tensors, root_rank=1)
@@ -63,9 +62,6 @@ def _tensors(optimizer: Any) -> list[torch.Tensor]:
 @ranks(2)
 def test_optimizer_state_of_bfloat16(rank: int, size: int) -> None:
     """All of them without state, and one that has loaded it; also in an elastic job's state."""
-    import paceline.torch as hvd
-
-    hvd.init()
     for turn in range(2):
         model = net(seed=rank).to(torch.bfloat16)
         adam = torch.optim.AdamW(model.parameters(), lr=0.1 * (1 + rank))
@@ -90,9 +86,6 @@ def test_optimizer_state_of_bfloat16(rank: int, size: int) -> None:
 @ranks(2)
 def test_root_has_state_of_some_parameters_only(rank: int, size: int) -> None:
     """The other rank has none, or state of another layer of equal shapes, or of all."""
-    import paceline.torch as hvd
-
-    hvd.init()
     for others in (None, 1, "all"):
         torch.manual_seed(rank)
         model = torch.nn.Sequential(torch.nn.Linear(5, 5), torch.nn.Linear(5, 5))
@@ -129,9 +122,6 @@ class _Averages(torch.optim.SGD):
 @ranks(2)
 def test_one_call_makes_model_and_optimizer_equal(rank: int, size: int) -> None:
     """Buffers that are not saved, all layouts, state of any structure, and gradients in flight."""
-    import paceline.torch as hvd
-
-    hvd.init()
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).to(torch.bfloat16)
     model.to(memory_format=torch.channels_last)
@@ -167,11 +157,6 @@ def test_one_call_makes_model_and_optimizer_equal(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_models_that_differ_are_refused_on_all_ranks(rank: int, size: int) -> None:
-    import pytest
-
-    import paceline.torch as hvd
-
-    hvd.init()
     with pytest.raises(hvd.UsageError, match=r"(?s)ranks differ at .*digests of the model.*same way on all ranks"):
         hvd.broadcast_state(torch.nn.Linear(3, 4 + rank))
     model = net(seed=rank)

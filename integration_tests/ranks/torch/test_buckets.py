@@ -6,11 +6,14 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+import horovod.torch as horovod
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from integration_tests.support.ranks import ranks
+from integration_tests.support.torch_training import closure_of, update
+from paceline.native.library import counters
 
 LENGTHS = (3, 17, 1, 64, 5, 33, 2)
 _runs = collections.Counter[str]()
@@ -53,9 +56,7 @@ def _wrapped(model: Any, label: str, optimizer: Any = None, **options: Any) -> A
 
 def _plainly(model: Any, optimizer: Any, rank: int) -> None:
     for step in range(5):
-        optimizer.zero_grad()
-        model(rank, step).backward()
-        optimizer.step()
+        update(optimizer, model(rank, step))
 
 
 def _in_place(model: Any, optimizer: Any, rank: int) -> None:
@@ -77,9 +78,7 @@ def _frozen(model: Any, optimizer: Any, rank: int) -> None:
     for step in range(12):
         for index in (1, 4):
             model.weights[index].requires_grad_(not index <= step < index + 4)
-        optimizer.zero_grad()
-        model(rank, step).backward()
-        optimizer.step()
+        update(optimizer, model(rank, step))
 
 
 def _replaced(model: Any, optimizer: Any, rank: int) -> None:
@@ -117,6 +116,20 @@ def _saved(model: Any, optimizer: Any, rank: int) -> None:
     _plainly(model, optimizer, rank)
 
 
+def _accumulated(model: Any, optimizer: Any, rank: int) -> None:
+    """Two passes for an update, and a closure."""
+    optimizer.set_backward_passes_per_step(2)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(rank, step).backward()
+        model(rank, step + 10, without=(1,)).backward()
+        optimizer.step()
+    optimizer.drain()
+
+    optimizer.set_backward_passes_per_step(1)
+    optimizer.step(closure_of(optimizer, lambda: model(rank, 20)))
+
+
 def _assert_as_single(loop: Callable[..., None], rank: int, size: int) -> None:
     for label, exchange in _exchanges(size).items():
         models = []
@@ -130,30 +143,14 @@ def _assert_as_single(loop: Callable[..., None], rank: int, size: int) -> None:
             assert torch.equal(one, other), f"{loop.__name__}, {label}: parameter {index}: {one} and {other}"
 
 
-@ranks(2)
-def test_updates_are_those_of_single_gradients(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-    for loop in (_plainly, _in_place, _missing, _replaced, _drained, _saved):
+@ranks(2, hvd="paceline.torch")
+def test_updates_are_those_of_single_gradients(rank: int, size: int, hvd: Any) -> None:
+    for loop in (_plainly, _in_place, _missing, _frozen, _replaced, _drained, _saved, _accumulated):
         _assert_as_single(loop, rank, size)
 
 
-@ranks(2)
-def test_frozen_parameters_in_a_bucket(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-    _assert_as_single(_frozen, rank, size)
-
-
-@ranks(2)
-def test_bits_are_those_of_horovods_own_wrapper(rank: int, size: int) -> None:
-    import horovod.torch as horovod
-
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, hvd="paceline.torch")
+def test_bits_are_those_of_horovods_own_wrapper(rank: int, size: int, hvd: Any) -> None:
     for name, options in {"plain": {}, "half": {"compression": hvd.Compression.fp16}, "sum": {"op": hvd.Sum}}.items():
         ours, theirs = _Many(), _Many()
         _plainly(ours, _wrapped(ours, name, **options), rank)
@@ -162,34 +159,6 @@ def test_bits_are_those_of_horovods_own_wrapper(rank: int, size: int) -> None:
         _plainly(theirs, horovod.DistributedOptimizer(stock, named, **options), rank)
         for one, other in zip(ours.weights, theirs.weights, strict=True):
             assert torch.equal(one, other), name
-
-
-@ranks(2)
-def test_accumulated_gradients_and_closures(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-    models = []
-    for bucket_bytes in (1 << 16, 0):
-        model = _Many()
-        optimizer = _wrapped(model, "passes", backward_passes_per_step=2, bucket_bytes=bucket_bytes)
-        for step in range(4):
-            optimizer.zero_grad()
-            model(rank, step).backward()
-            model(rank, step + 10, without=(1,)).backward()
-            optimizer.step()
-
-        def closure(model: Any = model, optimizer: Any = optimizer) -> Any:
-            optimizer.zero_grad()
-            loss = model(rank, 20)
-            loss.backward()
-            return loss
-
-        optimizer.set_backward_passes_per_step(1)
-        optimizer.step(closure)
-        models.append(model)
-    for one, other in zip(*(model.weights for model in models), strict=True):
-        assert torch.equal(one, other)
 
 
 class _Copies(TorchDispatchMode):
@@ -206,20 +175,14 @@ class _Copies(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@ranks(2)
-def test_one_operation_a_bucket_and_one_copy_a_gradient(rank: int, size: int) -> None:
+@ranks(2, hvd="paceline.torch")
+def test_one_operation_a_bucket_and_one_copy_a_gradient(rank: int, size: int, hvd: Any) -> None:
     """Operations of Horovod and copies, counted: of a step that makes gradients anew, and of one that adds to them."""
-    import paceline.torch as hvd
-    from paceline.native.library import counters
-
-    hvd.init()
     for label, exchange in _exchanges(size).items():
         model = _Many()
         optimizer = _wrapped(model, f"counted.{label}", exchange=exchange)
         for step in range(4):
-            optimizer.zero_grad()
-            model(rank, step).backward()
-            optimizer.step()
+            update(optimizer, model(rank, step))
         for in_place in (False, True):
             optimizer.zero_grad(set_to_none=not in_place)
             before = counters("torch")["tensors"]
@@ -238,13 +201,8 @@ def _names(optimizer: Any) -> tuple[str, ...]:
     return tuple(gradient.name for gradient in optimizer._reduction.buckets.all)
 
 
-@ranks(2, env={"PACELINE_BUCKET_BYTES": "65536"})
-def test_horovods_own_wrapper_has_them_where_the_variable_asks(rank: int, size: int) -> None:
-    import horovod.torch as hvd
-
-    from paceline.native.library import counters
-
-    hvd.init()
+@ranks(2, env={"PACELINE_BUCKET_BYTES": "65536"}, hvd="horovod.torch")
+def test_horovods_own_wrapper_has_them_where_the_variable_asks(rank: int, size: int, hvd: Any) -> None:
     models = [_Many(), _Many()]
     hvd.broadcast_parameters(models[0].state_dict(), root_rank=0)
     named = [(f"buckets.unmodified.{name}", one) for name, one in models[0].named_parameters()]
@@ -257,26 +215,19 @@ def test_horovods_own_wrapper_has_them_where_the_variable_asks(rank: int, size: 
         models[0](rank, step).backward()
         tensors = counters("torch")["tensors"]
         optimizer.step()
-        alone.zero_grad()
-        (sum(models[1](one, step) for one in range(size)) / size).backward()
-        alone.step()
+        update(alone, (sum(models[1](one, step) for one in range(size)) / size))
     assert counters("torch")["tensors"] - tensors <= 1
     for one, other in zip(models[0].weights, models[1].weights, strict=True):
         torch.testing.assert_close(one, other)
 
 
-@ranks(2)
-def test_gradients_that_a_script_keeps_or_owns(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, hvd="paceline.torch")
+def test_gradients_that_a_script_keeps_or_owns(rank: int, size: int, hvd: Any) -> None:
     model = _Many()
     optimizer = _wrapped(model, "kept")
     kept = []
     for step in range(3):
-        optimizer.zero_grad()
-        model(rank, step).backward()
-        optimizer.step()
+        update(optimizer, model(rank, step))
         gradients = [one.grad for one in model.weights]
         kept.append([(gradient, gradient.clone()) for gradient in gradients])
     for gradient, as_it_was in (pair for pairs in kept for pair in pairs):
@@ -295,12 +246,9 @@ def test_gradients_that_a_script_keeps_or_owns(rank: int, size: int) -> None:
         assert buffer.abs().sum() > 0
 
 
-@ranks(2)
-def test_which_gradients_travel_together(rank: int, size: int) -> None:
+@ranks(2, hvd="paceline.torch")
+def test_which_gradients_travel_together(rank: int, size: int, hvd: Any) -> None:
     """Large ones, those of other types, sparse ones and those of a group travel by themselves, on all ranks alike."""
-    import paceline.torch as hvd
-
-    hvd.init()
     model = torch.nn.ParameterDict({
         "a": torch.ones(3), "large": torch.ones(99), "b": torch.ones(4), "wide": torch.ones(2).double(),
         "c": torch.ones(1), "wider": torch.ones(5).double(), "brain": torch.ones(2).bfloat16(),
@@ -327,11 +275,8 @@ def test_which_gradients_travel_together(rank: int, size: int) -> None:
     ]  # fmt: skip
 
 
-@ranks(2)
-def test_ranks_that_want_other_buckets_form_none(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, hvd="paceline.torch")
+def test_ranks_that_want_other_buckets_form_none(rank: int, size: int, hvd: Any) -> None:
     model = _Many()
     optimizer = _wrapped(model, "unlike", bucket_bytes=(1 << 16, 0)[rank])
     for step in range(2):

@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
-from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters
+from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters, update
+from paceline.errors import UserError
 
 
 def _wrapped(model: Any, label: str, exchange: Any, **options: Any) -> Any:
-    import paceline.torch as hvd
-
-    hvd.init()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
-    named = [(f"discard.{label}.{name}", parameter) for name, parameter in model.named_parameters()]
-    return hvd.DistributedOptimizer(optimizer, named, exchange=exchange, **options)
+    return hvd.DistributedOptimizer(optimizer, model.named_parameters(f"discard.{label}"), exchange=exchange, **options)
 
 
 def _train(model: Any, optimizer: Any, rank: int, batches: str, size: int) -> None:
@@ -40,9 +38,6 @@ def _train(model: Any, optimizer: Any, rank: int, batches: str, size: int) -> No
 
 @ranks(3, more=(2,))
 def test_discarded_batches_were_not_seen(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     half = hvd.Compression.fp16
     cases: dict[str, tuple[Any, dict[str, Any]]] = {
         "sync": ("sync", {}),
@@ -76,9 +71,6 @@ def test_sparse_gradients_are_dropped(rank: int, size: int) -> None:
         models[1].load_state_dict(models[0].state_dict())
         for model, batches in zip(models, ("abCcDde", "abcde"), strict=True):
             named = [(f"discard.sparse.{label}.{batches}", model.weight)]
-            import paceline.torch as hvd
-
-            hvd.init()
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD([model.weight], lr=0.1), named, exchange=exchange)
             for letter in batches:
                 optimizer.zero_grad()
@@ -93,9 +85,6 @@ def test_discarding_after_a_look_at_the_combined_gradients(rank: int, size: int)
     """After synchronize() it is what synchronize() put there that is dropped."""
     p = torch.nn.Parameter(torch.zeros(3))
     for label, exchange in (("sync", "sync"), ("pipelined", "pipelined")):
-        import paceline.torch as hvd
-
-        hvd.init()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [(f"looked.{label}", p)], exchange=exchange)
         with torch.no_grad():
             p.zero_()
@@ -116,10 +105,6 @@ def test_discarding_after_a_look_at_the_combined_gradients(rank: int, size: int)
 
 @ranks(2)
 def test_ranks_that_discard_other_gradients_are_told_so(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-    from paceline.errors import UserError
-
-    hvd.init()
     p = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("told", p)], exchange="pipelined")
     p.sum().backward()
@@ -134,15 +119,10 @@ def test_ranks_that_discard_other_gradients_are_told_so(rank: int, size: int) ->
 
 @ranks(2)
 def test_late_gradients_of_a_partial_exchange_are_dropped_and_replicas_brought_together(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     p = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("late", p)], exchange="solo")
     for step in range(4):
-        optimizer.zero_grad()
-        (p * (1.0 + rank)).sum().backward()
-        optimizer.step()
+        update(optimizer, (p * (1.0 + rank)).sum())
         if rank == 0 and step == 1:
             hvd.allreduce(torch.zeros(1), name="late.gate")  # rank 1 is three steps behind
     if rank == 1:
@@ -157,9 +137,6 @@ def test_late_gradients_of_a_partial_exchange_are_dropped_and_replicas_brought_t
 @ranks(2)
 def test_drained_gradients_do_not_stay(rank: int, size: int) -> None:
     """A loop that drops gradients after its update adds the next ones to nothing."""
-    import paceline.torch as hvd
-
-    hvd.init()
     for label, exchange in (("pipelined", "pipelined"), ("partial", hvd.Partial(quorum=size))):
         for none in (True, False):
             p, unused = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))

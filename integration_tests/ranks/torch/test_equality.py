@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import horovod.torch as horovod
 import pytest
 import torch
 
-from integration_tests.support.ranks import ranks, run_ranks
+import paceline.torch as hvd
+from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters, train
 
 OPTIMIZERS: dict[str, Any] = {
@@ -29,11 +31,6 @@ def _trained(hvd: Any, optimizer: str, rank: int, options: dict[str, Any]) -> An
 
 
 def _same_as_horovod(rank: int, size: int, optimizer: str, options: dict[str, Any]) -> None:
-    import horovod.torch as horovod
-
-    import paceline.torch as hvd
-
-    hvd.init()
     if "compression" in options:
         options = {**options, "compression": getattr(hvd.Compression, options["compression"])}
     if "op" in options:
@@ -44,31 +41,21 @@ def _same_as_horovod(rank: int, size: int, optimizer: str, options: dict[str, An
     assert not torch.equal(ours, parameters(net()))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_same_as_horovod_on_2_ranks(optimizer: str) -> None:
-    run_ranks(_same_as_horovod, 2, optimizer, {})
+OPTIONS: list[dict[str, Any]] = [
+    {"compression": "fp16"}, {"op": "Sum"}, {"gradient_predivide_factor": 2.0}, {"groups": 2}, {"groups": "lists"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"compression": "fp16"},
-        {"op": "Sum"},
-        {"gradient_predivide_factor": 2.0},
-        {"groups": 2},
-        {"groups": "lists"},
-    ],
-    ids=str,
+    ("optimizer", "options"), [*((one, {}) for one in OPTIMIZERS), *(("sgd", one) for one in OPTIONS)], ids=str
 )
-def test_same_as_horovod_with_options(options: dict[str, Any]) -> None:
-    run_ranks(_same_as_horovod, 2, "sgd", options)
+@ranks(2)
+def test_same_as_horovod(rank: int, size: int, optimizer: str, options: dict[str, Any]) -> None:
+    _same_as_horovod(rank, size, optimizer, options)
 
 
 @ranks(2)
 def test_adasum_is_horovods_own(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     if hvd.mpi_enabled() or hvd.nccl_built():
         _same_as_horovod(rank, size, "sgd", {"op": "Adasum"})
     else:
@@ -92,11 +79,6 @@ def _accumulated(hvd: Any, rank: int) -> Any:
 
 @ranks(2)
 def test_same_as_horovod_with_several_backward_passes_before_one_step(rank: int, size: int) -> None:
-    import horovod.torch as horovod
-
-    import paceline.torch as hvd
-
-    hvd.init()
     assert torch.equal(_accumulated(hvd, rank), _accumulated(horovod, rank))
 
 
@@ -118,11 +100,6 @@ def _clipped(hvd: Any, rank: int, *, simply: bool) -> Any:
 
 @ranks(2)
 def test_clipping_between_synchronize_and_step(rank: int, size: int) -> None:
-    import horovod.torch as horovod
-
-    import paceline.torch as hvd
-
-    hvd.init()
     theirs = parameters(_clipped(horovod, rank, simply=False))
     ours = _clipped(hvd, rank, simply=False)
     assert torch.equal(parameters(ours), theirs)
@@ -148,11 +125,6 @@ def _embedding(hvd: Any, rank: int, size: int, *, as_dense: bool) -> Any:
 
 @ranks(2)
 def test_sparse_gradients(rank: int, size: int) -> None:
-    import horovod.torch as horovod
-
-    import paceline.torch as hvd
-
-    hvd.init()
     theirs = _embedding(horovod, rank, size, as_dense=False)
     assert torch.equal(_embedding(hvd, rank, size, as_dense=False), theirs)
     torch.testing.assert_close(_embedding(hvd, rank, size, as_dense=True), theirs)
@@ -161,5 +133,6 @@ def test_sparse_gradients(rank: int, size: int) -> None:
 # Horovod adds the values of three ranks in an order that depends on where a tensor lies in the fusion buffer, and that
 # on timing: without fusion the order is fixed, and only then are two runs of Horovod itself equal.
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_same_as_horovod_on_3_ranks(optimizer: str) -> None:
-    run_ranks(_same_as_horovod, 3, optimizer, {}, env={"HOROVOD_FUSION_THRESHOLD": "0"})
+@ranks(3, env={"HOROVOD_FUSION_THRESHOLD": "0"})
+def test_same_as_horovod_on_3_ranks(rank: int, size: int, optimizer: str) -> None:
+    _same_as_horovod(rank, size, optimizer, {})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.event_table import cases, environment, label
 from integration_tests.support.event_training import EventTraining
 from integration_tests.support.events import ARMED, COLUMNS, RESIDUAL
@@ -234,9 +235,6 @@ EVENTS: dict[str, Callable[[EventTraining], None]] = {
 
 
 def _try(rank: int, size: int, event: str, column: str) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     EVENTS[event](EventTraining(rank, size, column, f"table.{event}.{label(column)}"))
     if column == ARMED:
         hvd.barrier()
@@ -249,9 +247,6 @@ def test_as_one_process(event: str, column: str) -> None:
 
 
 def _save(rank: int, size: int, column: str) -> bytes:
-    import paceline.torch as hvd
-
-    hvd.init()
     training = EventTraining(rank, size, column, f"ranks.{label(column)}")
     training.steps()
     if column == "local":
@@ -262,9 +257,6 @@ def _save(rank: int, size: int, column: str) -> bytes:
 
 
 def _go_on_with(rank: int, size: int, column: str, saved: bytes) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     training = EventTraining(rank, size, column, f"ranks.{label(column)}")
     if column == "partial":
         with pytest.raises(UserError, match=rf"(?s)rank 0 of 3, loaded by rank {rank} of 2.*each rank"):

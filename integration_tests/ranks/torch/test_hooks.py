@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters
+from paceline.torch.optimizer.hooks import lent
 
 
 class _Late(torch.autograd.Function):
@@ -46,23 +48,16 @@ def _tokens(rank: int, step: int) -> Any:
 
 
 def _exchanges(size: int) -> dict[str, Any]:
-    import paceline.torch as hvd
-
     return {"sync": "sync", "pipelined": "pipelined", "partial": hvd.Partial(quorum=size)}
 
 
 def _wrapped(model: Any, label: str, exchange: Any = "sync", lr: float = 0.1, **options: Any) -> Any:
-    import paceline.torch as hvd
-
     named = [(f"hooks.{label}.{name}", parameter) for name, parameter in model.named_parameters()]
     return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr), named, exchange=exchange, **options)
 
 
 @ranks(2)
 def test_gradients_that_are_views_of_an_activations_gradient(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for label, exchange in _exchanges(size).items():
         model, alone = _Embedded(), _Embedded()
         optimizer, plain = _wrapped(model, f"views.{label}", exchange), torch.optim.SGD(alone.parameters(), lr=0.1)
@@ -81,7 +76,7 @@ def test_gradients_that_are_views_of_an_activations_gradient(rank: int, size: in
 @ranks(2)
 def test_a_gradient_given_by_hand_to_two_parameters(rank: int, size: int) -> None:
     model = torch.nn.ParameterDict({"a": torch.zeros(3), "b": torch.zeros(3)})
-    optimizer = _wrapped(_initialised(model), "by_hand", lr=1.0)
+    optimizer = _wrapped(model, "by_hand", lr=1.0)
     model["a"].grad = model["b"].grad = torch.full((3,), 2.0 + rank)
     optimizer.step()
     assert [model[name].tolist() for name in "ab"] == [[-2.5] * 3] * 2
@@ -115,17 +110,12 @@ def test_gradients_of_usual_layers_are_not_copied(rank: int, size: int) -> None:
 
 
 def _note(name: str, parameter: Any, handed: list[tuple[str, bool, bool]], _: Any, gradients: Any) -> None:
-    from paceline.torch.optimizer.hooks import lent
-
     same = parameter.grad.data_ptr() == gradients[0].data_ptr()
     handed.append((name, same, lent(parameter.grad, gradients[0])))
 
 
 @ranks(2)
 def test_autograd_grad_takes_no_part_in_the_exchange(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for label, exchange in _exchanges(size).items():
         model, alone = net(), net()
         optimizer, plain = _wrapped(model, f"grad.{label}", exchange), torch.optim.SGD(alone.parameters(), lr=0.1)
@@ -155,9 +145,6 @@ def test_autograd_grad_takes_no_part_in_the_exchange(rank: int, size: int) -> No
 
 @ranks(2)
 def test_users_hooks_come_first_whenever_they_were_registered(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for label, exchange in _exchanges(size).items():
         model, alone = net(), net()
 
@@ -187,11 +174,9 @@ def test_users_hooks_come_first_whenever_they_were_registered(rank: int, size: i
 @ranks(2)
 def test_parameters_that_change_under_the_hooks(rank: int, size: int) -> None:
     """Converted, frozen and unfrozen, tied, accumulated from a retained graph: every gradient is seen when it comes."""
-    import paceline.torch as hvd
-
     model = torch.nn.ParameterDict({name: torch.zeros(3) for name in ("plain", "frozen", "tied")})
     model["frozen"].requires_grad_(False)
-    optimizer = _wrapped(_initialised(model), "changing", lr=1.0, backward_passes_per_step=2)
+    optimizer = _wrapped(model, "changing", lr=1.0, backward_passes_per_step=2)
     optimizer.set_backward_passes_per_step(2)
 
     def update(*names: str) -> None:
@@ -218,10 +203,3 @@ def test_parameters_that_change_under_the_hooks(rank: int, size: int) -> None:
     update("frozen", "tied", "plain")
     model.float().double()  # the type that hooks have seen, by way of another one
     update("tied", "frozen")
-
-
-def _initialised(model: Any) -> Any:
-    import paceline.torch as hvd
-
-    hvd.init()
-    return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import warnings
 from typing import Any
@@ -9,17 +10,15 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
-from integration_tests.support.torch_training import loss_of, net, parameters
+from integration_tests.support.torch_training import closure_of, loss_of, net, parameters, update
 
 
 class _Numbered:
     """Parameters whose gradient in step t is 2^t (times 2/3 and 4/3 on two ranks); weights tell what was applied."""
 
     def __init__(self, label: str, names: str, exchange: Any, groups: Any = None) -> None:
-        import paceline.torch as hvd
-
-        hvd.init()
         self.parameters = {name: torch.nn.Parameter(torch.zeros(3, dtype=torch.float64)) for name in names}
         named = [(f"numbered.{label}.{name}", one) for name, one in self.parameters.items()]
         held = torch.optim.SGD(self.parameters.values(), lr=1.0)
@@ -45,9 +44,6 @@ class _Numbered:
 
 @ranks(2)
 def test_an_unfrozen_parameter_gets_no_gradient_from_before(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for k in (2, 3):
         model = _Numbered(f"frozen.{k}", "ab", hvd.Pipelined(k=k))
         for step in range(9):
@@ -83,9 +79,6 @@ def test_an_unfrozen_parameter_gets_no_gradient_from_before(rank: int, size: int
 
 @ranks(2)
 def test_a_group_that_joins_a_pipeline_is_saved_and_drained_with_it(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = _Numbered("joins", "a", hvd.Pipelined(k=3))
     for step in range(3):
         model.step(step, rank)
@@ -104,9 +97,6 @@ def test_a_group_that_joins_a_pipeline_is_saved_and_drained_with_it(rank: int, s
 
 @ranks(2)
 def test_a_scheduler_made_before_wrapping_sees_every_step(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for label, exchange, passes in (("s", "sync", 1), ("s2", "sync", 2), ("p", "pipelined", 1), ("m", "majority", 1)):
         model = net()
         held = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -116,18 +106,13 @@ def test_a_scheduler_made_before_wrapping_sees_every_step(rank: int, size: int) 
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for step in range(4):
-                optimizer.zero_grad()
-                loss_of(model, rank, step).backward()
-                optimizer.step()
+                update(optimizer, loss_of(model, rank, step))
                 scheduler.step()
         optimizer.drain()
 
 
 @ranks(2)
 def test_closures_that_are_evaluated_once(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     for label, exchange in (("pipelined", "pipelined"), ("partial", hvd.Partial(quorum=size))):
         model, plain = net(), net()
         optimizers = []
@@ -136,29 +121,17 @@ def test_closures_that_are_evaluated_once(rank: int, size: int) -> None:
             held = torch.optim.Adam(one.parameters(), lr=0.1)
             optimizers.append(hvd.DistributedOptimizer(held, named, exchange=exchange))
         for step in range(4):
-
-            def closure(step: int = step, model: Any = model, optimizer: Any = optimizers[0]) -> Any:
-                optimizer.zero_grad()
-                loss = loss_of(model, rank, step)
-                loss.backward()
-                return loss
-
+            closure = closure_of(optimizers[0], functools.partial(loss_of, model, rank, step))
             expected = loss_of(plain, rank, step)
             with torch.no_grad():
                 assert torch.equal(optimizers[0].step(closure), expected)  # this rank's
-            optimizers[1].zero_grad()
-            expected.backward()
-            optimizers[1].step()
+            update(optimizers[1], expected)
         assert [optimizer.drain() for optimizer in optimizers] == [int(label == "pipelined")] * 2
         assert torch.equal(parameters(model), parameters(plain))
 
 
 @ranks(2)
 def test_closures_that_are_evaluated_again_are_refused(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-
     class Twice(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             closure()
@@ -170,28 +143,16 @@ def test_closures_that_are_evaluated_again_are_refused(rank: int, size: int) -> 
             named = [(f"again.{label}.{kind.__name__}", p)]
             optimizer = hvd.DistributedOptimizer(kind([p], lr=0.1), named, exchange=exchange)
 
-            def closure(p: Any = p) -> Any:
-                p.grad = None
-                loss = p.sum()
-                loss.backward()
-                return loss
-
-            with pytest.raises(
-                hvd.UsageError, match=rf"rank {rank}(.|\n)*evaluates its closure(.|\n)*exchange=\"sync\""
-            ):
+            said = rf"rank {rank}(.|\n)*evaluates its closure(.|\n)*exchange=\"sync\""
+            with pytest.raises(hvd.UsageError, match=said):
                 for _ in range(2):
-                    optimizer.step(closure)
+                    optimizer.step(closure_of(optimizer, p.sum))
             assert p.tolist() == [1.0] * 3
             optimizer.forget()
 
 
 @ranks(2)
 def test_a_second_init_leaves_what_is_in_flight(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     weight = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("again.w", weight)], exchange="pipelined")
     for step in range(4):

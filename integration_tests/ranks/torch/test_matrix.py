@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.debug import debug
 from integration_tests.support.matrix_features import FEATURES
 from integration_tests.support.matrix_runs import OneProcess, OnRanks, Setting
@@ -53,9 +54,6 @@ def _setting(optimizer: str, feature: str, dtype: torch.dtype) -> Setting:
 
 
 def _row(rank: int, size: int, row: Row) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     feature = FEATURES[row.feature]
     # Of three ranks the order of sums is Horovod's; only the precision can say that nothing else differs.
     dtype = torch.float64 if size > 2 and feature.dtype is torch.float32 else feature.dtype
@@ -95,7 +93,6 @@ def _plan(run: OnRanks, prefix: str) -> None:
     global _planned
     if _planned == prefix:
         return
-    import paceline.torch as hvd
 
     # Asking for something else in between makes the ranks measure anew.
     hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0), fusion="threshold")

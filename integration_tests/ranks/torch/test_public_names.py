@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import torch
+
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 
 
 @ranks(2)
 def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     model = torch.nn.Linear(2, 1)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     plain = torch.optim.SGD(model.parameters(), lr=0.5)

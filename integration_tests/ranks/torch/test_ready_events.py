@@ -10,9 +10,15 @@ import os
 import subprocess
 from pathlib import Path
 
+import horovod.torch as hvd
 import pytest
 
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.ranks import ranks
+from paceline import config
+from paceline.horovod import archive
+from paceline.native.exchanges import PIPELINED, register
+from paceline.native.library import loaded
+from paceline.partial.settings import Partial
 
 SOURCE = Path(__file__).parents[2] / "support" / "late_copy.cc"
 COUNT = 1001
@@ -22,16 +28,11 @@ LATE_S = 0.1
 @pytest.fixture(scope="module")
 def late_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The test double, linked with the installed Horovod's library for PyTorch."""
-    import horovod.torch
-
-    from paceline import config
-    from paceline.horovod import archive
-
-    if horovod.torch.cuda_built() or horovod.torch.rocm_built():
+    if hvd.cuda_built() or hvd.rocm_built():
         pytest.skip("the test double has no event of a GPU, which this Horovod would ask for")
     folder = tmp_path_factory.mktemp("late")
     headers = archive.unpack(archive.fetch(config.read().cache_dir), folder)
-    library = next(Path(horovod.torch.__file__).parent.glob("mpi_lib_v2*.so"))
+    library = next(Path(hvd.__file__).parent.glob("mpi_lib_v2*.so"))
     command = [os.environ.get("CXX", "c++"), "-std=c++17", "-shared", "-fPIC", "-pthread", f"-I{headers}", str(SOURCE)]
     command += [f"-L{library.parent}", f"-l:{library.name}", f"-Wl,-rpath,{library.parent}"]
     # PyTorch's libraries are loaded by Python before Horovod's.
@@ -40,8 +41,8 @@ def late_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "late_copy.so"
 
 
-def _allreduce(library: str, name: str, value: float, late_s: float = LATE_S) -> list[float]:
-    handle = ctypes.CDLL(library)
+def _allreduce(late_copy: Path, name: str, value: float, late_s: float = LATE_S) -> list[float]:
+    handle = ctypes.CDLL(str(late_copy))
     out, error = (ctypes.c_float * COUNT)(), ctypes.create_string_buffer(4096)
     answered = handle.late_allreduce(
         name.encode(), ctypes.c_int(0), ctypes.c_float(value), ctypes.c_int64(COUNT), ctypes.c_double(late_s),
@@ -51,56 +52,31 @@ def _allreduce(library: str, name: str, value: float, late_s: float = LATE_S) ->
     return list(out)
 
 
-def _pipelined(rank: int, size: int, library: str) -> None:
-    import horovod.torch as hvd
-
-    from paceline.native.exchanges import PIPELINED, register
-    from paceline.native.library import loaded
-
-    hvd.init()
+@ranks(2)
+def test_pipelined_exchange_waits_for_the_copy(rank: int, size: int, late_copy: Path) -> None:
     name = "late.pipelined"
     register(loaded("torch"), 0, name, PIPELINED, 2, 0)
     for step in range(4):
         expected = size * (size - 1) / 2 + size * step if step else 0.0
         # On one rank copies are late, on the others done at once.
-        found = _allreduce(library, name, rank + step + 1.0, LATE_S if rank == step % size else 0.0)
+        found = _allreduce(late_copy, name, rank + step + 1.0, LATE_S if rank == step % size else 0.0)
         assert found == [expected] * COUNT, (step, found[:3], expected)
 
 
-def test_pipelined_exchange_waits_for_the_copy(late_copy: Path) -> None:
-    run_ranks(_pipelined, 2, str(late_copy))
-
-
-def _partial(rank: int, size: int, library: str) -> None:
-    import horovod.torch as hvd
-
-    from paceline.native.exchanges import register
-    from paceline.native.library import loaded
-    from paceline.partial.settings import Partial
-
-    hvd.init()
+@ranks(2)
+def test_partial_exchange_waits_for_the_copy(rank: int, size: int, late_copy: Path) -> None:
     name = "late.partial"
     register(loaded("torch"), 0, name, *Partial(quorum=size).registration(size))
     for step in range(4):
-        found = _allreduce(library, name, rank + step + 1.0, LATE_S if rank == step % size else 0.0)
+        found = _allreduce(late_copy, name, rank + step + 1.0, LATE_S if rank == step % size else 0.0)
         expected = size * (size + 1) / 2 + size * step
         assert found == [expected] * COUNT, (step, found[:3], expected)
 
 
-def test_partial_exchange_waits_for_the_copy(late_copy: Path) -> None:
-    run_ranks(_partial, 2, str(late_copy))
-
-
-def _reserved(rank: int, size: int, library: str) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
+@ranks(2)
+def test_names_of_our_own_operations_are_refused(rank: int, size: int, late_copy: Path) -> None:
+    """Frameworks put a prefix before names, or take letters only; C++ may hand in anything."""
     for name in ("control.0.0.1.0", "note.x", "anything"):
         with pytest.raises(AssertionError, match=rf"rank {rank} expected a name that a user may give.*Give it another"):
-            _allreduce(library, f"\x7fpaceline.{name}", 1.0, 0.0)
-    assert _allreduce(library, "paceline.control.0.0.1.0", rank + 1.0, 0.0) == [3.0] * COUNT
-
-
-def test_names_of_our_own_operations_are_refused(late_copy: Path) -> None:
-    """Frameworks put a prefix before names, or take letters only; C++ may hand in anything."""
-    run_ranks(_reserved, 2, str(late_copy))
+            _allreduce(late_copy, f"\x7fpaceline.{name}", 1.0, 0.0)
+    assert _allreduce(late_copy, "paceline.control.0.0.1.0", rank + 1.0, 0.0) == [3.0] * COUNT

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.branches import Branches, wrapped
 from integration_tests.support.debug import debug
 from integration_tests.support.ranks import ranks
@@ -24,8 +25,6 @@ def _grown(model: Any, optimizer: Any, names: str) -> None:
 
 
 def _options(size: int) -> list[dict[str, Any]]:
-    import paceline.torch as hvd
-
     ways: list[dict[str, Any]] = [{"exchange": one} for one in ("sync", hvd.Partial(quorum=size), "local")]
     ways.append({"exchange": hvd.Local(sync_every=2, outer_momentum=0.5)})
     ways += [{"exchange": hvd.Pipelined(k=2)}, {"groups": 1}, {"bucket_bytes": 0}, {"codec": "bf16"}]
@@ -35,9 +34,6 @@ def _options(size: int) -> list[dict[str, Any]]:
 @ranks(2)
 def test_parameters_replaced_by_others_of_another_length(rank: int, size: int) -> None:
     """Gaussian splatting, resized vocabularies: drain() and zero_grad(), and on as plain torch does."""
-    import paceline.torch as hvd
-
-    hvd.init()
     for way, options in enumerate(_options(size)):
         for passes in (1, 2):
             model = Branches("a", "b", "c")
@@ -62,9 +58,6 @@ def test_parameters_replaced_by_others_of_another_length(rank: int, size: int) -
 
 @ranks(2)
 def test_replacements_in_flight_and_uncounted_ones_are_refused(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = Branches("a", "b")
     optimizer = wrapped(model, exchange="pipelined")
     model(a=2.0, b=4.0).backward()
@@ -93,9 +86,6 @@ def test_replacements_in_flight_and_uncounted_ones_are_refused(rank: int, size: 
 @ranks(2)
 def test_a_parameter_of_two_live_optimizers_is_refused(rank: int, size: int) -> None:
     """The remedy is right: one wrapped optimizer of all parameters combines, the two that update them are plain."""
-    import paceline.torch as hvd
-
-    hvd.init()
     for exchange in ("sync", "pipelined", hvd.Partial(quorum=size)):
         model = Branches("encoder", "first", "second")
         both = [(model.encoder, model.first), (model.encoder, model.second)]

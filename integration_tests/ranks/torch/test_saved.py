@@ -6,13 +6,14 @@ import io
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 
 
 def _loaded_by_default(state: Any) -> Any:
-    import torch
-
     file = io.BytesIO()
     torch.save(state, file)
     return torch.load(io.BytesIO(file.getvalue()))
@@ -29,10 +30,6 @@ def _plain(value: Any) -> bool:
 
 def _made(case: str, choices: dict[str, Any]) -> tuple[list[Any], Any]:
     """A table of embeddings and a bias, in one group where that can be, and their optimizer."""
-    import torch
-
-    import paceline.torch as hvd
-
     table = torch.nn.Parameter(torch.zeros(5, 3, dtype=torch.float64))
     bias = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16 if case == "corrected" else torch.float64))
     groups = None if case in ("sparse", "corrected") else [[table, bias]]
@@ -42,8 +39,6 @@ def _made(case: str, choices: dict[str, Any]) -> tuple[list[Any], Any]:
 
 
 def _step(case: str, rank: int, weights: list[Any], optimizer: Any, number: int) -> None:
-    import torch
-
     table, bias = weights
     optimizer.zero_grad()
     rows = torch.nn.functional.embedding(torch.tensor([rank, number]), table, sparse=case == "sparse")
@@ -53,11 +48,6 @@ def _step(case: str, rank: int, weights: list[Any], optimizer: Any, number: int)
 
 @ranks(2)
 def test_state_of_every_exchange_loads_by_default(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     cases: dict[str, dict[str, Any]] = {
         "partial": {"exchange": "solo"},
         "pipelined": {"exchange": hvd.Pipelined(k=3)},
@@ -96,13 +86,6 @@ def test_state_of_every_exchange_loads_by_default(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_state_loads_whatever_groups_gradients_travel_in(rank: int, size: int) -> None:
-    import pytest
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
-
     def made(names: list[str], **choices: Any) -> tuple[list[Any], Any]:
         weights = [torch.nn.Parameter(torch.zeros(n + 1)) for n in range(len(names))]
         sgd = torch.optim.SGD(weights, lr=1.0)

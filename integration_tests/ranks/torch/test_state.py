@@ -7,22 +7,18 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import assert_replicas_equal, loss_of, net, parameters, train
 
 
 def _wrapped(model: Any, weight_decay: float = 0.5) -> Any:
-    import paceline.torch as hvd
-
-    hvd.init()
     return hvd.DistributedOptimizer(
         torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=weight_decay), model.named_parameters()
     )
 
 
 def _states_equal(optimizer: Any, name: str) -> None:
-    import paceline.torch as hvd
-
     values = [
         value.reshape(-1).float() for state in optimizer.state_dict()["state"].values() for value in state.values()
     ]
@@ -32,28 +28,8 @@ def _states_equal(optimizer: Any, name: str) -> None:
 
 
 @ranks(2)
-def test_broadcast_of_state(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
-    model = net(seed=rank)
-    optimizer = _wrapped(model, weight_decay=0.0)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.01 * (rank + 1)
-    hvd.broadcast_parameters(model.state_dict(), root_rank=1)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=1)
-    assert optimizer.param_groups[0]["lr"] == 0.02
-    _states_equal(optimizer, "state.fresh")
-    train(model, optimizer, rank, 3)
-    assert_replicas_equal(model, "state.fresh.model")
-
-
-@ranks(2)
 def test_only_the_root_has_loaded_a_checkpoint(rank: int, size: int) -> None:
     """The other rank gets its state from a step with zero gradients, whose weight decay must not move its model."""
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net()
     if rank == 0:
         checkpoint = torch.optim.AdamW(model.parameters(), lr=0.03, weight_decay=0.5)
@@ -73,9 +49,6 @@ def test_only_the_root_has_loaded_a_checkpoint(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_plain_optimizers_and_refusals_as_in_horovod(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net()
     plain = torch.optim.Adam(model.parameters(), lr=0.1 * (rank + 1))
     hvd.broadcast_optimizer_state(plain, root_rank=0)
@@ -87,8 +60,6 @@ def test_plain_optimizers_and_refusals_as_in_horovod(rank: int, size: int) -> No
 
 @ranks(2)
 def test_loading_state_forgets_gradients_on_their_way(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
     model = net()
     optimizer = _wrapped(model)
     train(model, optimizer, rank, 1)
@@ -104,9 +75,6 @@ def test_loading_state_forgets_gradients_on_their_way(rank: int, size: int) -> N
 
 @ranks(2)
 def test_elastic_state_saves_restores_and_synchronizes(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     model = net(seed=rank)
     optimizer = _wrapped(model)
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=rank)
@@ -129,8 +97,6 @@ def test_elastic_state_saves_restores_and_synchronizes(rank: int, size: int) -> 
 @ranks(1, env={"HOROVOD_ELASTIC": "1"})
 def test_one_rank_of_an_elastic_job_is_ready_for_more(rank: int, size: int) -> None:
     """In an elastic job gradients are watched even while there is one rank."""
-    import paceline.torch as hvd
-
     model = net()
     optimizer = _wrapped(model)
     assert all(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
@@ -142,10 +108,7 @@ def test_one_rank_of_an_elastic_job_is_ready_for_more(rank: int, size: int) -> N
 @ranks(2, fresh=True)
 def test_a_new_start_of_horovod_between_backward_and_step(rank: int, size: int) -> None:
     """What was travelling and what was agreed belongs to the old ranks; training goes on with the new ones."""
-    import paceline.torch as hvd
-
     model = torch.nn.ModuleDict({"table": torch.nn.Embedding(5, 2, sparse=True), "out": torch.nn.Linear(2, 1)})
-    hvd.init()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
 

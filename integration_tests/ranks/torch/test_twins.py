@@ -9,17 +9,19 @@ import gc
 from typing import Any
 
 import pytest
+import torch
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
+from paceline.exchange.channel_owners import ChannelOwner
+from paceline.native.exchanges import PIPELINED
+from paceline.native.in_flight import InFlight
+from paceline.native.library import loaded
 
 STEPS = 5
 
 
 def _optimizer(exchange: Any, names: list[str] | None, shapes: list[tuple[int, ...]]) -> tuple[list[Any], Any]:
-    import torch
-
-    import paceline.torch as hvd
-
     weights = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in shapes]
     named = None if names is None else list(zip(names, weights, strict=True))
     return weights, hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), named, op=hvd.Sum, exchange=exchange)
@@ -33,8 +35,6 @@ def _step(weights: list[Any], optimizer: Any, slope: float) -> None:
 
 def _trained(rank: int, size: int, exchange: Any, names: list[str] | None) -> None:
     """Each of two optimizers is stepped in turn, and gets what was handed in for it."""
-    import torch
-
     twins = [_optimizer(exchange, names, [(3,), (5,)]) for _ in range(2)]
     for step in range(STEPS):
         for number, (weights, optimizer) in enumerate(twins):
@@ -49,9 +49,6 @@ def _trained(rank: int, size: int, exchange: Any, names: list[str] | None) -> No
 @ranks(2)
 def test_twins_never_share_a_gradient(rank: int, size: int) -> None:
     """Whether their names are made from places in their groups, or equal ones were given."""
-    import paceline.torch as hvd
-
-    hvd.init()
     for exchange in ("pipelined", hvd.Pipelined(k=3), "solo"):
         for names in (None, ["twin.a", "twin.b"]):
             _trained(rank, size, exchange, names)
@@ -59,9 +56,6 @@ def test_twins_never_share_a_gradient(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_synchronous_twins_may_travel_at_the_same_time(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
     twins = [_optimizer("sync", None, [(3,), (5,)]) for _ in range(2)]
     for number, (weights, _) in enumerate(twins):
         sum((weight * float(100**number * (1 + rank))).sum() for weight in weights).backward()
@@ -73,9 +67,6 @@ def test_synchronous_twins_may_travel_at_the_same_time(rank: int, size: int) -> 
 @ranks(2)
 def test_state_of_one_optimizer_goes_on_in_another_of_the_same_names(rank: int, size: int) -> None:
     """What travels under other names than those given is saved under those given."""
-    import paceline.torch as hvd
-
-    hvd.init()
     for names in (None, ["again.a", "again.b"]):
         first_weights, first = _optimizer("pipelined", names, [(3,), (5,)])
         _step(first_weights, first, 7.0 + rank)
@@ -89,11 +80,6 @@ def test_state_of_one_optimizer_goes_on_in_another_of_the_same_names(rank: int, 
 @ranks(2)
 def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> None:
     """Its last gradients were in flight; others of its parameters' names, with other shapes, come after it."""
-    import paceline.torch as hvd
-    from paceline.native.in_flight import InFlight
-    from paceline.native.library import loaded
-
-    hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
     for turn, shape in enumerate([(3,), (4, 2), (5,)]):
         channel = f"allreduce.{f'optimizer{turn}.' if turn else ''}pipelined.sweep"
@@ -113,15 +99,6 @@ def test_dropped_optimizer_leaves_its_names_and_memory(rank: int, size: int) -> 
 @ranks(2)
 def test_names_that_another_owner_takes_over(rank: int, size: int) -> None:
     """As those of Keras' optimizers and tapes, which may be made anew under their names."""
-    import torch
-
-    import paceline.torch as hvd
-    from paceline.exchange.channel_owners import ChannelOwner
-    from paceline.native.exchanges import PIPELINED
-    from paceline.native.in_flight import InFlight
-    from paceline.native.library import loaded
-
-    hvd.init()
     in_flight = InFlight(loaded("torch"), 0)
     name, exchange = "taken.over", (PIPELINED, 2, 0)
 
@@ -147,11 +124,6 @@ def test_names_that_another_owner_takes_over(rank: int, size: int) -> None:
 @ranks(2)
 def test_names_of_a_live_optimizer_are_refused(rank: int, size: int) -> None:
     """A parameter that is added later may bring a name that another optimizer has in flight."""
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for exchange in ("pipelined", "solo"):
         weights, optimizer = _optimizer(exchange, [f"taken.{exchange}"], [(3,)])
         _step(weights, optimizer, 1.0)
@@ -168,11 +140,6 @@ def test_names_of_a_live_optimizer_are_refused(rank: int, size: int) -> None:
 
 @ranks(2, more=(3,))
 def test_groups_without_names_that_are_added_to_two_optimizers(rank: int, size: int) -> None:
-    import torch
-
-    import paceline.torch as hvd
-
-    hvd.init()
     for word, exchange in {"sync": "sync", "late": "pipelined", "rounds": hvd.Partial(quorum=size)}.items():
         twins = [_optimizer(exchange, [f"added.{word}.{model}"], [(3,)]) for model in "ab"]
         for number, (weights, optimizer) in enumerate(twins):

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+import paceline.torch as hvd
 from integration_tests.support.arming import ARMED, state
 from integration_tests.support.branches import Branches, wrapped
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
-from integration_tests.support.ranks import ranks, run_ranks
+from integration_tests.support.ranks import ranks
 
 # By step: what each rank multiplies a parameter with; what it does not name has no gradient there.
 STEPS: list[tuple[dict[str, float], dict[str, float]]] = [
@@ -60,21 +61,13 @@ def _one_process(steps: list[tuple[dict[str, float], dict[str, float]]], passes:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("asks", [False, True], ids=["once", "every-update"])
-def test_as_one_process(way: str, asks: bool) -> None:
-    # Tensors of every size are encoded under a codec.
-    run_ranks(_as_one_process, 2, way, asks, env=debug(codec_least_bytes=1))
-
-
-def _as_one_process(rank: int, size: int, way: str, asks: bool) -> None:
-    import paceline.torch as hvd
-
-    hvd.init()
+@ranks(2, env=debug(codec_least_bytes=1))
+def test_as_one_process(rank: int, size: int, way: str, asks: bool) -> None:
     options = WAYS[way] | {"find_unused_parameters": asks}
     passes = options.get("backward_passes_per_step", 1)
     model, steps = _net(), STEPS + SPARING * asks
     held = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
-    named = [(f"unused.{way}.{asks}.{name}", one) for name, one in model.named_parameters()]
-    optimizer = hvd.DistributedOptimizer(held, named, **options)
+    optimizer = hvd.DistributedOptimizer(held, model.named_parameters(f"unused.{way}.{asks}"), **options)
     for of_ranks in steps:
         optimizer.zero_grad()
         for _ in range(passes):
@@ -98,9 +91,6 @@ def _as_one_process(rank: int, size: int, way: str, asks: bool) -> None:
 @ranks(2)
 def test_sparse_gradients_come_later(rank: int, size: int) -> None:
     """An idle parameter is neither sparse nor dense yet."""
-    import paceline.torch as hvd
-
-    hvd.init()
     model = torch.nn.ModuleDict({"dense": torch.nn.Linear(2, 2), "table": torch.nn.Embedding(4, 2, sparse=True)})
     torch.nn.init.ones_(model["table"].weight)
     held = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -117,9 +107,8 @@ def test_sparse_gradients_come_later(rank: int, size: int) -> None:
     assert model["table"].weight.tolist() == [[1.0, 1.0], [1.0, 1.0], [0.5, 0.5], [1.0, 1.0]]
 
 
-def _armed(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
+@ranks(2, env=ARMED)
+def test_steps_are_armed_all_the_same(rank: int, size: int) -> None:
     model = Branches("a", "b", "c", "nobody")
     optimizer = wrapped(model, lr=0.0)
 
@@ -139,17 +128,8 @@ def _armed(rank: int, size: int) -> None:
     ask_for("torch", "threshold")
 
 
-def test_steps_are_armed_all_the_same() -> None:
-    run_ranks(_armed, 2, env=ARMED)
-
-
-def test_other_exchanges_refuse_to_ask() -> None:
-    run_ranks(_refused, 2)
-
-
-def _refused(rank: int, size: int) -> None:
-    import paceline.torch as hvd
-
+@ranks(2)
+def test_other_exchanges_refuse_to_ask(rank: int, size: int) -> None:
     for exchange in ("pipelined", "majority", "local"):
         with pytest.raises(hvd.UsageError, match=r"(?s)find_unused_parameters=True .*sync"):
             wrapped(Branches("a"), exchange=exchange, find_unused_parameters=True)

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+import paceline.torch as hvd
 from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import assert_replicas_equal, parameters
 
@@ -43,10 +44,8 @@ def _trained(model: Any, optimizer: Any, loader: Any, epochs: int) -> Any:
 
 @ranks(2, more=(3, 4))
 def test_digits_are_learnt_as_in_one_process(rank: int, size: int) -> None:
-    import paceline.torch as hvd
     from paceline.examples import digits_torch
 
-    hvd.init()
     whole, test_images, test_labels = _data()
     epochs = 3 * size // 2  # more ranks make fewer updates of an epoch
     for exchange in ("sync", "pipelined"):

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
+import paceline.torch as hvd
 from integration_tests.support.more import first_of
 from integration_tests.support.one_process import DelayedAdamW
 from integration_tests.support.ranks import run_ranks
@@ -31,8 +32,6 @@ Trains = Callable[[Any, Any, Any, TensorDataset, int, str], Any]
 
 
 def _wrapped(model: Any, optimizer: Any, exchange: Any) -> Any:
-    import paceline.torch as hvd
-
     return (
         optimizer
         if exchange is None
@@ -134,9 +133,6 @@ def _trained_alone(train: Trains, kind: Any, data: TensorDataset, rows: int, fol
 
 
 def _differences(rank: int, size: int, name: str, folder: str) -> dict[str, float]:
-    import paceline.torch as hvd
-
-    hvd.init()
     train, (whole, parts), found = TRAINERS[name], _data(size), {}
     folder = f"{folder}/rank{rank}"
     for exchange in EXCHANGES:

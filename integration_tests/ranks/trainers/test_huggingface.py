@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import SequentialSampler
 
+from integration_tests.support.examples import printed, results
 from integration_tests.support.more import more
 from integration_tests.support.ranks import ranks, run_ranks
 from integration_tests.support.torch_training import assert_replicas_equal, parameters
-from paceline.launch import runs
 
 
-def _said(rank: int, size: int, exchange: str) -> str:
-    from paceline.examples import digits_huggingface
-
-    sys.argv = ["digits_huggingface", "--epochs", "3", "--exchange", exchange]
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        digits_huggingface.main()
-    return output.getvalue()
+def _said(rank: int, size: int, exchange: str) -> list[str]:
+    return printed("digits_huggingface", ["--epochs", "3", "--exchange", exchange])
 
 
 @pytest.mark.parametrize("exchange", ["pipelined", more("sync"), more("majority")])
 def test_digits_are_learnt_and_replicas_stay_equal(exchange: str) -> None:
-    first, second = run_ranks(_said, 2, exchange)
-    (result,) = filter(None, map(runs.result_in, first.splitlines()))
+    (first,), (second,) = run_ranks(_said, 2, exchange)
+    (result,) = results(first)
     assert result["equal"] is True and result["accuracy"] > 0.8
-    assert runs.result_in(second) is None, "rank 0 speaks"
+    assert not results(second), "rank 0 speaks"
 
 
 def _trained(trainer: Any) -> Any:
@@ -40,16 +32,14 @@ def _trained(trainer: Any) -> Any:
     return trainer.model
 
 
-@ranks(2, more=(3, 4))
-def test_synchronous_training_equals_one_process(rank: int, size: int) -> None:
+@ranks(2, more=(3, 4), hvd="paceline.torch")
+def test_synchronous_training_equals_one_process(rank: int, size: int, hvd: Any) -> None:
     """The default max_grad_norm=1 clips; with accumulation the last update of an epoch has fewer passes."""
     from transformers import Trainer, TrainingArguments
 
-    import paceline.torch as hvd
     from paceline.examples import digits_huggingface as example
     from paceline.examples import digits_torch
 
-    hvd.init()
     images, labels, *_ = digits_torch.data(0, 1)
     images, labels = 10 * images[:1080].double(), labels[:1080]  # gradients of a norm far above 1
     for passes in (1, 4):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
-from integration_tests.ranks.trainers.test_exchanges import EXCHANGES, PARTIAL
-from integration_tests.support.keras_worlds import Run, numpy, on_ranks, same_everywhere
+import paceline.keras as hvd
+from integration_tests.support.keras_worlds import keras_ranks, numpy, same_everywhere
 
-__all__ = ["on_ranks"]
-
+PARTIAL = ("majority", "solo", "quorum")
+EXCHANGES = ("sync", "pipelined", "local", *PARTIAL)
 BATCH, BATCHES, EPOCHS, RATE = 8, 24, 2, 5e-3
 SINGLE = 1e-5  # of the largest weight: Keras' default type is float32
 
 
 def _model() -> Any:
-    import keras
-
     keras.utils.set_random_seed(0)
     layers = [keras.Input((64,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(10)]
     return keras.Sequential(layers)
@@ -26,7 +25,6 @@ def _model() -> Any:
 
 def _delayed() -> Any:
     """Adam with the gradients of the step before, as Pipe-SGD with K = 2; for eager steps."""
-    import keras
 
     class Delayed(keras.optimizers.Adam):
         held: Any = None
@@ -43,8 +41,6 @@ def _delayed() -> Any:
 
 
 def _fit(model: Any, optimizer: Any, data: tuple[Any, Any], rows: int, **choices: Any) -> None:
-    import keras
-
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, metrics=["accuracy"], run_eagerly=choices.pop("run_eagerly", False))
     model.fit(*data, batch_size=rows, epochs=EPOCHS, shuffle=False, verbose=0, **choices)
@@ -56,8 +52,6 @@ def _weights(model: Any) -> np.ndarray[Any, Any]:
 
 def _alone(exchange: str, whole: Any, parts: Any, size: int) -> np.ndarray[Any, Any]:
     """The weights of one process after the same training."""
-    import keras
-
     runs = [(part, BATCH) for part in parts] if exchange == "local" else [(whole, BATCH * size)]
     found = []
     for data, rows in runs:
@@ -68,13 +62,11 @@ def _alone(exchange: str, whole: Any, parts: Any, size: int) -> np.ndarray[Any, 
     return np.mean(found, 0)
 
 
-def _differences(rank: int, size: int) -> dict[str, float]:
-    import keras
-
-    import paceline.keras as hvd
+@pytest.mark.timeout(300)
+@keras_ranks(2, more=(3,))
+def test_replicas_end_equal_and_as_one_process(rank: int, size: int) -> None:
     from paceline.examples import digits
 
-    hvd.init()
     images, labels, *_ = digits.data(0, 1)
     whole = images[: size * BATCH * BATCHES].reshape(-1, 64), labels[: size * BATCH * BATCHES]
     shape = (BATCHES, size, BATCH)
@@ -82,7 +74,6 @@ def _differences(rank: int, size: int) -> dict[str, float]:
         tuple(one.reshape(*shape, *one.shape[1:])[:, r].reshape(-1, *one.shape[1:]) for one in whole)
         for r in range(size)
     ]
-    found = {}
     for exchange in EXCHANGES:
         settings = {"local": hvd.Local(sync_every=10**6), "quorum": hvd.Partial(quorum=2)}.get(exchange, exchange)
         model = _model()
@@ -99,18 +90,8 @@ def _differences(rank: int, size: int) -> dict[str, float]:
 
             replicas_keras.average(model)
             logits = numpy(model(whole[0]))
-            found[exchange] = float((logits.argmax(1) == whole[1]).mean())
+            assert (logits.argmax(1) == whole[1]).mean() > 0.3, exchange
         else:
             there = _alone(exchange, whole, parts, size)
-            found[exchange] = float(np.abs(here - there).max() / np.abs(there).max())
+            assert np.abs(here - there).max() < SINGLE * np.abs(there).max(), exchange
         same_everywhere(model.weights, f"fit.{exchange}")
-    return found
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.more)])
-def test_replicas_end_equal_and_as_one_process(on_ranks: Run, size: int) -> None:
-    for found in on_ranks(_differences, size):
-        print("fit", size, found)
-        for exchange, value in found.items():
-            assert value > 0.3 if exchange in PARTIAL else value < SINGLE, (exchange, value)

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from integration_tests.support.examples import printed, results
 from integration_tests.support.packages import ROOT
 from integration_tests.support.ranks import ranks, run_ranks
 from integration_tests.support.torch_training import assert_replicas_equal, parameters
-from paceline.launch import runs
 
 
-def _said(rank: int, size: int, exchange: str) -> str:
-    from paceline.examples import digits_lightning
-
-    sys.argv = ["digits_lightning", "--epochs", "3", "--exchange", exchange]
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        digits_lightning.main()
-    return output.getvalue()
+def _said(rank: int, size: int, exchange: str) -> list[str]:
+    return printed("digits_lightning", ["--epochs", "3", "--exchange", exchange])
 
 
 @pytest.mark.parametrize("exchange", ["sync", "pipelined", "majority"])
 def test_digits_are_learnt_and_replicas_stay_equal(exchange: str) -> None:
-    first, second = run_ranks(_said, 2, exchange)
-    (result,) = filter(None, map(runs.result_in, first.splitlines()))
+    (first,), (second,) = run_ranks(_said, 2, exchange)
+    (result,) = results(first)
     assert result["equal"] is True and result["accuracy"] > 0.8
-    assert runs.result_in(second) is None, "rank 0 speaks"
+    assert not results(second), "rank 0 speaks"
 
 
 BATCH = 32  # 36 batches: equally many for each of 2, 3 and 4 ranks
@@ -72,7 +65,6 @@ def test_synchronous_training_equals_one_process(rank: int, size: int) -> None:
 def test_logged_values_are_those_of_all_ranks(rank: int, size: int) -> None:
     """Metrics of torchmetrics count the samples of all ranks; values of several types are logged in each step."""
     import lightning.pytorch as pl
-    import torch
     from torchmetrics.classification import BinaryAccuracy
 
     from paceline.examples import digits_lightning
@@ -101,7 +93,8 @@ def test_logged_values_are_those_of_all_ranks(rank: int, size: int) -> None:
     assert found["accuracy"] == 0.5 and found["single_epoch"] == 0.5 and found["double_epoch"] == 1.0
 
 
-def _uneven(rank: int, size: int) -> str:
+@ranks(2)
+def test_shares_of_different_lengths_are_refused(rank: int, size: int) -> None:
     import lightning.pytorch as pl
 
     from paceline.examples import digits_lightning, digits_torch
@@ -115,12 +108,8 @@ def _uneven(rank: int, size: int) -> str:
     )
     with pytest.raises(ValueError, match="equally many batches") as raised:
         trainer.fit(digits_lightning.Digits(), DataLoader(share, BATCH))
-    return str(raised.value)
-
-
-def test_shares_of_different_lengths_are_refused() -> None:
-    for said in run_ranks(_uneven, 2):
-        assert "rank 0 has 10, rank 1 has 7" in said and "limit_train_batches=7" in said
+    said = str(raised.value)
+    assert "rank 0 has 10, rank 1 has 7" in said and "limit_train_batches=7" in said
 
 
 def test_the_page_shows_the_strategy_that_is_tested() -> None:

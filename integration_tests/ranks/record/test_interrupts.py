@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+import horovod.torch as hvd
 import pytest
 
-from integration_tests.support.ranks import run_ranks
+from integration_tests.support.more import first_of
+from integration_tests.support.processes import PACELINE
+from integration_tests.support.ranks import ranks
 from paceline.native.agreement import agree
 from paceline.native.library import loaded
 
@@ -40,7 +43,9 @@ cli.main(sys.argv[1:])
 """
 
 
-def start(folder: Path, program: Sequence[str], mark: Path) -> subprocess.Popen[str]:
+def start(
+    folder: Path, mark: Path, program: Sequence[str] = PACELINE, number: int = signal.SIGINT
+) -> subprocess.Popen[str]:
     """`paceline record` of two ranks that write their process numbers into `mark` and sleep."""
     words = ["record", "-np", "2", "sh", "-c", f"echo $$ >>{mark}; exec sleep 600"]
     return subprocess.Popen(
@@ -50,7 +55,7 @@ def start(folder: Path, program: Sequence[str], mark: Path) -> subprocess.Popen[
         text=True,
         cwd=folder,
         # A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
 
 
@@ -68,7 +73,7 @@ def wait_gone(pids: Sequence[str]) -> None:
 @pytest.mark.parametrize("module", ["paceline.launch.record.command", "horovod.runner.launch", "rich.console"])
 def test_interrupt_in_a_finalizer_is_not_lost(module: str, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
-    process = start(tmp_path, [sys.executable, "-c", FINALIZER.format(module=module)], mark)
+    process = start(tmp_path, mark, [sys.executable, "-c", FINALIZER.format(module=module)])
     limit = time.monotonic() + 60
     try:
         while process.poll() is None:
@@ -82,14 +87,31 @@ def test_interrupt_in_a_finalizer_is_not_lost(module: str, tmp_path: Path) -> No
     assert not ranks_started(mark)
 
 
-def test_second_interrupt_does_not_leave_the_ranks_to_themselves(tmp_path: Path) -> None:
-    mark = tmp_path / "pids"
-    process = start(tmp_path, [sys.executable, "-m", "paceline.launch.cli"], mark)
+def wait_started(process: subprocess.Popen[str], mark: Path) -> None:
     limit = time.monotonic() + 60
     while len(ranks_started(mark)) < 2:
         assert time.monotonic() < limit
         assert process.poll() is None
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "number", first_of((signal.SIGINT, signal.SIGTERM), signal.SIGTERM), ids=lambda number: number.name
+)
+def test_interrupted_record_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    process = start(tmp_path, mark, number=number)
+    wait_started(process, mark)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=40)
+    assert process.returncode == 130, said
+    wait_gone(ranks_started(mark))
+
+
+def test_second_interrupt_does_not_leave_the_ranks_to_themselves(tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    process = start(tmp_path, mark)
+    wait_started(process, mark)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     for child in children:
         os.kill(int(child), signal.SIGSTOP)  # horovodrun no longer answers
@@ -108,7 +130,7 @@ def test_interrupts_at_any_moment(tmp_path: Path) -> None:
     generator = random.Random(7)
     for count in range(SOAK_ROUNDS):
         mark = tmp_path / f"pids{count}"
-        process = start(tmp_path, [sys.executable, "-m", "paceline.launch.cli"], mark)
+        process = start(tmp_path, mark)
         time.sleep(generator.uniform(0.3, 2.5))
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=40)
@@ -121,11 +143,9 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _meets_alone(rank: int, size: int) -> None:
+@ranks(2, fresh=True)
+def test_interrupt_ends_a_meeting(rank: int, size: int) -> None:
     """The first rank waits for the others, who come later, and is interrupted; all go on."""
-    import horovod.torch as hvd
-
-    hvd.init()
     if rank == 0:
         before = signal.signal(signal.SIGALRM, _interrupted)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -138,7 +158,3 @@ def _meets_alone(rank: int, size: int) -> None:
         time.sleep(LATER_S)
         agree(loaded("torch"), 0, "interrupts", [1], "numbers", "")
     hvd.barrier()
-
-
-def test_interrupt_ends_a_meeting() -> None:
-    run_ranks(_meets_alone, 2, fresh=True)
