@@ -39,6 +39,12 @@ _TORCH_OPTIMIZER = "horovod/torch/optimizer.py"
 _RUNNER = "horovod/runner/__init__.py"
 _BASICS = "horovod/common/basics.py"
 
+_LINKING = "CMakeLists.txt"
+_LINKED = (
+    'set(CMAKE_SHARED_LINKER_FLAGS "${{CMAKE_SHARED_LINKER_FLAGS}} '
+    '-Wl,--version-script=${{CMAKE_SOURCE_DIR}}/horovod.lds -Wl,{} -Wl,-z,relro,-z,now")'
+)
+
 _CONNECT = "if (!::horovod::paceline::Connect([&] {"
 # What was opened so far is given back, so that shutdown() and another init() find a clean slate.
 _CONNECT_FAILED = (
@@ -286,6 +292,21 @@ PATCHES: tuple[Patch, ...] = (
         "horovodrun waits for ever, and its ranks train on, when a second SIGTERM or Ctrl-C comes while it takes the "
         "first one.",
         TWO_SIGNALS_EDITS,
+    ),
+    Patch(
+        "two-libraries",
+        "In a process that has imported Horovod for PyTorch and for TensorFlow, init() of the one asks the other for "
+        "the ranks, and virtual functions of the one that was loaded second are those of the first.",
+        (
+            Edit(_LINKING, _LINKED.format("-Bsymbolic-functions"), "replace", _LINKED.format("-Bsymbolic")),
+            Edit(_BASICS, "_init_process_sets(process_sets)", "before", "_setup_process_sets(self)"),
+            Edit(
+                _BASICS,
+                "from horovod.common import util as util",
+                "after",
+                "from horovod.common.process_sets import _setup as _setup_process_sets",
+            ),
+        ),
     ),
     Patch(
         "private-environment",
