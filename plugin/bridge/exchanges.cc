@@ -80,11 +80,11 @@ void Exchanges::Unregister(int32_t process_set_id, const std::string& name) {
   const auto registered = operation == nullptr ? nullptr : operation->registration();
   if (registered != nullptr) {
     registered->exchange->Unregistered(*operation);
-    End(*operation, *registered->exchange);
+    Forget(*operation, *registered->exchange);
   }
 }
 
-void Exchanges::End(Operation& operation, Exchange& exchange) {
+void Exchanges::Forget(Operation& operation, Exchange& exchange) {
   operation.Unregister();
   if (!exchange.Has(operation)) {
     operation.Drop();
@@ -111,7 +111,7 @@ common::Status Exchanges::CallOne(AllreduceCall& call, size_t n, Operation& oper
   // with this exchange.
   if (status.type() == common::StatusType::INVALID_ARGUMENT && !registration.exchange->Has(operation)) {
     const std::lock_guard<std::mutex> lock(registering_);
-    End(operation, *registration.exchange);
+    Forget(operation, *registration.exchange);
   }
   return status;
 }

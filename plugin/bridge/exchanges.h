@@ -40,7 +40,7 @@ class Exchanges : public Participant {
 
  private:
   // It is registered no more, and forgotten if nothing is kept of it.
-  void End(Operation& operation, Exchange& exchange);
+  void Forget(Operation& operation, Exchange& exchange);
   common::Status CallOne(AllreduceCall& call, size_t n, Operation& operation, const Registration& registration);
 
   Operations& operations_;
