@@ -75,8 +75,9 @@ class Operation {
     return std::dynamic_pointer_cast<State>(state_);
   }
   void Drop() {
+    std::shared_ptr<ExchangeState> gone;  // destroyed without the lock: tensors of frameworks may go with it
     const std::lock_guard<std::mutex> lock(mutex_);
-    state_.reset();
+    gone.swap(state_);
   }
 
  private:
