@@ -13,6 +13,7 @@ from paceline.horovod.patches.bound_buffers import BOUND_BUFFERS
 from paceline.horovod.patches.engines import LOST_WORKER_EDITS, RAY_2_EDITS, WORKER_ENVIRONMENT_EDITS
 from paceline.horovod.patches.failure import DEAD_RANK, PROCESS_SETS
 from paceline.horovod.patches.launcher import ELASTIC_HOSTS_EDITS, LIGHT_EDITS, TWO_SIGNALS_EDITS
+from paceline.horovod.patches.libraries import TWO_LIBRARIES_EDITS
 from paceline.horovod.patches.naming import GRAPH_NAMES, TORCH_NAMES
 from paceline.horovod.patches.privacy import ENVIRONMENT_EDITS, LOOPBACK_EDITS
 from paceline.horovod.patches.python import KERAS3_EDITS, TENSORFLOW
@@ -38,12 +39,6 @@ _TORCH_HANDLES = "horovod/torch/handle_manager"
 _TORCH_OPTIMIZER = "horovod/torch/optimizer.py"
 _RUNNER = "horovod/runner/__init__.py"
 _BASICS = "horovod/common/basics.py"
-
-_LINKING = "CMakeLists.txt"
-_LINKED = (
-    'set(CMAKE_SHARED_LINKER_FLAGS "${{CMAKE_SHARED_LINKER_FLAGS}} '
-    '-Wl,--version-script=${{CMAKE_SOURCE_DIR}}/horovod.lds -Wl,{} -Wl,-z,relro,-z,now")'
-)
 
 _CONNECT = "if (!::horovod::paceline::Connect([&] {"
 # What was opened so far is given back, so that shutdown() and another init() find a clean slate.
@@ -297,16 +292,7 @@ PATCHES: tuple[Patch, ...] = (
         "two-libraries",
         "In a process that has imported Horovod for PyTorch and for TensorFlow, init() of the one asks the other for "
         "the ranks, and virtual functions of the one that was loaded second are those of the first.",
-        (
-            Edit(_LINKING, _LINKED.format("-Bsymbolic-functions"), "replace", _LINKED.format("-Bsymbolic")),
-            Edit(_BASICS, "_init_process_sets(process_sets)", "before", "_setup_process_sets(self)"),
-            Edit(
-                _BASICS,
-                "from horovod.common import util as util",
-                "after",
-                "from horovod.common.process_sets import _setup as _setup_process_sets",
-            ),
-        ),
+        TWO_LIBRARIES_EDITS,
     ),
     Patch(
         "private-environment",
@@ -341,22 +327,13 @@ PATCHES: tuple[Patch, ...] = (
         "zero-grad",
         "zero_grad(set_to_none=...) of a wrapped PyTorch optimizer is a TypeError.",
         tuple(
-            edit
+            Edit(_TORCH_OPTIMIZER, before, "replace", after, within=f"class {name}(torch.optim.Optimizer):")
             for name in ("_DistributedOptimizer", "_DistributedAdasumOptimizer")
-            for edit in (
-                Edit(
-                    _TORCH_OPTIMIZER,
-                    "def zero_grad(self):",
-                    "replace",
-                    "def zero_grad(self, *args, **kwargs):",
-                    within=f"class {name}(torch.optim.Optimizer):",
-                ),
-                Edit(
-                    _TORCH_OPTIMIZER,
+            for before, after in (
+                ("def zero_grad(self):", "def zero_grad(self, *args, **kwargs):"),
+                (
                     "return super(self.__class__, self).zero_grad()",
-                    "replace",
                     "return super(self.__class__, self).zero_grad(*args, **kwargs)",
-                    within=f"class {name}(torch.optim.Optimizer):",
                 ),
             )
         ),
