@@ -80,7 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _world(item: pytest.Item) -> tuple[str, str, int]:
-    """What decides which ranks a test runs on; variables of a case (`worlds` of ranks) come first.
+    """Return the options that decide which ranks a test runs on; variables of a case (`worlds` of ranks) come first.
 
     Tests of merging stay as they are written: a plan, and what was measured for it, outlives the test that made it.
     """

@@ -21,7 +21,7 @@ LENGTHS = ("--steps", "8", "--batch-size", "4", "--ms-per-character", "0.05")
 
 
 def _said(rank: int, size: int, example: str, arguments: tuple[str, ...], exchanges: tuple[str, ...]) -> list[str]:
-    """What `example` prints with each of `exchanges`."""
+    """Return the output of `example` with each of `exchanges`."""
     characters.LAYERS, characters.HELD_OUT_BYTES = 1, 8000  # less to compute, before the example takes them from there
     if example == "digits_keras":
         _delay_fit(0.01 * rank)

@@ -20,7 +20,7 @@ TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}
 
 
 def _said(rank: int, size: int, example: str) -> list[str]:
-    """What `example` prints with the synchronous and with the pipelined exchange."""
+    """Return the output of `example` with the synchronous and with the pipelined exchange."""
     # Less to compile and to evaluate; before the example takes them from there.
     characters.LAYERS, characters.HELD_OUT_BYTES = 1, 8000
     words = ("--steps", str(STEPS), "--learning-rate", "0.01", "--exchange")
