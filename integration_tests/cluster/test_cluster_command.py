@@ -44,7 +44,7 @@ def test_without_a_command_a_shell_opens() -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_command_first(number: signal.Signals, status: int) -> None:
     process = subprocess.Popen(
-        [*ARGUMENTS, "--hosts", "1", "--", sys.executable, "-c", "print(1, flush=True); import time; time.sleep(300)"],
+        [*ARGUMENTS, "--hosts", "1", "--", "sh", "-c", "echo 1; exec sleep 300"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -25,7 +25,8 @@ from paceline.launch.horovodrun import MARKED
 HOLD_S = 60.0
 KEPT_PIECES = 20_000  # of output, for the file
 _TAIL_LINES = 10
-_LOGGED = re.compile(r"\[?\d{4}-\d\d-\d\d \d[^\]]*: [EF] ")  # by Horovod, of levels error and fatal
+# By Horovod, of levels error and fatal. It writes the head of a line in pieces: those of two threads may be mixed.
+_LOGGED = re.compile(r"[\[\d :.-]*\d{4}-\d\d-\d\d \d[^\]]*: [EF] ")
 _ENDED = re.compile(r"Process (\d+) exit with status code (-?\d+)\.")
 _OTHERS_ENDED = re.compile(r"Terminating remaining workers after failure of Process \d+\.")
 _HOROVODRUNS = "RuntimeError: Horovod detected that one or more processes exited with non-zero status"

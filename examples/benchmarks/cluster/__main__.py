@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,6 +16,8 @@ import click
 
 from paceline.examples.benchmarks.cluster.cluster import Cluster
 from paceline.launch.reports import Reports
+
+_LOOK_S = 0.02
 
 
 @click.command(
@@ -66,7 +69,10 @@ def _run_attached(start: Callable[[], subprocess.Popen[Any]]) -> int:
         process = start()
         for number in early:
             process.send_signal(number)
-        return process.wait()
+        # A signal that comes just before a call that blocks for good would be handled when the command has ended.
+        while (status := process.poll()) is None:
+            time.sleep(_LOOK_S)
+        return status
 
 
 @contextmanager

@@ -177,8 +177,11 @@ def test_traceback_of_a_rank_that_goes_on_or_begins_again_is_shown() -> None:
     assert ranks.ended(0).errors == []
 
 
-def test_what_horovod_logs_of_another_ranks_failure_is_held() -> None:
-    log = "[0]<stderr>:[2026-11-26 22:18:19.9: E ../failure.cc:126] Rank 1 could not go on: its stage failed:\n"
+@pytest.mark.parametrize("other", ["", "[", "[2026-11-26 22:18:1", "[2026-11-26 22:18:19.9: E "])
+def test_what_horovod_logs_of_another_ranks_failure_is_held(other: str) -> None:
+    """`other`: what another thread of the rank has written of the head of its line."""
+    head = f"[0]<stderr>:{other}[2026-11-26 22:18:19.9: E"
+    log = f"{head} ../failure.cc:126] Rank 1 could not go on: its stage failed:\n"
     quoted = "[0]<stderr>:Stage 1 failed.\n" + TRACEBACK.format(0)
     failed = report(0, Failed("StageFailed: Rank 1 could not go on: its stage failed:", follows="failure"))
     _, err, verdict = said(report(0, Came("a")) + log + quoted + failed + CAUSE + HOROVODRUN)
