@@ -264,12 +264,12 @@ class Accumulator:
         self._settings = settings
         self._buffers: dict[int, Any] = {}
         self._passes: dict[frozenset[int], Any] = {}
-        self._last: Any = None  # the number of passes of the variables that `add` was called with last
+        self.counter: Any = None  # passes of the variables that `add` was called with last; the name is Horovod's
 
     def add(self, grads: Sequence[Any], indices: Sequence[int], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """The reduced sums if this was the last pass, the sums so far if not."""
         settings = self._settings
-        passes = self._last = self._number_of(frozenset(indices))
+        passes = self.counter = self._number_of(frozenset(indices))
         buffers, sums = [], []
         for grad, index in zip(grads, indices):
             if isinstance(grad, tf.IndexedSlices):
@@ -324,7 +324,7 @@ class Accumulator:
             action()
             return tf.constant(0)
 
-        tf.cond(tf.equal(self._last, 0), lambda: run(update), lambda: run(otherwise))
+        tf.cond(tf.equal(self.counter, 0), lambda: run(update), lambda: run(otherwise))
 
     def _number_of(self, indices: frozenset[int]) -> Any:
         if indices not in self._passes:
