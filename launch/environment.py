@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import paceline
 from paceline import config
 from paceline.launch import console, flags
+from paceline.registry.policies import OPTIMAL, THRESHOLD
 
 
 def announce(settings: config.Settings, starts: bool = True) -> None:
@@ -16,6 +17,8 @@ def announce(settings: config.Settings, starts: bool = True) -> None:
     `starts`: as for `remark`.
     """
     given = [f"{name}={config.as_text(getattr(settings, name))} ({settings.origin(name)})" for name in settings.given()]
+    if settings.fusion == OPTIMAL and "fusion" not in settings.given():
+        given.insert(0, f"gradients are merged by plan (--fusion {THRESHOLD}: as Horovod does)")
     console.note(f"paceline {paceline.__version__}: {', '.join(given) or 'all options at their defaults'}")
     remark(settings, starts)
 

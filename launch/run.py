@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import click
 
-from paceline import config
+from paceline import config, variables
 from paceline.errors import UserError
 from paceline.failure import reports
 from paceline.launch import console, flags, horovodrun, hosts, interrupts, mistakes, processes, start, status
@@ -107,7 +108,7 @@ def call(job: Job) -> int:
 
 def shown(job: Job) -> list[str]:
     """What would be started, as a shell would take it; comments say where."""
-    told = sorted(name for name in job.environ if name.startswith((config.PREFIX, "HOROVOD_")))
+    told = sorted(name for name in job.environ if name.startswith((config.PREFIX, "HOROVOD_", variables.PLANS)))
     by_host = start.by_host(job.ranks)
     return [
         *(f"# {host}: rank {', '.join(map(str, ranks))}" for host, ranks in by_host.items()),
@@ -121,15 +122,17 @@ def shown(job: Job) -> list[str]:
 @click.command("run", cls=HorovodrunCommand)
 @click.option("--dry-run", is_flag=True, help="Print hosts, variables and horovodrun's command, and start nothing.")
 def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], dry_run: bool, **values: Any) -> int:
-    """Start a script on several ranks: `paceline run --fusion optimal -np 4 -H a:2,b:2 python train.py`.
+    """Start a script on several ranks: `paceline run -np 4 -H a:2,b:2 python train.py`.
 
-    This is horovodrun with Paceline's options. They may stand anywhere before the command and become PACELINE_*
-    variables of the ranks; all other options go to horovodrun unchanged (`horovodrun --help` lists them). The exit code
-    is horovodrun's, 130 after Ctrl-C; what failed first is said again at the end.
+    This is horovodrun with Paceline's options; without any, gradients are merged by plan (--fusion optimal). Options may
+    stand anywhere before the command and become PACELINE_* variables of the ranks; all others go to horovodrun unchanged
+    (`horovodrun --help` lists them). The exit code is horovodrun's, 130 after Ctrl-C; what failed first is said again at
+    the end.
     """
     given = flags.texts(values)
-    settings = config.read(flags=given)
-    started = job(horovodrun_arguments, command, environment(settings, given), settings)
+    plans = {} if "--autotune" in horovodrun_arguments else {variables.PLANS: "yes"}
+    settings = config.read({**os.environ, **plans}, given)
+    started = job(horovodrun_arguments, command, {**environment(settings, given), **plans}, settings)
     announce(settings, starts=not dry_run)
     if dry_run:
         click.echo("\n".join(shown(started)))

@@ -71,13 +71,15 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
     return dataclasses.replace(chosen, own_codec=own_codec, own_collective=own_collective, bfloat16=of_bfloat16)
 
 
-def buckets_asked(bucket_bytes: int | None) -> int:
+def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
     """The most bytes of a gradient that travels in a bucket; None: what the variables say. 0 where steps are recorded.
+
+    `policy`: the name of the fusion policy that the script asks for, if it does.
 
     Raises UsageError for what is no number of bytes.
     """
     if bucket_bytes is None:
-        return config.buckets_of_variables()
+        return config.buckets_beside(policy)
     if not isinstance(bucket_bytes, int) or isinstance(bucket_bytes, bool) or bucket_bytes < 0:
         raise UsageError(f"bucket_bytes={bucket_bytes!r} cannot be used.", "Give a number of bytes from 0 on.")
     return bucket_bytes

@@ -27,12 +27,14 @@ from paceline.option import whether_given
 from paceline.registry.codecs import CODECS, Codec
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS, OF_CODECS
 from paceline.registry.exchanges import NAMES, named, options_of_exchanges, summary
-from paceline.registry.policies import BUILT_IN, THRESHOLD
+from paceline.registry.policies import BUILT_IN, EXCLUDING, OPTIMAL, THRESHOLD
 
 EXCHANGES = NAMES
 DEFAULT = "default"
 # What ends the sleep of Horovod's background thread.
 CYCLE, EVENTS = "cycle", "events"
+# Gradients of at most so many bytes travel together where everything is planned.
+SMALL_BYTES = 65536
 
 
 def _cache_home() -> Path:
@@ -70,18 +72,19 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "fusion", of.text, "policy", "", THRESHOLD,
-        f"how gradients are merged into messages: {', '.join(BUILT_IN)} ({THRESHOLD} is Horovod's own), or a policy of "
-        "your own (docs/fusion.md)", "run",
+        f"how gradients are merged into messages: {', '.join(BUILT_IN)} ({THRESHOLD} is Horovod's own; {OPTIMAL} also "
+        "switches on armed steps, coordination by events and buckets, each unless its own option says otherwise), or a "
+        "policy of your own (docs/fusion.md); `paceline run` plans where nothing else is asked for", "run",
     ),
     Option(
         "bucket_bytes", of.count, "whole number", "bytes", 0,
         "of PyTorch's dense gradients in CPU memory, those of at most so many bytes travel together, e.g. 65536; 0: "
-        "each by itself (docs/small_gradients.md)", "run",
+        "each by itself (docs/small_gradients.md)", "run", along=("fusion", OPTIMAL, SMALL_BYTES),
     ),
     Option(
         "armed", of.boolean, "yes or no", "", False,
         "where steps are alike and merged by plan, negotiate only the first message of each (docs/armed.md)", "run",
-        ("fusion", ()), unless=_POLICY,
+        ("fusion", ()), unless=_POLICY, along=("fusion", OPTIMAL, True),
     ),
     Option(
         "exchange", of.one_of(NAMES), "exchange", "", NAMES[0],
@@ -113,7 +116,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
         "when ranks coordinate: in every cycle, as Horovod does, or when something was handed in "
-        "(docs/coordination.md)", "run",
+        "(docs/coordination.md)", "run", along=("fusion", OPTIMAL, EVENTS),
     ),
     Option(
         debug_values.NAME, debug_values.parse, "name=value,...", "", None,
@@ -155,10 +158,11 @@ class Settings:
 
     def shared(self) -> list[Setting]:
         """The options that must be equal on all ranks and are not at their defaults: variable, value and default."""
+        values = self._values
         compared = [
-            (option.variable, option.shared(getattr(self, option.name)), option.shared(option.default_value))
-            for option in OPTIONS
-            if option.shared is not None
+            (one.variable, one.shared(values[one.name]), one.shared(one.default_among(values)))
+            for one in OPTIONS
+            if one.shared is not None
         ]
         return [one for one in compared if one[1] != one[2]]
 
@@ -234,10 +238,17 @@ def read(environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | No
         option = _BY_NAME[name]
         value = parse(option, text, option.flag)
         values[name], origins[name] = value, option.flags[-1] if value is False else option.flag
-    for option in OPTIONS:
+    if "fusion" not in values and environ.get(variables.PLANS) and _nothing_against_plans(values, environ):
+        values["fusion"] = OPTIMAL
+    for option in OPTIONS:  # those that others go along with come first
         if option.name not in values:
-            values[option.name] = option.default_value
+            values[option.name] = option.default_among(values)
     return Settings({**debug_values.defaults(), **(values[debug_values.NAME] or {}), **values}, origins)
+
+
+def _nothing_against_plans(values: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    switches = (name for name in EXCLUDING if variables.switched_on(name, environ))
+    return values.get("exchange", NAMES[0]) == NAMES[0] and not values.get("record") and not any(switches)
 
 
 _current: Settings | None = None
@@ -261,10 +272,20 @@ def exchange_of_variables() -> ExchangeSettings:
     return named(values.exchange).of_options(values.exchange, values)
 
 
-def buckets_of_variables() -> int:
-    """The most bytes of a gradient that travels in a bucket, as the variables say; 0: none. Raises UserError as `read`.
+def beside(policy: str | None, name: str) -> Any:
+    """The value of the option `name` where a script asks for a fusion policy; None: it leaves that to the variables.
+
+    Raises UserError as `read`.
+    """
+    values = settings()
+    if policy is None or name in values.given():
+        return getattr(values, name)
+    return _BY_NAME[name].default_among({"fusion": policy})
+
+
+def buckets_beside(policy: str | None) -> int:
+    """The most bytes of a gradient that travels in a bucket; 0: none. `policy`: as in `beside`.
 
     None where steps are recorded: each gradient of a trace is one that a plan may merge with others.
     """
-    values = settings()
-    return 0 if values.record else int(values.bucket_bytes)
+    return 0 if settings().record else int(beside(policy, "bucket_bytes"))

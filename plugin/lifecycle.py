@@ -32,6 +32,7 @@ from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 from paceline.registry import making
 from paceline.registry.collectives import AUTO, HOROVODS
+from paceline.registry.policies import THRESHOLD
 from paceline.telling import tell
 
 uncaught.install()
@@ -58,8 +59,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
     declare(library)
     reasons.install()
     drain_for_at_most(settings.drain_limit_s)
-    library.horovod_paceline_fusion_want_armed(int(settings.armed))
-    if "fusion" in settings.given() or "paceline.fusion.control" in sys.modules:
+    if settings.fusion != THRESHOLD or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
 
         control.begin(library, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Option:
     `parse` turns text into the value and raises ValueError with the rule that the text breaks. `needs`: the option, and
     those of its values, that this one says more about and has no effect without; no values: any, if it is given at all.
     `unless`: how a script may do the same in place of that option.
+    `along`: another option, a value of it, and the default of this one where the other has that value.
     `shared`: the text of a value that must be equal on all ranks; None: each rank may have a value of its own.
     """
 
@@ -43,6 +44,7 @@ class Option:
     needs: tuple[str, tuple[str, ...]] | None = None
     shared: Callable[[Any], str] | None = as_text
     unless: str = ""
+    along: tuple[str, str, Any] | None = None
 
     @property
     def variable(self) -> str:
@@ -59,11 +61,20 @@ class Option:
         """The default on the machine at hand."""
         return self.default() if callable(self.default) else self.default
 
+    def default_among(self, values: Mapping[str, Any]) -> Any:
+        """The default where other options have these values, by name."""
+        if self.along is not None and values[self.along[0]] == self.along[1]:
+            return self.along[2]
+        return self.default_value
+
     @property
     def default_text(self) -> str:
         """The default as documents show it; a computed one is described by its docstring."""
         if callable(self.default):
             return (self.default.__doc__ or "").strip().rstrip(".")
+        if self.along is not None:
+            other, value, default = self.along
+            return f"{as_text(self.default)}; {as_text(default)} with {PREFIX}{other.upper()}={value}"
         return as_text(self.default)
 
     @property

@@ -10,6 +10,8 @@ import socket
 from collections.abc import Mapping
 
 PREFIX = "PACELINE_"
+# There where `paceline run` has started the ranks, and merges by plan unless something else is asked for.
+PLANS = "_PACELINE_PLANS"
 
 
 def environ() -> Mapping[str, str]:
@@ -19,13 +21,13 @@ def environ() -> Mapping[str, str]:
 
 def given(*options: str) -> bool:
     """Whether the variable of one of these options is there, or of any option; parses nothing."""
-    names = {PREFIX + option.upper() for option in options}
-    return any(name in names or (not names and name.startswith(PREFIX)) for name in os.environ)
+    names = {PREFIX + option.upper() for option in options} | ({PLANS} if "fusion" in options else set())
+    return any(name in names or (not names and name.startswith((PREFIX, PLANS))) for name in os.environ)
 
 
-def switched_on(name: str) -> bool:
+def switched_on(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a switch of Horovod or Keras is there and neither empty nor 0."""
-    return os.environ.get(name, "0") not in ("", "0")
+    return environ.get(name, "0") not in ("", "0")
 
 
 def elastic() -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from paceline import config, options_page, renamed
+from paceline import config, options_page, renamed, variables
 from paceline.debug_values import DEBUG_VALUES
 from paceline.errors import UserError
 
@@ -29,6 +30,34 @@ def test_flag_wins_over_variable_and_variable_over_default() -> None:
     assert not config.read({option.variable: "" for option in config.OPTIONS}).given()
     with pytest.raises(UserError, match="--build-jobs='ten'"):
         config.read({}, {"build_jobs": "ten"})
+
+
+def test_the_policy_optimal_brings_along_what_no_option_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(settings: config.Settings) -> tuple[Any, ...]:
+        return settings.fusion, settings.armed, settings.wake, settings.bucket_bytes
+
+    plain, planned = ("threshold", False, "cycle", 0), ("optimal", True, "events", 65536)
+    assert found(config.read({})) == plain
+    optimal = config.read({"PACELINE_FUSION": "optimal"})
+    assert (found(optimal), optimal.given()) == (planned, ["fusion"])
+    assert optimal.shared() == [("PACELINE_FUSION", "optimal", "threshold")]
+    assert found(config.read({"PACELINE_FUSION": "mgwfbp"})) == ("mgwfbp", *plain[1:])
+    for name, value in (("armed", "no"), ("wake", "cycle"), ("bucket_bytes", "0")):
+        settings = config.read({"PACELINE_FUSION": "optimal"}, {name: value})
+        assert getattr(settings, name) == getattr(config.read({}), name)
+        assert (f"PACELINE_{name.upper()}", value) in [shared[:2] for shared in settings.shared()]
+    # `paceline run` merges by plan where nothing else is asked for.
+    run = {variables.PLANS: "yes"}
+    assert (found(config.read(run)), config.read(run).given()) == (planned, [])
+    for other in ({"PACELINE_EXCHANGE": "majority"}, {"PACELINE_RECORD": "t.json"}, {"HOROVOD_AUTOTUNE": "1"}):
+        assert found(config.read({**run, **other})) == plain
+    assert found(config.read({**run, "PACELINE_FUSION": "threshold"})) == plain
+    # A script that names the policy.
+    monkeypatch.setattr(config, "_current", config.read({"PACELINE_FUSION": "single"}))
+    assert (config.beside("optimal", "armed"), config.beside(None, "armed")) == (True, False)
+    assert (config.buckets_beside("optimal"), config.buckets_beside("single")) == (65536, 0)
+    monkeypatch.setattr(config, "_current", config.read({"PACELINE_BUCKET_BYTES": "10"}))
+    assert config.buckets_beside("optimal") == 10
 
 
 @pytest.mark.parametrize(

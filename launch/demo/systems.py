@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Merging by plan with one negotiation a step and the fastest collective.
-_ARMED = (("PACELINE_FUSION", "optimal"), ("PACELINE_ARMED", "yes"), ("PACELINE_COLLECTIVE", "auto"))
+_PLANNED = (("PACELINE_FUSION", "optimal"),)
 LATE_MS = 60.0
 
 
@@ -30,9 +29,9 @@ class System:
 STOCK = System("Horovod")
 STOCK_LATE = System("Horovod, a rank late", late_ms=LATE_MS)
 _SHARED = (
-    System("merged by plan", _ARMED),
+    System("merged by plan", _PLANNED),
     System("pipelined", (("PACELINE_EXCHANGE", "pipelined"),)),
-    System("merged, 8-bit codec", (*_ARMED, ("PACELINE_CODEC", "q8"))),
+    System("merged, 8-bit codec", (*_PLANNED, ("PACELINE_CODEC", "q8"))),
 )
 
 

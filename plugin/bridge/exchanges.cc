@@ -84,6 +84,12 @@ void Exchanges::Unregister(int32_t process_set_id, const std::string& name) {
   }
 }
 
+void Exchanges::BeginWorld() {
+  operations_.DropAll();
+  const std::lock_guard<std::mutex> lock(registering_);
+  operations_.ForgetUnregistered();
+}
+
 void Exchanges::Forget(Operation& operation, Exchange& exchange) {
   operation.Unregister();
   if (!exchange.Has(operation)) {

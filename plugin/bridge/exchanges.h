@@ -34,7 +34,7 @@ class Exchanges : public Participant {
   // Any thread. Nothing happens if the name is not registered.
   void Unregister(int32_t process_set_id, const std::string& name);
 
-  void BeginWorld() override { operations_.BeginWorld(); }
+  void BeginWorld() override;
   void EndProcessSet(int32_t process_set_id) override { operations_.EndProcessSet(process_set_id); }
   bool Enqueue(AllreduceCall& call, common::Status& status) override;
 

@@ -116,9 +116,13 @@ class Operations {
     return kept;
   }
 
-  void BeginWorld() {
+  void DropAll() {
     for (const auto& operation : all_.All()) {
       operation->Drop();
+    }
+  }
+  void ForgetUnregistered() {
+    for (const auto& operation : all_.All()) {
       if (operation->registration() == nullptr) {
         Forget(*operation);
       }

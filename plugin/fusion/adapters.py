@@ -11,10 +11,9 @@ from paceline.fusion.report import report
 from paceline.native.library import loaded
 
 
-def fuse(library: str, fusion: Any) -> None:
-    """Ask Horovod for "torch" or "tensorflow" for the policy `fusion`; None changes nothing."""
-    if fusion is not None:
-        choose(loaded(library), fusion)
+def fuse(library: str, fusion: Any) -> str | None:
+    """Ask Horovod for "torch" or "tensorflow" for the policy `fusion`, and return its name; None changes nothing."""
+    return None if fusion is None else choose(loaded(library), fusion)
 
 
 def reporter(library: str) -> Callable[..., FusionReport]:

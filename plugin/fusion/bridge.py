@@ -108,6 +108,10 @@ class Bridge:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
 
+    def want_armed(self, armed: bool) -> None:
+        """This process wants steps that are alike to be negotiated once, or not, from now on."""
+        self.library.horovod_paceline_fusion_want_armed(int(armed))
+
     def want(self, policy: int) -> None:
         """Ask for the policy with this digest on this rank; 0 for Horovod's own merging."""
         self.library.horovod_paceline_fusion_want(float(policy))

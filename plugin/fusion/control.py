@@ -14,6 +14,7 @@ from paceline.fusion.driver import Driver, Limits, State
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
 from paceline.native.world import process
+from paceline.registry.policies import EXCLUDING, THRESHOLD
 from paceline.telling import tell
 from paceline.variables import switched_on
 
@@ -23,18 +24,6 @@ if TYPE_CHECKING:
 # How often drivers look: often while a plan is being made, seldom while one is followed.
 LOOK_S = 0.02
 REST_S = 0.2
-
-# Variables under which Horovod merges in a way of its own: what they say against plans, and what can be done.
-_EXCLUDING = {
-    "HOROVOD_AUTOTUNE": (
-        "autotuning changes what is merged while a plan says it",
-        "Leave one of them out: horovodrun without --autotune, or fusion=threshold.",
-    ),
-    "HOROVOD_DISABLE_GROUP_FUSION": (
-        "it says that only tensors of one grouped operation share a message, a plan says otherwise",
-        "Leave one of them out: horovodrun without --disable-group-fusion, or fusion=threshold.",
-    ),
-}
 
 
 class Control:
@@ -50,6 +39,7 @@ class Control:
 
     def choose(self, policy: Policy, limits: Limits) -> None:
         """Ask for `policy` from now on."""
+        self.bridge.want_armed(config.beside(policy.name, "armed"))
         with self._lock:
             if self.policy is not None and policy.digest == self.policy.digest and limits == self._limits:
                 return
@@ -104,7 +94,7 @@ def _limits(settings: config.Settings) -> Limits:
 
 
 def _checked(policy: Policy, given_as: str) -> Policy:
-    for variable, (conflict, remedy) in _EXCLUDING.items():
+    for variable, (conflict, remedy) in EXCLUDING.items():
         if policy.makes_plans and switched_on(variable):
             raise UserError(f"{given_as}={policy.name} and {variable}=1 exclude each other: {conflict}.", remedy)
     return policy
@@ -112,21 +102,21 @@ def _checked(policy: Policy, given_as: str) -> Policy:
 
 def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
     """Before init(): what the variables ask for. A policy that a wrapper asked for earlier stays."""
-    if "fusion" in settings.given():
+    if "fusion" in settings.given() or settings.fusion != THRESHOLD:
         policy = _checked(resolve(settings.fusion), settings.origin("fusion"))
         control(library).choose(policy, _limits(settings))
     elif (known := chosen(library)) is not None and known.policy is not None:
-        _checked(known.policy, "fusion")
+        known.choose(_checked(known.policy, "fusion"), _limits(settings))
 
 
-def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy | None) -> None:
-    """What a wrapper's argument `fusion` asks for, for every gradient of this process; None changes nothing.
+def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy) -> str:
+    """What a wrapper's argument `fusion` asks for, for every gradient of this process; return the policy's name.
 
     Raises UserError for an unknown policy, and for one that plans beside a variable of Horovod's that excludes plans.
     """
-    if fusion is not None:
-        policy = _checked(resolve(fusion), "fusion")
-        control(library).choose(policy, _limits(config.settings()))
+    policy = _checked(resolve(fusion), "fusion")
+    control(library).choose(policy, _limits(config.settings()))
+    return policy.name
 
 
 def chosen(library: ctypes.CDLL) -> Any:

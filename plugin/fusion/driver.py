@@ -313,7 +313,8 @@ class Driver:
         self._offered = Offer.of(measured, model, plan, self._limits.gate_timeout_s)
         self.trial = None
         if self._limits.trial_steps and tried(self._policy):
-            if promise < WORTH_TRYING:
+            # What a plan saves by negotiating once is not in the promise where rounds hide behind the backward pass.
+            if promise < WORTH_TRYING and not plan.armed:
                 self._keep_stock(status, f"promises {promise:.1%} of a step, too little to be tried")
                 return
             self.trial = Trial(self._limits.trial_steps)

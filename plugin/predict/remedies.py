@@ -86,7 +86,7 @@ def _all(
     yield Remedy("", exact[THRESHOLD], ranks)
     for policy, step_s in exact.items():
         if policy != THRESHOLD:
-            arms = " --armed" if armed and policy != SEQUENTIAL else ""
+            arms = " --armed" if armed and policy not in (SEQUENTIAL, OPTIMAL) else ""  # optimal brings them along
             yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
     pipelined = "--exchange pipelined --fusion single"
     late = "gradients are one step late"
@@ -96,8 +96,7 @@ def _all(
         rounded = f"gradients are rounded to {8 * 4 * share:.2g} bits, error feedback makes up for it"
         by_policy = steps(on_the_wire(costs, share), False)  # a message with a codec does not go armed
         policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD, one != OPTIMAL))
-        merging = "" if policy == THRESHOLD else f" --fusion {policy}"
-        yield Remedy(f"--codec {codec}{merging}", by_policy[policy], ranks, rounded)
+        yield Remedy(f"--codec {codec} --fusion {policy}", by_policy[policy], ranks, rounded)
         encoded = dataclasses.replace(iteration, costs=on_the_wire(iteration.costs, share))
         yield Remedy(f"{pipelined} --codec {codec}", pipelined_s(encoded), ranks, f"{late}; {rounded}")
     every = Local().sync_every

@@ -12,5 +12,16 @@ BUILT_IN: dict[str, str] = {
     "mgwfbp": "the greedy rule of MG-WFBP",
     OPTIMAL: "the plan that ends first, by dynamic programming",
 }
+# Switches of Horovod under which it merges in a way of its own: what they say against plans, and what can be done.
+EXCLUDING = {
+    "HOROVOD_AUTOTUNE": (
+        "autotuning changes what is merged while a plan says it",
+        "Leave one of them out: horovodrun without --autotune, or fusion=threshold.",
+    ),
+    "HOROVOD_DISABLE_GROUP_FUSION": (
+        "it says that only tensors of one grouped operation share a message, a plan says otherwise",
+        "Leave one of them out: horovodrun without --disable-group-fusion, or fusion=threshold.",
+    ),
+}
 # Those that are asked for because of what they merge, not because that is faster.
 FIXED = ("none", "single")

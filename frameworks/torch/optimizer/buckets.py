@@ -21,8 +21,9 @@ from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.bucket import DENSE, Bucket, FlatBucket, Gradient, listed
 
 # A bucket goes when its last gradient is there: it ends when so many bytes of gradients have appeared since its first,
-# its own and those between, so that the first does not wait for long.
-SPAN_BYTES = 1 << 20
+# its own and those between, so that the first does not wait for long; at most this part of all, so that a small model
+# is not one bucket, which would travel when the backward pass is over.
+SPAN_BYTES, SPANS = 1 << 20, 8
 _TYPES = (torch.float16, torch.float32, torch.float64)
 Group = tuple[Tensor, ...]
 
@@ -281,8 +282,9 @@ def neighbours(gradients: Sequence[Gradient], small: set[Gradient]) -> list[list
     made: list[list[Gradient]] = []
     open_by_type: dict[torch.dtype, list[Gradient]] = {}
     span_bytes = 0
+    most_bytes = min(SPAN_BYTES, sum(gradient.parameter.nbytes for gradient in gradients) // SPANS)
     for gradient in reversed(gradients):
-        if span_bytes + gradient.parameter.nbytes > SPAN_BYTES:
+        if span_bytes + gradient.parameter.nbytes > most_bytes:
             made += open_by_type.values()
             open_by_type, span_bytes = {}, 0
         span_bytes += gradient.parameter.nbytes

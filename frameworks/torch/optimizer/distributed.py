@@ -101,7 +101,7 @@ def DistributedOptimizer(
         warnings.warn("num_groups is the old name of groups; use groups.", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     names = ParameterNames(optimizer.param_groups, named_parameters)
-    fuse("torch", fusion)
+    policy = fuse("torch", fusion)
     asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
     check_choice(choice, compression, horovod.Compression.none, asked)
     _check_travel(asked, op, compression, gradient_predivide_factor)
@@ -133,7 +133,7 @@ def DistributedOptimizer(
             'Use hvd.Compression.none or hvd.Compression.fp16, or exchange="sync".',
         )
     elementwise = compression in (horovod.Compression.none, horovod.Compression.fp16) and not choice.lossy
-    most_bytes = buckets_asked(bucket_bytes) if elementwise and asked.gradients_travel else 0
+    most_bytes = buckets_asked(bucket_bytes, policy) if elementwise and asked.gradients_travel else 0
     shared = alone or (asked.synchronous and not names.made)
     word = "" if asked.synchronous else declaration_of(asked).word
     scope = "" if shared else scope_of(names, process_set.process_set_id)

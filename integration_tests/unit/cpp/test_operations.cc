@@ -55,7 +55,8 @@ TEST_CASE("with a world ends what was kept, and what is not registered; with a p
   registered->KeptOrMade<One>();
   operations.At(0, "called")->KeptOrMade<One>();
   operations.At(1, "in a set")->Register(std::make_shared<Registration>());
-  operations.BeginWorld();
+  operations.DropAll();
+  operations.ForgetUnregistered();
   CHECK(operations.Find(0, "registered") == registered);
   CHECK(registered->Kept<One>() == nullptr);
   CHECK(operations.Find(0, "called") == nullptr);

@@ -56,6 +56,9 @@ class FakeBridge(Bridge):
         self._numbers = {ControlOp.MEASURE: -1}
         self._number = 6
 
+    def want_armed(self, armed: bool) -> None:
+        self.armed_wanted = armed
+
     def want(self, policy: int) -> None:
         self.wanted.append(policy)
 

@@ -257,7 +257,7 @@ def test_armed_steps_and_plans_that_are_written_and_followed_again() -> None:
     result = invoke("trace.json", *costs, "--armed", "-o", "plan.json")
     assert result.exit_code == 0, result.output
     assert "their first group alone pays a coordination round" in result.stdout
-    assert "Recommended: `paceline run --fusion optimal --armed`" in result.stdout
+    assert "Recommended: `paceline run --fusion optimal`" in result.stdout
     assert "PACELINE_FUSION=file:plan.json PACELINE_ARMED=yes follows it" in " ".join(result.stderr.split())
     assert "armed" not in invoke("trace.json", *costs).output
     # Written plan is followed again.

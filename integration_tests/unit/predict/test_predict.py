@@ -253,8 +253,9 @@ def test_fewer_bytes_where_communication_takes_much_longer_and_armed_plans() -> 
     everything = {flags: one for flags, one in found.items() if "codec" not in flags}
     assert _recommended(everything) == "--exchange local"
     assert "pipelined" in _recommended(found) and "q8" in _recommended(found)
-    # Armed plans have their flag.
-    assert "--fusion optimal --armed" in _found(CostModel.linear(5e-3, 1e-9), layers=60, armed=True)
+    # Armed plans have their flag, but for the policy that brings them along.
+    armed = _found(CostModel.linear(5e-3, 1e-9), layers=60, armed=True)
+    assert {"--fusion optimal", "--fusion mgwfbp --armed"} <= set(armed)
 
 
 def _trace(computing_s: list[list[float]]) -> Trace:

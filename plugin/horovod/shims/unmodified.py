@@ -24,11 +24,11 @@ def asked() -> bool:
 
 def _buckets_asked() -> bool:
     """Whether the variables ask for buckets of small gradients, which PyTorch's wrapper has."""
-    if not variables.given("bucket_bytes"):
+    if not variables.given("bucket_bytes", "fusion"):
         return False
-    from paceline.config import buckets_of_variables
+    from paceline.config import buckets_beside
 
-    return buckets_of_variables() > 0
+    return buckets_beside(None) > 0
 
 
 def _codec_asked() -> bool:
