@@ -124,10 +124,10 @@ def shown(job: Job) -> list[str]:
 def run_command(horovodrun_arguments: tuple[str, ...], command: tuple[str, ...], dry_run: bool, **values: Any) -> int:
     """Start a script on several ranks: `paceline run -np 4 -H a:2,b:2 python train.py`.
 
-    This is horovodrun with Paceline's options; without any, gradients are merged by plan (--fusion optimal). Options may
-    stand anywhere before the command and become PACELINE_* variables of the ranks; all others go to horovodrun unchanged
-    (`horovodrun --help` lists them). The exit code is horovodrun's, 130 after Ctrl-C; what failed first is said again at
-    the end.
+    This is horovodrun with Paceline's options; without any, gradients are merged by plan (--fusion optimal). They may
+    stand anywhere before the command and become PACELINE_* variables of the ranks; all others go to horovodrun as they
+    are (`horovodrun --help` lists them). The exit code is horovodrun's, 130 after Ctrl-C; what failed first is said
+    again at the end.
     """
     given = flags.texts(values)
     plans = {} if "--autotune" in horovodrun_arguments else {variables.PLANS: "yes"}
