@@ -59,6 +59,7 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
     declare(library)
     reasons.install()
     drain_for_at_most(settings.drain_limit_s)
+    library.horovod_paceline_fusion_want_armed(int(settings.armed))
     if settings.fusion != THRESHOLD or "paceline.fusion.control" in sys.modules:
         from paceline.fusion import control
 

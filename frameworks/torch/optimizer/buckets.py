@@ -21,9 +21,9 @@ from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.bucket import DENSE, Bucket, FlatBucket, Gradient, listed
 
 # A bucket goes when its last gradient is there: it ends when so many bytes of gradients have appeared since its first,
-# its own and those between, so that the first does not wait for long; at most this part of all, so that a small model
-# is not one bucket, which would travel when the backward pass is over.
-SPAN_BYTES, SPANS = 1 << 20, 8
+# its own and those between, so that the first does not wait for long: an eighth of all, within these limits. A bucket
+# of a whole model would travel when the backward pass is over, which tells only where its bytes do.
+LEAST_SPAN_BYTES, SPAN_BYTES, SPANS = 1 << 16, 1 << 20, 8
 _TYPES = (torch.float16, torch.float32, torch.float64)
 Group = tuple[Tensor, ...]
 
@@ -282,7 +282,8 @@ def neighbours(gradients: Sequence[Gradient], small: set[Gradient]) -> list[list
     made: list[list[Gradient]] = []
     open_by_type: dict[torch.dtype, list[Gradient]] = {}
     span_bytes = 0
-    most_bytes = min(SPAN_BYTES, sum(gradient.parameter.nbytes for gradient in gradients) // SPANS)
+    share_bytes = sum(gradient.parameter.nbytes for gradient in gradients) // SPANS
+    most_bytes = min(max(share_bytes, LEAST_SPAN_BYTES), SPAN_BYTES)
     for gradient in reversed(gradients):
         if span_bytes + gradient.parameter.nbytes > most_bytes:
             made += open_by_type.values()

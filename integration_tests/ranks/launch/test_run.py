@@ -49,7 +49,8 @@ def test_start_is_told_in_two_lines(given: str, tmp_path: Path) -> None:
     (done,) = (at for at, line in enumerate(lines) if line == "[0]<stderr>:0 is done")
     assert up < broadcasts < first, "broadcasts are no step"
     assert first < done or not given
-    assert not any("Paceline: " in line for line in lines), "what ranks tell the launcher is not the user's"
+    told = [line for line in lines if "Paceline" in line and "fusion=optimal: " not in line]
+    assert not told, "what ranks tell the launcher is not the user's"
 
 
 @pytest.mark.parametrize(
@@ -124,5 +125,6 @@ def test_a_dry_run_prints_hosts_variables_and_command() -> None:
     *lines, command = done.stdout.splitlines()
     assert lines == [
         "# a: rank 0, 1", "# b: rank 2", "HOROVOD_CYCLE_TIME=2", "PACELINE_FUSION=optimal", "PACELINE_PROGRESS=yes",
+        "_PACELINE_PLANS=yes",
     ]  # fmt: skip
     assert command.endswith("""-np 3 -H a:2,b:2 sh -c 'echo '"'"'never said'"'"''""")

@@ -106,10 +106,11 @@ def _formed(gradients: list[Gradient], most_bytes: int = 64) -> list[list[str]]:
     return [[gradient.name for gradient in bucket] for bucket in neighbours(gradients, small)]
 
 
-def test_buckets_are_small_neighbours_of_one_type_within_a_mebibyte() -> None:
+def test_buckets_are_small_neighbours_of_one_type_within_an_eighth_of_all() -> None:
     assert _formed(_gradients(3, 17, 16, 1, 99, 2)) == [["p5", "p3", "p2", "p0"]]
-    # A bucket ends when a mebibyte has gone by.
-    large = buckets.SPAN_BYTES // 4 - 3
+    assert [len(bucket) for bucket in _formed(_gradients(*[16] * (1 << 14)))] == [1 << 11] * 8
+    # Of a small model a bucket ends when 64 KiB have gone by.
+    large = buckets.LEAST_SPAN_BYTES // 4 - 3
     assert _formed(_gradients(1, 2, 3, large, 1, 2)) == [["p5", "p4"], ["p2", "p1", "p0"]]
     assert _formed(_gradients(2, large, 1)) == [["p2", "p0"]]
     assert _formed(_gradients(3, large, 1)) == [], "alone, each of them"
