@@ -407,7 +407,8 @@ def summary(plan: Plan, measured: Measurement) -> str:
     gain = promise(plan, measured)
     compared = f"{abs(gain):.1%} {'below' if gain >= 0 else 'above'} Horovod's own merging ({1e3 * stock_s:.1f} ms)"
     messages = f"{chosen.messages} message{'' if chosen.messages == 1 else 's'}{', armed' if plan.armed else ''}"
-    return f"{len(plan.names)} gradients in {messages}, expected step {1e3 * step_s:.1f} ms, {compared}."
+    gradients = f"{len(plan.names)} gradient{'' if len(plan.names) == 1 else 's'}"
+    return f"{gradients} in {messages}, expected step {1e3 * step_s:.1f} ms, {compared}."
 
 
 def disagreement(asked: list[int | None], own: Policy) -> str:

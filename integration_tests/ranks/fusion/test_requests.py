@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import time
@@ -115,6 +116,24 @@ def test_every_new_world_plans_anew(rank: int, size: int) -> None:
         found = step_until("torch", step_of)
         assert len(found.groups) == 1 and found.version == 1
         hvd.shutdown()
+
+
+@ranks(2, fresh=True, timeout_s=100)
+def test_a_script_that_asks_for_the_plan_optimal_gets_armed_steps_and_buckets(rank: int, size: int) -> None:
+    wrapped = importlib.import_module("paceline.torch")
+    hvd.init()
+    model = torch.nn.Sequential(*(torch.nn.Linear(20, 20) for _ in range(3)))
+    optimizer = wrapped.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), fusion="optimal"
+    )
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.ones(2, 20)).sum().backward()
+        optimizer.step()
+    hand = ByHand("torch")
+    hand.wait(lambda: (status := hand.bridge.status(0)) is not None and status.plans and status.armed)
+    names = [one.name for one in hand.state().tensors]
+    assert any(name.endswith("+5") for name in names), names
 
 
 def _leave(rank: int, size: int) -> None:
