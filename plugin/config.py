@@ -34,7 +34,7 @@ DEFAULT = "default"
 # What ends the sleep of Horovod's background thread.
 CYCLE, EVENTS = "cycle", "events"
 # Gradients of at most so many bytes travel together where everything is planned.
-SMALL_BYTES = 65536
+SMALL_BYTES = 16384
 
 
 def _cache_home() -> Path:

@@ -36,7 +36,7 @@ def test_the_policy_optimal_brings_along_what_no_option_says_otherwise(monkeypat
     def found(settings: config.Settings) -> tuple[Any, ...]:
         return settings.fusion, settings.armed, settings.wake, settings.bucket_bytes
 
-    plain, planned = ("threshold", False, "cycle", 0), ("optimal", True, "events", 65536)
+    plain, planned = ("threshold", False, "cycle", 0), ("optimal", True, "events", 16384)
     assert found(config.read({})) == plain
     optimal = config.read({"PACELINE_FUSION": "optimal"})
     assert (found(optimal), optimal.given()) == (planned, ["fusion"])
@@ -55,7 +55,7 @@ def test_the_policy_optimal_brings_along_what_no_option_says_otherwise(monkeypat
     # A script that names the policy.
     monkeypatch.setattr(config, "_current", config.read({"PACELINE_FUSION": "single"}))
     assert (config.beside("optimal", "armed"), config.beside(None, "armed")) == (True, False)
-    assert (config.buckets_beside("optimal"), config.buckets_beside("single")) == (65536, 0)
+    assert (config.buckets_beside("optimal"), config.buckets_beside("single")) == (16384, 0)
     monkeypatch.setattr(config, "_current", config.read({"PACELINE_BUCKET_BYTES": "10"}))
     assert config.buckets_beside("optimal") == 10
 

@@ -20,6 +20,7 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.distributed import DistributedOptimizer
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
 from paceline.torch.stages.layers import Stage
+from paceline.torch.stages.no_scaler import refuse_scalers
 from paceline.torch.stages.step import rates_times
 from paceline.torch.state.broadcasts import broadcast_among
 
@@ -83,11 +84,14 @@ class Exchanging:
                     "of a pipeline have different weights.",
                     "Return the optimizer within. Replicas of a stage average by hvd.Pipeline(replicas=...).",
                 )
-            if self._set is None or not isinstance(optimizer, torch.optim.Optimizer):
+            if not isinstance(optimizer, torch.optim.Optimizer):
                 return optimizer
-            op = horovod.Average if mean else horovod.Sum
-            named = zip(stage.names, stage.parameters, strict=True)
-            return DistributedOptimizer(optimizer, named, op=op, process_set=self._set, **self._options)
+            if self._set is not None:
+                op = horovod.Average if mean else horovod.Sum
+                named = zip(stage.names, stage.parameters, strict=True)
+                optimizer = DistributedOptimizer(optimizer, named, op=op, process_set=self._set, **self._options)
+            refuse_scalers(optimizer)
+            return optimizer
 
         return made
 

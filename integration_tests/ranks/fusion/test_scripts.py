@@ -17,7 +17,8 @@ import torch
 
 hvd.init()
 torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(20, 150), torch.nn.ReLU(), torch.nn.Linear(150, 150), torch.nn.Linear(150, 3))
+layers = [torch.nn.Linear(inputs, outputs) for inputs, outputs in ((20, 150), (150, 150), (150, 3))]
+model = torch.nn.Sequential(layers[0], torch.nn.ReLU(), *layers[1:])
 hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
 inputs = torch.randn(64, 20) + hvd.rank()

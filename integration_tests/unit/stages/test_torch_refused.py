@@ -301,6 +301,18 @@ def test_a_rank_that_cannot_say_what_it_wants_ends_all() -> None:
         assert "an odd list of costs" in said, said
 
 
+def test_a_scaler_does_not_step_the_optimizer_of_a_stage() -> None:
+    def use(pipeline: Any) -> None:
+        scaler = torch.amp.GradScaler("cpu")
+        for number in range(2):
+            pipeline.step(*data(number, 4))
+            scaler.scale(torch.ones(1))
+            with pytest.raises(UsageError, match="GradScaler was given the optimizer of a stage"):
+                scaler.step(pipeline.optimizer)
+
+    piped(2, use)
+
+
 def test_a_pipeline_is_not_called() -> None:
     def use(pipeline: Any) -> None:
         with pytest.raises(UsageError, match="called like a model"):

@@ -1,0 +1,23 @@
+"""What keeps torch.amp.GradScaler from stepping the optimizer of a stage: pipelines scale no losses."""
+
+from __future__ import annotations
+
+import torch
+
+from paceline.errors import UsageError
+
+
+class _Refusing:
+    """In place of the mark by which an optimizer tells GradScaler that it unscales; looked at before each step."""
+
+    def __bool__(self) -> bool:
+        raise UsageError(
+            "torch.amp.GradScaler was given the optimizer of a stage: hvd.Pipeline.step() makes the updates, and "
+            "scales no losses.",
+            "Leave the scaler out. torch.autocast with dtype=torch.bfloat16 needs none.",
+        )
+
+
+def refuse_scalers(optimizer: torch.optim.Optimizer) -> None:
+    """Have `scaler.step(optimizer)` raise UsageError."""
+    optimizer._step_supports_amp_scaling = _Refusing()
