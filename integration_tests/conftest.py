@@ -80,12 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _world(item: pytest.Item) -> tuple[str, str, int]:
-    """Return the options that decide which ranks a test runs on; variables of a case (`worlds` of ranks) come first.
-
-    Tests of merging stay as they are written: a plan, and what was measured for it, outlives the test that made it.
-    """
-    if item.path.name.startswith("test_merging"):
-        return "", "", 0
+    """Return the options that decide which ranks a test runs on; variables of a case (`worlds` of ranks) come first."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     backend = str(parameters.get("world", ""))
     size = parameters.get("size", 0)

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`hosts` emulated hosts (1: this machine), `ranks` in all, links of `rate` and `latency`.
 
     `share` chooses the rate at which a ring carries the gradients in this multiple of the time of compute.
-    `bucket_bytes`: Paceline's systems send gradients of at most this size in buckets.
+    `bucket_bytes`: Paceline's systems send gradients of at most this size in buckets; None: as their policy has it.
     """
 
     hosts: int = 4
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     latency: str | None = None
     models: tuple[str, ...] = ("resnet20",)
     systems: tuple[str, ...] = (STOCK, DDP, "armed_optimal", ALONE)
-    bucket_bytes: int = 0
+    bucket_bytes: int | None = None
 
     @property
     def size(self) -> int:
@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.ranks or (self.hosts if self.hosts > 1 else 2)
 
 
-def find(name: str, model: str, bucket_bytes: int = 0) -> System:
+def find(name: str, model: str, bucket_bytes: int | None = None) -> System:
     """Return a system of the table, or a policy of merging. Raises UserError for an unknown one."""
     armed, policy = name.startswith("armed_"), name.removeprefix("armed_")
     if name in SYSTEMS:
@@ -81,7 +81,8 @@ def find(name: str, model: str, bucket_bytes: int = 0) -> System:
         training, env, options = "horovod", {**_PLANS, "PACELINE_FUSION": policy, **(_ARMED if armed else {})}, _PLANNED
     else:
         raise UserError(f"The policy {policy} is stock Horovod.", f"Its system is called {STOCK}.")
-    env = {**env, "PACELINE_BUCKET_BYTES": str(0 if name in _OTHERS else bucket_bytes)}
+    buckets = "" if bucket_bytes is None else str(bucket_bytes)  # an empty variable is not set
+    env = {**env, "PACELINE_BUCKET_BYTES": "0" if name in _OTHERS else buckets}
     setup = "paceline.examples.benchmarks.steps.worker:NetworkWorker"
     return System(name, setup, env, {"training": f"{_TRAINING}:{training}", "model": model, **options})
 

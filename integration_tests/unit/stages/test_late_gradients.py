@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from integration_tests.support.stability import first_unstable, of_delay, of_discrepancy
 from paceline.arguments import exchange_asked
 from paceline.errors import UserError
 from paceline.pipelined.settings import Pipelined
@@ -123,7 +124,7 @@ def test_bound_is_where_the_polynomial_becomes_unstable(tau: int, expected: floa
     assert stability.bound(tau) == pytest.approx(expected, abs=1e-6)
     assert stability.bound(tau, curvature=4.0) == pytest.approx(expected / 4, abs=1e-6)
     if tau <= 20:
-        found = stability.first_unstable(lambda alpha: stability.of_delay(tau, alpha))
+        found = first_unstable(lambda alpha: of_delay(tau, alpha))
         assert found == pytest.approx(stability.bound(tau), rel=1e-6)
 
 
@@ -139,7 +140,7 @@ def test_training_settles_below_the_bound_and_not_above(tau: int, curvature: flo
 @pytest.mark.parametrize(("momentum", "expected"), [(0.1, 0.13329), (0.5, 0.06962), (0.9, 0.01139)])
 def test_momentum_lowers_the_bound(momentum: float, expected: float) -> None:
     """Lemma 3: some learning rate up to twice the bound without momentum is unstable."""
-    found = stability.first_unstable(lambda alpha: stability.of_delay(10, alpha, momentum=momentum))
+    found = first_unstable(lambda alpha: of_delay(10, alpha, momentum=momentum))
     assert found == pytest.approx(expected, abs=1e-5)
     assert found < 2 * stability.bound(10)
     assert weight_after(60_000, 0.98 * found, 10, momentum=momentum) < 1e-9
@@ -169,7 +170,7 @@ def test_correction_allows_larger_learning_rates(
 ) -> None:
     """papers.md 5.6, item 6; best: gamma = 1 - 2/(tau_forward - tau_backward + 1)."""
     decay = 1 - 2 / (forward - backward + 1) if isinstance(gamma, str) else gamma
-    found = stability.first_unstable(lambda rate: stability.of_discrepancy(forward, backward, rate, 1.0, delta, decay))
+    found = first_unstable(lambda rate: of_discrepancy(forward, backward, rate, 1.0, delta, decay))
     assert found == pytest.approx(expected, abs=1e-5)
     for share, settles in ((0.98, True), (1.02, False)):
         weight = weight_after(60_000, share * found, forward, backward, 1.0, delta, decay)
@@ -180,9 +181,9 @@ def test_correction_allows_larger_learning_rates(
 
 def test_without_late_passes_there_is_no_discrepancy_and_what_is_always_stable_has_no_bound() -> None:
     """Delta has no effect where both passes have the same weights: Lemma 2 is Lemma 1."""
-    found = stability.first_unstable(lambda alpha: stability.of_discrepancy(5, 5, alpha, 1.0, 7.0))
+    found = first_unstable(lambda alpha: of_discrepancy(5, 5, alpha, 1.0, 7.0))
     assert found == pytest.approx(stability.bound(5), rel=1e-6)
-    assert stability.first_unstable(lambda alpha: stability.of_delay(3, alpha), most=0.1) == float("inf")
+    assert first_unstable(lambda alpha: of_delay(3, alpha), most=0.1) == float("inf")
 
 
 def test_constant_drift_is_corrected_exactly() -> None:
