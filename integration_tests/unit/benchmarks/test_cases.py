@@ -104,7 +104,7 @@ def test_settings_replace_those_of_a_case_and_a_share_of_compute_gives_a_rate() 
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("host=2", "Did you mean hosts?"), ("hosts=two", "Expected `int`"), ("bucket_bytes=1.5", "Expected `int`")],
+    [("host=2", "Did you mean hosts?"), ("hosts=two", "Expected `int`"), ("bucket_bytes=1.5", "Expected `int | null`")],
 )
 def test_a_setting_that_cannot_be_used_is_refused(word: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
