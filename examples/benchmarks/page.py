@@ -62,8 +62,9 @@ def _when(kept: KeptCase) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     loads = [result["machine"]["load_average"] for result in kept.results]
     turns = sorted({system["turns"] for result in kept.results for system in result["systems"].values()})
+    span = " to ".join(map(str, turns[:1] + turns[1:][-1:]))
     said = f"Measured {date} {clock[:5]} UTC in {kept.took_s:.0f} s; load average before each table"
-    said += f" {', '.join(f'{load:g}' for load in loads)}; {' to '.join(map(str, (turns[0], turns[-1])))} turns."
+    said += f" {', '.join(f'{load:g}' for load in loads)}; {span} turns."
     said += " Quick: too short to rely on." if kept.quick else ""
     kernel = ".".join(machine["kernel"].split(".")[:2])
     kernel += f" with TCP's {machine['tcp']}" if machine.get("tcp") else ""

@@ -38,8 +38,8 @@ CORE_IN_HOST = (
 # And these rooms of it, whole.
 ROOMS_IN_HOST = ("armed", "codecs", "collectives", "coordination", "failure", "naming", "settings", "text", "transport")
 
-# Rows of the table of hooks that call nothing by themselves: the bridge is compiled against them.
-_READ_ONLY = ("include", "handed", "told")
+# Rows of the table of hooks that call nothing of ours: the bridge is compiled against them.
+_BENEATH = ("include", "handed", "told", "lengths")
 LEAVABLE = ("hooks", *(patch.name for patch in PATCHES))
 
 
@@ -68,7 +68,7 @@ def all_edits(leave_out: Collection[str] = ()) -> list[edits.Edit]:
             raise UserError(f"{name!r} is neither 'hooks' nor a patch.", nearest(name, list(LEAVABLE)))
     chosen = list(GLUE)
     for point, rows in HOOKS.items():
-        if "hooks" not in leave_out or point in _READ_ONLY:
+        if "hooks" not in leave_out or point in _BENEATH:
             chosen += rows
     for patch in PATCHES:
         if patch.name not in leave_out:
