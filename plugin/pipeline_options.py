@@ -13,8 +13,8 @@ def tell_without_effect() -> None:
     """Report each given option that acts on allreduces alone."""
     making.explain()
     settings, defaults = config.settings(), config.read({})
-    for name in settings.given():
-        if name in _OF_GRADIENTS and getattr(settings, name) != getattr(defaults, name):
+    for name in _OF_GRADIENTS:
+        if name in settings.given() and getattr(settings, name) != getattr(defaults, name):
             given = f"{config.PREFIX}{name.upper()}={config.as_text(getattr(settings, name))}"
             tell(
                 f"{given} has no effect on hvd.Pipeline without replicas=: its stages send activations, and average no "
