@@ -28,8 +28,6 @@ _REMEDY = (
     "classes that torch.utils._pytree knows."
 )
 _REGISTERING = threading.Lock()
-# Dataclasses that were registered here; their ranks do the same.
-_registered: set[type] = set()
 
 
 class _Kind(NamedTuple):
@@ -97,7 +95,6 @@ def _register(classes: Sequence[type] | set[type]) -> None:
         for one in classes:
             if one not in pytree.SUPPORTED_NODES:
                 pytree.register_dataclass(one)
-            _registered.add(one)
 
 
 @functools.lru_cache(maxsize=256)
@@ -120,8 +117,8 @@ def _structure(described: Any) -> Any:
 
 
 def _dataclasses_in(spec: Any) -> tuple[type, ...]:
-    """Those that were registered here."""
-    own = (spec.type,) if spec.type in _registered else ()
+    """Those in a structure: other ranks register them, too."""
+    own = (spec.type,) if dataclasses.is_dataclass(spec.type) else ()
     return (*own, *(found for one in spec.children() for found in _dataclasses_in(one)))
 
 
