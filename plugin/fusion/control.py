@@ -110,7 +110,7 @@ def begin(library: ctypes.CDLL, settings: config.Settings) -> None:
 
 
 def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy) -> str:
-    """What a wrapper's argument `fusion` asks for, for every gradient of this process; return the policy's name.
+    """Use the policy of a wrapper's argument `fusion` for every gradient of this process. Return the policy's name.
 
     Raises UserError for an unknown policy, and for one that plans beside a variable of Horovod's that excludes plans.
     """

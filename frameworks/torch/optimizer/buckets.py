@@ -21,8 +21,8 @@ from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.bucket import DENSE, Bucket, FlatBucket, Gradient, listed
 
 # A bucket goes when its last gradient is there: it ends when so many bytes of gradients have appeared since its first,
-# its own and those between, so that the first does not wait for long: an eighth of all, within these limits. A bucket
-# of a whole model would travel when the backward pass is over, which tells only where its bytes do.
+# its own and those between, so that the first does not wait for long. The span is an eighth of all gradients, within
+# these limits: a bucket of a whole model would travel only after the backward pass.
 LEAST_SPAN_BYTES, SPAN_BYTES, SPANS = 1 << 16, 1 << 20, 8
 _TYPES = (torch.float16, torch.float32, torch.float64)
 Group = tuple[Tensor, ...]

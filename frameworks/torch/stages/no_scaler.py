@@ -1,4 +1,4 @@
-"""What keeps torch.amp.GradScaler from stepping the optimizer of a stage: pipelines scale no losses."""
+"""Guard that refuses torch.amp.GradScaler for the optimizer of a stage. Pipelines do not scale losses."""
 
 from __future__ import annotations
 
