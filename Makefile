@@ -40,7 +40,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=--constraint %) $(PIP_INSTALL_ARGS)
 # Not $(MAKE) in the recipe itself: `make -n` would run that line, without -n, because MAKEFLAGS is unexported.
 MAKE_NEWEST = $(MAKE) --no-print-directory VENV='$(VENV)-newest' CONSTRAINTS=
-PYTEST := $(PY) -m pytest -q -rs --durations 10 $(PYTEST_ARGS)
+PYTEST := $(PY) -m pytest -q -rsfE --durations 10 $(PYTEST_ARGS)
 SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS))
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)

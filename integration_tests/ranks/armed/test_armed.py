@@ -142,6 +142,7 @@ def test_types_averages_and_factors(rank: int, size: int) -> None:
         step_of(number)
     meet()
     assert (state().state, state().steps - before.steps) == ("armed", STEPS), state()
+    meet()  # the other plan comes when all have looked
     hand.follow(in_parts(sorted(hand.names("kinds.")), {1: 2, 2: 3, 3: 20, 4: 2, 5: 5}), patience_s=1.0)
     for number in range(step + STEPS, step + 2 * STEPS):
         step_of(number)

@@ -54,8 +54,7 @@ def test_what_is_slower_goes(policy: str, armed: bool, size: int) -> None:
     # Without a plan every gradient goes alone in the second case, and all of them together in the first.
     threshold = str(64 << 20) if policy == "alone" else "0"
     env = {**debug(fusion_trial_steps=100), "HOROVOD_FUSION_THRESHOLD": threshold}
-    if armed:
-        env |= {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"}
+    env |= {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"} if armed else {"PACELINE_ARMED": "no"}
     first, *others = run_ranks(_train, size, policy, env=env, fresh=True, timeout_s=100)
     stays = policy == "optimal"
     assert first.state == ("active" if stays else "stock"), first
