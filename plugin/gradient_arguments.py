@@ -7,8 +7,10 @@ from typing import Any
 
 from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.codecs.choice import Choice
+from paceline.errors import UserError
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.fusion.adapters import fuse
+from paceline.registry.exchanges import declaration_of
 
 
 @dataclass(frozen=True)
@@ -36,4 +38,11 @@ def asked(
     collective: str | None,
 ) -> Asked:
     """What a wrapper's arguments ask for; None: what the variables say. Raises UserError for what cannot be used."""
-    return Asked(fusion, exchange_asked(exchange), choice_asked(codec, error_feedback, collective))
+    chosen = exchange_asked(exchange)
+    if chosen.torch_alone:
+        word = declaration_of(chosen).word
+        raise UserError(
+            f"The exchange {word} was given to Keras or TensorFlow; it is PyTorch's alone.",
+            f'Use exchange="sync", or {word} with paceline.torch.',
+        )
+    return Asked(fusion, chosen, choice_asked(codec, error_feedback, collective))

@@ -8,7 +8,7 @@ states have the names without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -34,6 +34,7 @@ class ParameterNames:
         self.made = False  # whether there are names that were made from group and position
         self._names: dict[Tensor, str] = {}
         self._parameters: dict[str, Tensor] = {}
+        self._together: dict[str, tuple[Tensor, ...]] = {}
         self._given: dict[Tensor, str] = {}
         if named_parameters is not None:
             self._given = _checked(list(named_parameters))
@@ -51,9 +52,14 @@ class ParameterNames:
         """The parameter of this name."""
         return self._parameters[name]
 
-    def stand_in(self, name: str, parameter: Tensor) -> None:
-        """Have `parameter` be the one of `name`, too: of operations in which gradients like its own travel."""
-        self._parameters[name] = parameter
+    def together(self, name: str, parameters: Sequence[Tensor]) -> None:
+        """Have `parameters` be those of `name`, too: of operations in which their gradients travel as one tensor."""
+        self._parameters[name] = parameters[0]
+        self._together[name] = tuple(parameters)
+
+    def parameters(self, names: Iterable[str]) -> list[Tensor]:
+        """The parameters of these names, and of what `together` was given."""
+        return [one for name in names for one in self._together.get(name, (self._parameters[name],))]
 
     def succeed(self, old: Tensor, new: Tensor) -> str:
         """Have `new`, which a script put in the place of `old`, take its name, which is returned."""

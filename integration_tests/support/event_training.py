@@ -23,7 +23,12 @@ STEPS = 12  # of an armed training after its event: more than are negotiated aga
 
 def exchange_of(column: str, hvd: Any, size: int) -> Any:
     """The exchange of a column; a partial one that waits for all equals one process in every step."""
-    others = {"pipelined": "pipelined", "partial": hvd.Partial(quorum=size), "local": hvd.Local(sync_every=4)}
+    others = {
+        "pipelined": "pipelined",
+        "partial": hvd.Partial(quorum=size),
+        "local": hvd.Local(sync_every=4),
+        "split": "split",
+    }
     return others.get(column, "sync")
 
 

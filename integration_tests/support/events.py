@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 WORKS, REFUSED, NOTHING = "works", "refused", "nothing to do"
 ARMED, RESIDUAL = "sync, armed", "residual of a codec"
-COLUMNS = ("sync", ARMED, "pipelined", "partial", "local", RESIDUAL)
+COLUMNS = ("sync", ARMED, "pipelined", "partial", "local", "split", RESIDUAL)
 PYTORCH, KERAS = "PyTorch", "Keras, TensorFlow"
 
 
@@ -91,6 +91,11 @@ _MISSING_IN_KERAS = _refused(
 )
 _NEW_IN_KERAS = _refused("Keras builds an optimizer for one list of variables and raises an error.", _KERAS, on=KERAS)
 _FINAL_IN_KERAS = _nothing("apply() submits gradients and returns their answers: none can change.", _KERAS, on=KERAS)
+_SPLIT_IN_KERAS = _refused(
+    "Keras and TensorFlow refuse this exchange before training.",
+    "unit/exchange/test_split.py::test_keras_and_tapes_refuse_it",
+    on=KERAS,
+)
 _CHANGED = _refused(
     "The rank that changed it raises an error after the others have their results. Remedy: synchronize().",
     _TORCH,
@@ -105,6 +110,10 @@ EVENTS = (
         "pipelined": (_works("An accumulation is one update: its sums are in flight."),),
         "partial": (_works("An accumulation is one contribution to a round."),),
         "local": (_works("An accumulation is one update of this rank."),),
+        "split": (
+            _works("The last pass submits the sums.", _TORCH, on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_nothing("Only submitted sums are encoded."),),
     }),
     Event("skipped_step", "A step that loss scaling skips", {
@@ -121,6 +130,11 @@ EVENTS = (
             *_BOTH, "ranks/pipelined/test_tape.py::test_loss_scaling_whose_factor_changes",
         ),),
         "local": (_refused("A rank that skips would make fewer updates than the others. Remedy: bfloat16."),),
+        "split": (
+            _works("Ranks tell each other of infinities; all skip the step, and no weights travel.", _TORCH,
+                   on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_works(
             "All gradients of the step keep the residuals they had before it; these keep the scale of their step.",
             *_BOTH, "ranks/codecs/test_residuals_end.py::test_a_step_that_is_left_out_leaves_nothing",
@@ -132,6 +146,10 @@ EVENTS = (
         "pipelined": (_works("As sync, in the update that its gradient is for."),),
         "partial": (_works("As sync, in the round that its gradient is added to."),),
         "local": (_works("It stays on its rank until the next average, which gives it to all."),),
+        "split": (
+            _works("As sync: the weight that it is in has it on every rank.", _TORCH, on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_works(
             "It stays visible, and never becomes a part of a residual: as after a skipped step.",
             *_BOTH, "ranks/codecs/test_torch.py::test_infinities_and_nan_stay_visible",
@@ -149,6 +167,10 @@ EVENTS = (
         "local": (
             _works("Only this rank's update lacks it.", _TORCH, on=PYTORCH),
             _MISSING_IN_KERAS,
+        ),
+        "split": (
+            _works("The rank contributes zeros.", _TORCH, on=PYTORCH),
+            _SPLIT_IN_KERAS,
         ),
         RESIDUAL: (
             _works("Zeros are encoded with the residual, which arrives then.", _TORCH, on=PYTORCH), _MISSING_IN_KERAS,
@@ -176,6 +198,11 @@ EVENTS = (
         ),
         "local": (_works("It stays None, and its weight as it is.", *_BOTH,
                          "ranks/local/test_local.py::test_torch_frozen_types_and_unused_parameters"),),
+        "split": (
+            _works("It stays None until a rank has one, as sync.", _TORCH,
+                   "ranks/torch/test_unused.py::test_as_one_process", on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_nothing("Nothing is encoded until a rank has a gradient."),),
     }),
     Event("frozen_and_thawed", "A parameter that is frozen or thawed", {
@@ -194,6 +221,10 @@ EVENTS = (
         ),
         "local": (_works("The next average leaves it as it is: all ranks have the same.", *_BOTH,
                          "ranks/local/test_local.py::test_torch_frozen_types_and_unused_parameters"),),
+        "split": (
+            _works("It contributes zeros that nobody uses; its owner stays.", _TORCH, on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_nothing("The residual is kept, and added to its next gradient."),),
     }),
     Event("replaced_or_added", "A parameter that is replaced or added", {
@@ -209,6 +240,10 @@ EVENTS = (
         ),
         "partial": (_works("After drain() its rounds start again.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         "local": (_works("The next average has it.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
+        "split": (
+            _works("A replaced one keeps its owner; an added one is given one.", *_REPLACED, on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_works("The new parameter begins without one.",
                           *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
     }),
@@ -219,6 +254,10 @@ EVENTS = (
         "partial": (_CHANGED, _FINAL_IN_KERAS),
         "local": (_works("Nothing was submitted: the update uses the changed gradient.", _TORCH, _DIRECTLY, on=PYTORCH),
                   _FINAL_IN_KERAS),
+        "split": (
+            _CHANGED,
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_CHANGED, _FINAL_IN_KERAS),
     }),
     Event("second_optimizer", "A second optimizer, tape or thread, and equal names", {
@@ -235,6 +274,10 @@ EVENTS = (
         "partial": (_works("Names carry the number of creation: each has its own rounds.", *_BOTH, *_APART),),
         "local": (_works("Each averages its own weights.", *_BOTH,
                          "ranks/exchange/test_compiled_steps.py::test_turns_average_their_own_weights"),),
+        "split": (
+            _works("Names carry the number of creation: each has its own weights on their way.", _TORCH, on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_works(
             "Residuals belong to an operation of one optimizer.", *_BOTH,
             "ranks/codecs/test_residuals_end.py::test_a_second_model_under_the_same_names_begins_with_nothing",
@@ -249,6 +292,11 @@ EVENTS = (
         "partial": (_works("They are exact; rounds go on, and a rank in a collective is waited for there.", *_BOTH,
                            "ranks/partial/test_torch.py::test_users_own_operations_still_match"),),
         "local": (_works("They are exact; weights are this rank's until drain() or an average."),),
+        "split": (
+            _works("They are exact; whoever reads a weight waits for it.", _TORCH,
+                   "ranks/split/test_split.py::test_whoever_reads_a_weight_waits_for_it", on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_nothing("Only gradients of an optimizer or tape are encoded.", *_BOTH,
                             "ranks/codecs/test_variables.py::test_scripts_of_horovod"),),
     }),
@@ -269,6 +317,13 @@ EVENTS = (
             "Each rank saves its model and updates since the average; after an average one state serves any number.",
             *_BOTH, *_OTHER_RANKS, "ranks/local/test_local.py::test_torch_resumed_run_goes_on_bit_for_bit",
         ),),
+        "split": (
+            _works("consolidate_state_dict() collects all state, which any number of ranks loads.", _TORCH,
+                   "ranks/torch/test_event_table.py::test_states_of_another_number_of_ranks", on=PYTORCH),
+            _refused("state_dict() without it, and local_state_dict() of another rank.",
+                     "ranks/split/test_split.py::test_states", on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_works(
             "Each rank saves and loads its own; another rank's is left out, and it begins with zeros.",
             *_BOTH, *_OTHER_RANKS, "unit/codecs/test_travel.py::test_a_rank_takes_no_residuals_of_another",
@@ -290,6 +345,11 @@ EVENTS = (
             *_THROUGH, "ranks/leaving/test_slow_rank.py::test_ranks_with_unequally_many_steps_of_a_partial_exchange",
         ),),
         "local": (_works("It waits until all are through; then a last average makes models equal.", *_THROUGH),),
+        "split": (
+            _refused("As sync.", "ranks/leaving/test_slow_rank.py::test_unequally_many_synchronous_steps_are_an_error",
+                     on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_nothing("What is left of it is dropped, as rounding without error feedback.",
                             "ranks/codecs/test_codecs_torch.py::"
                             "test_uneven_ranks_end_where_they_would_without_codec_if_errors_are_fed_back"),),
@@ -309,6 +369,11 @@ EVENTS = (
                            *_KILLED, *_FAILED,
                            "ranks/partial/test_interop.py::test_rank_that_leaves_for_good_is_told_after_the_limit"),),
         "local": (_works("The others raise it at their next average.", *_KILLED, *_FAILED),),
+        "split": (
+            _works("All others raise an error that names the rank, where they wait for gradients or weights.",
+                   "faults/test_split.py::test_survivors_name_the_rank_that_dies", on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_works("As the exchange; residuals of the failed step are not used.",
                           "faults/test_collectives.py::test_survivors_in_the_middle_of_a_message_name_the_dead_rank"),),
     }),
@@ -326,6 +391,10 @@ EVENTS = (
         "partial": (_works("Rounds and send buffers start empty, or with those of the committed state.", *_ELASTIC),),
         "local": (_works("Ranks count updates from the beginning, or as in the committed state.", *_ELASTIC,
                          "ranks/local/test_local.py::test_torch_forgets_what_other_ranks_had"),),
+        "split": (
+            _works("Owners are found anew; ranks go on from the committed state, which is whole.", _TORCH, on=PYTORCH),
+            _SPLIT_IN_KERAS,
+        ),
         RESIDUAL: (_works("Loading the committed state replaces them; without that a rank keeps its own."),),
     }),
 )  # fmt: skip

@@ -162,6 +162,7 @@ def _activation_checkpointing(run: Run) -> None:
 
 
 def _saved(run: Run) -> io.BytesIO:
+    run.collect()
     file = io.BytesIO()
     torch.save({"model": run.model.state_dict(), "optimizer": run.optimizer.state_dict()}, file)
     file.seek(0)

@@ -193,8 +193,13 @@ class Run(ABC):
             evaluate()
             self.optimizer.step()
 
+    @abstractmethod
+    def collect(self) -> None:
+        """The optimizer's state_dict() has all of its state here."""
+
     def result(self) -> dict[str, Tensor]:
         """Everything that training has made: parameters and the optimizer's state."""
+        self.collect()
         weights = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
         return {**weights, **leaves(self.optimizer.state_dict())}
 
@@ -237,6 +242,9 @@ class OneProcess(Run):
     def settle(self) -> None:
         """See Run: nothing is ever."""
 
+    def collect(self) -> None:
+        """See Run: it always has."""
+
 
 class OnRanks(Run):
     """This rank's part, with gradients that Paceline combines."""
@@ -274,6 +282,9 @@ class OnRanks(Run):
 
     def settle(self) -> None:
         self.optimizer.drain()
+
+    def collect(self) -> None:
+        self.optimizer.consolidate_state_dict(to=None)
 
     def first(self) -> bool:
         return self._rank == 0

@@ -65,7 +65,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
 }
 
 # Exchanges that must equal one process: Horovod's own, with a plan, and those that can do more, told to do no more.
-EXCHANGES = ("sync", "optimal", "pipelined", "partial")
+EXCHANGES = ("sync", "optimal", "pipelined", "partial", "split")
 
 
 def kind_of(optimizer: str, feature: str) -> str:
@@ -76,8 +76,9 @@ def kind_of(optimizer: str, feature: str) -> str:
 def possible(row: Row) -> bool:
     """Whether torch, without any ranks, and the meaning of the exchange allow the row."""
     chosen, feature, kind = OPTIMIZERS[row.optimizer], FEATURES[row.feature], kind_of(row.optimizer, row.feature)
-    # A second evaluation needs the first one's gradients from all ranks; a partial exchange may have them later.
-    several = chosen.closure and row.exchange == "partial"
+    # A second evaluation needs the first one's gradients from all ranks; a partial exchange may have them later, and
+    # of a split one other ranks have most of them.
+    several = chosen.closure and row.exchange in ("partial", "split")
     # An update with what send buffers have is one more than a single process makes.
     late = feature.all_at_once and row.exchange == "partial"
     return (

@@ -44,10 +44,10 @@ class Training:
 
         self.hvd, self.rank, self.size, self.label, self.same, self.own = hvd, rank, size, label, same, own
         late = [hvd.Pipelined(k=2), hvd.Pipelined(k=3)]
-        exchanges: list[Any] = ["sync", *late, "majority", "solo", hvd.Local(sync_every=3)]
+        exchanges: list[Any] = ["sync", *late, "majority", "solo", hvd.Local(sync_every=3), "split"]
         self.exchange = same.choice(exchanges)
         self.options: dict[str, Any] = {"backward_passes_per_step": same.choice([1, 1, 2]), "codec": "none"}
-        if self.exchange == "sync" or isinstance(self.exchange, hvd.Pipelined):
+        if self.exchange in ("sync", "split") or isinstance(self.exchange, hvd.Pipelined):
             self.options["codec"] = same.choice(["none", "none", "bf16", "q8"])
         if self.exchange == "sync":
             self.options |= same.choice([{}, {"groups": 2}, {"bucket_bytes": 0}, {"bucket_bytes": 4096}])
@@ -194,7 +194,11 @@ class Training:
         if len(self.weights) > _FIRST:
             self.drain()  # those that came late had no names then, and what is in flight is kept by name
         self.hvd.barrier()
-        state = self.optimizer.state_dict()
+        if self.same.random() < 0.5:
+            self.optimizer.consolidate_state_dict(to=None)
+            state = self.optimizer.state_dict()
+        else:
+            state = self.optimizer.local_state_dict()
         self.hvd.barrier()
         del self.optimizer
         self.weights = {name: _copy(old) for name, old in self.weights.items()}

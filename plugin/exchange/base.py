@@ -67,6 +67,7 @@ class Exchange(ABC):
         # A saved state to go on from, once it is known which gradients travel.
         self.loading: dict[str, Any] | None = None
         self._scale: Scale = None
+        self.shared = False  # whether all ranks have all answers of this update, where owners alone are given them
         self._met = False
         self._announced = False
         self._drains = 0
@@ -128,6 +129,9 @@ class Exchange(ABC):
     def complete(self) -> Any:
         """All gradients of an update were started and answered. Whether the answers are gradients: make an update."""
         return True
+
+    def share(self) -> None:  # noqa: B027
+        """After `complete`: give all ranks the answers that one of them alone was given; all ranks must."""
 
     def scaled_by(self, scale: Scale) -> None:
         """The loss is scaled by what `scale` holds, in all updates from here on that `reduce` makes.

@@ -33,6 +33,12 @@ class ExchangeSettings:
     gradients_travel: ClassVar[bool] = True
     # Whether results wait in Horovod's library, as they travelled: in types that NumPy has.
     results_wait: ClassVar[bool] = False
+    # Whether updates use the gradients of their own step, of all ranks.
+    in_step: ClassVar[bool] = False
+    # Whether one rank alone is given the mean of a parameter's gradients, updates it and keeps the optimizer's state.
+    owned: ClassVar[bool] = False
+    # Whether it is PyTorch's alone.
+    torch_alone: ClassVar[bool] = False
 
     def __new__(cls, *_: Any, **given: Any) -> ExchangeSettings:
         """Raise UsageError for a keyword argument of Paceline 0.1 that has another name now."""

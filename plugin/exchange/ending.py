@@ -37,6 +37,7 @@ class _Known:
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
         self.sets: list[Any] = []
+        self.arrivals: list[Callable[[], Any]] = []  # weak, as those above
 
 
 def at_end(exchange: Exchange, drain: Callable[[], int], weights: Weights, how: str) -> None:
@@ -46,6 +47,20 @@ def at_end(exchange: Exchange, drain: Callable[[], int], weights: Weights, how: 
     if wire.process_set not in known.sets:
         known.sets.append(wire.process_set)
     known.entries.append(_Entry(weakref.ref(exchange), weakref.WeakMethod(drain), weakref.WeakMethod(weights), how))
+
+
+def at_end_wait(library: ctypes.CDLL, wait: Callable[[], None]) -> None:
+    """Have `wait()`, for what is on its way to this rank, called when the ranks end, while its object lives."""
+    process(library).of(_Known).arrivals.append(weakref.WeakMethod(wait))
+
+
+def wait_for_arrivals(library: ctypes.CDLL) -> None:
+    """Wait for all that `at_end_wait` was given. Raises what waiting raises."""
+    known = process(library).of(_Known)
+    known.arrivals = [one for one in known.arrivals if one() is not None]
+    for one in known.arrivals:
+        if (wait := one()) is not None:
+            wait()
 
 
 def process_sets(library: ctypes.CDLL) -> list[int]:

@@ -13,6 +13,7 @@ class Sync(ExchangeSettings):
     """Gradients are used in the step they belong to, those of all ranks: what Horovod does without Paceline."""
 
     tag: ClassVar[int] = 1  # K
+    in_step: ClassVar[bool] = True
 
     @property
     def synchronous(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from paceline import config
 from paceline.errors import UserError
-from paceline.exchange.ending import Ending, endings, process_sets
+from paceline.exchange.ending import Ending, endings, process_sets, wait_for_arrivals
 from paceline.leaving import reasons
 from paceline.leaving.waiting import wait_for_all
 from paceline.native.agreement import extremes
@@ -29,8 +29,15 @@ def leave(library: ctypes.CDLL) -> None:
     Does nothing where this rank leaves by an exception, where ranks only begin anew (elastic training), and without an
     exchange that is not synchronous. Never raises: the end must not fail for it.
     """
+    if library.horovod_size() == 1 or reasons.resetting() or reasons.failed():
+        return
+    try:
+        wait_for_arrivals(library)
+    except (UserError, RuntimeError) as error:
+        tell(f"rank {library.horovod_rank()}, at its end: {error}")
+        return
     sets = process_sets(library)
-    if not sets or library.horovod_size() == 1 or reasons.resetting() or reasons.failed():
+    if not sets:
         return
     gc.collect()  # what lives is to be the same on all ranks
     left = {number: [one.exchange.left for one in endings(library, number)] for number in sets}

@@ -14,12 +14,14 @@ from paceline.local import settings as local_settings
 from paceline.option import Option
 from paceline.partial import settings as partial_settings
 from paceline.pipelined import settings as pipelined_settings
+from paceline.split import settings as split_settings
 
 DECLARATIONS: tuple[Declaration, ...] = (
     sync_settings.DECLARATION,
     pipelined_settings.DECLARATION,
     partial_settings.DECLARATION,
     local_settings.DECLARATION,
+    split_settings.DECLARATION,
 )
 
 NAMES = tuple(name for one in DECLARATIONS for name in one.names)

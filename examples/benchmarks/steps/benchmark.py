@@ -41,6 +41,7 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "sync_armed": ("paceline", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "pipelined": ("paceline", {**_SYNC, **_PIPELINED}, _LATE),
     "pipelined_optimal": ("paceline", {**_OPTIMAL, **_PIPELINED}, {**_PLANNED, **_LATE}),
+    "split": ("split", {**_SYNC, "PACELINE_WAKE": "events"}, _APART),
     "majority": ("paceline", _MAJORITY, _APART),
     "unmodified_pipelined": ("horovod", {**_SYNC, **_PIPELINED}, _LATE),
     "unmodified_majority": ("horovod", _MAJORITY, _APART),

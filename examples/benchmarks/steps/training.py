@@ -45,8 +45,19 @@ def paceline(network: Network, place: Place) -> Training:
     return Training(_wrapped(network, hvd.DistributedOptimizer), connections.counters)
 
 
-def _wrapped(network: Network, wrap: Callable[..., Any]) -> Callable[[], None]:
-    optimizer = wrap(network.optimizer(), named_parameters=list(network.named_parameters()))
+def split(network: Network, place: Place) -> Training:
+    """The same with the split exchange, and one of torch's optimizers, whose parameters may be updated apart."""
+    connections.connect_horovod(place)
+    import paceline.torch as hvd
+
+    held = torch.optim.SGD(network.parameters(), lr=0.0)
+    return Training(_wrapped(network, hvd.DistributedOptimizer, held, exchange="split"), connections.counters)
+
+
+def _wrapped(
+    network: Network, wrap: Callable[..., Any], held: torch.optim.Optimizer | None = None, **options: Any
+) -> Callable[[], None]:
+    optimizer = wrap(held or network.optimizer(), named_parameters=list(network.named_parameters()), **options)
 
     def step() -> None:
         network.zero_grad(set_to_none=True)

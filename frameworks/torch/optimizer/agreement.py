@@ -52,7 +52,7 @@ def agree(gradients: Sequence[Gradient], wire: TorchWire, exchange: ExchangeSett
             "PACELINE_EXCHANGE, PACELINE_CODEC and PACELINE_COLLECTIVE, and variables that belong to them.",
         )
     for gradient, (sparse_dims, dense) in zip(gradients, found, strict=False):
-        gradient.idle = exchange.synchronous and not dense and not sparse_dims
+        gradient.idle = exchange.in_step and not dense and not sparse_dims
         if not gradient.idle:
             gradient.sparse_dims = DENSE if dense else sparse_dims
     return buckets > 0 and most_buckets == least_buckets

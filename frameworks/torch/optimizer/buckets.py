@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,11 +42,12 @@ class Buckets:
         sparse_as_dense: bool,
         small_bytes: int,
         shapes_stay: bool,
+        spans: Callable[[], int] = lambda: SPANS,
     ) -> None:
         """`groups`: see `form_groups`, which raises UsageError.
 
         `small_bytes`: gradients of so many bytes and less, of no group, travel in flat buckets; 0: none.
-        `shapes_stay`: the library keeps results by name, of one shape each.
+        `shapes_stay`: the library keeps results by name, of one shape each. `spans()`: as `spans` below.
         """
         self.all: list[Gradient] = []
         self.of: dict[Gradient, Bucket] = {}
@@ -56,6 +57,7 @@ class Buckets:
         self._sparse_as_dense = sparse_as_dense
         self._small_bytes = small_bytes
         self._shapes_stay = shapes_stay
+        self._spans = spans
         self._generations: dict[str, int] = {}
         self._known: dict[Tensor, Gradient] = {}
         self._places: list[list[Tensor]] = []  # the parameters by group, when they were looked at last
@@ -106,9 +108,9 @@ class Buckets:
     def form_flat(self, agreed: Iterable[Gradient]) -> None:
         """The ranks have agreed on the layouts of these just now, and would form the same buckets of them."""
         small = {gradient for gradient in agreed if gradient.small and gradient.sparse_dims == DENSE}
-        for gradients in neighbours(self.all, small):
+        for gradients in neighbours(self.all, small, self._spans()):
             flat = FlatBucket(gradients)
-            self._names.stand_in(flat.name, gradients[0].parameter)
+            self._names.together(flat.name, [one.parameter for one in gradients])
             self._flats[flat.name] = flat
             self.of.update(dict.fromkeys(gradients, flat))
 
@@ -274,25 +276,38 @@ def fits(parameter: Tensor, most_bytes: int) -> bool:
     )
 
 
-def neighbours(gradients: Sequence[Gradient], small: set[Gradient]) -> list[list[Gradient]]:
+def neighbours(gradients: Sequence[Gradient], small: set[Gradient], count: int = SPANS) -> list[list[Gradient]]:
     """Those in `small`, of which buckets have two and more, in the order of the backward pass: from the last one on.
 
-    `gradients`: all, in the order of the parameter groups.
+    `gradients`: all, in the order of the parameter groups, in about `count` spans.
     """
     made: list[list[Gradient]] = []
-    open_by_type: dict[torch.dtype, list[Gradient]] = {}
-    span_bytes = 0
-    share_bytes = sum(gradient.parameter.nbytes for gradient in gradients) // SPANS
-    most_bytes = min(max(share_bytes, LEAST_SPAN_BYTES), SPAN_BYTES)
-    for gradient in reversed(gradients):
-        if span_bytes + gradient.parameter.nbytes > most_bytes:
-            made += open_by_type.values()
-            open_by_type, span_bytes = {}, 0
-        span_bytes += gradient.parameter.nbytes
-        if gradient in small:
-            open_by_type.setdefault(gradient.parameter.dtype, []).append(gradient)
-    made += open_by_type.values()
+    for span in spans([gradient.parameter.nbytes for gradient in gradients], count):
+        by_type: dict[torch.dtype, list[Gradient]] = {}
+        for gradient in (gradients[number] for number in span):
+            if gradient in small:
+                by_type.setdefault(gradient.parameter.dtype, []).append(gradient)
+        made += by_type.values()
     return [bucket for bucket in made if len(bucket) > 1]
+
+
+def spans(sizes_bytes: Sequence[int], count: int = SPANS) -> list[list[int]]:
+    """Numbers of neighbours, from the last to the first, in about `count` spans of bytes within the limits above."""
+    most_bytes = min(max(sum(sizes_bytes) // count, LEAST_SPAN_BYTES), SPAN_BYTES)
+    found: list[list[int]] = []
+    span_bytes = 0
+    for number in reversed(range(len(sizes_bytes))):
+        if not found or span_bytes + sizes_bytes[number] > most_bytes:
+            found.append([])
+            span_bytes = 0
+        found[-1].append(number)
+        span_bytes += sizes_bytes[number]
+    return found
+
+
+def spans_of(ranks: int) -> int:
+    """How many, where each rank is to own some: two for each, if there are so many parameters."""
+    return max(SPANS, 2 * ranks)
 
 
 def digest(gradients: Sequence[Gradient], small: set[Gradient]) -> int:

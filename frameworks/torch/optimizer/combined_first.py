@@ -22,14 +22,15 @@ from torch import Tensor
 
 from paceline.torch.optimizer.reduction import reductions_of
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
+from paceline.torch.split.clipping import clip_shared_norm
 
 _MARK = "_paceline_combines_first"
 
 
 def combine_first() -> None:
     """Let torch's two clipping functions, and every GradScaler of this process, combine gradients before they look."""
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
-        _wrap(torch.nn.utils, name, _clipping)
+    _wrap(torch.nn.utils, "clip_grad_norm_", lambda original: _clipping(original, clip_shared_norm))
+    _wrap(torch.nn.utils, "clip_grad_value_", lambda original: _clipping(original, None))
     # torch before 2.3 has it in torch.cuda.amp alone.
     _wrap(getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler, "_unscale_grads_", _unscaling)
 
@@ -42,11 +43,17 @@ def _wrap(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callabl
         setattr(owner, name, wrapped)
 
 
-def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+def _clipping(original: Callable[..., Any], shared: Callable[..., Any] | None) -> Callable[..., Any]:
+    """`shared`: the same where gradients are those of their owners alone; it is given their optimizer as well."""
+
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         for reduction in reductions_of(given):
             reduction.before_clipping(lambda: original(given, *args, **kwargs))
+            if shared is not None and reduction.owned and reduction.finished:
+                return shared(reduction, given, *args, **kwargs)
+            if reduction.owned and all(one.grad is None for one in given):  # other ranks have them all
+                return None
         return original(given or parameters, *args, **kwargs)
 
     return clip
@@ -56,6 +63,7 @@ def _unscaling(original: Callable[..., Any]) -> Callable[..., Any]:
     def unscale_grads(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if type(optimizer) is WrappedOptimizer:
             optimizer.before_unscaling(self.get_scale())
+            return optimizer.after_unscaling(original(self, optimizer, *args, **kwargs))
         return original(self, optimizer, *args, **kwargs)
 
     return unscale_grads

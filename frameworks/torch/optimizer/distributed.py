@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
@@ -18,13 +19,15 @@ from paceline.fusion.adapters import fuse
 from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import declaration_of, lists_exchanges
 from paceline.registry.making import give, make
+from paceline.split.exchange import SplitExchange
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames, scope_of
-from paceline.torch.optimizer.buckets import Buckets
+from paceline.torch.optimizer.buckets import SPANS, Buckets, spans_of
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.optimizer.wire import TorchWire
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
+from paceline.torch.split.state import SharedState, check
 
 # Optimizers that are held at present. A second wrapper would exchange every gradient twice.
 _wrappers: weakref.WeakKeyDictionary[torch.optim.Optimizer, weakref.ref[WrappedOptimizer]] = weakref.WeakKeyDictionary()
@@ -105,7 +108,15 @@ def DistributedOptimizer(
     asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
     check_choice(choice, compression, horovod.Compression.none, asked)
     _check_travel(asked, op, compression, gradient_predivide_factor)
-    if find_unused_parameters and not asked.synchronous:
+    if asked.owned:
+        if groups:
+            raise UsageError(
+                f"groups= was given together with the exchange {declaration_of(asked).word}, which groups parameters "
+                "by their owners.",
+                'Leave groups= out, or use exchange="sync".',
+            )
+        check(optimizer, bool(getattr(asked, "independent", False)))
+    if find_unused_parameters and not asked.in_step:
         raise UsageError(
             f"find_unused_parameters=True was given together with the exchange {declaration_of(asked).word}: what "
             "other ranks have in an update is not known when it is made.",
@@ -134,17 +145,22 @@ def DistributedOptimizer(
         )
     elementwise = compression in (horovod.Compression.none, horovod.Compression.fp16) and not choice.lossy
     most_bytes = buckets_asked(bucket_bytes, policy) if elementwise and asked.gradients_travel else 0
-    shared = alone or (asked.synchronous and not names.made)
+    if asked.owned and elementwise:
+        most_bytes = sys.maxsize  # what has one owner travels together
+    unscoped = alone or (asked.synchronous and not names.made)
     word = "" if asked.synchronous else declaration_of(asked).word
-    scope = "" if shared else scope_of(names, process_set.process_set_id)
+    scope = "" if unscoped else scope_of(names, process_set.process_set_id)
     if alone:
         give(asked)  # other ranks may have a use for it
         asked = Sync()
     wire = TorchWire(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice)
     made = make(asked, wire)
-    buckets = Buckets(optimizer, names, groups, sparse_as_dense, 0 if alone else most_bytes, not asked.synchronous)
+    small_bytes, shapes_stay = 0 if alone else most_bytes, not asked.in_step
+    spans = (lambda: spans_of(process_set.size())) if asked.owned else (lambda: SPANS)
+    buckets = Buckets(optimizer, names, groups, sparse_as_dense, small_bytes, shapes_stay, spans)
     reduction = Reduction(buckets, None if alone else made, backward_passes_per_step, find_unused_parameters)
-    wrapper = WrappedOptimizer(optimizer, reduction, made, op, process_set, alone)
+    shared = SharedState(optimizer, names, made) if isinstance(made, SplitExchange) else None
+    wrapper = WrappedOptimizer(optimizer, reduction, made, op, process_set, alone, shared)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper
 

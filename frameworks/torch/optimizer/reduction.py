@@ -70,6 +70,11 @@ class Reduction:
             _live.add(self)
 
     @property
+    def owned(self) -> bool:
+        """Whether results are those of their owners alone, so far."""
+        return self._exchange is not None and self._exchange.settings.owned and not self._exchange.shared
+
+    @property
     def pending(self) -> bool:
         """Whether gradients have appeared whose exchange is not complete."""
         return self._exchange is not None and bool(self._seen)
@@ -109,7 +114,7 @@ class Reduction:
     def arriving(self, gradient: Gradient) -> None:
         """Before one is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""
         with self._lock:
-            self._forget_if_ranks_changed()
+            self.forget_if_ranks_changed()
             if self.finished:
                 self.restart()
             count = gradient.count + 1
@@ -233,11 +238,12 @@ class Reduction:
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
 
+
         A parameter that had no gradient contributes zeros; one that has none on any rank keeps none, as far as ranks
         ask each other. Raises HorovodInternalError, naming the parameter, when ranks disagree on a shape or type or
         when a rank is lost; UsageError if a gradient was changed since it was submitted.
         """
-        self._forget_if_ranks_changed()
+        self.forget_if_ranks_changed()
         if self._exchange is not None:
             self.watch_all()
             everyone = self.buckets.all
@@ -311,10 +317,18 @@ class Reduction:
         """
         if self.finished or not self.passes.next_call_updates():
             return
-        if self.pending:
+        if self.pending or self.owned:
             self.finish()
         else:
             self._clip = clip
+
+    def summed(self, rows: Tensor, word: str) -> Tensor:
+        """The sum of all ranks' `rows`; the ranks wait for each other."""
+        assert self._exchange is not None
+        wire = self._exchange.wire
+        name = f"paceline.{word}.{wire.label}"
+        found: Tensor = horovod.allreduce_(rows, name=name, op=horovod.Sum, process_set=wire.process_set)
+        return found
 
     def before_unscaling(self, scale: float) -> None:
         """Combine gradients before a GradScaler of this scale looks at them: all ranks must see the same.
@@ -346,7 +360,7 @@ class Reduction:
         replicas must be averaged to be equal again. Leaves `parameter.grad` to the caller.
         """
         parted = False
-        self._forget_if_ranks_changed()
+        self.forget_if_ranks_changed()
         if self._exchange is not None:
             answers: dict[str, list[Tensor]] = {}
             if not self.finished:
@@ -399,7 +413,7 @@ class Reduction:
 
     def in_flight(self) -> dict[str, Any] | None:
         """What is in flight, by the names of parameters, to be saved; None if nothing is."""
-        self._forget_if_ranks_changed()
+        self.forget_if_ranks_changed()
         state = self._exchange.state() if self._exchange is not None else None
         if state is None:
             return None
@@ -430,7 +444,8 @@ class Reduction:
         self.buckets.forget()
         self.restart()
 
-    def _forget_if_ranks_changed(self) -> None:
+    def forget_if_ranks_changed(self) -> None:
+        """Begin anew in another world. Raises UsageError if it began between backward() and step()."""
         if self._world is not world(self._library):
             self.forget()
         elif self._started and self._handles is not horovod.mpi_ops._handle_map:

@@ -69,21 +69,25 @@ def _held(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 def _asked(optimizer: torch.optim.Optimizer) -> tuple[bool, bool]:
     """Whether a rank has state, and whether one has parameters that Horovod does not take.
 
-    Raises UsageError on all ranks if one has partial rounds that are not drained.
+    State that ranks share out is collected on all of them. Raises UsageError on all ranks if one has partial rounds
+    that are not drained.
     """
     held = _held(optimizer)
     rounds = type(optimizer) is WrappedOptimizer and optimizer.state_is_this_ranks_own
     parameters = [parameter for group in held.param_groups for parameter in group["params"]]
-    mine = [len(held.state_dict()["state"]) > 0, not all(map(carried, parameters)), rounds]
+    shared_out = type(optimizer) is WrappedOptimizer and optimizer.state_is_shared_out
+    mine = [len(held.state_dict()["state"]) > 0, not all(map(carried, parameters)), rounds, shared_out]
     asked = torch.tensor(mine, dtype=torch.int32)
     handle = horovod.allreduce_async_(asked, name="paceline.optimizer_has_state", op=horovod.Max)
-    has_state, horovod_cannot, undrained = (bool(number) for number in horovod.synchronize(handle).tolist())
+    has_state, horovod_cannot, undrained, shared_out = (bool(one) for one in horovod.synchronize(handle).tolist())
     if undrained:
         raise UsageError(
             f"The state of an optimizer was to be broadcast to rank {horovod.rank()}: expected nothing that differs "
             f"from rank to rank, found {_found(optimizer)}.",
             "Call drain() on all ranks first; to go on without it, every rank loads its own state_dict().",
         )
+    if shared_out:
+        optimizer.hold_whole_state()
     return has_state, horovod_cannot
 
 
@@ -129,10 +133,14 @@ class WrappedOptimizerHandler(OptimizerStateHandler):
         """Keep a copy."""
         optimizer = self.value
         own = type(optimizer) is WrappedOptimizer and optimizer.states_differ
+        if type(optimizer) is WrappedOptimizer and optimizer.state_is_shared_out:
+            optimizer.consolidate_state_dict(to=None)
         self._saved_optimizer_state = copy.deepcopy((optimizer.held if own else optimizer).state_dict())
 
     def sync(self) -> None:
         """Broadcast the state of rank 0."""
+        if type(self.value) is WrappedOptimizer and self.value.state_is_lost:
+            self.restore()
         broadcast_optimizer_state(self.value, root_rank=0)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paceline.codecs.choice import Choice
 from paceline.codecs.travel import Travel
+from paceline.collectives.reduce import REDUCE_NAMES
 from paceline.errors import UserError
 from paceline.exchange.wire import Array, Bucket, Key, Work
 from paceline.native.library import loaded
@@ -19,6 +20,8 @@ from paceline.torch.errors import UsageError
 from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
+from paceline.torch.optimizer.buckets import spans, spans_of
+from paceline.torch.split.weights import TravellingWeights, without_gradients
 from paceline.torch.state.saved import array_of, from_plain, plain_of
 from paceline.torch.state.travelling import AVERAGED, to_reduce
 
@@ -65,18 +68,19 @@ class TorchWire(TorchTensors):
         """See Wire.label: the optimizer's first parameter."""
         return self.compared + self._names.items()[0][0]
 
-    def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False) -> Work:
-        """See Wire.start."""
+    def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False, owner: int | None = None) -> Work:
+        """See Wire.start, and OwnersWire.start."""
         if tensors[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(
                 tensors[0], name=self._name(bucket), op=self._options["op"], process_set=self.process_set
             )
             return lambda: [gathered()]
         operation = self._operations.get((bucket.name, exact))
-        if operation is None or not operation.is_of(bucket):
+        if operation is None or not operation.is_of(bucket, owner):
             parameters = [self._names.parameter(str(member)) for member in bucket.members]
-            options = {"name": self._name(bucket, exact), "process_set": self.process_set, **self._options}
-            operation = _Operation(bucket, self.full_names(bucket, exact), parameters, options)
+            name = self._name(bucket, exact, owner)
+            options = {"name": name, "process_set": self.process_set, **self._options}
+            operation = _Operation(bucket, owner, full_names(name, len(bucket.members)), parameters, options)
             self._operations[bucket.name, exact] = operation
         if not exact:
             self.travel.begin(bucket.name, operation.full_names, bucket.members, operation.parameters)
@@ -91,16 +95,19 @@ class TorchWire(TorchTensors):
 
     def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
         """See Wire.full_names."""
-        name, count = self._name(bucket, exact), len(bucket.members)
-        if count == 1:
-            return [f"allreduce.{name}"]
-        return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
+        return full_names(self._name(bucket, exact), len(bucket.members))
 
-    def _name(self, bucket: Bucket, exact: bool = False) -> str:
+    def _name(self, bucket: Bucket, exact: bool = False, owner: int | None = None) -> str:
+        reduced = "" if owner is None else f"{REDUCE_NAMES}{owner}."
         if exact:
-            return self.scope + bucket.name
+            return reduced + self.scope + bucket.name
         # All of a bucket are of one type.
-        return self.scope + self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).mark + bucket.name
+        return (
+            reduced
+            + self.scope
+            + self.travel.choice_of([self._names.parameter(str(bucket.members[0]))]).mark
+            + bucket.name
+        )
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """See Wire.waits_here."""
@@ -163,15 +170,82 @@ class TorchWire(TorchTensors):
             for group, own in zip(groups, rates, strict=True):
                 group["lr"] = own
 
+    # --- of the split exchange (paceline.split.exchange.OwnersWire) ---------------------------------------------------
+
+    @cached_property
+    def _weights(self) -> TravellingWeights:
+        return TravellingWeights(self.library, self.process_set, self.scope)
+
+    def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
+        """See OwnersWire.spans."""
+        named = [(name, parameter.nbytes) for name, parameter in self._names.items()]
+        found = spans([count for _, count in named], spans_of(ranks))
+        return [[named[number] for number in span] for span in found]
+
+    def first(self, bucket: Bucket) -> str:
+        """See OwnersWire.first."""
+        return self._names[self._names.parameter(str(bucket.members[0]))]
+
+    def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
+        """See OwnersWire.send."""
+        self._weights.send(bucket, self._parameters_of([bucket]), self.process_set.ranks[owner], sent)
+
+    def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
+        """See OwnersWire.in_reading_order."""
+        return self._weights.in_reading_order(buckets)
+
+    def land(self, bucket: Bucket | None = None) -> None:
+        """See OwnersWire.land."""
+        self._weights.land(bucket)
+
+    def drop(self) -> None:
+        """See OwnersWire.drop."""
+        self._weights.drop()
+
+    @contextlib.contextmanager
+    def left_out(self, buckets: Sequence[Bucket]) -> Iterator[None]:
+        """See OwnersWire.left_out."""
+        parameters = self._parameters_of(buckets)
+        with without_gradients(parameters):
+            yield
+        for one in parameters:
+            self._optimizer.state.pop(one, None)
+
+    def share_gradients(self, bucket: Bucket, owner: int) -> Callable[[], None]:
+        """See OwnersWire.share_gradients: those of parameters that are trained."""
+        trained = [one for one in self._parameters_of([bucket]) if one.requires_grad]
+        for one in trained:
+            if one.grad is None:
+                one.grad = torch.zeros_like(one)
+        return self._weights.share(
+            f"{bucket.name}.gradients", [one.grad for one in trained], self.process_set.ranks[owner]
+        )
+
+    def _parameters_of(self, buckets: Sequence[Bucket]) -> list[Tensor]:
+        return self._names.parameters(str(member) for bucket in buckets for member in bucket.members)
+
+
+def full_names(name: str, count: int) -> list[str]:
+    """What Horovod calls the tensors of an operation of this name."""
+    if count == 1:
+        return [f"allreduce.{name}"]
+    return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]
+
 
 class _Operation:
     """The allreduce of one bucket, in place, which is started in every update: what is the same each time."""
 
     def __init__(
-        self, bucket: Bucket, full_names: Sequence[str], parameters: Sequence[Tensor], options: dict[str, Any]
+        self,
+        bucket: Bucket,
+        owner: int | None,
+        full_names: Sequence[str],
+        parameters: Sequence[Tensor],
+        options: dict[str, Any],
     ) -> None:
         """`full_names`: what Horovod calls it, one per tensor. `options`: of Horovod's allreduce_async_."""
         self.parameters = parameters
+        self._owner = owner
         self._bucket = bucket
         self._dtype = parameters[0].dtype
         self._full_names = full_names
@@ -179,9 +253,9 @@ class _Operation:
         self._type: Any = None  # of the tensors that `_enqueue` is for
         self._enqueue: Callable[[Tensor], int] = self._slowly
 
-    def is_of(self, bucket: Bucket) -> bool:
+    def is_of(self, bucket: Bucket, owner: int | None) -> bool:
         """Whether it is still that of `bucket`: names may have a word for the type of the parameters in them."""
-        return self._bucket is bucket and self.parameters[0].dtype is self._dtype
+        return self._bucket is bucket and self._owner == owner and self.parameters[0].dtype is self._dtype
 
     def full_names(self) -> Sequence[str]:
         """What Horovod calls it, one name per tensor."""

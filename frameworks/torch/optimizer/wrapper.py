@@ -15,6 +15,7 @@ from paceline.steps import Steps
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.reduction import Reduction
+from paceline.torch.split.state import SHARE, SharedState
 from paceline.torch.state.saved import plain_of, tensors
 
 # Where state_dict() has what is in flight.
@@ -39,6 +40,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         op: int,
         process_set: Any,
         alone: bool,
+        shared: SharedState | None = None,
     ) -> None:
         # Not Optimizer.__init__: there is one state, and the held optimizer has it.
         own = {
@@ -48,12 +50,13 @@ class WrappedOptimizer(torch.optim.Optimizer):
             "_alone": alone,
             "_exchange": exchange,
             "_reduction": reduction,
+            "_shared": shared,
             "_skip": False,
             "_steps": Steps(),
         }
         self.__dict__.update(own)
         reduction.watch_all()
-        if not (alone or exchange.settings.synchronous):
+        if not (alone or exchange.settings.in_step):
             at_end(exchange, self.drain, self._weights, "optimizer.drain()")
 
     # --- the update ---------------------------------------------------------------------------------------------
@@ -92,7 +95,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             self._reduction.buckets.refuse_uncounted()
             return None
         else:
-            self.synchronize()
+            self._finish()
         return self._update(lambda: self.held.step(*args, **kwargs))
 
     def discard(self, set_to_none: bool = True) -> None:
@@ -167,6 +170,10 @@ class WrappedOptimizer(torch.optim.Optimizer):
         For work on the combined gradients before step(), such as clipping. Completes an accumulation early if called
         in one. A second call without a new gradient does nothing. All ranks must call it.
         """
+        self._finish()
+        self._exchange.share()
+
+    def _finish(self) -> None:
         if not self._reduction.finished:
             self._reduction.finish()
 
@@ -225,7 +232,39 @@ class WrappedOptimizer(torch.optim.Optimizer):
         With gradients in flight, or what a codec has lost of this rank's and error feedback keeps, it has these, too,
         under a key that plain optimizers ignore.
         """
-        state = self.held.state_dict()
+        state = self.held.state_dict() if self._shared is None else self._shared.state_dict()
+        return self._with_in_flight(state)
+
+    def consolidate_state_dict(self, to: int | None = 0) -> None:
+        """Collect the optimizer's state on rank `to` (None: on all), so that `state_dict` has all of it there.
+
+        For an exchange under which each rank has that of the parameters that it updates; nothing to do for others. All
+        ranks must call it, between step() and backward().
+        """
+        if self._shared is not None:
+            self._shared.consolidate(to)
+
+    def local_state_dict(self) -> dict[str, Any]:
+        """As `state_dict`, of what is on this rank: for a file of its own, which the same rank of as many loads."""
+        return self.state_dict() if self._shared is None else self._with_in_flight(self._shared.local_state_dict())
+
+    @property
+    def state_is_shared_out(self) -> bool:
+        """Whether other ranks have a part of the optimizer's state that this one lacks."""
+        return self._shared is not None and self._shared.partial
+
+    @property
+    def state_is_lost(self) -> bool:
+        """Whether ranks that are gone had a part of the optimizer's state."""
+        self._reduction.forget_if_ranks_changed()
+        return self._shared is not None and self._shared.lost
+
+    def hold_whole_state(self) -> None:
+        """Collect the optimizer's state on all ranks, which hold it until the next update; all must call it."""
+        if self._shared is not None:
+            self._shared.hold()
+
+    def _with_in_flight(self, state: dict[str, Any]) -> dict[str, Any]:
         in_flight = self.in_flight()
         return state if in_flight is None else {**state, IN_FLIGHT: tensors(in_flight)}
 
@@ -235,7 +274,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
         Gradients on their way are forgotten, and what error feedback keeps; those of the state come in their place.
         """
         self.forget()
-        self.held.load_state_dict({key: value for key, value in state_dict.items() if key != IN_FLIGHT})
+        if self._shared is not None:
+            self._shared.load(state_dict)
+        self.held.load_state_dict({key: value for key, value in state_dict.items() if key not in (IN_FLIGHT, SHARE)})
         self.load_in_flight(state_dict.get(IN_FLIGHT))
 
     def in_flight(self) -> dict[str, Any] | None:
@@ -269,6 +310,19 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def before_unscaling(self, scale: float = 1.0) -> None:
         """Called before a GradScaler looks at the gradients: it must see what the update will use, on every rank."""
         self._reduction.before_unscaling(scale)
+
+    def after_unscaling(self, found: dict[torch.device, Tensor]) -> dict[torch.device, Tensor]:
+        """What a GradScaler has found, by device: 1 where a gradient is infinite. Returns what all ranks have found."""
+        if self._shared is None or self._alone or self._exchange.shared:
+            return found
+        worst = max((float(one) for one in found.values()), default=0.0)
+        name = f"paceline.infinite.{self._exchange.wire.label}"
+        flag = horovod.allreduce_(torch.tensor([worst]), name=name, op=horovod.Max, process_set=self.process_set)
+        if not found:
+            return {flag.device: flag}
+        for one in found.values():
+            one.fill_(flag.item())
+        return found
 
     # --- the held optimizer shows through ---------------------------------------------------------------------------
 
@@ -327,7 +381,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             raise self._again()
         with torch.enable_grad():
             loss = closure()
-        self.synchronize()
+        self._finish()
         return loss
 
     def _evaluated(self, loss: Any) -> Callable[[], Any]:

@@ -13,6 +13,7 @@ from horovod.common import process_sets
 from paceline.arguments import check_choice, choice_asked, exchange_asked
 from paceline.errors import UsageError
 from paceline.option import nearest
+from paceline.registry.exchanges import declaration_of
 from paceline.stages.execution.grid import Grid
 from paceline.stages.execution.settings import Settings
 from paceline.stages.execution.updates import Updates
@@ -57,6 +58,13 @@ class Exchanging:
         self.terms: dict[str, Any] = {}
         if options or replicas > 1:
             asked = exchange_asked(options.get("exchange"))
+            if asked.owned:
+                word = declaration_of(asked).word
+                raise UsageError(
+                    f"hvd.Pipeline was given the exchange {word}, under which a replica has no gradients of another's "
+                    "parameters.",
+                    f'Use exchange="sync" or another one than {word} for replicas of stages.',
+                )
             choice = choice_asked(*(options.get(name) for name in ("codec", "error_feedback", "collective")))
             check_choice(choice, options.get("compression", _PLAIN), _PLAIN, asked)
             self.together = asked.ranks_meet and asked.gradients_travel

@@ -43,17 +43,20 @@ def broadcast_module(model: torch.nn.Module, root_rank: int) -> None:
     _broadcast(tensors, root_rank)
 
 
-def broadcast_structure(structure: Any, root_rank: int, name: str) -> Any:
+def broadcast_structure(
+    structure: Any, root_rank: int, name: str, process_set: Any = horovod.global_process_set
+) -> Any:
     """What `root_rank` gave as `structure`: dicts, lists and tuples of tensors and of anything that can be pickled.
 
     Tensors come on a device of the kind they were on, those of the root are its own. Operations begin with `name`.
     """
     tensors: list[Tensor] = []
     is_root = horovod.rank() == root_rank
-    outline = horovod.broadcast_object(_outline(structure, tensors) if is_root else None, root_rank, name=name)
+    mine = _outline(structure, tensors) if is_root else None
+    outline = horovod.broadcast_object(mine, root_rank, name=name, process_set=process_set)
     if not is_root:
         _spaces(outline, tensors)
-    _broadcast(((f"{name}.{number}", one) for number, one in enumerate(tensors)), root_rank)
+    _broadcast(((f"{name}.{number}", one) for number, one in enumerate(tensors)), root_rank, process_set)
     return structure if is_root else _filled(outline, tensors)
 
 

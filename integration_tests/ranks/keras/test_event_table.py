@@ -24,7 +24,7 @@ from paceline.keras3 import same_gradients
 
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 RATE, ELEMENTS = 2.0**-4, 300
-EXCHANGES = tuple(column for column in COLUMNS if column != ARMED)
+EXCHANGES = tuple(column for column in COLUMNS if column not in (ARMED, "split"))
 UNSCALED = ("partial", "local")
 
 

@@ -18,9 +18,14 @@ CASES = [
     )
     for slow in sorted({0, size // 2, size - 1})
     if (exchange != "quorum" or framework == "torch") and (exchange, framework) != ("local", "tape")
-]
+] + [("torch", "split", 2, 1, 2)]
 NUMBERS = {case: number for number, case in enumerate(CASES)}
-TESTED = [("torch", "majority", 2, 1, 5), ("torch", "local", 2, 0, 2), ("torch", "pipelined", 2, 0, 2)]
+TESTED = [
+    ("torch", "majority", 2, 1, 5),
+    ("torch", "local", 2, 0, 2),
+    ("torch", "pipelined", 2, 0, 2),
+    ("torch", "split", 2, 1, 2),
+]
 MORE = [("keras", "solo", 2, 0, 2), ("tape", "majority", 2, 1, 5)]
 # Every seventh meets each framework, exchange, place and factor; all of them take half an hour.
 MARKS = {
@@ -56,8 +61,9 @@ def test_ranks_with_unequally_many_steps_of_a_partial_exchange(tmp_path: Path) -
     assert ranks[0].weights == pytest.approx((expected((30, 10, 20)),) * 2, rel=1e-12)
 
 
-def test_unequally_many_synchronous_steps_are_an_error(tmp_path: Path) -> None:
-    done, ranks = run(tmp_path, SCRIPTS["torch"], 2, [STEP_S] * 2, "end", (10, 5))
+@pytest.mark.parametrize("exchange", ["sync", "split"])
+def test_unequally_many_synchronous_steps_are_an_error(tmp_path: Path, exchange: str) -> None:
+    done, ranks = run(tmp_path, SCRIPTS["torch"], 2, [STEP_S] * 2, "end", (10, 5), PACELINE_EXCHANGE=exchange)
     assert done.returncode != 0
     assert "Horovod has been shut down" in done.stderr, done.stderr
     assert [one.steps for one in ranks] == [5, 5]

@@ -183,6 +183,7 @@ def other_collectives(training: EventTraining) -> None:
 def _saved(training: EventTraining) -> bytes:
     training.hvd.barrier()  # all ranks have made the same calls
     file = io.BytesIO()
+    training.optimizer.consolidate_state_dict(to=None)
     weights = {name: one.detach() for name, one in training.weights.items()}
     torch.save([training.optimizer.state_dict(), weights, training.wanted, training.number], file)
     training.hvd.barrier()

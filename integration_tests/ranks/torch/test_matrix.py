@@ -65,6 +65,7 @@ def _row(rank: int, size: int, row: Row) -> None:
             "exchange": hvd.Partial(quorum=size, sync_every=2 * feature.averaging),
             "sparse_as_dense": True,
         },
+        "split": {"exchange": "split"},
     }
     setting = _setting(row.optimizer, row.feature, dtype)
     prefix = f"matrix.{gradients(row)}" if row.exchange == "optimal" else "matrix." + ".".join(row)
@@ -136,5 +137,6 @@ def test_every_optimizer_of_torch_and_every_feature_is_tried_under_every_exchang
     assert not missing_optimizers()
     for exchange in EXCHANGES:
         tried = [row for row in ROWS if row.exchange == exchange]
-        assert {row.optimizer for row in tried} == set(OPTIMIZERS) - ({"LBFGS"} if exchange == "partial" else set())
+        several = {"LBFGS"} if exchange in ("partial", "split") else set()
+        assert {row.optimizer for row in tried} == set(OPTIMIZERS) - several
         assert {row.feature for row in tried} == set(FEATURES) - ({"resuming"} if exchange == "partial" else set())

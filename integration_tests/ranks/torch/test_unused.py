@@ -34,6 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "buckets": {"bucket_bytes": 1 << 16},
     "groups": {"groups": 2},
     "q8": {"codec": "q8"},
+    "split": {"exchange": "split"},
     "passes": {"backward_passes_per_step": 2},
 }
 

@@ -37,6 +37,13 @@ int64_t BlockBytes(int64_t usual_bytes) {
   return chosen_bytes > 0 ? chosen_bytes : usual_bytes;
 }
 
+// Of a reduce or a broadcast. The chain's last rank waits for a block of every rank between: of a short message it is to
+// wait for less than it receives.
+int64_t OneWayBlockBytes(int64_t bytes) {
+  constexpr int64_t kLeastBytes = 16 * 1024, kBlocks = 8;
+  return BlockBytes(std::clamp(bytes / kBlocks, kLeastBytes, core::kOneWayBlockBytes));
+}
+
 // Of no codec where `codec` is null. Blocks of encoded values are multiples of what a codec encodes by itself.
 int64_t BlockElements(int64_t block_bytes, core::DataType dtype, const core::Codec* codec) {
   if (codec == nullptr) {
@@ -170,7 +177,8 @@ AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType d
   const auto* codec = CodecOf(part.encoding);
   AutoChoice::Pick pick;
   const auto method = static_cast<core::AllreduceMethod>(part.method);
-  pick.way = {method, BlockBytes(IsReduce(part) ? core::kOneWayBlockBytes : core::UsualBlockBytes(method, ranks))};
+  pick.way = {method, IsReduce(part) ? OneWayBlockBytes(part.elements * core::BytesOf(dtype))
+                                     : BlockBytes(core::UsualBlockBytes(method, ranks))};
   const auto automatic = part.method == CollectiveChoice::kAuto;
   if (automatic && ranks > 1 && part.purpose.kind == Purpose::Kind::kAllreduce) {
     const auto wire_bytes =
@@ -282,8 +290,11 @@ common::Status OwnAllreduce::Execute(Entries& entries, const common::Response& r
 
 bool OwnBroadcast::Enabled(const common::ParameterManager& /*manager*/, const Entries& entries,
                            const common::Response& /*response*/) const {
-  const auto method = TheChoices().chosen().method;
-  if (method == CollectiveChoice::kHorovods || entries.size() != 1 || !OnCpu(entries)) {
+  if (entries.size() != 1 || !OnCpu(entries)) {
+    return false;
+  }
+  const auto method = TheChoices().MethodOf(entries[0].process_set_id, entries[0].tensor_name);
+  if (method == CollectiveChoice::kHorovods) {
     return false;
   }
   auto& process_set = global_state_->process_set_table.Get(entries[0].process_set_id);
@@ -306,10 +317,12 @@ common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& r
   one.dtype = core::DataType::kUint8;  // whatever it is, it is only moved
   one.result = const_cast<void*>(place.rank == entry.root_rank ? entry.tensor->data() : entry.output->data());
   one.bytes = bytes;
+  one.in_order = true;
+  one.from_here = place.rank == entry.root_rank;
   const auto name = one.name;
   bool begun = false;
   try {
-    const core::BlockedMessage message{bytes, BlockBytes(core::kOneWayBlockBytes)};
+    const core::BlockedMessage message{bytes, OneWayBlockBytes(bytes)};
     one.schedule = std::make_shared<core::CollectiveSchedule>(core::LinearBroadcast(place, message, entry.root_rank));
     core::TensorsDigest tensors;
     tensors.Add(entry.tensor_name);

@@ -1,0 +1,149 @@
+"""Parameters whose new values are on their way: whoever reads one waits for it, whatever code that is.
+
+A parameter's class says how torch treats it, and can be changed while it lives (torch does so itself, with
+UninitializedParameter). While its value travels a parameter is a TravellingParameter: every function of torch that is
+given one calls `__torch_function__` first, which waits, makes it an ordinary parameter again and goes on. What asks
+about the parameter alone, such as its shape or its gradient, does not wait.
+
+Not seen: memory that a script reads by another tensor, made before (a view, an array); it has the old value until the
+parameter is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+_ARRIVING = "_paceline_arriving"
+_PROPERTIES = (
+    "grad", "requires_grad", "shape", "dtype", "device", "layout", "is_leaf", "grad_fn", "_version", "names", "ndim",
+    "is_sparse", "is_cuda", "is_cpu", "is_meta", "is_mps", "is_xpu", "is_quantized", "is_nested", "is_mkldnn",
+    "is_sparse_csr", "is_ipu", "is_xla", "is_maia", "is_mtia", "is_vulkan", "itemsize", "nbytes", "name", "output_nr",
+    "retains_grad", "_backward_hooks", "_post_accumulate_grad_hooks", "_grad", "_base", "grad_dtype",
+)  # fmt: skip
+_METHODS = (
+    "size", "dim", "ndimension", "numel", "nelement", "element_size", "stride", "storage_offset", "is_contiguous",
+    "is_floating_point", "is_complex", "is_signed", "is_inference", "is_conj", "is_neg", "get_device",
+    "requires_grad_", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "__len__", "__dir__",
+    "sparse_dim", "dense_dim", "is_same_size", "is_shared", "is_pinned",
+)  # fmt: skip
+
+
+def _asking() -> Iterator[Any]:
+    for name in _PROPERTIES:
+        found = vars(torch._C.TensorBase).get(name) or vars(Tensor).get(name)
+        if found is not None:
+            yield from (found.__get__, getattr(found, "__set__", None), getattr(found, "__delete__", None))
+    yield from (getattr(Tensor, name, None) for name in _METHODS)
+    yield from (torch.numel, torch.is_floating_point, torch.is_complex, torch.is_same_size)
+
+
+# Functions of torch that tell or change something of a parameter, and never read its values.
+ASKING = {one for one in _asking() if one is not None}
+
+
+class _Travelling:
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in ASKING:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **kwargs)
+        _land_in((args, kwargs))
+        return function(*args, **kwargs)
+
+    # What is written in Python looks at the class before it calls a function of torch.
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _landed(self).__deepcopy__(memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _landed(self).__reduce_ex__(protocol)
+
+    def __repr__(self, *args: Any, **kwargs: Any) -> str:
+        return str(_landed(self).__repr__(*args, **kwargs))
+
+
+class TravellingParameter(_Travelling, Parameter):
+    """A parameter whose value travels."""
+
+
+class TravellingTensor(_Travelling, Tensor):
+    """A leaf that is no Parameter, whose value travels."""
+
+
+_CLASSES: dict[type, type] = {Parameter: TravellingParameter, Tensor: TravellingTensor}
+_ORDINARY = {travelling: ordinary for ordinary, travelling in _CLASSES.items()}
+
+
+class Arriving:
+    """The new values of some parameters, from now on until one of them is read, or `land`."""
+
+    def __init__(
+        self, parameters: Sequence[Tensor], wait: Callable[[], Sequence[Tensor]], landed: Callable[[], None]
+    ) -> None:
+        """`wait()` returns values to be copied into the parameters, or nothing if they are there. `landed`: called
+        when one is read, before that.
+        """
+        self._parameters = parameters
+        self._wait = wait
+        self._landed = landed
+        # A thread that reads one waits for the other that copies.
+        self._lock = threading.RLock()
+        self._over = False
+        for parameter in parameters:
+            vars(parameter)[_ARRIVING] = self
+            parameter.__class__ = _CLASSES[type(parameter)]
+
+    @staticmethod
+    def takes(parameters: Sequence[Tensor]) -> bool:
+        """Whether these can be waited for where they are read."""
+        return all(type(parameter) in _CLASSES for parameter in parameters)
+
+    def land(self) -> None:
+        """Wait, and make the parameters ordinary ones with the new values. Raises what waiting raises."""
+        with self._lock:
+            if self._over:
+                return
+            try:
+                self._landed()
+                # Also within somebody's modes: the tensors are real ones.
+                with torch._C.DisableTorchFunction(), torch.no_grad():
+                    values = self._wait()
+                    if values:
+                        torch._foreach_copy_(list(self._parameters), list(values))
+            finally:
+                self.drop()
+
+    def drop(self) -> None:
+        """Make them ordinary ones as they are."""
+        with self._lock:
+            self._over = True
+            for parameter in self._parameters:
+                parameter.__class__ = _ORDINARY.get(type(parameter), type(parameter))
+                vars(parameter).pop(_ARRIVING, None)
+
+
+def _landed(parameter: Any) -> Any:
+    arriving = vars(parameter).get(_ARRIVING)
+    if arriving is not None:
+        arriving.land()
+    if type(parameter) in _ORDINARY:  # a copy that somebody made of the class
+        parameter.__class__ = _ORDINARY[type(parameter)]
+    return parameter
+
+
+def _land_in(found: Any) -> None:
+    if isinstance(found, _Travelling):
+        _landed(found)
+    elif isinstance(found, (tuple, list)):
+        for one in found:
+            _land_in(one)
+    elif isinstance(found, dict):
+        for one in found.values():
+            _land_in(one)

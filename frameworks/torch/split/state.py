@@ -1,0 +1,130 @@
+"""The state of an optimizer that ranks share out: each has that of the parameters that it updates.
+
+Names are those of torch.distributed.optim.ZeroRedundancyOptimizer, where it has them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paceline.split.exchange import SplitExchange
+from paceline.split.owners import Owners
+from paceline.torch.errors import UsageError
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.names import ParameterNames
+from paceline.torch.state.broadcasts import broadcast_structure
+
+# Where local_state_dict() has whose it is.
+SHARE = "paceline_split"
+
+
+def check(optimizer: torch.optim.Optimizer, independent: bool) -> None:
+    """Raise UsageError for an optimizer whose updates of one parameter may depend on others: owners see their own."""
+    kind = type(optimizer)
+    torchs = kind.__module__.partition(".optim")[0] == "torch"
+    if isinstance(optimizer, torch.optim.LBFGS) or not (torchs or independent):
+        known = isinstance(optimizer, torch.optim.LBFGS)
+        raise UsageError(
+            f'exchange="split" was given together with {kind.__name__}, '
+            + ("whose update" if known else "of which nobody has said that its update")
+            + (" of a parameter depends on all others." if known else " of a parameter depends on this one alone."),
+            'Use exchange="sync"' + ("." if known else ", or exchange=hvd.Split(independent=True) if it does."),
+        )
+
+
+class SharedState:
+    """What of the state of `held` is here, and all of it."""
+
+    def __init__(self, held: torch.optim.Optimizer, names: ParameterNames, exchange: SplitExchange) -> None:
+        self._held = held
+        self._names = names
+        self._exchange = exchange
+        self._whole: dict[Any, Any] | None = None
+        self._collected = 0  # updates before that
+
+    @property
+    def partial(self) -> bool:
+        """Whether other ranks have state that this one lacks."""
+        return self._exchange.updates > 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether ranks of a world that has ended have it."""
+        return self._exchange.stale
+
+    def hold(self) -> None:
+        """Collect all of it here, on all ranks."""
+        self.consolidate(None)
+        self._held.load_state_dict(self.state_dict())
+        self.load({})
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it. Raises UsageError unless it is here, or has been collected since the last update."""
+        if not self.partial:
+            return self._held.state_dict()
+        if self._whole is None or self._collected != self._exchange.updates:
+            raise UsageError(
+                f"state_dict() was called on rank {horovod.rank()}, which has the state of the parameters that it "
+                "updates, and not that of the others.",
+                "Call consolidate_state_dict() on all ranks before state_dict() on rank 0, or save local_state_dict() "
+                "on every rank.",
+            )
+        return {**self._held.state_dict(), "state": self._whole}
+
+    def consolidate(self, to: int | None) -> None:
+        """Collect all of it on rank `to`, or on all. All ranks must call it."""
+        exchange, process_set = self._exchange, self._exchange.wire.process_set
+        here = self._held.state_dict()["state"]
+        owners = self._owners_by_number()
+        keeps = to is None or to == horovod.rank()
+        whole: dict[Any, Any] = {}
+        for owner, root in enumerate(process_set.ranks):
+            # What all ranks update alike, as rows of sparse gradients, comes from the first.
+            own = {number: one for number, one in here.items() if owners[number] == owner or owner == 0}
+            name = f"paceline.split.state.{exchange.wire.label}.{owner}"
+            found = broadcast_structure(own, root, name, process_set)
+            if keeps:
+                whole.update({one: found[one] for one in found if owners[one] == owner or one not in whole})
+        self._whole, self._collected = dict(sorted(whole.items())) if keeps else None, exchange.updates
+
+    def local_state_dict(self) -> dict[str, Any]:
+        """What is here, and whose it is: for files of each rank's own."""
+        exchange = self._exchange
+        for name, _ in self._names.items():
+            exchange.owner_of(name)
+        assert exchange.owners is not None
+        process_set = exchange.wire.process_set
+        share = {
+            "rank": exchange.rank,
+            "ranks": int(process_set.size()),
+            "owners": {name: exchange.owner_of(name) for name, _ in self._names.items()},
+        }
+        owners = self._owners_by_number()
+        state = self._held.state_dict()
+        own = {number: one for number, one in state["state"].items() if owners[number] == exchange.rank}
+        return {**state, "state": own if not self.partial else state["state"], SHARE: share}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take notice that `state` was loaded. Raises UsageError for that of another rank."""
+        self._whole = None
+        share = state.get(SHARE)
+        if share is None:
+            self._exchange.loaded()
+            return
+        exchange = self._exchange
+        mine = exchange.rank, int(exchange.wire.process_set.size())
+        if (share["rank"], share["ranks"]) != mine:
+            raise UsageError(
+                f"The local_state_dict() of rank {share['rank']} of {share['ranks']} was loaded by rank {mine[0]} of "
+                f"{mine[1]}; each rank has the state of other parameters.",
+                "Let each rank load its own, or load what consolidate_state_dict() and state_dict() have collected.",
+            )
+        exchange.loaded()
+        exchange.owners = Owners.of_saved(share["ranks"], share["owners"], exchange.wire.spans(share["ranks"]))
+        exchange.updates = 1
+
+    def _owners_by_number(self) -> list[int]:
+        groups = self._held.param_groups
+        return [self._exchange.owner_of(self._names[one]) for group in groups for one in group["params"]]

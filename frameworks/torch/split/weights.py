@@ -1,0 +1,139 @@
+"""How new weights travel from the rank that made the update to the others, under the next forward pass."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.exchange.ending import at_end_wait
+from paceline.exchange.wire import Bucket, Work
+from paceline.telling import tell
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.split.arriving import Arriving
+
+# Larger ones are received where they belong; smaller ones travel together, and are copied.
+IN_PLACE_BYTES = 1 << 16
+_ALIGNED_BYTES = 16  # of each of several, so that every type can be seen there
+# Along a chain of ranks, whatever the collective of all other operations is (core/naming/travel_mark.h).
+_LINEAR = ">none_linear>"
+
+
+class TravellingWeights:
+    """Those of one optimizer that are on their way, by the bucket of their gradients."""
+
+    def __init__(self, library: ctypes.CDLL, process_set: Any, scope: str) -> None:
+        """`scope`: what stands before the names of operations."""
+        self._process_set = process_set
+        self._scope = scope
+        self._arriving: dict[str, Arriving] = {}
+        self._reading: dict[str, None] = {}  # in the order in which they were read last
+        self._compiled = False
+        at_end_wait(library, self.land)
+
+    def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
+        """`buckets` as the last forward pass read them; others behind those, the last first as gradients came."""
+        places = {name: place for place, name in enumerate(self._reading)}
+        last_first = list(buckets)[::-1]
+        return sorted(last_first, key=lambda one: places.get(one.name, len(places)))
+
+    def send(self, bucket: Bucket, parameters: Sequence[Tensor], root: int, sent: Work) -> None:
+        """Start to give all ranks the values that `root`, a rank of all, has of these parameters."""
+        handle, parts = self._broadcast(f"{bucket.name}.weights", parameters, root)
+
+        def wait() -> Sequence[Tensor]:
+            horovod.synchronize(handle)
+            if root != horovod.rank():  # the owner has waited for it to make the update
+                sent()
+                return parts
+            return ()
+
+        def read() -> None:
+            self._reading.pop(bucket.name, None)
+            self._reading[bucket.name] = None
+            self._arriving.pop(bucket.name, None)
+
+        if Arriving.takes(parameters) and not self._compiles():
+            self._arriving[bucket.name] = Arriving(parameters, wait, read)
+        elif values := wait():
+            with torch.no_grad():
+                torch._foreach_copy_(list(parameters), list(values))
+
+    def share(self, name: str, tensors: Sequence[Tensor], root: int) -> Callable[[], None]:
+        """Start to give all ranks the values that `root` has of these tensors; what is returned waits for them."""
+        handle, parts = self._broadcast(name, tensors, root)
+
+        def wait() -> None:
+            horovod.synchronize(handle)
+            if parts and root != horovod.rank():
+                torch._foreach_copy_(list(tensors), parts)
+
+        return wait
+
+    def _broadcast(self, name: str, tensors: Sequence[Tensor], root: int) -> tuple[int, list[Tensor]]:
+        with torch.no_grad():
+            carried, parts = _carried(tensors, filled=root == horovod.rank())
+            full = f"{self._scope}{_LINEAR}{name}"
+            return horovod.broadcast_async_(carried, root, name=full, process_set=self._process_set), parts
+
+    def land(self, bucket: Bucket | None = None) -> None:
+        """Wait for those of the bucket, or for all."""
+        for name in [bucket.name] if bucket is not None else list(self._arriving):
+            if name in self._arriving:
+                self._arriving[name].land()
+
+    def drop(self) -> None:
+        """Forget what is on its way."""
+        for one in list(self._arriving.values()):
+            one.drop()
+        self._arriving.clear()
+        self._reading.clear()
+
+    def _compiles(self) -> bool:
+        """Whether torch.compile has made code of any function: it would make it anew for a parameter of a new class."""
+        if not self._compiled:
+            frames = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
+            self._compiled = frames > 0
+            if self._compiled and self._process_set.rank() == 0:
+                tell("exchange=split beside torch.compile: step() waits for new weights.")
+        return self._compiled
+
+
+def _carried(parameters: Sequence[Tensor], filled: bool) -> tuple[Tensor, list[Tensor]]:
+    """One tensor of bytes that travels, and the parameters' parts of it: none if it is the parameter's own memory.
+
+    `filled`: it has their values.
+    """
+    first = parameters[0]
+    if len(parameters) == 1 and first.nbytes >= IN_PLACE_BYTES and first.is_contiguous():
+        return first.detach().view(-1).view(torch.uint8), []
+    starts, end = [], 0
+    for one in parameters:
+        starts.append(end)
+        end += -(-one.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES
+    carried = torch.empty(end, dtype=torch.uint8, device=first.device)
+    parts = [
+        carried[start : start + one.nbytes].view(one.dtype).view(one.shape)
+        for start, one in zip(starts, parameters, strict=True)
+    ]
+    if filled:
+        torch._foreach_copy_(parts, [one.detach() for one in parameters])
+    return carried, parts
+
+
+@contextlib.contextmanager
+def without_gradients(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """A context in which these have no gradient."""
+    kept = [(one, one.grad) for one in parameters if one.grad is not None]
+    for one, _ in kept:
+        one.grad = None
+    try:
+        yield
+    finally:
+        for one, grad in kept:
+            one.grad = grad

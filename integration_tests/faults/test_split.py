@@ -1,0 +1,50 @@
+"""A rank dies while gradients travel to their owners, or new weights to all: the others say which, at once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from integration_tests.kills import kill_in
+from integration_tests.support.deaths import assert_named
+
+SIZE = 3
+LIMIT_S = 20.0
+
+
+def _train(rank: int, size: int, phase: str, folder: str) -> tuple[float, str]:
+    """Most of the time is spent in that phase: after backward(), or after step()."""
+    import torch
+
+    import paceline.torch as hvd
+
+    hvd.init()
+    layers = [torch.nn.Linear(300, 300) for _ in range(4)]
+    model = torch.nn.Sequential(*layers)
+    held = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = hvd.DistributedOptimizer(held, model.named_parameters(), exchange="split")
+    end_s = time.monotonic() + 60
+    step = 0
+    try:
+        while time.monotonic() < end_s:
+            optimizer.zero_grad()
+            model(torch.ones(2, 300)).sum().backward()
+            time.sleep(0.05 if phase == "gradients" else 0)
+            optimizer.step()
+            time.sleep(0.05 if phase == "weights" else 0)
+            step += 1
+            if step == 3:
+                (Path(folder) / str(rank)).touch()
+    except hvd.HorovodInternalError as error:
+        heard = time.monotonic()
+        assert all(type(one) is torch.nn.Parameter for one in model.parameters()) or optimizer.forget() is None
+        return heard, str(error)
+    raise TimeoutError(f"rank {rank} heard of no death")
+
+
+@pytest.mark.parametrize(("phase", "victim"), [("gradients", 1), ("weights", 0), ("", 2)])
+def test_survivors_name_the_rank_that_dies(phase: str, victim: int) -> None:
+    heard = kill_in(_train, (phase,), victim, moment_s=0.3, size=SIZE)
+    assert_named(heard, victim, SIZE - 1, LIMIT_S)
