@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.torch.optimizer.reduction import reductions_of
+from paceline.torch.optimizer.claims import reductions_of
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
 from paceline.torch.split.clipping import clip_shared_norm
 

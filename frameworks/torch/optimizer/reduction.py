@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -21,17 +19,10 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.agreement import agree, look
 from paceline.torch.optimizer.bucket import Bucket, Gradient, listed, separate
 from paceline.torch.optimizer.buckets import Buckets, digest
+from paceline.torch.optimizer.claims import claim, live
 from paceline.torch.optimizer.hooks import lent
 from paceline.torch.optimizer.passes import Passes
 from paceline.torch.optimizer.wire import named
-
-# Those that combine gradients over ranks.
-_live: weakref.WeakSet[Reduction] = weakref.WeakSet()
-
-
-def reductions_of(parameters: Sequence[Tensor]) -> list[Reduction]:
-    """The live ones that combine the gradient of one of the parameters."""
-    return [one for one in _live if any(map(one.buckets.find, parameters))]
 
 
 class Reduction:
@@ -67,7 +58,13 @@ class Reduction:
         # Without travel every optimizer has gradients of its own.
         self._travels = exchange is not None and exchange.settings.gradients_travel
         if self._travels:
-            _live.add(self)
+            live.add(self)
+
+    @property
+    def wire(self) -> Any:
+        """How gradients travel, where they do."""
+        assert self._exchange is not None
+        return self._exchange.wire
 
     @property
     def owned(self) -> bool:
@@ -122,7 +119,7 @@ class Reduction:
                 gradient.fresh = gradient.parameter.grad is None
                 self._clip = None
                 if self._travels and not gradient.owned:
-                    self._own(gradient)
+                    claim(gradient, self)
             if count > self.passes.per_update:
                 raise UsageError(
                     f"The gradient of {gradient.name!r} was computed {count} times before step() or "
@@ -130,25 +127,6 @@ class Reduction:
                     "Call step() after every backward_passes_per_step backward passes, or raise "
                     "backward_passes_per_step to accumulate gradients of several passes.",
                 )
-
-    def _own(self, gradient: Gradient) -> None:
-        """`parameter.grad` is one tensor: if two optimizers combined it, each would write into the other's."""
-
-        def another() -> bool:
-            found = [one.buckets.find(gradient.parameter) for one in list(_live) if one is not self]
-            return any(one is not None and one.owned for one in found)
-
-        if another():
-            gc.collect()  # a scheduler and its optimizer refer to each other
-            if another():
-                raise UsageError(
-                    f"Rank {horovod.rank()}: {gradient.name!r} is a parameter of two live DistributedOptimizers; each "
-                    "would combine its gradient.",
-                    "Give each parameter to one of them, and delete an optimizer that is no longer used. If two "
-                    "optimizers must update it: reducer = hvd.DistributedOptimizer(torch.optim.SGD(all_parameters)), "
-                    "call reducer.synchronize() after each backward pass, and step the two optimizers unwrapped.",
-                )
-        gradient.owned = True
 
     def arrived(self, gradient: Gradient, handed: Tensor | None) -> None:
         """After the gradient `handed` was added to `parameter.grad`; `arriving` came before."""
@@ -321,14 +299,6 @@ class Reduction:
             self.finish()
         else:
             self._clip = clip
-
-    def summed(self, rows: Tensor, word: str) -> Tensor:
-        """The sum of all ranks' `rows`; the ranks wait for each other."""
-        assert self._exchange is not None
-        wire = self._exchange.wire
-        name = f"paceline.{word}.{wire.label}"
-        found: Tensor = horovod.allreduce_(rows, name=name, op=horovod.Sum, process_set=wire.process_set)
-        return found
 
     def before_unscaling(self, scale: float) -> None:
         """Combine gradients before a GradScaler of this scale looks at them: all ranks must see the same.

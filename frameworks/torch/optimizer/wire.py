@@ -221,6 +221,12 @@ class TorchWire(TorchTensors):
             f"{bucket.name}.gradients", [one.grad for one in trained], self.process_set.ranks[owner]
         )
 
+    def summed(self, rows: Tensor, word: str) -> Tensor:
+        """The sum of all ranks' `rows`; the ranks wait for each other."""
+        name = f"paceline.{word}.{self.label}"
+        found: Tensor = horovod.allreduce_(rows, name=name, op=horovod.Sum, process_set=self.process_set)
+        return found
+
     def _parameters_of(self, buckets: Sequence[Bucket]) -> list[Tensor]:
         return self._names.parameters(str(member) for bucket in buckets for member in bucket.members)
 

@@ -31,7 +31,7 @@ def clip_shared_norm(
         if one.grad is not None:
             values = one.grad.coalesce().values() if one.grad.is_sparse else one.grad
             rows[number, 0], rows[number, 1] = torch._foreach_norm([values], norm_type)[0].double(), 1.0
-    found = reduction.summed(rows, "norms")
+    found = reduction.wire.summed(rows, "norms")
     norms = [total / count for total, count in found.tolist() if count]
     kind = next((one.grad.dtype for one in parameters if one.grad is not None), torch.get_default_dtype())
     total = torch.linalg.vector_norm(torch.tensor(norms, dtype=kind), norm_type) if norms else torch.tensor(0.0)

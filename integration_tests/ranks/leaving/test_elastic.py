@@ -91,15 +91,16 @@ SCRIPTS = {"torch": TORCH, "keras": KERAS}
 EXCHANGES = ("sync", "majority", "solo", "local", "pipelined")
 MOMENTS = ("before", "backward", "after", "commit")
 KILLS = 20
-TESTED = [("torch", "majority", 12, "backward")]
-CASES = [(framework, exchange, 12, "backward") for framework in SCRIPTS for exchange in EXCHANGES]
+PAIRS = [*((framework, exchange) for framework in SCRIPTS for exchange in EXCHANGES), ("torch", "split")]
+TESTED = [("torch", "majority", 12, "backward"), ("torch", "split", 12, "after")]
+CASES = [(*pair, 12, "after" if "split" in pair else "backward") for pair in PAIRS]
 
 
 def _kills() -> list[tuple[str, str, int, str]]:
     """Steps and moments for `make soak`: a commit follows each fifth step; the others may be gone after the last."""
     drawn = random.Random(30)
     found = []
-    for framework, exchange in ((framework, exchange) for framework in SCRIPTS for exchange in EXCHANGES):
+    for framework, exchange in PAIRS:
         for number in range(KILLS):
             moment = MOMENTS[number % len(MOMENTS)]
             step = drawn.randrange(4, 29, 5) if moment == "commit" else drawn.randrange(30)

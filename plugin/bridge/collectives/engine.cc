@@ -15,10 +15,6 @@ namespace {
 // What the results of collectives in flight may have together, one alone excepted.
 constexpr int64_t kWindow_bytes = int64_t{128} * 1024 * 1024;
 
-// What those that arrive in order have under way, one alone excepted: more than a far network holds, so that it is never
-// idle between two. All of them at once would share the wire, and the first would arrive with the last.
-constexpr int64_t kInOrder_bytes = int64_t{512} * 1024;
-
 }  // namespace
 
 bool Engine::TooMuch(int64_t bytes) const {
@@ -35,35 +31,7 @@ void Engine::Begin(Collective collective) {
   active_.push_back(std::make_unique<Active>(std::move(collective), begun_, begun_bytes_));
   ++begun_;
   begun_bytes_ += bytes;
-  auto& active = *active_.back();
-  active.held = active.about.from_here && MustWait(active);
-  if (!active.held) {
-    Advance(active);
-  }
-}
-
-bool Engine::MustWait(const Active& active) const {
-  int64_t before_bytes = 0;
-  for (const auto& one : active_) {
-    if (one.get() == &active) {
-      break;
-    }
-    before_bytes += one->about.in_order ? one->about.bytes : 0;
-  }
-  return before_bytes > 0 && before_bytes + active.about.bytes > kInOrder_bytes;
-}
-
-void Engine::Release() {
-  while (true) {
-    const auto at = std::find_if(active_.begin(), active_.end(),
-                                 [this](const auto& one) { return one->held && !MustWait(*one); });
-    if (at == active_.end()) {
-      return;
-    }
-    auto& active = **at;
-    active.held = false;
-    Advance(active);
-  }
+  Advance(*active_.back());
 }
 
 void Engine::Advance(Active& active) {
@@ -76,9 +44,6 @@ void Engine::Advance(Active& active) {
     active_.erase(at);
     if (ended->about.done) {
       ended->about.done();
-    }
-    if (ended->about.in_order) {
-      Release();
     }
   }
 }

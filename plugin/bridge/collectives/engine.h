@@ -45,7 +45,6 @@ class Engine {
           execution(about.schedule) {}
 
     Collective about;
-    bool held = false;     // until those before it have arrived
     uint64_t number;       // in the order of Begin
     int64_t before_bytes;  // of all that were begun before
     Wire wire;
@@ -58,10 +57,6 @@ class Engine {
 
   // From the oldest that is in flight on, and with one more of so many bytes.
   bool TooMuch(int64_t bytes) const;
-  // Whether what is to arrive before it fills the wire.
-  bool MustWait(const Active& active) const;
-  // Starts those that were held and need not wait any longer.
-  void Release();
   // Starts what may be started. If that was all of it, it is told of and gone.
   void Advance(Active& active);
   void Start(Active& active, int32_t number);

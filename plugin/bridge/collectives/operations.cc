@@ -37,8 +37,8 @@ int64_t BlockBytes(int64_t usual_bytes) {
   return chosen_bytes > 0 ? chosen_bytes : usual_bytes;
 }
 
-// Of a reduce or a broadcast. The chain's last rank waits for a block of every rank between: of a short message it is to
-// wait for less than it receives.
+// Of a reduce or a broadcast. The chain's last rank waits for a block of every rank between: of a short message it is
+// to wait for less than it receives.
 int64_t OneWayBlockBytes(int64_t bytes) {
   constexpr int64_t kLeastBytes = 16 * 1024, kBlocks = 8;
   return BlockBytes(std::clamp(bytes / kBlocks, kLeastBytes, core::kOneWayBlockBytes));
@@ -317,8 +317,6 @@ common::Status OwnBroadcast::Execute(Entries& entries, const common::Response& r
   one.dtype = core::DataType::kUint8;  // whatever it is, it is only moved
   one.result = const_cast<void*>(place.rank == entry.root_rank ? entry.tensor->data() : entry.output->data());
   one.bytes = bytes;
-  one.in_order = true;
-  one.from_here = place.rank == entry.root_rank;
   const auto name = one.name;
   bool begun = false;
   try {

@@ -33,9 +33,6 @@ struct Collective {
   // Which of the collectives of these ranks it is; the same on all of them, and of no other that is under way.
   uint32_t sequence = 0;
   const ::paceline::core::Codec* codec = nullptr;  // none: values travel as they are
-  // Of those that are to arrive one after the other: a broadcast.
-  bool in_order = false;
-  bool from_here = false;  // and this rank sends it first
   // Encodes elements of the result that this rank gives away, or settles, for the first time in this collective: what
   // is lost may be remembered. Empty: the codec does. The codec's bytes, in any case.
   std::function<void(int64_t offset, int64_t count, uint8_t* bytes)> encode;
