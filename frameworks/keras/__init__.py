@@ -30,16 +30,16 @@ from paceline.keras3 import settings
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
-from paceline.registry.exchanges import SETTINGS
+from paceline.registry.exchanges import SHARED_SETTINGS
 
-globals().update(SETTINGS)  # hvd.Pipelined and so on
+globals().update(SHARED_SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_module, wire, settings)
 check_replicas = checker(lambda: loaded(wire.LIBRARY), keras.ops.convert_to_numpy)
 fusion_report = reporter(keras.backend.backend())
 exchange_stats = reader(keras.backend.backend())
 
 _OURS = [
-    *SETTINGS,
+    *SHARED_SETTINGS,
     "DistributedOptimizer",
     "ExchangeStats",
     "FusionReport",

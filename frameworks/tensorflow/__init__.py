@@ -18,7 +18,7 @@ from paceline.keras3 import settings
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
-from paceline.registry.exchanges import SETTINGS
+from paceline.registry.exchanges import SHARED_SETTINGS
 from paceline.tensorflow.collectives.reduce import reduce as reduce
 from paceline.tensorflow.horovod import horovod_tensorflow
 from paceline.tensorflow.optimizer import DistributedOptimizer as DistributedOptimizer
@@ -34,14 +34,14 @@ from paceline.tensorflow.tape.tape import PartialDistributedGradientTape as Part
 
 allreduce = with_codec(horovod_tensorflow, "allreduce", wire.call_named)
 grouped_allreduce = with_codec(horovod_tensorflow, "grouped_allreduce", wire.call_named)
-globals().update(SETTINGS)  # hvd.Pipelined and so on
+globals().update(SHARED_SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_tensorflow, wire, settings)
 check_replicas = checker(lambda: loaded("tensorflow"), lambda variable: variable.numpy())
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
 
 _OURS = [
-    *SETTINGS,
+    *SHARED_SETTINGS,
     "DistributedGradientTape",
     "DistributedOptimizer",
     "ExchangeStats",

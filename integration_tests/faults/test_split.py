@@ -9,6 +9,7 @@ import pytest
 
 from integration_tests.kills import kill_in
 from integration_tests.support.deaths import assert_named
+from integration_tests.support.more import more
 
 SIZE = 3
 LIMIT_S = 20.0
@@ -44,7 +45,7 @@ def _train(rank: int, size: int, phase: str, folder: str) -> tuple[float, str]:
     raise TimeoutError(f"rank {rank} heard of no death")
 
 
-@pytest.mark.parametrize(("phase", "victim"), [("gradients", 1), ("weights", 0), ("", 2)])
+@pytest.mark.parametrize(("phase", "victim"), [("weights", 0), more("gradients", 1), more("", 2)])
 def test_survivors_name_the_rank_that_dies(phase: str, victim: int) -> None:
     heard = kill_in(_train, (phase,), victim, moment_s=0.3, size=SIZE)
     assert_named(heard, victim, SIZE - 1, LIMIT_S)

@@ -16,7 +16,7 @@ import pytest
 import paceline.bridge
 import paceline.core
 from integration_tests.support.packages import packages
-from paceline.registry.exchanges import SETTINGS
+from paceline.registry.exchanges import SETTINGS, SHARED_SETTINGS
 
 TWO = ("The problem.", "The remedy.")
 
@@ -107,9 +107,10 @@ def offered(source: str) -> set[str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
             if target.id == "_OURS" and isinstance(node.value, ast.List):
-                return {str(ast.literal_eval(one)) for one in node.value.elts if isinstance(one, ast.Constant)} | {
-                    *(SETTINGS if any(isinstance(one, ast.Starred) for one in node.value.elts) else ())
-                }
+                starred = {ast.unparse(one.value) for one in node.value.elts if isinstance(one, ast.Starred)}
+                exchanges = {"SETTINGS": SETTINGS, "SHARED_SETTINGS": SHARED_SETTINGS}
+                names = {str(ast.literal_eval(one)) for one in node.value.elts if isinstance(one, ast.Constant)}
+                return names.union(*(exchanges.get(one, ()) for one in starred))
             found.add(target.id)
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)

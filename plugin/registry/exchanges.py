@@ -25,8 +25,9 @@ DECLARATIONS: tuple[Declaration, ...] = (
 )
 
 NAMES = tuple(name for one in DECLARATIONS for name in one.names)
-# Their classes by name: what the adapters offer as hvd.Pipelined and so on.
+# Their classes by name: what the adapters offer as hvd.Pipelined and so on; and those that every framework has.
 SETTINGS: dict[str, type[ExchangeSettings]] = {one.settings.__name__: one.settings for one in DECLARATIONS}
+SHARED_SETTINGS = {name: one for name, one in SETTINGS.items() if not one.torch_alone}
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
