@@ -45,13 +45,16 @@ class TravellingWeights:
     def send(self, bucket: Bucket, parameters: Sequence[Tensor], root: int, sent: Work) -> None:
         """Start to give all ranks the values that `root`, a rank of all, has of these parameters."""
         handle, parts = self._broadcast(f"{bucket.name}.weights", parameters, root)
+        here = root == horovod.rank()
+        world = horovod.mpi_ops._handle_map  # made anew by every init()
 
         def wait() -> Sequence[Tensor]:
+            if world is not horovod.mpi_ops._handle_map:
+                return ()  # nothing comes any more; in another world ranks go on from what they committed
             horovod.synchronize(handle)
-            if root != horovod.rank():  # the owner has waited for it to make the update
+            if not here:  # the owner has waited for it to make the update
                 sent()
-                return parts
-            return ()
+            return () if here else parts
 
         def read() -> None:
             self._reading.pop(bucket.name, None)
