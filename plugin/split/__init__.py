@@ -1,1 +1,1 @@
-"""Split exchange: gradients are reduced to the rank that updates a parameter, whose new value is broadcast."""
+"""Split exchange: reduce each gradient to one rank, update the parameter there, broadcast its new value."""

@@ -1,8 +1,8 @@
-"""The split exchange: gradients to their owner, its update, new weights to all (see paceline.split.settings).
+"""The split exchange: reduce to the owner, update, broadcast (paceline.split.settings).
 
-start(bucket)    reduces to the owner of its parameters, under the backward pass; the others are answered None
-update(step)     each rank makes the updates of its own parameters, then starts to broadcast what became of them
-reading          a parameter whose new value is on its way is waited for where it is read (OwnersWire.send)
+start(bucket)    reduce to the owner during the backward pass; the answer of every other rank is None
+update(step)     each rank updates its own parameters, then starts to broadcast them
+reading          code that reads a parameter in flight waits for its new value (OwnersWire.send)
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ from paceline.split.settings import Split
 
 
 class OwnersWire(Wire, Protocol):
-    """What the split exchange needs of a framework beside a Wire. Owners are ranks in the process set."""
+    """Operations of a framework for the split exchange, in addition to Wire. Owners are ranks in the process set."""
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False, owner: int | None = None) -> Work:
-        """See Wire.start. With an `owner` it alone is given the result; on others the answer means nothing."""
+        """Start Wire.start's operation; with `owner`, a reduce whose result is valid on the owner only."""
         ...
 
     def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
-        """All parameters, name and bytes, in the order of the backward pass; those of a span share an owner."""
+        """Return all parameters as (name, bytes) in the order of the backward pass; one owner per span."""
         ...
 
     def first(self, bucket: Bucket) -> str:
-        """Name of a bucket's first parameter."""
+        """Return the name of the first parameter of a bucket."""
         ...
 
     def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
-        """Start to give all ranks the weights of the bucket that `owner` has; who reads them waits for them.
+        """Start to broadcast the parameters of the bucket from `owner`; code that reads them waits for them.
 
-        `sent` is called when they are there: the bucket's gradients have left this rank by then.
+        `sent()` completes the reduce of the bucket's gradients; it is called after the broadcast has arrived.
         """
         ...
 
     def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
-        """`buckets` in the order in which the last forward pass read their weights."""
+        """Return `buckets` in the order in which the last forward pass read their parameters."""
         ...
 
     def land(self, bucket: Bucket | None = None) -> None:
-        """Wait until the weights of the bucket, or all, are there."""
+        """Wait for the parameters in flight of the bucket, or for all."""
         ...
 
     def drop(self) -> None:
-        """Forget the weights on their way: the ranks failed or changed."""
+        """Discard the parameters in flight, after ranks failed or changed."""
         ...
 
     def left_out(self, buckets: Sequence[Bucket]) -> AbstractContextManager[None]:
-        """A context for a step in which parameters of these have no gradient, and after which they have no state."""
+        """Return a context that hides the gradients of these parameters, and drops their optimizer state at its end."""
         ...
 
     def share_gradients(self, bucket: Bucket, owner: int) -> Callable[[], None]:
-        """Start to give all ranks the gradients that `owner` has; what is returned waits for them."""
+        """Start to broadcast the gradients of `owner`; return a function that waits for them."""
         ...
 
 
 class Reduced(NamedTuple):
-    """A bucket of this update, its owner, and what waits until its gradients have left."""
+    """A bucket of this update, its owner, and the function that waits for its reduce."""
 
     bucket: Bucket
     owner: int
@@ -71,7 +71,7 @@ class Reduced(NamedTuple):
 
 
 class SplitExchange(Exchange):
-    """Reduces to owners; `around` makes their updates and gives all ranks the new weights."""
+    """Reduces gradients to owners; `around` updates and broadcasts their parameters."""
 
     settings: Split
     wire: OwnersWire
@@ -80,9 +80,9 @@ class SplitExchange(Exchange):
         super().__init__(settings, wire, among)
         self.around: OwnersUpdates = OwnersUpdates(self)
         self.owners: Owners | None = None
-        # Since this rank had the optimizer's state of all parameters.
+        # Updates since this rank had the optimizer state of all parameters.
         self.updates = 0
-        self.stale = False  # whether ranks of a world that ended had what it lacks
+        self.stale = False  # ranks of a previous world held the rest of the state
         self._reduced: dict[str, Reduced] = {}  # of this update
         self._completed = False
 
@@ -92,8 +92,8 @@ class SplitExchange(Exchange):
         return int(self.wire.process_set.rank())
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
-        """See Exchange.start. Sparse gradients are gathered as ever: all ranks update their parameters alike."""
-        if self._completed:  # the optimizer was not stepped
+        """Start a reduce to the owner; sparse gradients are gathered, and all ranks apply them."""
+        if self._completed:  # step() was skipped
             self._drop()
         self.wire.land(bucket)
         if self.wire.waits_here(tensors):
@@ -104,13 +104,13 @@ class SplitExchange(Exchange):
         return work if owner == self.rank else lambda: None
 
     def owner_of(self, name: str) -> int:
-        """Who updates the parameter. Raises UsageError where another world's ranks have parts of the state."""
+        """Return the owner of the parameter. Raises UsageError if ranks of a previous world held parts of the state."""
         if self.stale:
             raise UsageError(
-                f"Rank {self.rank}: {self.wire.label} goes on among other ranks, but ranks that are gone had a part of "
-                "the optimizer's state.",
-                "Call load_state_dict() on all ranks with what consolidate_state_dict() had collected before; "
-                "hvd.elastic.TorchState does so.",
+                f"Rank {self.rank}: {self.wire.label}: the ranks have changed, and former ranks held a part of the "
+                "optimizer state.",
+                "Call load_state_dict() on all ranks with a state from consolidate_state_dict(); "
+                "hvd.elastic.TorchState does this.",
             )
         if self.owners is None:
             self.owners = Owners(self.wire.process_set.size())
@@ -132,30 +132,30 @@ class SplitExchange(Exchange):
                 wait()
 
     def end_update(self) -> list[Reduced]:
-        """This update's buckets, with nothing left of it."""
+        """End this update and return its buckets."""
         reduced = list(self._reduced.values())
         self._reduced.clear()
         self._completed = self.shared = False
         return reduced
 
     def discard(self, answers: Any) -> bool:
-        """See Exchange.discard: what was reduced is not used."""
+        """Discard the reduced gradients."""
         self._drop()
         return False
 
     def _drop(self) -> None:
-        """End this update without its step; owners have been answered."""
+        """End this update without a step; owners already have their results."""
         for one in self.end_update():
             if one.owner != self.rank:
                 one.work()
 
     def drain(self) -> list[Update]:
-        """No gradients are in flight; weights that travel are waited for."""
+        """Wait for parameters in flight; there are no gradients in flight."""
         self.wire.land()
         return []
 
     def loaded(self) -> None:
-        """This rank has the optimizer's state of all parameters."""
+        """Record that this rank holds the optimizer state of all parameters."""
         self.updates, self.stale = 0, False
 
     def forget(self) -> None:
@@ -169,7 +169,7 @@ class SplitExchange(Exchange):
 
 
 class OwnersUpdates(AroundUpdates):
-    """Makes updates of the parameters that this rank owns, and gives all ranks their new values."""
+    """Updates the parameters that this rank owns, and broadcasts their new values."""
 
     def __init__(self, exchange: SplitExchange) -> None:
         self._exchange = exchange
@@ -192,4 +192,4 @@ class OwnersUpdates(AroundUpdates):
         return nullcontext()
 
     def average(self, weights: Weights) -> None:
-        """See AroundUpdates.average: they are equal."""
+        """Do nothing: models are equal."""

@@ -1,4 +1,4 @@
-"""Which rank updates which parameter."""
+"""Assignment of parameters to the ranks that update them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 class Owners:
-    """Every span of neighbours belongs to the rank that has the fewest bytes so far, the lowest of these.
+    """Assigns each span of neighbouring parameters to the rank with the fewest bytes so far.
 
-    All ranks give it the same spans in the same order and find the same owners. A parameter keeps its owner, which has
-    its state, when others come.
+    All ranks pass the same spans in the same order and get the same owners. A parameter keeps its owner, which holds
+    its optimizer state, when parameters are added.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -20,11 +20,11 @@ class Owners:
         return name in self._of
 
     def of(self, name: str) -> int:
-        """The owner of the parameter, a rank in the process set."""
+        """Return the owner of the parameter, a rank in the process set."""
         return self._of[name]
 
     def add(self, spans: Iterable[Sequence[tuple[str, int]]]) -> None:
-        """Find owners for those that have none; a span is names of parameters with their bytes."""
+        """Assign the parameters without an owner; a span is a list of (name, bytes)."""
         for span in spans:
             fresh = [(name, count) for name, count in span if name not in self._of]
             owner = min(range(len(self._bytes)), key=self._bytes.__getitem__)
@@ -33,7 +33,7 @@ class Owners:
 
     @classmethod
     def of_saved(cls, ranks: int, owners: Mapping[str, int], spans: Iterable[Sequence[tuple[str, int]]]) -> Owners:
-        """Those that were found once."""
+        """Return an assignment that was saved."""
         found = cls(ranks)
         found._of.update(owners)
         for name, count in (one for span in spans for one in span):
@@ -43,5 +43,5 @@ class Owners:
 
     @property
     def shares_bytes(self) -> tuple[int, ...]:
-        """Bytes of parameters by owner."""
+        """Bytes of parameters, by owner."""
         return tuple(self._bytes)

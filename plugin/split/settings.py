@@ -1,9 +1,9 @@
-"""What the split exchange is given: an allreduce cut in two, between which one rank makes the update.
+"""Settings of the split exchange: an allreduce in two halves, with the update between them on one rank.
 
 Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020 (stage 1): each rank
-keeps the optimizer's state of its share of the parameters. Here shares are whole parameters, so that any optimizer
-whose parameters do not know each other can be used, and both halves travel along a chain (Linear Pipelining, Wang et
-al., 2017).
+keeps the optimizer state of its share of the parameters. Here a share consists of whole parameters, which suits every
+optimizer that updates each parameter independently. Both halves use a chain of ranks (Linear Pipelining, Wang et al.,
+2017).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SPLIT_TAG = -2
 
 @dataclass(frozen=True)
 class Split(ExchangeSettings):
-    """Updates use the gradients of their own step, of all ranks, and are made by one rank for each parameter.
+    """Synchronous updates; one rank updates each parameter and broadcasts the new value.
 
-    `independent`: the user's word that an update of a parameter depends on this parameter alone, for optimizers that
-    are not torch's own, of which that is known.
+    `independent`: a statement of the user, needed for optimizers outside torch.optim: the update of each parameter
+    depends on this parameter alone.
     """
 
     tag: ClassVar[int] = SPLIT_TAG

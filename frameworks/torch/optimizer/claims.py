@@ -1,4 +1,4 @@
-"""Which optimizer combines the gradient of a parameter: one at a time."""
+"""At most one live optimizer combines the gradient of a parameter."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from paceline.torch.optimizer.bucket import Gradient
 if TYPE_CHECKING:
     from paceline.torch.optimizer.reduction import Reduction
 
-# Those that combine gradients over ranks.
+# Live reductions that combine gradients over ranks.
 live: weakref.WeakSet[Reduction] = weakref.WeakSet()
 
 
 def reductions_of(parameters: Sequence[Tensor]) -> list[Reduction]:
-    """The live ones that combine the gradient of one of the parameters."""
+    """Return the live reductions of these parameters."""
     return [one for one in live if any(map(one.buckets.find, parameters))]
 
 
 def claim(gradient: Gradient, reduction: Reduction) -> None:
-    """Have `reduction` combine it; `parameter.grad` is one tensor: if two did, each would write into the other's.
+    """Let `reduction` combine this gradient. Raises UsageError if another live reduction does.
 
-    Raises UsageError if another one does.
+    `parameter.grad` is one tensor: two reductions would overwrite each other's result.
     """
 
     def another() -> bool:

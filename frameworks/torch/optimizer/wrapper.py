@@ -236,31 +236,35 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return self._with_in_flight(state)
 
     def consolidate_state_dict(self, to: int | None = 0) -> None:
-        """Collect the optimizer's state on rank `to` (None: on all), so that `state_dict` has all of it there.
+        """Collect sharded optimizer state on rank `to` (None: on all ranks), for `state_dict` on that rank.
 
-        For an exchange under which each rank has that of the parameters that it updates; nothing to do for others. All
-        ranks must call it, between step() and backward().
+        All ranks must call it, between step() and backward(). Does nothing unless the exchange shards the state.
         """
         if self._shared is not None:
             self._shared.consolidate(to)
 
     def local_state_dict(self) -> dict[str, Any]:
-        """As `state_dict`, of what is on this rank: for a file of its own, which the same rank of as many loads."""
+        """Return the state on this rank, for one file per rank; the same rank of as many ranks loads it."""
         return self.state_dict() if self._shared is None else self._with_in_flight(self._shared.local_state_dict())
 
     @property
+    def _parameter_names(self) -> dict[Tensor, str]:
+        """Horovod's own attribute, which tools read: names by parameter."""
+        return {one.parameter: one.name for one in self._reduction.buckets.all}
+
+    @property
     def state_is_shared_out(self) -> bool:
-        """Whether other ranks have a part of the optimizer's state that this one lacks."""
+        """True if other ranks hold a part of the optimizer state."""
         return self._shared is not None and self._shared.partial
 
     @property
     def state_is_lost(self) -> bool:
-        """Whether ranks that are gone had a part of the optimizer's state."""
+        """True if ranks of a previous world held a part of the optimizer state."""
         self._reduction.forget_if_ranks_changed()
         return self._shared is not None and self._shared.lost
 
     def hold_whole_state(self) -> None:
-        """Collect the optimizer's state on all ranks, which hold it until the next update; all must call it."""
+        """Collect sharded optimizer state on all ranks, until the next update. All ranks must call it."""
         if self._shared is not None:
             self._shared.hold()
 
@@ -312,7 +316,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self._reduction.before_unscaling(scale)
 
     def after_unscaling(self, found: dict[torch.device, Tensor]) -> dict[torch.device, Tensor]:
-        """What a GradScaler has found, by device: 1 where a gradient is infinite. Returns what all ranks have found."""
+        """Return found_inf of a GradScaler, by device, combined over the ranks if gradients are sharded."""
         if self._shared is None or self._alone or self._exchange.shared:
             return found
         worst = max((float(one) for one in found.values()), default=0.0)

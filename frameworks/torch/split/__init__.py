@@ -1,1 +1,1 @@
-"""Split exchange in PyTorch: where new weights are waited for, and an optimizer's state that ranks share out."""
+"""Split exchange in PyTorch: weights in flight, and sharded optimizer state."""

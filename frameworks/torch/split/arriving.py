@@ -1,12 +1,10 @@
-"""Parameters whose new values are on their way: whoever reads one waits for it, whatever code that is.
+"""Parameters in flight: code that reads one waits for its new value.
 
-A parameter's class says how torch treats it, and can be changed while it lives (torch does so itself, with
-UninitializedParameter). While its value travels a parameter is a TravellingParameter: every function of torch that is
-given one calls `__torch_function__` first, which waits, makes it an ordinary parameter again and goes on. What asks
-about the parameter alone, such as its shape or its gradient, does not wait.
+The class of a parameter can be changed at run time, as torch does with UninitializedParameter. While its new value is
+in flight, a parameter is a TravellingParameter. Every torch function with such an argument calls `__torch_function__`
+first: it waits, restores the class and continues. Functions that need only metadata or the gradient do not wait.
 
-Not seen: memory that a script reads by another tensor, made before (a view, an array); it has the old value until the
-parameter is read.
+Limit: a tensor or array that aliases the parameter's memory shows the old value until the parameter itself is read.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ def _asking() -> Iterator[Any]:
     yield from (torch.numel, torch.is_floating_point, torch.is_complex, torch.is_same_size)
 
 
-# Functions of torch that tell or change something of a parameter, and never read its values.
+# Functions of torch that read or change metadata or the gradient, and never the values.
 ASKING = {one for one in _asking() if one is not None}
 
 
@@ -57,7 +55,7 @@ class _Travelling:
         _land_in((args, kwargs))
         return function(*args, **kwargs)
 
-    # What is written in Python looks at the class before it calls a function of torch.
+    # These methods of Parameter look at the class before they call a torch function.
 
     def __deepcopy__(self, memo: Any) -> Any:
         return _landed(self).__deepcopy__(memo)
@@ -70,11 +68,11 @@ class _Travelling:
 
 
 class TravellingParameter(_Travelling, Parameter):
-    """A parameter whose value travels."""
+    """A Parameter whose new value is in flight."""
 
 
 class TravellingTensor(_Travelling, Tensor):
-    """A leaf that is no Parameter, whose value travels."""
+    """A leaf that is not a Parameter, whose new value is in flight."""
 
 
 _CLASSES: dict[type, type] = {Parameter: TravellingParameter, Tensor: TravellingTensor}
@@ -82,18 +80,19 @@ _ORDINARY = {travelling: ordinary for ordinary, travelling in _CLASSES.items()}
 
 
 class Arriving:
-    """The new values of some parameters, from now on until one of them is read, or `land`."""
+    """New values of parameters, in flight until code reads one of them or calls `land`."""
 
     def __init__(
         self, parameters: Sequence[Tensor], wait: Callable[[], Sequence[Tensor]], landed: Callable[[], None]
     ) -> None:
-        """`wait()` returns values to be copied into the parameters, or nothing if they are there. `landed`: called
-        when one is read, before that.
+        """`wait()` returns the values to copy into the parameters, or nothing if they are in place.
+
+        `landed()` is called before `wait()`, in the thread that reads.
         """
         self._parameters = parameters
         self._wait = wait
         self._landed = landed
-        # A thread that reads one waits for the other that copies.
+        # Protects the copy: a second reading thread waits for the first.
         self._lock = threading.RLock()
         self._over = False
         for parameter in parameters:
@@ -102,17 +101,17 @@ class Arriving:
 
     @staticmethod
     def takes(parameters: Sequence[Tensor]) -> bool:
-        """Whether these can be waited for where they are read."""
+        """Return True if the classes of these parameters can be changed."""
         return all(type(parameter) in _CLASSES for parameter in parameters)
 
     def land(self) -> None:
-        """Wait, and make the parameters ordinary ones with the new values. Raises what waiting raises."""
+        """Wait for the new values and restore the classes. Raises the error of `wait`."""
         with self._lock:
             if self._over:
                 return
             try:
                 self._landed()
-                # Also within somebody's modes: the tensors are real ones.
+                # Active torch function modes must not see this copy.
                 with torch._C.DisableTorchFunction(), torch.no_grad():
                     values = self._wait()
                     if values:
@@ -121,7 +120,7 @@ class Arriving:
                 self.drop()
 
     def drop(self) -> None:
-        """Make them ordinary ones as they are."""
+        """Restore the classes and keep the old values."""
         with self._lock:
             self._over = True
             for parameter in self._parameters:
@@ -133,7 +132,7 @@ def _landed(parameter: Any) -> Any:
     arriving = vars(parameter).get(_ARRIVING)
     if arriving is not None:
         arriving.land()
-    if type(parameter) in _ORDINARY:  # a copy that somebody made of the class
+    if type(parameter) in _ORDINARY:  # a copy that kept the class
         parameter.__class__ = _ORDINARY[type(parameter)]
     return parameter
 

@@ -1,4 +1,4 @@
-"""torch.nn.utils.clip_grad_norm_ where each rank has the gradients of its own parameters."""
+"""torch.nn.utils.clip_grad_norm_ for gradients that only their owners hold."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ def clip_shared_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """As clip_grad_norm_, with the norm of all ranks' gradients: all ranks must call it with the same parameters.
+    """Clip by the total norm over all ranks. All ranks must call it with the same parameters.
 
-    The ranks tell each other the norm of every gradient; so the norm of all is, to the last bit, that of one process.
+    The ranks exchange the norm of every gradient, so the total equals that of one process.
     """
-    # A row per parameter: its gradient's norm, and whether there is one. Those of one optimizer have one owner each,
-    # or are the same on all ranks.
+    # One row per parameter: the norm, and 1 if this rank has the gradient. If several ranks have it, it is the same.
     rows = torch.zeros(len(parameters), 2, dtype=torch.float64)
     for number, one in enumerate(parameters):
         if one.grad is not None:

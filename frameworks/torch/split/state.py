@@ -1,6 +1,6 @@
-"""The state of an optimizer that ranks share out: each has that of the parameters that it updates.
+"""Sharded optimizer state: each rank holds the state of the parameters that it updates.
 
-Names are those of torch.distributed.optim.ZeroRedundancyOptimizer, where it has them.
+Names follow torch.distributed.optim.ZeroRedundancyOptimizer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.state.broadcasts import broadcast_structure
 
-# Where local_state_dict() has whose it is.
+# Key of local_state_dict(): the rank, the number of ranks and the owners.
 SHARE = "paceline_split"
 
 
 def check(optimizer: torch.optim.Optimizer, independent: bool) -> None:
-    """Raise UsageError for an optimizer whose updates of one parameter may depend on others: owners see their own."""
+    """Raise UsageError for an optimizer whose update of a parameter may depend on other parameters."""
     kind = type(optimizer)
     torchs = kind.__module__.partition(".optim")[0] == "torch"
     if isinstance(optimizer, torch.optim.LBFGS) or not (torchs or independent):
@@ -35,53 +35,52 @@ def check(optimizer: torch.optim.Optimizer, independent: bool) -> None:
 
 
 class SharedState:
-    """What of the state of `held` is here, and all of it."""
+    """The part of the state of `held` on this rank, and its collection from all ranks."""
 
     def __init__(self, held: torch.optim.Optimizer, names: ParameterNames, exchange: SplitExchange) -> None:
         self._held = held
         self._names = names
         self._exchange = exchange
         self._whole: dict[Any, Any] | None = None
-        self._collected = 0  # updates before that
+        self._collected = 0  # number of updates at that time
 
     @property
     def partial(self) -> bool:
-        """Whether other ranks have state that this one lacks."""
+        """True if other ranks hold state that this rank lacks."""
         return self._exchange.updates > 0
 
     @property
     def lost(self) -> bool:
-        """Whether ranks of a world that has ended have it."""
+        """True if ranks of a previous world held a part of the state."""
         return self._exchange.stale
 
     def hold(self) -> None:
-        """Collect all of it here, on all ranks."""
+        """Collect the whole state on every rank."""
         self.consolidate(None)
         self._held.load_state_dict(self.state_dict())
         self.load({})
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it. Raises UsageError unless it is here, or has been collected since the last update."""
+        """Return the whole state. Raises UsageError unless it was collected since the last update."""
         if not self.partial:
             return self._held.state_dict()
         if self._whole is None or self._collected != self._exchange.updates:
             raise UsageError(
-                f"state_dict() was called on rank {horovod.rank()}, which has the state of the parameters that it "
-                "updates, and not that of the others.",
+                f"state_dict() was called on rank {horovod.rank()}, which holds the state of its own parameters only.",
                 "Call consolidate_state_dict() on all ranks before state_dict() on rank 0, or save local_state_dict() "
                 "on every rank.",
             )
         return {**self._held.state_dict(), "state": self._whole}
 
     def consolidate(self, to: int | None) -> None:
-        """Collect all of it on rank `to`, or on all. All ranks must call it."""
+        """Collect the whole state on rank `to`, or on all ranks. All ranks must call it."""
         exchange, process_set = self._exchange, self._exchange.wire.process_set
         here = self._held.state_dict()["state"]
         owners = self._owners_by_number()
         keeps = to is None or to == horovod.rank()
         whole: dict[Any, Any] = {}
         for owner, root in enumerate(process_set.ranks):
-            # What all ranks update alike, as rows of sparse gradients, comes from the first.
+            # State that all ranks have, as with sparse gradients, comes from the first rank.
             own = {number: one for number, one in here.items() if owners[number] == owner or owner == 0}
             name = f"paceline.split.state.{exchange.wire.label}.{owner}"
             found = broadcast_structure(own, root, name, process_set)
@@ -90,7 +89,7 @@ class SharedState:
         self._whole, self._collected = dict(sorted(whole.items())) if keeps else None, exchange.updates
 
     def local_state_dict(self) -> dict[str, Any]:
-        """What is here, and whose it is: for files of each rank's own."""
+        """Return the state on this rank, for one file per rank."""
         exchange = self._exchange
         for name, _ in self._names.items():
             exchange.owner_of(name)
@@ -107,7 +106,7 @@ class SharedState:
         return {**state, "state": own if not self.partial else state["state"], SHARE: share}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take notice that `state` was loaded. Raises UsageError for that of another rank."""
+        """Record that `state` is loaded. Raises UsageError for the local state of another rank."""
         self._whole = None
         share = state.get(SHARE)
         if share is None:

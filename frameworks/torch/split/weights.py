@@ -1,4 +1,4 @@
-"""How new weights travel from the rank that made the update to the others, under the next forward pass."""
+"""Broadcast of updated parameters during the next forward pass."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from paceline.telling import tell
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.split.arriving import Arriving
 
-# Larger ones are received where they belong; smaller ones travel together, and are copied.
+# A single parameter of this size is received in place; smaller ones are packed and copied.
 IN_PLACE_BYTES = 1 << 16
-_ALIGNED_BYTES = 16  # of each of several, so that every type can be seen there
-# Along a chain of ranks, whatever the collective of all other operations is (core/naming/travel_mark.h).
+_ALIGNED_BYTES = 16  # alignment of packed parameters, for views of every dtype
+# Part of the operation names: selects the linear collective (core/naming/travel_mark.h).
 _LINEAR = ">none_linear>"
 
 
 class TravellingWeights:
-    """Those of one optimizer that are on their way, by the bucket of their gradients."""
+    """Parameters in flight of one optimizer, by bucket."""
 
     def __init__(self, library: ctypes.CDLL, process_set: Any, scope: str) -> None:
-        """`scope`: what stands before the names of operations."""
+        """`scope`: prefix of operation names."""
         self._process_set = process_set
         self._scope = scope
         self._arriving: dict[str, Arriving] = {}
@@ -37,22 +37,22 @@ class TravellingWeights:
         at_end_wait(library, self.land)
 
     def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
-        """`buckets` as the last forward pass read them; others behind those, the last first as gradients came."""
+        """Return `buckets` in the order of the last reads; buckets without a read follow, the last gradient first."""
         places = {name: place for place, name in enumerate(self._reading)}
         last_first = list(buckets)[::-1]
         return sorted(last_first, key=lambda one: places.get(one.name, len(places)))
 
     def send(self, bucket: Bucket, parameters: Sequence[Tensor], root: int, sent: Work) -> None:
-        """Start to give all ranks the values that `root`, a rank of all, has of these parameters."""
+        """Start to broadcast these parameters from `root`, a global rank."""
         handle, parts = self._broadcast(f"{bucket.name}.weights", parameters, root)
         here = root == horovod.rank()
         world = horovod.mpi_ops._handle_map  # made anew by every init()
 
         def wait() -> Sequence[Tensor]:
             if world is not horovod.mpi_ops._handle_map:
-                return ()  # nothing comes any more; in another world ranks go on from what they committed
+                return ()  # nothing can arrive; a new world continues from the committed state
             horovod.synchronize(handle)
-            if not here:  # the owner has waited for it to make the update
+            if not here:  # the owner waited for the reduce before its update
                 sent()
             return () if here else parts
 
@@ -68,7 +68,7 @@ class TravellingWeights:
                 torch._foreach_copy_(list(parameters), list(values))
 
     def share(self, name: str, tensors: Sequence[Tensor], root: int) -> Callable[[], None]:
-        """Start to give all ranks the values that `root` has of these tensors; what is returned waits for them."""
+        """Start to broadcast these tensors from `root`; return a function that waits for them."""
         handle, parts = self._broadcast(name, tensors, root)
 
         def wait() -> None:
@@ -85,20 +85,20 @@ class TravellingWeights:
             return horovod.broadcast_async_(carried, root, name=full, process_set=self._process_set), parts
 
     def land(self, bucket: Bucket | None = None) -> None:
-        """Wait for those of the bucket, or for all."""
+        """Wait for the parameters of the bucket, or for all."""
         for name in [bucket.name] if bucket is not None else list(self._arriving):
             if name in self._arriving:
                 self._arriving[name].land()
 
     def drop(self) -> None:
-        """Forget what is on its way."""
+        """Discard all parameters in flight."""
         for one in list(self._arriving.values()):
             one.drop()
         self._arriving.clear()
         self._reading.clear()
 
     def _compiles(self) -> bool:
-        """Whether torch.compile has made code of any function: it would make it anew for a parameter of a new class."""
+        """Return True after any torch.compile: a changed parameter class would cause recompilation."""
         if not self._compiled:
             frames = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
             self._compiled = frames > 0
@@ -108,9 +108,9 @@ class TravellingWeights:
 
 
 def _carried(parameters: Sequence[Tensor], filled: bool) -> tuple[Tensor, list[Tensor]]:
-    """One tensor of bytes that travels, and the parameters' parts of it: none if it is the parameter's own memory.
+    """Return the uint8 tensor to broadcast, and the views of it for each parameter (none if received in place).
 
-    `filled`: it has their values.
+    `filled`: copy the values of the parameters into it.
     """
     first = parameters[0]
     if len(parameters) == 1 and first.nbytes >= IN_PLACE_BYTES and first.is_contiguous():
@@ -131,7 +131,7 @@ def _carried(parameters: Sequence[Tensor], filled: bool) -> tuple[Tensor, list[T
 
 @contextlib.contextmanager
 def without_gradients(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """A context in which these have no gradient."""
+    """Context in which these parameters have no gradient."""
     kept = [(one, one.grad) for one in parameters if one.grad is not None]
     for one, _ in kept:
         one.grad = None
