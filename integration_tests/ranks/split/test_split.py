@@ -70,7 +70,7 @@ def test_each_rank_has_the_state_of_its_own_parameters(rank: int, size: int) -> 
     assert max(everyone) <= (0.55 if size == 2 else 0.52) * total and min(everyone) > 0, everyone
 
 
-@ranks(2)
+@ranks(2, fresh=True)  # step() waits for weights in a process that has compiled code
 def test_whoever_reads_a_weight_waits_for_it(rank: int, size: int) -> None:
     training = _Training(rank, size, "reads")
     average = torch.optim.swa_utils.AveragedModel(training.alone)
