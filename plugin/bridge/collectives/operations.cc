@@ -40,7 +40,7 @@ int64_t BlockBytes(int64_t usual_bytes) {
 // Of a reduce or a broadcast. The chain's last rank waits for a block of every rank between: of a short message it is
 // to wait for less than it receives.
 int64_t OneWayBlockBytes(int64_t bytes) {
-  constexpr int64_t kLeastBytes = 16 * 1024, kBlocks = 8;
+  constexpr int64_t kLeastBytes = int64_t{16} * 1024, kBlocks = 8;
   return BlockBytes(std::clamp(bytes / kBlocks, kLeastBytes, core::kOneWayBlockBytes));
 }
 
