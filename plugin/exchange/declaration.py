@@ -36,7 +36,7 @@ class ExchangeSettings:
     # Whether updates use the gradients of their own step, of all ranks.
     in_step: ClassVar[bool] = False
     # Whether one rank alone is given the mean of a parameter's gradients, updates it and keeps the optimizer's state.
-    owned: ClassVar[bool] = False
+    sharded: ClassVar[bool] = False
     # Whether it is PyTorch's alone.
     torch_alone: ClassVar[bool] = False
 

@@ -26,7 +26,7 @@ class Split(ExchangeSettings):
 
     tag: ClassVar[int] = SPLIT_TAG
     in_step: ClassVar[bool] = True
-    owned: ClassVar[bool] = True
+    sharded: ClassVar[bool] = True
     torch_alone: ClassVar[bool] = True
 
     independent: bool = setting(False)

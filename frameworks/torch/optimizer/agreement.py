@@ -40,7 +40,9 @@ def agree(gradients: Sequence[Gradient], wire: TorchWire, exchange: ExchangeSett
         *((dims, dense) for _, dims, dense in map(_layout, gradients)),
         *((_SAID + number, _SAID - number) for number in (*mine, buckets)),
     ]
-    found = _combined(wire, f"{gradients[0].name}.layouts", torch.tensor(rows, dtype=torch.int64), horovod.Max)
+    found = combined(
+        wire, f"{wire.compared}{gradients[0].name}.layouts", torch.tensor(rows, dtype=torch.int64), horovod.Max
+    )
     numbers = found[len(gradients) :]
     *most, most_buckets = [high - _SAID for high, _ in numbers]
     *least, least_buckets = [_SAID - negative for _, negative in numbers]
@@ -65,7 +67,7 @@ def look(gradients: Sequence[Gradient], wire: TorchWire) -> None:
     keep steps from being armed.
     """
     rows = torch.tensor(list(map(_layout, gradients)), dtype=torch.float32)
-    found = _combined(wire, f"{gradients[0].name}.used", rows, horovod.Sum)
+    found = combined(wire, f"{wire.compared}{gradients[0].name}.used", rows, horovod.Sum)
     for gradient, (sparse, dims, dense) in zip(gradients, found, strict=True):
         gradient.idle = not (sparse or dense)
         if gradient.sparse_dims is None and not gradient.idle:
@@ -78,7 +80,8 @@ def _layout(gradient: Gradient) -> tuple[int, int, int]:
     return (0, 0, 0) if grad is None else (1, grad.sparse_dim(), 0) if grad.is_sparse else (0, 0, 1)
 
 
-def _combined(wire: TorchWire, name: str, rows: torch.Tensor, op: Any) -> list[list[Any]]:
-    handle = horovod.allreduce_async_(rows, name=wire.compared + name, op=op, process_set=wire.process_set)
+def combined(wire: TorchWire, name: str, rows: torch.Tensor, op: Any) -> list[list[Any]]:
+    """Return the rows of all ranks, combined by `op`; the ranks wait for each other."""
+    handle = horovod.allreduce_async_(rows, name=name, op=op, process_set=wire.process_set)
     result: list[list[Any]] = horovod.synchronize(handle).tolist()
     return result

@@ -306,7 +306,7 @@ def spans(sizes_bytes: Sequence[int], count: int = SPANS) -> list[list[int]]:
 
 
 def spans_of(ranks: int) -> int:
-    """How many, where each rank is to own some: two for each, if there are so many parameters."""
+    """Return the number of spans for sharding among `ranks`: at least two per rank."""
     return max(SPANS, 2 * ranks)
 
 

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from paceline.torch.optimizer.claims import reductions_of
+from paceline.torch.optimizer.sharded_clipping import clip_shared_norm
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
-from paceline.torch.split.clipping import clip_shared_norm
 
 _MARK = "_paceline_combines_first"
 
@@ -44,15 +44,15 @@ def _wrap(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callabl
 
 
 def _clipping(original: Callable[..., Any], shared: Callable[..., Any] | None) -> Callable[..., Any]:
-    """`shared`: the same where gradients are those of their owners alone; it is given their optimizer as well."""
+    """Return the wrapper of `original`; `shared(reduction, parameters, ...)` replaces it for sharded gradients."""
 
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         for reduction in reductions_of(given):
             reduction.before_clipping(lambda: original(given, *args, **kwargs))
-            if shared is not None and reduction.owned and reduction.finished:
+            if shared is not None and reduction.sharded and reduction.finished:
                 return shared(reduction, given, *args, **kwargs)
-            if reduction.owned and all(one.grad is None for one in given):  # other ranks have them all
+            if reduction.sharded and all(one.grad is None for one in given):  # other ranks own all of them
                 return None
         return original(given or parameters, *args, **kwargs)
 

@@ -108,7 +108,7 @@ def DistributedOptimizer(
     asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
     check_choice(choice, compression, horovod.Compression.none, asked)
     _check_travel(asked, op, compression, gradient_predivide_factor)
-    if asked.owned:
+    if asked.sharded:
         if groups:
             raise UsageError(
                 f"groups= was given together with the exchange {declaration_of(asked).word}, which groups parameters "
@@ -145,7 +145,7 @@ def DistributedOptimizer(
         )
     elementwise = compression in (horovod.Compression.none, horovod.Compression.fp16) and not choice.lossy
     most_bytes = buckets_asked(bucket_bytes, policy) if elementwise and asked.gradients_travel else 0
-    if asked.owned and elementwise:
+    if asked.sharded and elementwise:
         most_bytes = sys.maxsize  # what has one owner travels together
     unscoped = alone or (asked.synchronous and not names.made)
     word = "" if asked.synchronous else declaration_of(asked).word
@@ -156,7 +156,7 @@ def DistributedOptimizer(
     wire = TorchWire(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice)
     made = make(asked, wire)
     small_bytes, shapes_stay = 0 if alone else most_bytes, not asked.in_step
-    spans = (lambda: spans_of(process_set.size())) if asked.owned else (lambda: SPANS)
+    spans = (lambda: spans_of(process_set.size())) if asked.sharded else (lambda: SPANS)
     buckets = Buckets(optimizer, names, groups, sparse_as_dense, small_bytes, shapes_stay, spans)
     reduction = Reduction(buckets, None if alone else made, backward_passes_per_step, find_unused_parameters)
     shared = SharedState(optimizer, names, made) if isinstance(made, SplitExchange) else None

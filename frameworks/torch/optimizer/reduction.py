@@ -62,14 +62,14 @@ class Reduction:
 
     @property
     def wire(self) -> Any:
-        """How gradients travel, where they do."""
+        """The wire of the exchange; only where there is one."""
         assert self._exchange is not None
         return self._exchange.wire
 
     @property
-    def owned(self) -> bool:
-        """Whether results are those of their owners alone, so far."""
-        return self._exchange is not None and self._exchange.settings.owned and not self._exchange.shared
+    def sharded(self) -> bool:
+        """True if each combined gradient is on its owner only."""
+        return self._exchange is not None and self._exchange.settings.sharded and not self._exchange.shared
 
     @property
     def pending(self) -> bool:
@@ -295,7 +295,7 @@ class Reduction:
         """
         if self.finished or not self.passes.next_call_updates():
             return
-        if self.pending or self.owned:
+        if self.pending or self.sharded:
             self.finish()
         else:
             self._clip = clip
@@ -415,7 +415,7 @@ class Reduction:
         self.restart()
 
     def forget_if_ranks_changed(self) -> None:
-        """Begin anew in another world. Raises UsageError if it began between backward() and step()."""
+        """Reset in a new world. Raises UsageError if the world changed between backward() and step()."""
         if self._world is not world(self._library):
             self.forget()
         elif self._started and self._handles is not horovod.mpi_ops._handle_map:

@@ -69,7 +69,7 @@ class TorchWire(TorchTensors):
         return self.compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False, owner: int | None = None) -> Work:
-        """See Wire.start, and OwnersWire.start."""
+        """Start the allreduce of a bucket, or its reduce to `owner` (Wire.start, OwnersWire.start)."""
         if tensors[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(
                 tensors[0], name=self._name(bucket), op=self._options["op"], process_set=self.process_set
@@ -221,18 +221,12 @@ class TorchWire(TorchTensors):
             f"{bucket.name}.gradients", [one.grad for one in trained], self.process_set.ranks[owner]
         )
 
-    def summed(self, rows: Tensor, word: str) -> Tensor:
-        """The sum of all ranks' `rows`; the ranks wait for each other."""
-        name = f"paceline.{word}.{self.label}"
-        found: Tensor = horovod.allreduce_(rows, name=name, op=horovod.Sum, process_set=self.process_set)
-        return found
-
     def _parameters_of(self, buckets: Sequence[Bucket]) -> list[Tensor]:
         return self._names.parameters(str(member) for bucket in buckets for member in bucket.members)
 
 
 def full_names(name: str, count: int) -> list[str]:
-    """What Horovod calls the tensors of an operation of this name."""
+    """Return Horovod's names for the tensors of an operation."""
     if count == 1:
         return [f"allreduce.{name}"]
     return [f"grouped_allreduce.{name}_{n + 1}of{count}" for n in range(count)]

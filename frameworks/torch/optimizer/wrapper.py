@@ -14,6 +14,7 @@ from paceline.exchange.ending import at_end
 from paceline.steps import Steps
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.agreement import combined
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.split.state import SHARE, SharedState
 from paceline.torch.state.saved import plain_of, tensors
@@ -320,12 +321,12 @@ class WrappedOptimizer(torch.optim.Optimizer):
         if self._shared is None or self._alone or self._exchange.shared:
             return found
         worst = max((float(one) for one in found.values()), default=0.0)
-        name = f"paceline.infinite.{self._exchange.wire.label}"
-        flag = horovod.allreduce_(torch.tensor([worst]), name=name, op=horovod.Max, process_set=self.process_set)
+        wire: Any = self._exchange.wire
+        ((flag,),) = combined(wire, f"{wire.label}.found_inf", torch.tensor([[worst]]), horovod.Max)
         if not found:
-            return {flag.device: flag}
+            return {torch.device("cpu"): torch.tensor([flag])}
         for one in found.values():
-            one.fill_(flag.item())
+            one.fill_(flag)
         return found
 
     # --- the held optimizer shows through ---------------------------------------------------------------------------

@@ -91,9 +91,6 @@ class SharedState:
     def local_state_dict(self) -> dict[str, Any]:
         """Return the state on this rank, for one file per rank."""
         exchange = self._exchange
-        for name, _ in self._names.items():
-            exchange.owner_of(name)
-        assert exchange.owners is not None
         process_set = exchange.wire.process_set
         share = {
             "rank": exchange.rank,

@@ -58,7 +58,7 @@ class Exchanging:
         self.terms: dict[str, Any] = {}
         if options or replicas > 1:
             asked = exchange_asked(options.get("exchange"))
-            if asked.owned:
+            if asked.sharded:
                 word = declaration_of(asked).word
                 raise UsageError(
                     f"hvd.Pipeline was given the exchange {word}, under which a replica has no gradients of another's "

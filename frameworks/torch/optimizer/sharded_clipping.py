@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.agreement import combined
+
 if TYPE_CHECKING:
     from paceline.torch.optimizer.reduction import Reduction
 
@@ -30,8 +33,8 @@ def clip_shared_norm(
         if one.grad is not None:
             values = one.grad.coalesce().values() if one.grad.is_sparse else one.grad
             rows[number, 0], rows[number, 1] = torch._foreach_norm([values], norm_type)[0].double(), 1.0
-    found = reduction.wire.summed(rows, "norms")
-    norms = [total / count for total, count in found.tolist() if count]
+    found = combined(reduction.wire, f"{reduction.wire.label}.norms", rows, horovod.Sum)
+    norms = [total / count for total, count in found if count]
     kind = next((one.grad.dtype for one in parameters if one.grad is not None), torch.get_default_dtype())
     total = torch.linalg.vector_norm(torch.tensor(norms, dtype=kind), norm_type) if norms else torch.tensor(0.0)
     if error_if_nonfinite and not bool(total.isfinite()):
