@@ -2,7 +2,7 @@
 
     python -m paceline.launch.doctor.trial torch
 
-In one framework. Rank 0 prints a line of JSON, the pair of CHOICES, for each as soon as it is through.
+In one framework. Rank 0 prints a line of JSON, the pair of `choices`, for each as soon as it is through.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.codecs.choice import EXACT
-from paceline.config import EXCHANGES
 from paceline.registry.codecs import CODECS
 from paceline.registry.collectives import COLLECTIVES, HOROVODS, OF_CODECS
+from paceline.registry.exchanges import DECLARATIONS
 
 STEPS = 4
-# An argument of the wrappers, and its value.
-CHOICES: tuple[tuple[str, str], ...] = (
-    *(("exchange", name) for name in EXCHANGES),
-    *(("collective", name) for name in COLLECTIVES if name != HOROVODS),
-    *(("codec", name) for name in CODECS if name != EXACT),
-)
+TORCH = "torch"
+
+
+def choices(framework: str) -> tuple[tuple[str, str], ...]:
+    """Return what is tried with `framework`: arguments of its wrappers and their values."""
+    offered = (one for one in DECLARATIONS if framework == TORCH or not one.settings.torch_alone)
+    return (
+        *(("exchange", name) for one in offered for name in one.names),
+        *(("collective", name) for name in COLLECTIVES if name != HOROVODS),
+        *(("codec", name) for name in CODECS if name != EXACT),
+    )
 
 
 def _arguments(kind: str, name: str) -> dict[str, Any]:
@@ -67,14 +72,15 @@ def _tensorflow() -> tuple[Any, Callable[[str, str], None]]:
     return hvd, train
 
 
-FRAMEWORKS = {"torch": _torch, "tensorflow": _tensorflow}
+FRAMEWORKS = {TORCH: _torch, "tensorflow": _tensorflow}
 
 
 def main() -> None:
     """One rank."""
-    hvd, train = FRAMEWORKS[sys.argv[1]]()
+    framework = sys.argv[1]
+    hvd, train = FRAMEWORKS[framework]()
     hvd.init()
-    for choice in CHOICES:
+    for choice in choices(framework):
         train(*choice)
         if hvd.rank() == 0:
             print("TRIED " + json.dumps(choice), flush=True)

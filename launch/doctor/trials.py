@@ -19,14 +19,14 @@ _MARK = "TRIED "
 
 def _named(tried: list[tuple[str, str]]) -> str:
     """Those of each kind, in their order."""
-    kinds = dict.fromkeys(kind for kind, _ in trial.CHOICES)
+    kinds = dict.fromkeys(kind for kind, _ in trial.choices(trial.TORCH))
     return "; ".join(
         f"{kind}s that work: {', '.join(name for one, name in tried if one == kind) or 'none'}" for kind in kinds
     )
 
 
 def choices() -> Iterator[Finding]:
-    """Each installed framework with each of trial.CHOICES."""
+    """Each installed framework with each of its trial.choices."""
     for framework in sorted(installed_frameworks()):
         tried: list[tuple[str, str]] = []
 
@@ -42,7 +42,7 @@ def choices() -> Iterator[Finding]:
         try:
             ranks.run_python(["-m", trial.__name__, framework], 2, environ, LIMIT_S, said)
         except UserError as failed:
-            at = "=".join(trial.CHOICES[len(tried)]) if len(tried) < len(trial.CHOICES) else "the end"
+            at = next(("=".join(choice) for choice in trial.choices(framework)[len(tried) :]), "the end")
             yield error(what, f"{_named(tried)}; failed at {at}: {failed.problem}", failed.remedy)
         else:
             yield ok(what, _named(tried))

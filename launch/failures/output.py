@@ -27,6 +27,8 @@ KEPT_PIECES = 20_000  # of output, for the file
 _TAIL_LINES = 10
 # By Horovod, of levels error and fatal. It writes the head of a line in pieces: those of two threads may be mixed.
 _LOGGED = re.compile(r"[\[\d :.-]*\d{4}-\d\d-\d\d \d[^\]]*: [EF] ")
+# Of its traceback the header may stand behind a rank's last words, where those have no end of line.
+_OWN_BEGINS = re.compile(rf'{re.escape(HEADER)}$|  File ".+", line \d+, in ')
 _ENDED = re.compile(r"Process (\d+) exit with status code (-?\d+)\.")
 _OTHERS_ENDED = re.compile(r"Terminating remaining workers after failure of Process \d+\.")
 _HOROVODRUNS = "RuntimeError: Horovod detected that one or more processes exited with non-zero status"
@@ -88,7 +90,7 @@ class Output:
             marked = MARKED.match(rest)
             if marked:
                 self._of_rank(int(marked["rank"]), rest[marked.end() :].rstrip("\r\n"), rest)
-            elif self._own or rest.rstrip("\r\n") == HEADER:
+            elif self._own or _OWN_BEGINS.match(rest):
                 self._own.append(rest)
             else:
                 self._show_err(rest)

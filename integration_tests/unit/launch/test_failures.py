@@ -201,6 +201,11 @@ def test_interrupted_run_has_a_reason_only_where_a_rank_has_failed_before() -> N
     assert [problem.partition(":")[0] for problem in problems(verdict)] == ["Rank 1 failed first"]
 
 
+def test_horovodruns_traceback_is_held_where_its_header_stands_behind_a_ranks_last_words() -> None:
+    words = "[0]<stderr>:Terminated"
+    assert said(words + HOROVODRUN)[1] == f"{words}Traceback (most recent call last):\n"
+
+
 def test_what_is_not_understood_is_passed_on_and_streams_stay_apart() -> None:
     logged = "[0]<stderr>:Paceline: exchange=... begins\nplain\n" + CAUSE_TEXT + "[1]<stderr>:goes on\n"
     out, err, verdict = said(logged, "x\r 1%\r 2%\n", code=0)
