@@ -13,14 +13,15 @@ from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
 from paceline.option import nearest
 from paceline.registry.codecs import BFLOAT16, CODECS
-from paceline.registry.collectives import COLLECTIVES, HOROVODS, OF_CODECS
+from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS, IN_RANK_ORDER, OF_CODECS
 from paceline.registry.exchanges import DECLARATIONS, NAMES, declaration_of, named
 
 
 def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
     """The exchange that is asked for; settings that mean the synchronous one become it. None: what the variables say.
 
-    Raises UserError for what is no exchange.
+    Raises UserError for what is no exchange, and for one that cannot give the same bits in every run where that was
+    asked for.
     """
     if exchange is None:
         exchange = exchange_of_variables()
@@ -33,14 +34,26 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
             f"exchange={exchange!r} is not known.",
             f"Use one of {', '.join(NAMES)}, {examples}. {nearest(str(exchange), list(NAMES))}",
         )
+    check_reproducible(exchange)
     return Sync() if exchange.synchronous else exchange
+
+
+def check_reproducible(exchange: ExchangeSettings) -> None:
+    """Raise UserError if results of this exchange depend on time where every run is to give the same bits."""
+    if config.settings().reproducible and not exchange.reproducible:
+        raise UserError(
+            f"PACELINE_REPRODUCIBLE=yes and the exchange {declaration_of(exchange).word} exclude each other: which "
+            "gradients a step uses depends on which ranks were there in time.",
+            "Leave one of them out; `sync`, `pipelined`, `local` and `split` give the same bits in every run.",
+        )
 
 
 def choice_asked(codec: str | None = None, error_feedback: bool | None = None, collective: str | None = None) -> Choice:
     """How gradients are to travel; None: what the variables say.
 
-    A codec without a collective, neither here nor in the variables, goes by OF_CODECS. Raises UsageError for unknown
-    names, for a codec with Horovod's own collectives, and for error feedback without a codec.
+    A codec without a collective, neither here nor in the variables, goes by OF_CODECS; what is to be reproducible and
+    has neither, by AUTO. Raises UsageError for unknown names, for a codec with Horovod's own collectives, for error
+    feedback without a codec, and for a collective that is not reproducible where that was asked for.
     """
     _known("codec", codec, list(CODECS))
     _known("collective", collective, list(COLLECTIVES))
@@ -59,6 +72,13 @@ def choice_asked(codec: str | None = None, error_feedback: bool | None = None, c
             f"{how}{chosen.codec} was given together with {where}{HOROVODS}, Horovod's own collectives, which know no "
             "codecs.",
             f"Leave {where}{HOROVODS} out, which gives {OF_CODECS}, or use {how}{EXACT}.",
+        )
+    if values.reproducible and chosen.collective not in (*IN_RANK_ORDER, AUTO):
+        where = "collective=" if collective is not None else f"{_variable('collective')}="
+        raise UsageError(
+            f"{where}{chosen.collective} was given together with {_variable('reproducible')}=yes: it adds up in an "
+            "order that is not that of the ranks, and may depend on where in a message a value lies.",
+            f"Leave {where}{chosen.collective} out, or use one of {', '.join((*IN_RANK_ORDER, AUTO))}.",
         )
     own_codec = (chosen.codec, chosen.error_feedback) != (by_variables.codec, by_variables.error_feedback)
     own_collective = collective is not None and chosen.collective != by_variables.collective
@@ -113,7 +133,8 @@ def _chosen(values: config.Settings, codec: str | None, error_feedback: bool | N
     error_feedback = values.codec_error_feedback if error_feedback is None else error_feedback
     if collective is None:
         chosen = values.collective != HOROVODS or "collective" in values.given()
-        collective = OF_CODECS if codec != EXACT and not chosen else values.collective
+        usual = AUTO if values.reproducible else HOROVODS
+        collective = values.collective if chosen else OF_CODECS if codec != EXACT else usual
     return _numbered(codec, error_feedback and codec != EXACT, collective)
 
 

@@ -56,7 +56,6 @@ def _listed(known: Mapping[str, tuple[int, str] | Codec]) -> str:
 
 
 _POLICY = "the script names a policy (fusion=)"
-_CODEC = "the script names a codec (codec=)"
 
 # Scopes: "run" options act in the ranks and are flags of `paceline run`; "horovod" options act when Horovod is built.
 OPTIONS: tuple[Option, ...] = (
@@ -110,8 +109,9 @@ OPTIONS: tuple[Option, ...] = (
         f"without a collective of our own messages go by {OF_CODECS}", "run",
     ),
     Option(
-        "codec_error_feedback", of.boolean, "yes or no", "", True,
-        "add what a codec loses of a gradient to the next one of its name", "run", ("codec", ()), unless=_CODEC,
+        "reproducible", of.boolean, "yes or no", "", False,
+        "add up in the order of ranks, so that every run gives the same bits; refuse what cannot "
+        "(docs/reproducible.md)", "run",
     ),
     Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,

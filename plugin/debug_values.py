@@ -50,6 +50,10 @@ DEBUG_VALUES: tuple[Option, ...] = (
         "128 KiB", NAME,
     ),
     Option(
+        "codec_error_feedback", of.boolean, "yes or no", "", True,
+        "add what a codec loses of a gradient to the next one of its name, where the script does not say", NAME,
+    ),
+    Option(
         "codec_least_bytes", of.count, "whole number", "bytes", 1024,
         "smaller tensors are not encoded", NAME,
     ),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paceline import config, progress, uncaught, variables
-from paceline.arguments import choice_asked
+from paceline.arguments import check_reproducible, choice_asked
 from paceline.collectives import probed
 from paceline.common_settings import Setting
 from paceline.config import exchange_of_variables
@@ -31,7 +31,7 @@ from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
 from paceline.record.trace import part_path, write
 from paceline.registry import making
-from paceline.registry.collectives import AUTO, HOROVODS
+from paceline.registry.collectives import AUTO
 from paceline.registry.policies import THRESHOLD
 from paceline.telling import tell
 
@@ -76,9 +76,11 @@ def before_init(library: ctypes.CDLL) -> list[Setting]:
         choice.codec_number,
         int(choice.error_feedback),
         settings.codec_least_bytes,
+        int(settings.reproducible),
     )
     library.horovod_paceline_wake(int(settings.wake == config.EVENTS))
     exchange_of_variables().check_environment()
+    check_reproducible(exchange_of_variables())
     if not exchange_of_variables().synchronous:
         _refuse_keras_2(library, settings.exchange)
     if settings.record is not None and process(library).find(_Recording) is None:
@@ -120,7 +122,7 @@ def after_init(library: ctypes.CDLL) -> None:
 
 def _announce_collective(settings: config.Settings) -> None:
     choice = choice_asked()
-    if choice.collective != HOROVODS and "collective" not in settings.given():
+    if choice.lossy and "collective" not in settings.given():
         tell(f"PACELINE_CODEC={choice.codec}: messages go by collective={choice.collective}.")
 
 

@@ -75,7 +75,7 @@ def DistributedOptimizer(
         codec: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md); not with
             `compression`. None: as PACELINE_CODEC says.
         error_feedback: whether what the codec loses of a gradient is added to the next one; in_flight() has it, to be
-            saved. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
+            saved. None: it is.
         collective: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
             "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
             "direct". These three are the same on all ranks, which compare them before the first update.

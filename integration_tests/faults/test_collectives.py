@@ -57,7 +57,7 @@ def _meet(rank: int, size: int, folder: str) -> tuple[float, str]:
 
     hvd.init()
     if rank == 1:
-        loaded("torch").horovod_paceline_collective(HOROVODS, 0, 0, 0, 0)
+        loaded("torch").horovod_paceline_collective(HOROVODS, 0, 0, 0, 0, 0)
     (Path(folder) / str(rank)).touch()
     try:
         hvd.allreduce(torch.ones(3), name="first")
@@ -80,7 +80,7 @@ def _by_another_collective(rank: int, size: int) -> str:
 
     hvd.init()
     hvd.allreduce(torch.ones(1), name="first")  # ranks compare what they have chosen
-    loaded("torch").horovod_paceline_collective(RING if rank == 0 else DIRECT, 0, 0, 0, 0)
+    loaded("torch").horovod_paceline_collective(RING if rank == 0 else DIRECT, 0, 0, 0, 0, 0)
     try:
         hvd.allreduce(torch.full((4096,), 1.0 + rank), op=hvd.Sum, name="terms")
     except hvd.HorovodInternalError as error:

@@ -19,8 +19,8 @@ from paceline.telling import tell
 # Whose a gradient is (paceline.exchange.wire.Key).
 Key = str | int
 REMEDY = (
-    "Give all ranks the same codec=, error_feedback= and collective=, or the same PACELINE_CODEC, "
-    "PACELINE_CODEC_ERROR_FEEDBACK and PACELINE_COLLECTIVE."
+    "Give all ranks the same codec=, error_feedback= and collective=, or the same PACELINE_CODEC and "
+    "PACELINE_COLLECTIVE."
 )
 _numbers = itertools.count(1)
 

@@ -37,6 +37,8 @@ class ExchangeSettings:
     in_step: ClassVar[bool] = False
     # Whether one rank alone is given the mean of a parameter's gradients, updates it and keeps the optimizer's state.
     sharded: ClassVar[bool] = False
+    # Whether results do not depend on which ranks come in time.
+    reproducible: ClassVar[bool] = True
     # Whether it is PyTorch's alone.
     torch_alone: ClassVar[bool] = False
 

@@ -38,6 +38,7 @@ class Partial(ExchangeSettings):
 
     tag: ClassVar[int] = PARTIAL_K
     ranks_meet: ClassVar[bool] = False
+    reproducible: ClassVar[bool] = False
     states_differ: ClassVar[bool] = True  # send buffers are a rank's own
 
     quorum: int | str = setting(

@@ -6,6 +6,8 @@ HOROVODS, AUTO = "horovod", "auto"
 # What messages go by that travel through a codec, where nothing else was chosen: they are encoded twice, wherever else
 # by every rank on the way.
 OF_CODECS = "direct"
+# Those that add up in the order of ranks, whatever their number (algorithms.h: SumsInRankOrder). AUTO can be told to.
+IN_RANK_ORDER = ("linear", "direct")
 # Name -> its number in core (algorithms.h: AllreduceMethod), or -1 (Horovod's) or 4 (auto), and what it does.
 COLLECTIVES: dict[str, tuple[int, str]] = {
     HOROVODS: (-1, "Horovod's own"),

@@ -83,7 +83,7 @@ def DistributedOptimizer(
       given what the ranks have decoded, the same on all of them. Not together with `compression`. None: as
       PACELINE_CODEC says.
     - `error_feedback`: whether what the codec loses of a gradient is added to the next one; it is saved with
-      `state_dict`. None: as PACELINE_CODEC_ERROR_FEEDBACK says.
+      `state_dict`. None: it is.
     - `collective`: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
       "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither, "direct".
     - `bucket_bytes`: dense gradients in CPU memory of so many bytes and less travel with their neighbours in one tensor

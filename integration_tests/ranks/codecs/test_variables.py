@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from integration_tests.ranks.codecs.expected import ELEMENTS, bound, gradient, mean
+from integration_tests.support.debug import debug
 from integration_tests.support.ranks import ranks
 
-Q8 = {"PACELINE_CODEC": "q8", "PACELINE_CODEC_ERROR_FEEDBACK": "0"}
+Q8 = {"PACELINE_CODEC": "q8", **debug(codec_error_feedback=False)}
 
 
 @ranks(3, more=(2,), env=Q8, hvd="horovod.torch")

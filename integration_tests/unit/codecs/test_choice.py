@@ -45,7 +45,7 @@ def _short(choice: Choice) -> tuple[str, bool, str, str]:
         # Otherwise they say how values travel, and by what, where that is not what variables say.
         ({"CODEC": "q8"}, {}, ("q8", True, "direct", ">q8>")),
         ({"CODEC": "q8", "COLLECTIVE": "ring"}, {"codec": "q8"}, ("q8", True, "ring", ">q8>")),
-        ({"CODEC": "q8", "CODEC_ERROR_FEEDBACK": "0"}, {}, ("q8", False, "direct", ">q8_plain>")),
+        ({"CODEC": "q8", "DEBUG": "codec_error_feedback=no"}, {}, ("q8", False, "direct", ">q8_plain>")),
         ({}, {"codec": "q8"}, ("q8", True, "direct", ">q8>")),
         ({}, {"codec": "bf16", "error_feedback": False}, ("bf16", False, "direct", ">bf16_plain>")),
         ({}, {"codec": "q8", "collective": "linear"}, ("q8", True, "linear", ">q8_linear>")),

@@ -22,10 +22,10 @@ using horovod::paceline::TheResiduals;
 extern "C" {
 
 // Before init(), the same on all ranks. `method`: a core::AllreduceMethod, 4: by what is measured, -1: Horovod's own
-// collectives. `codec`: its number among core::CodecNames().
+// collectives. `codec`: its number among core::CodecNames(). `reproducible`: CollectiveChoice.
 void horovod_paceline_collective(int32_t method, int64_t block_bytes, int32_t codec, int32_t error_feedback,
-                                 int64_t codec_least_bytes) try {
-  TheChoices().Choose({method, block_bytes, {codec, error_feedback != 0}, codec_least_bytes});
+                                 int64_t codec_least_bytes, int32_t reproducible) try {
+  TheChoices().Choose({method, block_bytes, {codec, error_feedback != 0}, codec_least_bytes, reproducible != 0});
 }
 PACELINE_CATCH()
 

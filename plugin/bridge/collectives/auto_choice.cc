@@ -27,9 +27,11 @@ int32_t ClassOf(int64_t bytes, bool encoded) {
 
 std::vector<AutoChoice::Candidate> AutoChoice::Candidates(Transport& transport, int64_t bytes, bool encoded) const {
   std::vector<core::TimedChoice> all;
-  for (int32_t method = 0; method < core::kAllreduceMethods; ++method) {
-    if (!encoded || static_cast<core::AllreduceMethod>(method) != core::AllreduceMethod::kDoubling) {
-      all.push_back(predict_(static_cast<core::AllreduceMethod>(method), static_cast<double>(bytes)));
+  for (int32_t number = 0; number < core::kAllreduceMethods; ++number) {
+    const auto method = static_cast<core::AllreduceMethod>(number);
+    if ((!encoded || method != core::AllreduceMethod::kDoubling) &&
+        (!in_rank_order_ || core::SumsInRankOrder(method, transport.size()))) {
+      all.push_back(predict_(method, static_cast<double>(bytes)));
     }
   }
   double fastest = kNever_s;

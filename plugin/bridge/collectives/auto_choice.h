@@ -44,9 +44,10 @@ class AutoChoice {
 
   // Whether it is known how messages of this size go: if not, For needs a transport with nothing under way.
   bool Decided(int64_t bytes, bool encoded) const;
-  // Without codecs all methods are candidates; else those that encode. `followed`: others travel beside this message
-  // and behind it, so that what counts is how well it shares links: where that has been decided, it goes by the ring if
-  // this took at most kAmongOthers of the fastest. A ring sends all the time; others wait, for hops or for room.
+  // Without codecs all methods are candidates, or those that sum in the order of ranks; else those that encode.
+  // `followed`: others travel beside this message and behind it, so that what counts is how well it shares links: where
+  // that has been decided, it goes by the ring if this took at most kAmongOthers of the fastest. A ring sends all the
+  // time; others wait, for hops or for room.
   Pick For(Transport& transport, int64_t bytes, bool encoded, bool followed);
   void Took(const Pick& pick, double seconds);
   // No message is under way: classes that have been tried are decided. All ranks call it at the same point.
@@ -56,11 +57,12 @@ class AutoChoice {
   using Predict = std::function<::paceline::core::TimedChoice(::paceline::core::AllreduceMethod, double)>;
 
   // Once, before the first message; the same on all ranks. What should take at most `worth_trying` times the fastest is
-  // a candidate.
+  // a candidate; `in_rank_order`: of those that core::SumsInRankOrder names.
   bool knows() const { return predict_ != nullptr; }
-  void Know(Predict predict, double worth_trying) {
+  void Know(Predict predict, double worth_trying, bool in_rank_order) {
     predict_ = std::move(predict);
     worth_trying_ = worth_trying;
+    in_rank_order_ = in_rank_order;
   }
 
  private:
@@ -84,6 +86,7 @@ class AutoChoice {
 
   Predict predict_;
   double worth_trying_ = 1;
+  bool in_rank_order_ = false;
   std::map<int32_t, Class> classes_;
 };
 

@@ -41,15 +41,20 @@ struct CollectiveChoice {
   int64_t block_bytes = 0;        // what travels at a time; 0: core::UsualBlockBytes
   Encoding encoding;              // of gradients, and of what measures how long messages take
   int64_t codec_least_bytes = 0;  // smaller tensors are never encoded
+  bool reproducible = false;      // results depend on what ranks bring, never on time or on what travels together
 
   // What ranks compare, and what the numbers are.
-  static constexpr size_t kNumbers = 5;
+  static constexpr size_t kNumbers = 6;
   std::array<int64_t, kNumbers> numbers() const {
-    return {method, block_bytes, encoding.codec, encoding.error_feedback ? 1 : 0, codec_least_bytes};
+    return {
+        method, block_bytes, encoding.codec, encoding.error_feedback ? 1 : 0, codec_least_bytes, reproducible ? 1 : 0};
   }
-  static constexpr std::array<const char*, kNumbers> kNames = {
-      "PACELINE_COLLECTIVE", "collective_block_bytes of PACELINE_DEBUG", "PACELINE_CODEC",
-      "PACELINE_CODEC_ERROR_FEEDBACK", "codec_least_bytes of PACELINE_DEBUG"};
+  static constexpr std::array<const char*, kNumbers> kNames = {"PACELINE_COLLECTIVE",
+                                                               "collective_block_bytes of PACELINE_DEBUG",
+                                                               "PACELINE_CODEC",
+                                                               "codec_error_feedback of PACELINE_DEBUG",
+                                                               "codec_least_bytes of PACELINE_DEBUG",
+                                                               "PACELINE_REPRODUCIBLE"};
 };
 
 // Any thread.

@@ -146,13 +146,14 @@ AutoChoice::Pick Collectives::PickFor(int32_t process_set_id, int64_t bytes, boo
   }
   if (!choice.knows()) {
     const auto ranks = flight_->transport().size();
+    const auto in_rank_order = TheChoices().chosen().reproducible;
     if (const auto probed = ProbedAmong(ranks)) {
       choice.Know([probed](auto method, double size) { return probed->Allreduce(method, std::max(size, 1.0)); },
-                  kWorthTryingByMeasurement);
+                  kWorthTryingByMeasurement, in_rank_order);
     } else {
       const auto network = Measure(flight_->transport());
       choice.Know([network, ranks](auto method, double size) { return Predicted(network, ranks, method, size); },
-                  kWorthTryingByModel);
+                  kWorthTryingByModel, in_rank_order);
     }
   }
   const auto pick = choice.For(flight_->transport(), bytes, encoded, followed);

@@ -5,8 +5,10 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -18,6 +20,7 @@
 #include "core/codecs/combine.h"
 #include "core/collectives/algorithms.h"
 #include "core/collectives/ping.h"
+#include "horovod/common/logging.h"
 
 namespace horovod::paceline {
 
@@ -149,10 +152,35 @@ core::MessageTerms TermsOf(const MessagePart& part, const Entries& entries, cons
   throw error;
 }
 
+// Once, of a sum that goes Horovod's own way.
+void SayNotReproducible(const Entries& entries, const common::Response& response) {
+  const auto type = entries.empty() ? std::nullopt : TypeOf(entries[0].tensor->dtype());
+  const auto exact = !type || *type < core::DataType::kFloat16 || *type == core::DataType::kBool;
+  if (exact || OpOf(response.reduce_op()) != core::ReduceOp::kSum || Begins(entries[0].tensor_name, kAgreementNames)) {
+    return;
+  }
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+    LOG(WARNING) << "PACELINE_REPRODUCIBLE=yes does not hold for " << entries[0].tensor_name
+                 << (OnCpu(entries) ? ", whose ranks Paceline's collectives do not reach" : ", which is on a device")
+                 << ": the order in which Horovod's own collectives add up may differ from run to run. Sum it in CPU "
+                    "memory, or leave the variable out.";
+  });
+}
+
 }  // namespace
 
 bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const Entries& entries,
                            const common::Response& response) const {
+  const auto takes = Takes(entries, response);
+  if (!takes && TheChoices().chosen().reproducible && global_state_->global_controller->GetSize() > 1) {
+    SayNotReproducible(entries, response);
+  }
+  return takes;
+}
+
+bool OwnAllreduce::Takes(const Entries& entries, const common::Response& response) const {
   if (entries.empty() || !OnCpu(entries) || !TypeOf(entries[0].tensor->dtype()) || !OpOf(response.reduce_op())) {
     return false;
   }
@@ -169,8 +197,9 @@ bool OwnAllreduce::Enabled(const common::ParameterManager& /*manager*/, const En
   if (!asked || !collectives_.Reaches(process_set)) {
     return false;
   }
-  return !AllAutomatic(entries) || !HorovodsIsFaster(collectives_.ProbedAmong(process_set.controller->GetSize()),
-                                                     core::Operation::kAllreduce, BytesOf(entries));
+  return !AllAutomatic(entries) || TheChoices().chosen().reproducible ||
+         !HorovodsIsFaster(collectives_.ProbedAmong(process_set.controller->GetSize()), core::Operation::kAllreduce,
+                           BytesOf(entries));
 }
 
 AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType dtype, int32_t ranks) {
@@ -180,7 +209,9 @@ AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType d
   pick.way = {method, IsReduce(part) ? OneWayBlockBytes(part.elements * core::BytesOf(dtype))
                                      : BlockBytes(core::UsualBlockBytes(method, ranks))};
   const auto automatic = part.method == CollectiveChoice::kAuto;
-  if (automatic && ranks > 1 && part.purpose.kind == Purpose::Kind::kAllreduce) {
+  // Collectives encode different sums.
+  const auto one_way = codec != nullptr && TheChoices().chosen().reproducible;
+  if (automatic && !one_way && ranks > 1 && part.purpose.kind == Purpose::Kind::kAllreduce) {
     const auto wire_bytes =
         codec == nullptr ? part.elements * core::BytesOf(dtype) : codec->EncodedBytes(dtype, part.elements);
     pick = collectives_.PickFor(part.process_set_id, wire_bytes, codec != nullptr);

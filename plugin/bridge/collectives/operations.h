@@ -27,6 +27,7 @@ class OwnAllreduce : public common::AllreduceOp {
   common::Status Execute(std::vector<common::TensorTableEntry>& entries, const common::Response& response) override;
 
  private:
+  bool Takes(const std::vector<common::TensorTableEntry>& entries, const common::Response& response) const;
   AutoChoice::Pick PickFor(const MessagePart& part, ::paceline::core::DataType dtype, int32_t ranks);
 
   Collectives& collectives_;

@@ -77,14 +77,16 @@ std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& en
                                  core::DataType dtype) {
   const auto& choices = TheChoices();
   const auto choice = choices.chosen();
-  std::map<std::tuple<Purpose, Encoding, int32_t>, MessagePart> parts;
+  // What a codec makes of a tensor depends on where its slices and its shards begin, so on what is packed before it.
+  const auto alone = [&](const Encoding& encoding) { return choice.reproducible && CodecOf(encoding) != nullptr; };
+  std::map<std::tuple<Purpose, Encoding, int32_t, size_t>, MessagePart> parts;
   for (size_t n = 0; n < entries.size(); ++n) {
     const auto purpose = Purpose::Of(entries[n].tensor_name);
     const auto encoding =
         purpose.kind == Purpose::Kind::kAllreduce ? EncodingOf(entries[n], response, dtype, choice) : Encoding{};
     auto method = choices.MethodOf(entries[n].process_set_id, entries[n].tensor_name);
     method = method == CollectiveChoice::kHorovods ? kBeside : method;
-    auto& part = parts[{purpose, encoding, method}];
+    auto& part = parts[{purpose, encoding, method, alone(encoding) ? n + 1 : 0}];
     part.process_set_id = entries[n].process_set_id;
     part.purpose = purpose;
     part.encoding = encoding;

@@ -47,6 +47,19 @@ CollectiveSchedule DoublingAllreduce(Place place, const BlockedMessage& message)
 enum class AllreduceMethod : int32_t { kLinear, kRing, kDirect, kDoubling };
 constexpr int32_t kAllreduceMethods = 4;
 
+// Whether every element is ((0 + 1) + 2) + ..., by rank, wherever it lies in its message: then no result depends on
+// what travels together, nor on which of these collectives carries it. Two operands have one order.
+constexpr bool SumsInRankOrder(AllreduceMethod method, int32_t ranks) {
+  switch (method) {
+    case AllreduceMethod::kRing:
+      return ranks <= 2;
+    case AllreduceMethod::kDoubling:
+      return ranks <= 3;
+    default:
+      return true;
+  }
+}
+
 // What should travel at a time where nothing is known of the network. What says that a block may come waits behind
 // blocks that go the same way: a ring's window must cover that, or its links fall idle. Where two ranks have one
 // connection for both directions, smaller blocks keep the waiting short. On a chain in one direction nothing waits, and

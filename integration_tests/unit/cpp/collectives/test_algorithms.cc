@@ -113,6 +113,22 @@ TEST_CASE("what every algorithm leaves on the ranks, in whatever order messages 
   }
 }
 
+TEST_CASE("which allreduces add up every element in the order of ranks; two operands have one order") {
+  for (int32_t number = 0; number < paceline::core::kAllreduceMethods; ++number) {
+    const auto method = static_cast<paceline::core::AllreduceMethod>(number);
+    for (int32_t p = 1; p <= 8; ++p) {
+      INFO(paceline::core::NameOf(method), ", ", p, " ranks");
+      const auto schedules = OnAll(p, [&](Place place) { return paceline::core::Allreduce(method, place, {11, 2}); });
+      bool in_order = true;
+      for (const auto& of_rank : Terms(schedules, 11)) {
+        in_order = in_order && std::all_of(of_rank.begin(), of_rank.end(),
+                                           [&](const auto& term) { return term == InTurn(0, p) || p == 2; });
+      }
+      CHECK(paceline::core::SumsInRankOrder(method, p) == in_order);
+    }
+  }
+}
+
 TEST_CASE("each way of a linear collective takes ceil(n/b) + p - 2 steps, and both overlap") {
   for (int32_t p = 2; p <= 8; ++p) {
     for (const int64_t n : {1, 12, 29, 100}) {

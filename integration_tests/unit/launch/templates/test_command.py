@@ -51,7 +51,7 @@ def test_options_become_variables_and_comments_say_what_to_change(case: Case) ->
     [
         (["--fusion", "optimall"], "No fusion policy optimall is known here. Did you mean optimal?"),
         (["--armed"], "PACELINE_ARMED=yes has no effect unless the script names a policy"),
-        (["--no-codec-error-feedback"], ""),
+        (["--no-reproducible"], ""),
         (["--pipelined-k", "4"], "PACELINE_PIPELINED_K=4 has no effect: it belongs to PACELINE_EXCHANGE=pipelined"),
         (["--armed", "--fusion", "optimal"], ""),
         (["--no-armed"], ""),
