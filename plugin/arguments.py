@@ -40,7 +40,7 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
 
 def check_reproducible(exchange: ExchangeSettings) -> None:
     """Raise UserError if results of this exchange depend on time where every run is to give the same bits."""
-    if config.settings().reproducible and not exchange.reproducible:
+    if not exchange.reproducible and config.settings().reproducible:
         raise UserError(
             f"PACELINE_REPRODUCIBLE=yes and the exchange {declaration_of(exchange).word} exclude each other: which "
             "gradients a step uses depends on which ranks were there in time.",

@@ -31,8 +31,8 @@ from paceline.registry.exchanges import DECLARATIONS, NAMES, SETTINGS, declarati
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_stands_for_settings_of_its_own_exchange(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    chosen = exchange_asked(name)
     monkeypatch.setenv("PACELINE_EXCHANGE", name)
+    chosen = exchange_asked(name)
     assert exchange_asked(None) == chosen
     assert name in declaration_of(chosen).names
     assert type(chosen) is declaration_of(chosen).settings
