@@ -65,8 +65,9 @@ ARMED = (
 @click.option("--beta", type=float, help="For --algorithm: seconds to move a byte.")
 @click.option("--gamma", type=float, help="For --algorithm: seconds to add a byte. [default: 0]")
 @click.option(
-    "--armed", is_flag=True, help="Predict armed steps, which `--fusion optimal` has, where a plan can have them."
-)
+    "--armed/--no-armed", default=True, show_default=True,
+    help="Predict armed steps, which `--fusion optimal` has, where a plan can have them.",
+)  # fmt: skip
 @click.option("--coordination-ms", type=float, help="One coordination round. [default: measured]")
 @click.option("--cycle-time-ms", default=CYCLE_TIME_MS, show_default=True, help="Horovod's cycle time.")
 @click.option("--threshold-mb", default=THRESHOLD_MB, show_default=True, help="Horovod's fusion threshold, MiB.")

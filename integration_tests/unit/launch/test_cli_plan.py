@@ -51,7 +51,8 @@ def invoke(*words: str) -> Result:
 
 
 def values(*words: str) -> dict[str, Any]:
-    result = invoke("trace.json", "--json", *words)
+    negotiated = () if "--armed" in words else ("--no-armed",)
+    result = invoke("trace.json", "--json", *words, *negotiated)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -259,7 +260,8 @@ def test_armed_steps_and_plans_that_are_written_and_followed_again() -> None:
     assert "their first group alone pays a coordination round" in result.stdout
     assert "Recommended: `paceline run --fusion optimal`" in result.stdout
     assert "PACELINE_FUSION=file:plan.json PACELINE_ARMED=yes follows it" in " ".join(result.stderr.split())
-    assert "armed" not in invoke("trace.json", *costs).output
+    assert invoke("trace.json", *costs, "--armed").output == invoke("trace.json", *costs).output
+    assert "armed" not in invoke("trace.json", *costs, "--no-armed").output
     # Written plan is followed again.
     result = invoke("trace.json", "--policy", "plan_policies:pairs", "-o", "plan.json")
     assert result.exit_code == 0, result.output
