@@ -121,7 +121,7 @@ def test_remedies_are_compared() -> None:
 
 
 def test_remedies_beside_what_was_measured() -> None:
-    result = invoke("trace.json")
+    result = invoke("trace.json", "--no-armed")
     assert result.exit_code == 0, result.output
     rows = _rows(result.stdout)
     assert rows["--fusion optimal"] == ["1000.00 ms", "2.40 ms", "1.00"]
