@@ -6,10 +6,8 @@ from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling
 
-
-# Folders of ranks that another process may take, when it is through with all else: about a third of the time, and least
-# of what depends on how ranks keep pace.
-_APART = frozenset({"keras", "launch", "record", "trainers"})
+# Folders of ranks that another process may take, which is idle for long else: they depend least on how ranks keep pace.
+_APART = frozenset({"launch", "record"})
 
 
 class OneFolderAtATime(LoadScopeScheduling):

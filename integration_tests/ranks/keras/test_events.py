@@ -21,7 +21,7 @@ def test_weights_are_those_of_one_process(rank: int, size: int) -> None:
         train(rank, size, seed)
 
 
-@ranks(3, more=(2, 4), timeout_s=180, env=PLANNED)
+@ranks(more=(2, 3, 4), timeout_s=180, env=PLANNED)
 def test_under_plans(rank: int, size: int) -> None:
     for seed in range(3, 6):
         train(rank, size, seed)

@@ -13,7 +13,7 @@ import torch
 
 import paceline.keras as hvd
 from integration_tests.support import stage_keras as nets
-from integration_tests.support.keras_worlds import keras_ranks
+from integration_tests.support.keras_worlds import keras_ranks, mostly_on_torch
 from integration_tests.support.ranks import ranks
 from integration_tests.support.stage_keras import Arrays, N, accumulate, assert_close, keras_net, mse, named, tensors
 from integration_tests.support.stage_reference import train_with_old_weights
@@ -77,7 +77,7 @@ def of_one_process(size: int) -> list[tuple[dict[str, Any], Arrays, list[float]]
     return cases
 
 
-@keras_ranks(3, soak=(1, 2))
+@mostly_on_torch(3, soak=(1, 2))
 def test_asynchronous_schedules_have_the_weights_and_delays_that_they_say(
     rank: int, size: int, of_one_process: list[tuple[dict[str, Any], Arrays, list[float]]]
 ) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import paceline.keras as hvd
-from integration_tests.support.keras_worlds import keras_ranks, numpy, same_everywhere
+from integration_tests.support.keras_worlds import mostly_on_torch, numpy, same_everywhere
 
 PARTIAL = ("majority", "solo", "quorum")
 EXCHANGES = ("sync", "pipelined", "local", *PARTIAL)
@@ -63,7 +63,7 @@ def _alone(exchange: str, whole: Any, parts: Any, size: int) -> np.ndarray[Any, 
 
 
 @pytest.mark.timeout(300)
-@keras_ranks(2, more=(3,))
+@mostly_on_torch(2, more=(3,))
 def test_replicas_end_equal_and_as_one_process(rank: int, size: int) -> None:
     from paceline.examples import digits
 
