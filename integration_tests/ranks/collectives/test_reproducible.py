@@ -34,7 +34,7 @@ def gradient(rank: int, step: int, number: int) -> Any:
 
 @functools.cache
 def mean(size: int, step: int, number: int) -> Any:
-    """What one process has that adds up in the order of ranks."""
+    """The mean of all ranks, added up in their order by one process."""
     total = gradient(0, step, number).clone()
     for rank in range(1, size):
         total += gradient(rank, step, number)
