@@ -41,10 +41,11 @@ def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
 def check_reproducible(exchange: ExchangeSettings) -> None:
     """Raise UserError if results of this exchange depend on time where every run is to give the same bits."""
     if not exchange.reproducible and config.settings().reproducible:
+        others = (name for one in DECLARATIONS if one.settings.reproducible for name in one.names)
         raise UserError(
-            f"PACELINE_REPRODUCIBLE=yes and the exchange {declaration_of(exchange).word} exclude each other: which "
-            "gradients a step uses depends on which ranks were there in time.",
-            "Leave one of them out; `sync`, `pipelined`, `local` and `split` give the same bits in every run.",
+            f"PACELINE_REPRODUCIBLE=yes and the exchange {declaration_of(exchange).word} exclude each other: what is "
+            "added up depends on which ranks were there in time.",
+            f"Leave one of them out; {', '.join(others)} give the same bits in every run.",
         )
 
 

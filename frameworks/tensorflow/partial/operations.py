@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from paceline.arguments import check_reproducible
 from paceline.native.exchanges import flush_next
 from paceline.native.library import loaded
 from paceline.native.world import process
@@ -50,6 +51,7 @@ def _hand_in(
     check(horovod, name, tensor.dtype.name, op, layout)
     node = node_name(name)
     library = loaded("tensorflow")
+    check_reproducible(partial)
     begin(library, node, partial, process_set)
     key = (node, tensor.dtype, op, process_set.process_set_id)
     operations = process(library).of(_Operations)

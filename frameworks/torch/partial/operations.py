@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.arguments import check_reproducible
 from paceline.horovod.shims import host_staging
 from paceline.native.exchanges import flush_next, unregister
 from paceline.native.library import loaded
@@ -44,6 +45,7 @@ def _hand_in(
     operation = f"allreduce.{name}"
     library, number = loaded("torch"), process_set.process_set_id
     flat = torch.cat([tensor.detach().reshape(-1), tensor.new_zeros(1)])
+    check_reproducible(partial)
     begin(library, operation, partial, process_set)
     try:
         if flush:

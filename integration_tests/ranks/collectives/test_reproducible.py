@@ -170,3 +170,5 @@ def test_what_depends_on_time_is_refused(rank: int, size: int, hvd: Any) -> None
     ):
         with pytest.raises(UserError, match=said):
             Training(rank, size, hvd, "refused", **options)
+    with pytest.raises(UserError, match="sync, pipelined, local, split give the same bits"):
+        hvd.partial_allreduce(torch.ones(3), name="refused")
