@@ -48,7 +48,7 @@ _DIFFERENT = [
     *((option.variable, _other(option)) for option in config.OPTIONS if option.shared is not None),
 ]
 # Each variable alone, on each of these ranks; and on one rank after the other, some together.
-_DEBUG = [(debug.NAME, f"{one.name}=3") for one in DEBUG_VALUES if one.shared is not None]
+_DEBUG = [(debug.NAME, f"{one.name}={_other(one)}") for one in DEBUG_VALUES if one.shared is not None]
 ALONE: list[Case] = [[(name, value, rank)] for name, value in _DIFFERENT + _DEBUG for rank in PLACES]
 _ONCE = [(name, value, PLACES[n % len(PLACES)]) for n, (name, value) in enumerate(_DIFFERENT)]
 TOGETHER: list[Case] = [_ONCE[n : n + 9] for n in range(0, len(_ONCE), 9)]
