@@ -25,6 +25,9 @@ class AroundUpdates:
         """The same for gradients that a drain has taken out."""
         return self.update(weights, step, True)
 
+    def worked(self, weight: float) -> None:
+        """Gradients of an update had this weight here."""
+
     def look_ahead(self, weights: Weights, updates: Any) -> None:
         """After an update, or one that was left out, so many updates being in flight."""
 

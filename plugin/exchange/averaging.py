@@ -87,8 +87,11 @@ class ModelAveraging(AroundUpdates):
     def average(self, weights: Weights) -> None:
         """See AroundUpdates.average: all ranks must. Also in a graph."""
         shared = self._wire.shared(weights(), self._members())
-        for index, mean in self._wire.means(shared).items():
+        for index, mean in self._means(shared).items():
             self.settle(index, shared[index], mean)
+
+    def _means(self, shared: Mapping[int, Any]) -> dict[int, Any]:
+        return self._wire.means(shared)
 
     def settle(self, index: int, weight: Any, mean: Any) -> None:
         """Give one of the weights what `average` found to be their mean."""

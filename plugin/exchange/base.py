@@ -67,6 +67,8 @@ class Exchange(ABC):
         # A saved state to go on from, once it is known which gradients travel.
         self.loading: dict[str, Any] | None = None
         self._scale: Scale = None
+        # Whether gradients have their rank's weight behind them, as one element more; None: not known yet.
+        self.weighted: bool | None = None
         self.shared = False  # whether all ranks have all answers of this update, where owners alone are given them
         self._met = False
         self._announced = False
@@ -110,6 +112,24 @@ class Exchange(ABC):
             )
         self.wire.travel.announce(self.wire.label)
         self._announced = True
+
+    # Whether results of weighted gradients are divided by the weight that came.
+    divides: ClassVar[bool] = False
+
+    def weigh(self, weighted: bool) -> None:
+        """Before a bucket is started: whether its gradients have weights behind them.
+
+        Raises UsageError where results of others may be in flight.
+        """
+        if self.weighted is not None and weighted != self.weighted and self.lag != 0:
+            without = (
+                "without a weight, after others with one" if self.weighted else "with a weight, after others without"
+            )
+            raise UsageError(
+                f"{self.wire.label}: the gradients of an update came {without}.",
+                "Set optimizer.weight in all updates or in none.",
+            )
+        self.weighted = weighted
 
     @abstractmethod
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
@@ -263,7 +283,7 @@ class Exchange(ABC):
 
     def forget(self) -> None:
         """Drop what is in flight and all that was agreed: the ranks failed or changed."""
-        self._met, self._announced, self._drains = False, False, 0
+        self._met, self._announced, self._drains, self.weighted = False, False, 0, None
         self.around.forget()
 
     def meet(self, what: str, values: list[int], meaning: str) -> None:

@@ -39,6 +39,8 @@ class ExchangeSettings:
     sharded: ClassVar[bool] = False
     # Whether results do not depend on which ranks come in time.
     reproducible: ClassVar[bool] = True
+    # Whether every contribution has a weight, 1 where the script gives none.
+    weighs: bool = False
     # Whether it is PyTorch's alone.
     torch_alone: ClassVar[bool] = False
 

@@ -47,6 +47,7 @@ class _Further(TypedDict, total=False):
     ranks: int
     staleness: Any  # what compensates for staleness: arrays and numbers, or None
     residuals: Residuals  # of error feedback: this rank's
+    weighted: bool  # whether contributions have their weight behind them, as one element more (PyTorch)
 
 
 class InFlightState(_Further):
@@ -59,6 +60,8 @@ class InFlightState(_Further):
 
 
 _RESIDUALS = "residuals"
+# True in a state of gradients that travelled with weights (PyTorch).
+WEIGHTED = "weighted"
 
 
 def with_residuals(state: dict[str, Any] | None, residuals: Residuals | None, tag: int) -> dict[str, Any] | None:

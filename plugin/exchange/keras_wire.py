@@ -91,8 +91,8 @@ class KerasWire:
         )
         return VariableMeans(self._module, settings)
 
-    def means(self, weights: Mapping[int, Any]) -> dict[int, Any]:
-        """See Wire.means."""
+    def means(self, weights: Mapping[int, Any], work: float | None = None) -> dict[int, Any]:
+        """See Wire.means; nothing gives updates of Keras a weight."""
         return self._means(weights)
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:

@@ -71,8 +71,11 @@ class Wire(Protocol):
         """
         ...
 
-    def means(self, weights: Mapping[int, Any]) -> dict[int, Any]:
-        """The means of weights over all ranks, which wait for each other; in tensors of the weights' types or wider."""
+    def means(self, weights: Mapping[int, Any], work: float | None = None) -> dict[int, Any]:
+        """The means of weights over all ranks, which wait for each other; in tensors of the weights' types or wider.
+
+        With `work` each rank's count as much as its work; without any on all ranks there are none.
+        """
         ...
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:

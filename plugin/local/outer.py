@@ -30,6 +30,7 @@ class OuterUpdates(ModelAveraging):
         self._begun = ops.cell(False)  # whether `_anchors` hold what all ranks began with
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
         self._velocities: dict[int, Cell] = {}  # v
+        self._work: float | None = None  # weight of the updates since the last average, where they have one
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update."""
@@ -48,6 +49,14 @@ class OuterUpdates(ModelAveraging):
     def left(self) -> int:
         """See AroundUpdates.left: those since the last average."""
         return self._since_average
+
+    def worked(self, weight: float) -> None:
+        """See AroundUpdates.worked."""
+        self._work = (self._work or 0.0) + weight
+
+    def _means(self, shared: Mapping[int, Any]) -> dict[int, Any]:
+        work, self._work = self._work, None
+        return self._wire.means(shared, work)
 
     def settle(self, index: int, weight: Any, mean: Any) -> None:
         """See ModelAveraging.settle."""
@@ -68,6 +77,7 @@ class OuterUpdates(ModelAveraging):
             return None
         return {
             "updates": count,
+            "work": self._work,
             "counts": [(None if key is None else sorted(key), int(one.value())) for key, one in self._counts.items()],
             "begun": begun,
             "anchors": {index: cell.value() for index, cell in self._anchors.items()},
@@ -83,6 +93,7 @@ class OuterUpdates(ModelAveraging):
         self._meet_weights({index: everything[index] for index in state["anchors"]})
         for key, count in state.get("counts", [(None, state["updates"])]):
             self._count(None if key is None else frozenset(map(int, key))).set(int(count))
+        self._work = state.get("work")
         self._begun.set(state["begun"])
         for index in state["anchors"]:
             self._anchors[index].set(state["anchors"][index])
@@ -91,6 +102,7 @@ class OuterUpdates(ModelAveraging):
     def forget(self) -> None:
         """See AroundUpdates.forget: the outer optimizer begins anew."""
         super().forget()
+        self._work = None
         self._begun.set(False)
         if self._wire.graph_ops is None:  # weights may have other shapes from here on
             self._anchors.clear()

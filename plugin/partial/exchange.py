@@ -28,6 +28,7 @@ class PartialExchange(Exchange):
     settings: Partial
     # Gradients that come late were scaled by what the factor was then.
     unscaled = "does not wait for late gradients"
+    divides = True
 
     def __init__(self, settings: Partial, wire: Wire, among: AllExchanges) -> None:
         super().__init__(settings, wire, among)
@@ -44,6 +45,7 @@ class PartialExchange(Exchange):
         self._flushed_now = False  # by a drain whose updates are being made
         if wire.graph_ops is not None:
             self.sets = UpdateSets(wire.label, wire.graph_ops)
+        self._registered = False  # whether names are registered with weights
         self._drained: dict[str, int] = {}  # rounds of each name when it was drained
         self._calls_drained = 0  # of all names of this rank, when it was drained
 
@@ -61,6 +63,13 @@ class PartialExchange(Exchange):
             self._own(bucket)
         self._settled = False
         return self.wire.start(bucket, tensors)
+
+    def weigh(self, weighted: bool) -> None:
+        """See Exchange.weigh: names are registered with it."""
+        super().weigh(weighted)
+        if self._registered != weighted:
+            self._registered = weighted
+            self.__dict__.pop("_owner", None)
 
     def _own(self, bucket: Bucket) -> None:
         self._owner.claim(self.wire.full_names(bucket), bucket.name)
@@ -242,7 +251,7 @@ class PartialExchange(Exchange):
     def _owner(self) -> ChannelOwner:
         # The one place where operations become partial ones. Rounds go on under a name whoever makes the calls; so only
         # `drain` leaves it to another optimizer, and nothing is dropped with it.
-        registration = self.settings.registration(int(self.wire.process_set.size()))
+        registration = self.settings.registration(int(self.wire.process_set.size()), weighted=self._registered)
         return ChannelOwner(self.in_flight, registration, lambda name, limit_s: True)
 
     def _let_go(self) -> None:

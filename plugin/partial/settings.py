@@ -19,6 +19,7 @@ from paceline.variables import switched_on
 SOLO, MAJORITY, RANDOM = "solo", "majority", "random"
 QUORA = (SOLO, MAJORITY, RANDOM)
 SUM, LATEST = "sum", "latest"
+ALL, CONTRIBUTED = "all", "contributed"
 MOST_LAG = 1 << 20
 # What stands for K in saved states.
 PARTIAL_K = 0
@@ -33,6 +34,8 @@ class Partial(ExchangeSettings):
     majority: half of the ranks on average). `missed`: a late rank gets the "sum" of all results it missed, or only the
     "latest" (the paper's way: replicas drift apart). `max_lag`: after so many rounds without a call of it a rank is
     waited for; 0: never. `sync_every`: average the models over all ranks after so many updates and drains; 0: never.
+    `mean`: a round divides by the number of "all" ranks, or by what was "contributed", in number or in weight; it does
+    the latter in any case where a script sets weights.
     Raises UserError for other values.
     """
 
@@ -52,6 +55,7 @@ class Partial(ExchangeSettings):
     )  # fmt: skip
     sync_every: int = sync_every(0)
     seed: int = setting(0, agreed="seed")
+    mean: str = setting(ALL, agreed="mean", number=lambda one, ranks: int(one.weighs))
 
     def __post_init__(self) -> None:
         self._require(
@@ -61,11 +65,17 @@ class Partial(ExchangeSettings):
                 "Use a number of ranks from 1 up, or one of these. " + option.nearest(str(self.quorum), list(QUORA)),
             ),
             ("missed", self.missed in (SUM, LATEST), f"Use {SUM!r} or {LATEST!r}."),
+            ("mean", self.mean in (ALL, CONTRIBUTED), f"Use {ALL!r} or {CONTRIBUTED!r}."),
             *(
                 (name, whole(getattr(self, name), 0, MOST_LAG), f"Use a whole number from 0 to {MOST_LAG}.")
                 for name in ("max_lag", "sync_every", "seed")
             ),
         )
+
+    @property
+    def weighs(self) -> bool:  # type: ignore[override]
+        """See ExchangeSettings.weighs."""
+        return self.mean == CONTRIBUTED
 
     def check_environment(self) -> None:
         """See ExchangeSettings.check_environment: autotuning expects every operation to be called by all ranks."""
@@ -102,16 +112,19 @@ class Partial(ExchangeSettings):
             )
         return int(self.quorum)
 
-    def registration(self, ranks: int, counted: bool = False) -> tuple[str, int, int, int, int, int]:
+    def registration(
+        self, ranks: int, counted: bool = False, weighted: bool = False
+    ) -> tuple[str, int, int, int, int, int, int]:
         """What operations are registered with: the exchange and its settings (bridge/partial/rounds.h).
 
-        `counted`: answers have the number of fresh contributions in the place of their last element. Raises UserError
-        for a quorum that cannot be reached.
+        `counted`: answers have the number of fresh contributions in the place of their last element. `weighted`: the
+        last element of a contribution is its weight; rounds are divided by the weight that came. Raises UserError for a
+        quorum that cannot be reached.
         """
         votes = self.count(ranks)
         # Of at least half: whatever the number of ranks will be in a world that comes after this one.
         quorum = -1 if self.quorum == MAJORITY else votes
-        return (PARTIAL, quorum, self.seed, self.max_lag, int(self.missed == LATEST), int(counted))
+        return (PARTIAL, quorum, self.seed, self.max_lag, int(self.missed == LATEST), int(counted), int(weighted))
 
 
 DECLARATION = Declaration(

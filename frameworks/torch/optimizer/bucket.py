@@ -15,6 +15,7 @@ from paceline.exchange.wire import Answer
 from paceline.exchange.wire import Bucket as Identity
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.hooks import Hooked
+from paceline.torch.optimizer.weighing import Weighing, check_type, divide, scale, with_weight
 from paceline.torch.state.travelling import TRAVELS_AS
 
 DENSE = 0  # of Gradient.sparse_dims
@@ -119,6 +120,8 @@ class Bucket:
         self.always_dense = always_dense
         self.complete = 0  # gradients that are there, in this update,
         self.awaited = 0  # of so many
+        self.weighed = False  # whether what travels has this rank's weight behind it
+        self.total: Tensor | None = None  # weight of all ranks behind the last results
         self._parts: dict[tuple[Gradient, ...], Bucket] = {}
         # The library knows the shapes that a name had before.
         generation = sum(gradient.generation for gradient in gradients)
@@ -142,9 +145,13 @@ class Bucket:
         """True if no rank has any of these in this update."""
         return all(gradient.idle for gradient in self.gradients)
 
-    def submit(self, exchange: Exchange, watched: bool) -> Answer:
-        """Start to exchange what there is. `watched`: until the results are stored no script may change a gradient."""
-        tensors = self.outgoing()
+    def submit(self, exchange: Exchange, watched: bool, weighing: Weighing | None = None) -> Answer:
+        """Start to exchange what there is. `watched`: until the results are stored no script may change a gradient.
+
+        Raises UsageError for gradients that cannot travel with a weight.
+        """
+        self.weighed = weighing is not None
+        tensors = self.outgoing() if weighing is None else self.outgoing_with(weighing)
         if watched:
             # Horovod without GPU operations copies results to GPUs by torch, which counts that as it does a script's.
             counted = not tensors[0].is_cuda or horovod.nccl_built()
@@ -158,12 +165,27 @@ class Bucket:
         """What travels, tensors that may be overwritten; zeros where there is no gradient."""
         return [gradient.outgoing(self.always_dense) for gradient in self.gradients]
 
-    def store(self, results: Sequence[Tensor] | None, lag: int | None) -> None:
-        """Make the results of `outgoing` the gradients; None: there are none.
+    def outgoing_with(self, weighing: Weighing) -> list[Tensor]:
+        """What travels, each with a weight behind it. Raises UsageError for what cannot."""
+        tensors = self.outgoing()
+        for gradient, tensor in zip(self.gradients, tensors, strict=True):
+            check_type(gradient.name, tensor)
+        return [with_weight(tensor, weighing) for tensor in tensors]
 
-        `lag`: how many updates ago what is answered was submitted (Exchange.lag).
+    def store(self, results: Sequence[Tensor] | None, lag: int | None, divided: bool = False) -> None:
+        """Make the results of `submit` the gradients; None: there are none.
+
+        `lag`: how many updates ago what is answered was submitted (Exchange.lag). `divided`: results are divided by
+        the weights behind them (Exchange.divides).
         """
+        if results is not None and self.weighed:
+            self.total = results[0][-1] if divided else [divide(result) for result in results][0]
+        self._store(results, lag)
+
+    def _store(self, results: Sequence[Tensor] | None, lag: int | None) -> None:
         for gradient, result in zip(self.gradients, results or [None] * len(self.gradients), strict=True):
+            if result is not None and self.weighed:
+                result = result[:-1].view(gradient.parameter.shape)
             gradient.store(result)
 
     def changed(self, everyone: Iterable[Gradient]) -> str:
@@ -208,9 +230,17 @@ class FlatBucket(Bucket):
     def outgoing(self) -> list[Tensor]:
         """See Bucket.outgoing."""
         grads = [gradient.parameter.grad for gradient in self.gradients]
-        if any(grad is not slot for grad, slot in zip(grads, self._slots, strict=True)):
+        behind = self._flat.numel() - sum([slot.numel() for slot in self._slots])
+        if behind != self.weighed or any(grad is not slot for grad, slot in zip(grads, self._slots, strict=True)):
             self._gather(grads)
         return [self._flat]
+
+    def outgoing_with(self, weighing: Weighing) -> list[Tensor]:
+        """See Bucket.outgoing_with."""
+        (flat,) = self.outgoing()
+        check_type(self.names[0], flat)
+        scale(flat, weighing)
+        return [flat]
 
     def _gather(self, grads: Sequence[Tensor | None]) -> None:
         parameters = [gradient.parameter for gradient in self.gradients]
@@ -219,7 +249,7 @@ class FlatBucket(Bucket):
         dtype, alike = first.dtype, all(one.dtype is first.dtype and one.is_cpu for one in parameters)
         for other in () if alike else parameters:
             dtype = torch.promote_types(dtype, other.dtype)
-        self._flat = torch.empty(sum([one.numel() for one in parameters]), dtype=dtype)
+        self._flat = torch.empty(sum([one.numel() for one in parameters]) + self.weighed, dtype=dtype)
         self._slots = _unflatten_dense_tensors(self._flat, parameters)
         targets, sources = [], []
         for gradient, grad, slot in zip(self.gradients, grads, self._slots, strict=True):
@@ -237,8 +267,7 @@ class FlatBucket(Bucket):
                 elif grad is not None:
                     gradient.parameter.grad = grad.clone()  # its memory may be in use elsewhere (hooks.lent)
 
-    def store(self, results: Sequence[Tensor] | None, lag: int | None) -> None:
-        """See Bucket.store."""
+    def _store(self, results: Sequence[Tensor] | None, lag: int | None) -> None:
         if results is not None and results[0] is not self._flat:
             self._flat.copy_(results[0])
         for gradient, slot in zip(self.gradients, self._slots, strict=True):
@@ -271,11 +300,16 @@ class FlatBucket(Bucket):
             end, shape = start + gradient.parameter.numel(), tuple(gradient.parameter.shape)
 
             def part(array: Any, start: int = start, end: int = end, shape: tuple[int, ...] = shape) -> Any:
-                return array[start:end].reshape(shape) if np.ndim(array) else array
+                if not np.ndim(array):
+                    return array
+                own = array[start:end]
+                return np.append(own, array[-1:]) if self.weighed else own.reshape(shape)
 
             own = {key: part(one) for key, one in value.items()} if isinstance(value, Mapping) else part(value)
             if gradient.owed is not None:
                 owed = gradient.owed.numpy()
+                if self.weighed:
+                    owed = np.append(owed, np.zeros(1, owed.dtype))
                 # A round that this rank has been answered with.
                 rounds = isinstance(own, dict)
                 own = (

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
+from paceline.torch.optimizer.weighing import times
+
 if TYPE_CHECKING:
     from paceline.torch.optimizer.reduction import Reduction
 
@@ -38,8 +40,8 @@ class Hooked:
     def watch(self, observer: Reduction) -> None:
         """Call `observer` for each gradient, in the thread that runs the backward pass of the parameter's device.
 
-        `arriving`: it will be added to `parameter.grad`; an exception prevents it. `arrived`: what was handed out was
-        added (None: unknown), and the user's hooks have run.
+        `arriving`: it will be added to `parameter.grad`, times the number that it returns, if any; an exception
+        prevents it. `arrived`: what was handed out was added (None: unknown), and the user's hooks have run.
         """
         # The node holds the parameter, and both hold their hooks where no garbage collector looks: what these hold in
         # turn they hold weakly.
@@ -69,11 +71,14 @@ class Hooked:
         self._node = get_gradient_edge(self.parameter).node
         reference: Any = weakref.ref(self)
 
-        def before(gradients: Any) -> None:
+        def before(gradients: Any) -> Any:
             hooked = reference()
             if hooked is not None and (observer := hooked._observer()) is not None:
-                observer.arriving(hooked)
+                factor = observer.arriving(hooked)
                 hooked._announced = True
+                if factor is not None:
+                    return tuple(None if one is None else times(one, factor) for one in gradients)
+            return None
 
         def after(gradients: Any, handed: tuple[Tensor | None, ...]) -> None:
             hooked = reference()
@@ -97,7 +102,9 @@ class Hooked:
             if hooked is not None:
                 if not hooked._announced:
                     hooked._attach()
-                    hooked._before(())
+                    (grad,) = hooked._before((parameter.grad,)) or (None,)  # torch has let go the one of before
+                    if grad is not None:
+                        parameter.grad = grad
                 hooked._announced = False
 
         return accumulated

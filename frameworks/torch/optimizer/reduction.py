@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from paceline.exchange.base import Exchange
+from paceline.exchange.in_flight_state import WEIGHTED
 from paceline.exchange.wire import Answer, Weights
 from paceline.native.library import loaded
 from paceline.native.world import world
@@ -22,6 +23,7 @@ from paceline.torch.optimizer.buckets import Buckets, digest
 from paceline.torch.optimizer.claims import claim, live
 from paceline.torch.optimizer.hooks import lent
 from paceline.torch.optimizer.passes import Passes
+from paceline.torch.optimizer.weighing import RankWeight, checked, mean_of, with_ones
 from paceline.torch.optimizer.wire import named
 
 
@@ -55,6 +57,7 @@ class Reduction:
         self._lock = threading.Lock()
         self._clip: Callable[[], object] | None = None  # what is still to be done to combined gradients
         self._unscaled = False  # whether a GradScaler has looked at the gradients of this update
+        self.weight = RankWeight(exchange)
         # Without travel every optimizer has gradients of its own.
         self._travels = exchange is not None and exchange.settings.gradients_travel
         if self._travels:
@@ -86,7 +89,7 @@ class Reduction:
                 # The new ones travel under the names of the old ones.
                 with torch.no_grad():
                     for bucket, answer in self._started.items():
-                        bucket.store(self._answered(bucket, answer), self._exchange.lag)
+                        bucket.store(self._answered(bucket, answer), self._exchange.lag, self._exchange.divides)
                         self._stored.update(bucket.gradients)
                 self._started.clear()
                 self._exchange.around.forget()
@@ -108,8 +111,11 @@ class Reduction:
 
     # --- in the backward pass -------------------------------------------------------------------------------------
 
-    def arriving(self, gradient: Gradient) -> None:
-        """Before one is added to `parameter.grad`: refuse a pass too many while what travels is still whole."""
+    def arriving(self, gradient: Gradient) -> float | None:
+        """Before one is added to `parameter.grad`: refuse a pass too many while what travels is still whole.
+
+        Returns by what it is to be multiplied, if anything: where gradients of several passes are added up.
+        """
         with self._lock:
             self.forget_if_ranks_changed()
             if self.finished:
@@ -127,6 +133,7 @@ class Reduction:
                     "Call step() after every backward_passes_per_step backward passes, or raise "
                     "backward_passes_per_step to accumulate gradients of several passes.",
                 )
+            return self.weight.of_pass(count, self.passes.per_update > 1)
 
     def arrived(self, gradient: Gradient, handed: Tensor | None) -> None:
         """After the gradient `handed` was added to `parameter.grad`; `arriving` came before."""
@@ -183,8 +190,10 @@ class Reduction:
                 )
             gradient.travelled = bucket.names
         self._handles = horovod.mpi_ops._handle_map  # made anew by every init()
+        weighing = self.weight.weighing(self.passes.per_update > 1)
+        self._exchange.weigh(weighing is not None)
         try:
-            self._started[bucket] = bucket.submit(self._exchange, self._travels)
+            self._started[bucket] = bucket.submit(self._exchange, self._travels, weighing)
         except (horovod.HorovodInternalError, ValueError) as error:
             self._give_up(bucket.names, error)
 
@@ -206,12 +215,25 @@ class Reduction:
         self.passes.updated()
         self.begin()
 
+    def set_weight(self, weight: Any) -> None:
+        """Set the weight of the backward passes to come. Raises UsageError within one, or for what is no weight."""
+        found = checked(weight)
+        whole = self.passes.per_update == 1 or (found is None) != (self.weight.given is None)
+        if found != self.weight.given and (self._started or (self._seen and whole)):
+            raise UsageError(
+                f"Rank {horovod.rank()}: weight={weight!r} was set after the backward pass began, whose gradients "
+                "travel already.",
+                "Set optimizer.weight before backward(), or after step().",
+            )
+        self.weight.given = found
+
     def _clear_counts(self) -> None:
         for gradient in self._seen:
             gradient.count, gradient.fresh = 0, False
             self.buckets.of[gradient].complete = 0
         self._seen.clear()
         self._stored.clear()
+        self.weight.clear()
 
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
@@ -229,13 +251,18 @@ class Reduction:
             changed = next((found for bucket in started if (found := bucket.changed(everyone))), "")
             # Without travel nobody else can have a gradient for a parameter that has none here.
             absent = [] if self._travels else [one for one in everyone if one.parameter.grad is None]
+            totals: list[Tensor] = []
             with torch.no_grad():
                 for bucket, results in self._exchange_all():
                     if not changed:
-                        bucket.store(results, self._exchange.lag)
+                        bucket.store(results, self._exchange.lag, self._exchange.divides)
+                        if results is not None and bucket.total is not None:
+                            totals.append(bucket.total)
             for gradient in absent or [one for one in everyone if one.idle]:
                 gradient.parameter.grad = None
-            self._exchange.complete()
+            answered = bool(self._exchange.complete())
+            if self._exchange.weighted:
+                self.weight.know_total(totals, answered)
             if changed:  # after the other ranks were given what they wait for
                 self.restart()
                 raise UsageError(
@@ -243,6 +270,8 @@ class Reduction:
                     "synchronize() or step() combined it with those of the other ranks.",
                     "Call optimizer.synchronize() after backward() and before gradients are changed.",
                 )
+        else:
+            self.weight.divide_here(self.buckets.all, self.passes.per_update > 1)
         self._clear_counts()
         self.finished = True
         if self._clip is not None:
@@ -356,7 +385,7 @@ class Reduction:
         if self._exchange is None:
             return
         self.watch_all()
-        updates = [(self.buckets.by_name(results), scale) for results, scale in self._exchange.drain()]
+        updates = [(self._by_name(results), scale) for results, scale in self._exchange.drain()]
         owed = self.buckets.settle()
         if owed and not updates:
             updates = [({}, 1.0)]
@@ -387,7 +416,22 @@ class Reduction:
         state = self._exchange.state() if self._exchange is not None else None
         if state is None:
             return None
-        return {**state, "in_flight": [(self.buckets.by_name(one), scale) for one, scale in state["in_flight"]]}
+        found = {**state, "in_flight": [(self._by_name(one), scale) for one, scale in state["in_flight"]]}
+        return {**found, WEIGHTED: True} if self._exchange.weighted else found
+
+    def _by_name(self, results: Mapping[Any, Any]) -> dict[str, Any]:
+        """What an exchange has in flight, by the names of gradients, divided by weights that travelled with it.
+
+        Not what is still to be combined, which is saved with its weight.
+        """
+        found = self.buckets.by_name(results)
+        if not self._exchange.weighted:
+            return found
+        shapes = {gradient.name: tuple(gradient.parameter.shape) for gradient in self.buckets.all}
+        return {
+            name: value if isinstance(value, dict) else mean_of(value, shapes[name], self._exchange.divides)
+            for name, value in found.items()
+        }
 
     def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
         """Go on with what was saved, with another optimizer of the same parameters; None: with nothing in flight."""
@@ -397,6 +441,9 @@ class Reduction:
             self._exchange.wire.travel.load(None)
             return
         self.watch_all()
+        if state.get(WEIGHTED):
+            self._exchange.weigh(True)
+            state = {**state, "in_flight": [(with_ones(one), scale) for one, scale in state["in_flight"]]}
         found = {name for results, _ in state["in_flight"] for name in results}
         self.buckets.stay_single(found)
         buckets = list(dict.fromkeys(self.buckets.of[gradient].active() for gradient in self.buckets.all))

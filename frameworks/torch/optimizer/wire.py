@@ -21,6 +21,7 @@ from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.buckets import spans, spans_of
+from paceline.torch.optimizer.weighing import Weighing, divide, with_weight
 from paceline.torch.split.weights import TravellingWeights, without_gradients
 from paceline.torch.state.saved import array_of, from_plain, plain_of
 from paceline.torch.state.travelling import AVERAGED, to_reduce
@@ -109,13 +110,24 @@ class TorchWire(TorchTensors):
             + bucket.name
         )
 
+    def against_weights(self) -> str:
+        """Return what weights cannot be used together with; "" for nothing."""
+        if self._options["op"] != horovod.Average:
+            return "op=hvd.Sum"
+        if self._compresses:
+            return "compression="
+        return f"codec={self.travel.choice.codec!r}" if self.travel.choice.lossy else ""
+
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """See Wire.waits_here."""
         return isinstance(tensors[0], dict) or bool(getattr(tensors[0], "is_sparse", False))
 
-    def means(self, weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    def means(self, weights: Mapping[int, Tensor], work: float | None = None) -> dict[int, Tensor]:
         """See Wire.means: of bfloat16 in float32. May write into the weights."""
         travelling = {index: to_reduce(weight.detach()) for index, weight in weights.items()}
+        if work is not None:
+            weighing = Weighing(work, work)
+            travelling = {index: with_weight(tensor, weighing) for index, tensor in travelling.items()}
         names = {index: f"{self.scope}{self._names[weights[index]]}.average" for index in travelling}
         handles = [
             horovod.allreduce_async_(tensor, name=names[index], op=horovod.Average, process_set=self.process_set)
@@ -123,7 +135,11 @@ class TorchWire(TorchTensors):
         ]
         for handle in handles:
             horovod.synchronize(handle)
-        return travelling
+        if work is None:
+            return travelling
+        # Without any work on any rank the models are what they were.
+        found = {index: flat for index, flat in travelling.items() if float(divide(flat)) > 0}
+        return {index: flat[:-1].view(weights[index].shape) for index, flat in found.items()}
 
     def update_set(self, weights: Mapping[int, Tensor]) -> None:
         """See Wire.update_set."""

@@ -165,6 +165,40 @@ class WrappedOptimizer(torch.optim.Optimizer):
         yield
         self.drain()
 
+    @property
+    def weight(self) -> float | None:
+        """How much this rank's gradients count, against those of other ranks: its samples or tokens; None: all alike.
+
+        Set it before backward(), on all ranks in the same updates: a number or a tensor with one, >= 0. The result is
+        sum(w g) / sum(w) over the ranks, and over the passes of `backward_passes_per_step`. At 0 a rank takes part
+        without data; an update in which all ranks have 0 has zeros for gradients. It stays until another is set.
+        """
+        return self._reduction.weight.given
+
+    @weight.setter
+    def weight(self, weight: Any) -> None:
+        if weight is not None:
+            self._check_weights()
+        self._reduction.set_weight(weight)
+
+    @contextlib.contextmanager
+    def weighted(self, weight: Any) -> Iterator[None]:
+        """Context in which this rank's gradients have a `weight`."""
+        before, self.weight = self.weight, weight
+        with self._reduction.weight.within(before):
+            yield
+
+    @property
+    def total_weight(self) -> float | None:
+        """Weight of all ranks behind the gradients that were combined last; None where that is not known."""
+        return self._reduction.weight.total
+
+    def _check_weights(self) -> None:
+        wire: Any = self._exchange.wire
+        found = wire.against_weights() if self._exchange.settings.gradients_travel and not self._alone else ""
+        if found:
+            raise UsageError(f"optimizer.weight was set together with {found}.", "Set no weight, or leave it out.")
+
     def synchronize(self) -> None:
         """Combine the gradients over all ranks now; afterwards `parameter.grad` holds the results.
 

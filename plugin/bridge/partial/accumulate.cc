@@ -44,6 +44,14 @@ double Plain(T value) {
 }
 double Plain(gloo::float16 value) { return static_cast<double>(gloo::cpu_half2float(value)); }
 
+template <typename T>
+T Quotient(T value, double by) {
+  return static_cast<T>(static_cast<double>(value) / by);
+}
+gloo::float16 Quotient(gloo::float16 value, double by) {
+  return gloo::cpu_float2half_rn(gloo::cpu_half2float(value) / static_cast<float>(by));
+}
+
 }  // namespace
 
 bool CanAdd(DataType dtype) {
@@ -59,6 +67,14 @@ void Add(DataType dtype, uint8_t* total, const uint8_t* more, size_t bytes) {
     for (size_t done = 0; done < elements; done += kMostAtOnce) {
       gloo::sum<T>(sums + done, values + done, std::min(kMostAtOnce, elements - done));
     }
+  });
+}
+
+void Divide(DataType dtype, uint8_t* data, size_t bytes, double by) {
+  WithType(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    auto* const values = reinterpret_cast<T*>(data);
+    std::transform(values, values + bytes / sizeof(T), values, [&](T value) { return Quotient(value, by); });
   });
 }
 

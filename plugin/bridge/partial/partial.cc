@@ -67,12 +67,12 @@ void Partial::EndProcessSet(int32_t process_set_id) {
 std::shared_ptr<const ExchangeSettings> Partial::Parse(const std::vector<double>& settings,
                                                        std::string& expected) const {
   expected =
-      "five whole numbers (votes of a quorum, 0 for a drawn rank, -1 for half of the ranks; seed; max_lag; latest and "
-      "counted, 0 or 1)";
+      "six whole numbers (votes of a quorum, 0 for a drawn rank, -1 for half of the ranks; seed; max_lag; latest, "
+      "counted and weighted, 0 or 1)";
   const bool whole = std::all_of(settings.begin(), settings.end(), [](double one) {
     return one == std::floor(one) && one >= PartialSettings::kMajority && one < kMostNumber;
   });
-  if (settings.size() != 5 || !whole ||
+  if (settings.size() != 6 || !whole ||
       std::any_of(settings.begin() + 1, settings.end(), [](double one) { return one < 0; })) {
     return nullptr;
   }
@@ -82,6 +82,7 @@ std::shared_ptr<const ExchangeSettings> Partial::Parse(const std::vector<double>
   parsed->max_lag = static_cast<int64_t>(settings[2]);
   parsed->latest = settings[3] != 0;
   parsed->counted = settings[4] != 0;
+  parsed->weighted = settings[5] != 0;
   return parsed;
 }
 

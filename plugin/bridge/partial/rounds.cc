@@ -29,7 +29,7 @@ std::string Describe(common::DataType dtype, const common::TensorShape& shape) {
 
 bool PartialSettings::Same(const PartialSettings& other) const {
   return quorum == other.quorum && seed == other.seed && max_lag == other.max_lag && latest == other.latest &&
-         counted == other.counted;
+         counted == other.counted && weighted == other.weighted;
 }
 
 PartialChannel::PartialChannel(std::string name, PartialSettings settings, int32_t process_set_id,
@@ -46,6 +46,9 @@ common::Status PartialChannel::CanTravel(const common::Tensor& tensor, const Red
     return common::Status::InvalidArgument("Partial allreduce of " + name_ +
                                            ": expected op Sum or Average, found another. Late contributions are added "
                                            "up, which has no meaning for minima, maxima, products and Adasum.");
+  }
+  if (settings_.weighted && tensor.shape().num_elements() == 0) {
+    return common::Status::InvalidArgument("Partial allreduce of " + name_ + ": expected a weight, found no element.");
   }
   if (!CanAdd(tensor.dtype())) {
     return common::Status::InvalidArgument("Partial allreduce of " + name_ + ": tensors of type " +
@@ -318,6 +321,15 @@ void PartialChannel::Answer(common::Tensor& output) {
   fresh_ = 0;
 }
 
+void PartialChannel::DivideByWeight() {
+  const auto last = static_cast<size_t>(shape_.num_elements()) - 1;
+  const double weight = Element(dtype_, travelling_->bytes(), last);
+  if (weight > 0) {  // else all are zeros
+    Divide(dtype_, travelling_->bytes(), last * element_bytes_, weight);
+  }
+  SetElement(dtype_, travelling_->bytes(), last, 1);
+}
+
 void PartialChannel::Miss(int64_t fresh) {
   if (settings_.latest || !missed_any_) {
     std::memcpy(missed_->bytes(), travelling_->bytes(), bytes());
@@ -347,6 +359,9 @@ void PartialChannel::Performed(const common::Status& status) {
         return std::llround(Element(dtype_, travelling_->bytes(), extra + static_cast<size_t>(element)) / factor);
       };
       const int64_t fresh = sum(kFresh);
+      if (settings_.weighted) {
+        DivideByWeight();
+      }
       if (timeline != nullptr) {
         timeline->ActivityEnd(Track());
         timeline->ActivityStart(Track(), "FRESH_" + std::to_string(fresh) + "_OF_" + std::to_string(size_));

@@ -23,7 +23,7 @@
 
 namespace horovod::paceline {
 
-// What a name is registered with: five numbers.
+// What a name is registered with: six numbers.
 struct PartialSettings : ExchangeSettings {
   static constexpr int32_t kMajority = -1;
 
@@ -34,6 +34,9 @@ struct PartialSettings : ExchangeSettings {
   int64_t max_lag = 0;   // after missing so many rounds in a row a rank is waited for; 0: never
   bool latest = false;   // a late call is answered with the latest result that it missed, not with the sum of all
   bool counted = false;  // the last element of an answer is the number of fresh contributions in it
+  // The last element of a contribution is its weight, by which the others were multiplied: a round's result is divided
+  // by the weight that came, and its last element is 1.
+  bool weighted = false;
 
   ::paceline::core::QuorumRule RuleAmong(int32_t ranks) const;
   // Whether calls with these two belong to the same rounds.
@@ -112,6 +115,7 @@ class PartialChannel : public std::enable_shared_from_this<PartialChannel> {
   // Under the lock: the same with the results of this round alone, where nothing was missed before.
   void Answer(common::Tensor& output, const CpuTensor& results, int64_t fresh) const;
   // Under the lock: a round that no call is answered with.
+  void DivideByWeight();
   void Miss(int64_t fresh);
   // Where the timeline has this name's rounds: what each took along on this rank, and how many were in time.
   std::string Track() const { return name_ + ".rounds"; }

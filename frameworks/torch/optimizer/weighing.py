@@ -1,0 +1,188 @@
+"""Weighted means: gradients of a rank count as much as the work behind them, samples or tokens.
+
+A gradient g of a rank with the weight w travels as w g with w behind it, one element more; the mean over the ranks is
+the sum of the first divided by the sum of the second, whatever the exchange does in between: sum(w g) / sum(w).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paceline.exchange.base import Exchange
+from paceline.telling import tell
+from paceline.torch.errors import UsageError
+
+
+class Weighing(NamedTuple):
+    """Weight of this rank in an update, and by what its gradients are still to be multiplied."""
+
+    weight: float
+    factor: float
+
+
+class RankWeight:
+    """Weight of this rank in the update that is being made: the sum over its backward passes.
+
+    Public attributes: given, the weight of the passes to come (None: ranks count alike); total, that of all ranks
+    behind the gradients that were combined last, None where it is not known.
+    """
+
+    def __init__(self, exchange: Exchange | None) -> None:
+        self.given: float | None = None
+        self.total: float | None = None
+        self._exchange = exchange
+        self._sum = 0.0  # of so many passes of this update
+        self._passes = 0
+        self._updates = 0  # so far
+        self._told = False
+
+    @property
+    def _next(self) -> float | None:
+        always = self._exchange is not None and self._exchange.settings.weighs
+        return 1.0 if self.given is None and always else self.given
+
+    def of_pass(self, number: int, several: bool) -> float | None:
+        """Count a pass once. Returns what its gradients are to be multiplied by now: those of several are added up."""
+        weight = self._next
+        if weight is None:
+            return None
+        if number > self._passes:
+            self._passes = number
+            self._sum += weight
+        return weight if several else None
+
+    @contextlib.contextmanager
+    def within(self, before: float | None) -> Iterator[None]:
+        """Context of passes with the weight that was given; one without a pass counts as one without a gradient."""
+        updates = self._updates
+        yield
+        if not self._passes and self._updates == updates and self.given is not None:
+            self._passes, self._sum = 1, self.given
+        self.given = before
+
+    def weighing(self, several: bool) -> Weighing | None:
+        """Return how a bucket is weighed that is complete now; None: not at all."""
+        if self._passes:  # the script may have left the context of the passes
+            return Weighing(self._sum, 1.0 if several else self._sum)
+        weight = self._next
+        return None if weight is None else Weighing(weight, weight)
+
+    def clear(self) -> None:
+        """Begin a new update."""
+        self._sum, self._passes = 0.0, 0
+        self._updates += 1
+
+    def know_total(self, totals: Sequence[Tensor], answered: bool) -> None:
+        """An update was `answered` with results with these weights behind them; say so once if they are nothing."""
+        exchange = self._exchange
+        assert exchange is not None
+        exchange.around.worked(self._sum)
+        travels = exchange.settings.gradients_travel
+        ranks = exchange.wire.process_set.size() if travels else 1  # Horovod has divided by them
+        known = () if exchange.divides or not answered else [one for one in totals if not one.is_cuda]
+        self.total = max((ranks * float(one) for one in known), default=None)
+        if self.total == 0 and travels and not self._told and exchange.wire.process_set.rank() == 0:
+            self._told = True
+            tell("all ranks gave the weight 0 in an update: its gradients are zeros.")
+
+    def divide_here(self, gradients: Sequence[Any], several: bool) -> None:
+        """Without other ranks: make sums of several passes means."""
+        weighing = self.weighing(several)
+        if weighing is None:
+            return
+        self.total = weighing.weight
+        grads = [one.parameter.grad for one in gradients if one.parameter.grad is not None]
+        with torch.no_grad():
+            for grad in grads:
+                if self.total == 0:
+                    grad.zero_()
+                elif weighing.factor == 1:
+                    grad.div_(self.total)
+
+
+def checked(weight: Any) -> float | None:
+    """Return a weight as a number; None stays. Raises UsageError for one that is negative, infinite or no number."""
+    if weight is None:
+        return None
+    try:
+        found = float(weight)
+    except (TypeError, ValueError, RuntimeError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise UsageError(
+            f"weight={weight!r} cannot be used.",
+            "Use a finite number >= 0: the samples or tokens of this rank's batch, 0 where it has none.",
+        )
+    return found
+
+
+def check_type(name: str, tensor: Tensor) -> None:
+    """Raise UsageError for a gradient that cannot travel with a weight."""
+    if tensor.is_sparse:
+        raise UsageError(
+            f"The gradient of {name!r} is sparse, and optimizer.weight was set: sparse gradients have no weights.",
+            "Give DistributedOptimizer sparse_as_dense=True, or set no weight.",
+        )
+    if tensor.dtype == torch.float16:
+        raise UsageError(
+            f"The gradient of {name!r} is of float16, in which sums of weights do not fit.",
+            "Use parameters of float32 (with torch.autocast) or of bfloat16, or set no weight.",
+        )
+
+
+def times(gradient: Tensor, factor: float) -> Tensor:
+    """Return a gradient times a weight: zeros at 0, where a loss of nothing may have given NaN."""
+    return torch.zeros_like(gradient) if factor == 0 else gradient * factor
+
+
+def with_weight(tensor: Tensor, weighing: Weighing) -> Tensor:
+    """Return what travels of a dense gradient: its elements times the factor, and the weight behind them."""
+    flat = tensor.new_empty(tensor.numel() + 1)
+    if weighing.factor == 0:
+        flat.zero_()
+    else:
+        torch.mul(tensor.view(-1), weighing.factor, out=flat[:-1])
+    flat[-1] = weighing.weight
+    return flat
+
+
+def scale(flat: Tensor, weighing: Weighing) -> None:
+    """Make of `flat`, gradients with an element more behind them, what travels of them."""
+    if weighing.factor == 0:
+        flat.zero_()
+    elif weighing.factor != 1:
+        flat.mul_(weighing.factor)
+    flat[-1] = weighing.weight
+
+
+def divide(flat: Tensor) -> Tensor:
+    """Divide what has travelled by the weight behind it, unless that is 0; return the weight, as its last element."""
+    total = flat[-1]
+    if not flat.is_cuda:
+        if float(total) > 0:
+            flat[:-1].div_(total)
+    else:  # without waiting for the device
+        flat[:-1].div_(torch.where(total > 0, total, torch.ones_like(total)))
+    return total
+
+
+def mean_of(flat: Any, shape: tuple[int, ...], divided: bool) -> Any:
+    """Return the gradient in an array that has travelled, with a weight behind it; `divided`: by that already."""
+    total = flat[-1]
+    body = flat[:-1] if divided or not total > 0 else flat[:-1] / total
+    return body.reshape(shape)
+
+
+def with_ones(results: dict[str, Any]) -> dict[str, Any]:
+    """Return arrays, means that are in flight, with the weight 1 behind each; what waits to be combined has its own."""
+    return {
+        name: value if isinstance(value, dict) else np.append(value, np.ones(1, value.dtype))
+        for name, value in results.items()
+    }
