@@ -122,11 +122,9 @@ class Exchange(ABC):
         Raises UsageError where results of others may be in flight.
         """
         if self.weighted is not None and weighted != self.weighted and self.lag != 0:
-            without = (
-                "without a weight, after others with one" if self.weighted else "with a weight, after others without"
-            )
+            found = ("with a", "without") if weighted else ("without a", "with one")
             raise UsageError(
-                f"{self.wire.label}: the gradients of an update came {without}.",
+                f"{self.wire.label}: gradients came {found[0]} weight, after others {found[1]}.",
                 "Set optimizer.weight in all updates or in none.",
             )
         self.weighted = weighted

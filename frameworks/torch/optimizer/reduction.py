@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paceline.exchange.base import Exchange
 from paceline.exchange.in_flight_state import WEIGHTED
+from paceline.exchange.weighing import mean_of, with_ones
 from paceline.exchange.wire import Answer, Weights
 from paceline.native.library import loaded
 from paceline.native.world import world
@@ -23,7 +24,7 @@ from paceline.torch.optimizer.buckets import Buckets, digest
 from paceline.torch.optimizer.claims import claim, live
 from paceline.torch.optimizer.hooks import lent
 from paceline.torch.optimizer.passes import Passes
-from paceline.torch.optimizer.weighing import RankWeight, checked, mean_of, with_ones
+from paceline.torch.optimizer.weighing import RankWeight, checked
 from paceline.torch.optimizer.wire import named
 
 

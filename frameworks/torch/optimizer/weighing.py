@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -171,18 +170,3 @@ def divide(flat: Tensor) -> Tensor:
     else:  # without waiting for the device
         flat[:-1].div_(torch.where(total > 0, total, torch.ones_like(total)))
     return total
-
-
-def mean_of(flat: Any, shape: tuple[int, ...], divided: bool) -> Any:
-    """Return the gradient in an array that has travelled, with a weight behind it; `divided`: by that already."""
-    total = flat[-1]
-    body = flat[:-1] if divided or not total > 0 else flat[:-1] / total
-    return body.reshape(shape)
-
-
-def with_ones(results: dict[str, Any]) -> dict[str, Any]:
-    """Return arrays, means that are in flight, with the weight 1 behind each; what waits to be combined has its own."""
-    return {
-        name: value if isinstance(value, dict) else np.append(value, np.ones(1, value.dtype))
-        for name, value in results.items()
-    }
