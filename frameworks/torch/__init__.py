@@ -14,6 +14,7 @@ from paceline.fusion.adapters import reporter
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
 from paceline.registry.exchanges import SETTINGS
+from paceline.torch.collectives.mean import mean as mean
 from paceline.torch.collectives.reduce import reduce as reduce
 from paceline.torch.collectives.reduce import reduce_ as reduce_
 from paceline.torch.collectives.reduce import reduce_async as reduce_async
@@ -25,6 +26,7 @@ from paceline.torch.optimizer.distributed import DistributedOptimizer as Distrib
 from paceline.torch.optimizer.state import broadcast_optimizer_state as broadcast_optimizer_state
 from paceline.torch.optimizer.state import broadcast_state as broadcast_state
 from paceline.torch.optimizer.state import register_elastic_handlers
+from paceline.torch.optimizer.uneven import uneven as uneven
 from paceline.torch.optimizer.wrapper import WrappedOptimizer as WrappedOptimizer
 from paceline.torch.partial.operations import PartialResult as PartialResult
 from paceline.torch.partial.operations import flush_partial as flush_partial
@@ -59,11 +61,13 @@ _OURS = [
     "exchange_stats",
     "fusion_report",
     "partial_allreduce",
+    "mean",
     "partial_allreduce_async",
     "reduce",
     "reduce_",
     "reduce_async",
     "reduce_async_",
+    "uneven",
 ]
 
 __all__ = sorted({*_OURS, *(name for name in dir(horovod_torch) if not name.startswith("_"))})

@@ -20,3 +20,8 @@ def with_ones(results: dict[str, Any]) -> dict[str, Any]:
         name: value if isinstance(value, dict) else np.append(value, np.ones(1, value.dtype))
         for name, value in results.items()
     }
+
+
+def without_work(results: dict[Any, Any]) -> bool:
+    """Return True if no rank had data for an update that is in flight."""
+    return all(isinstance(value, np.ndarray) and value[-1] == 0 for value in results.values())

@@ -30,6 +30,7 @@ class OuterUpdates(ModelAveraging):
         self._begun = ops.cell(False)  # whether `_anchors` hold what all ranks began with
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
         self._velocities: dict[int, Cell] = {}  # v
+        self.idle = False  # whether no rank had worked before the last average, where updates have weights
         self._work: float | None = None  # weight of the updates since the last average, where they have one
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
@@ -56,7 +57,9 @@ class OuterUpdates(ModelAveraging):
 
     def _means(self, shared: Mapping[int, Any]) -> dict[int, Any]:
         work, self._work = self._work, None
-        return self._wire.means(shared, work)
+        found = self._wire.means(shared, work)
+        self.idle = work is not None and not found
+        return found
 
     def settle(self, index: int, weight: Any, mean: Any) -> None:
         """See ModelAveraging.settle."""

@@ -179,7 +179,8 @@ class Bucket:
         the weights behind them (Exchange.divides).
         """
         if results is not None and self.weighed:
-            self.total = results[0][-1] if divided else [divide(result) for result in results][0]
+            totals = [result[-1] if divided else divide(result) for result in results]
+            self.total = totals[0]
         self._store(results, lag)
 
     def _store(self, results: Sequence[Tensor] | None, lag: int | None) -> None:

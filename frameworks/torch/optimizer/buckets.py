@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.exchange.base import Exchange
+from paceline.exchange.weighing import mean_of
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
@@ -195,13 +197,22 @@ class Buckets:
 
     # --- what is in flight ----------------------------------------------------------------------------------------
 
-    def by_name(self, results: Mapping[Any, Any]) -> dict[str, Any]:
-        """What an exchange has in flight, by the names of gradients, and what those of flat buckets are owed."""
+    def by_name(self, exchange: Exchange, results: Mapping[Any, Any]) -> dict[str, Any]:
+        """What an exchange has in flight, by the names of gradients, and what those of flat buckets are owed.
+
+        Divided by weights that travelled with it; what is still to be combined is saved with its weight.
+        """
         found: dict[str, Any] = {}
         for name, value in results.items():
             flat = self._flats.get(name)
             found.update({name: value} if flat is None else flat.split(value))
-        return found
+        if not exchange.weighted:
+            return found
+        shapes = {gradient.name: tuple(gradient.parameter.shape) for gradient in self.all}
+        return {
+            name: value if isinstance(value, dict) else mean_of(value, shapes[name], exchange.divides)
+            for name, value in found.items()
+        }
 
     def settle(self) -> dict[str, Any]:
         """Return what gradients of flat buckets are owed, by name; nothing is in flight from here on."""

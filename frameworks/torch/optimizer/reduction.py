@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from paceline.exchange.base import Exchange
-from paceline.exchange.in_flight_state import WEIGHTED
-from paceline.exchange.weighing import mean_of, with_ones
+from paceline.exchange.weighing import without_work
 from paceline.exchange.wire import Answer, Weights
 from paceline.native.library import loaded
 from paceline.native.world import world
@@ -23,8 +22,9 @@ from paceline.torch.optimizer.bucket import Bucket, Gradient, listed, separate
 from paceline.torch.optimizer.buckets import Buckets, digest
 from paceline.torch.optimizer.claims import claim, live
 from paceline.torch.optimizer.hooks import lent
+from paceline.torch.optimizer.in_flight import load, saved
 from paceline.torch.optimizer.passes import Passes
-from paceline.torch.optimizer.weighing import RankWeight, checked
+from paceline.torch.optimizer.weighing import RankWeight
 from paceline.torch.optimizer.wire import named
 
 
@@ -218,15 +218,8 @@ class Reduction:
 
     def set_weight(self, weight: Any) -> None:
         """Set the weight of the backward passes to come. Raises UsageError within one, or for what is no weight."""
-        found = checked(weight)
-        whole = self.passes.per_update == 1 or (found is None) != (self.weight.given is None)
-        if found != self.weight.given and (self._started or (self._seen and whole)):
-            raise UsageError(
-                f"Rank {horovod.rank()}: weight={weight!r} was set after the backward pass began, whose gradients "
-                "travel already.",
-                "Set optimizer.weight before backward(), or after step().",
-            )
-        self.weight.given = found
+        several = self.passes.per_update > 1
+        self.weight.give(weight, bool(self._started), bool(self._seen), several)
 
     def _clear_counts(self) -> None:
         for gradient in self._seen:
@@ -238,7 +231,6 @@ class Reduction:
 
     def finish(self) -> None:
         """Complete the exchange of every gradient; afterwards `parameter.grad` holds the results on all ranks.
-
 
         A parameter that had no gradient contributes zeros; one that has none on any rank keeps none, as far as ranks
         ask each other. Raises HorovodInternalError, naming the parameter, when ranks disagree on a shape or type or
@@ -386,7 +378,11 @@ class Reduction:
         if self._exchange is None:
             return
         self.watch_all()
-        updates = [(self._by_name(results), scale) for results, scale in self._exchange.drain()]
+        updates = [
+            (self.buckets.by_name(self._exchange, results), scale)
+            for results, scale in self._exchange.drain()
+            if not (self._exchange.weighted and without_work(results))
+        ]
         owed = self.buckets.settle()
         if owed and not updates:
             updates = [({}, 1.0)]
@@ -414,44 +410,15 @@ class Reduction:
     def in_flight(self) -> dict[str, Any] | None:
         """What is in flight, by the names of parameters, to be saved; None if nothing is."""
         self.forget_if_ranks_changed()
-        state = self._exchange.state() if self._exchange is not None else None
-        if state is None:
-            return None
-        found = {**state, "in_flight": [(self._by_name(one), scale) for one, scale in state["in_flight"]]}
-        return {**found, WEIGHTED: True} if self._exchange.weighted else found
-
-    def _by_name(self, results: Mapping[Any, Any]) -> dict[str, Any]:
-        """What an exchange has in flight, by the names of gradients, divided by weights that travelled with it.
-
-        Not what is still to be combined, which is saved with its weight.
-        """
-        found = self.buckets.by_name(results)
-        if not self._exchange.weighted:
-            return found
-        shapes = {gradient.name: tuple(gradient.parameter.shape) for gradient in self.buckets.all}
-        return {
-            name: value if isinstance(value, dict) else mean_of(value, shapes[name], self._exchange.divides)
-            for name, value in found.items()
-        }
+        return None if self._exchange is None else saved(self._exchange, self.buckets)
 
     def load_in_flight(self, state: dict[str, Any] | None, weights: Weights) -> None:
         """Go on with what was saved, with another optimizer of the same parameters; None: with nothing in flight."""
-        if self._exchange is None:
-            return
-        if state is None:
+        if self._exchange is not None and state is None:
             self._exchange.wire.travel.load(None)
-            return
-        self.watch_all()
-        if state.get(WEIGHTED):
-            self._exchange.weigh(True)
-            state = {**state, "in_flight": [(with_ones(one), scale) for one, scale in state["in_flight"]]}
-        found = {name for results, _ in state["in_flight"] for name in results}
-        self.buckets.stay_single(found)
-        buckets = list(dict.fromkeys(self.buckets.of[gradient].active() for gradient in self.buckets.all))
-        self._exchange.load(state, [bucket.identity for bucket in buckets], weights)
-        travelled = {name: bucket.names for bucket in buckets for name in bucket.names if name in found}
-        for gradient in self.buckets.all:
-            gradient.travelled = travelled.get(gradient.name, ())
+        elif self._exchange is not None and state is not None:
+            self.watch_all()
+            load(self._exchange, self.buckets, state, weights)
 
     def forget(self) -> None:
         """Give up what is in flight and all that was agreed, without waiting: the ranks failed or changed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,10 @@ from torch import Tensor
 from paceline.exchange.base import Exchange
 from paceline.telling import tell
 from paceline.torch.errors import UsageError
+
+# Weight of a batch that counts nothing, of a rank that is not through (uneven.py): far below all others, above 0.
+PRESENT = 1e-30
+_NOTHING = 1e-20  # sums up to this are of such batches
 
 
 class Weighing(NamedTuple):
@@ -30,17 +35,35 @@ class RankWeight:
     """Weight of this rank in the update that is being made: the sum over its backward passes.
 
     Public attributes: given, the weight of the passes to come (None: ranks count alike); total, that of all ranks
-    behind the gradients that were combined last, None where it is not known.
+    behind the gradients that were combined last, None where it is not known; nobody, whether no rank had data then;
+    through, whether this rank has no more data on purpose.
     """
 
     def __init__(self, exchange: Exchange | None) -> None:
         self.given: float | None = None
         self.total: float | None = None
+        self.nobody = False
+        self.through = False
         self._exchange = exchange
         self._sum = 0.0  # of so many passes of this update
         self._passes = 0
         self._updates = 0  # so far
         self._told = False
+
+    def give(self, weight: Any, travels: bool, begun: bool, several: bool) -> None:
+        """Set the weight of the passes to come.
+
+        `travels`, `begun`: whether gradients of this update travel, or came; `several`: whether it has several passes.
+        Raises UsageError for what is no weight, and where it would hold for a part of a pass.
+        """
+        found = checked(weight)
+        change = not several or (found is not None) != (self._passes > 0)
+        if found != self.given and (travels or (begun and change)):
+            raise UsageError(
+                f"weight={weight!r} was set after the backward pass began, whose gradients travel already.",
+                "Set optimizer.weight before backward(), or after step().",
+            )
+        self.given = found
 
     @property
     def _next(self) -> float | None:
@@ -48,8 +71,16 @@ class RankWeight:
         return 1.0 if self.given is None and always else self.given
 
     def of_pass(self, number: int, several: bool) -> float | None:
-        """Count a pass once. Returns what its gradients are to be multiplied by now: those of several are added up."""
+        """Count a pass once. Returns what its gradients are to be multiplied by now: those of several are added up.
+
+        Raises UsageError for one without a weight after others with one.
+        """
         weight = self._next
+        if weight is None and self._passes:
+            raise UsageError(
+                "A backward pass came without a weight after others of the same update with one.",
+                "Set optimizer.weight for all passes of backward_passes_per_step.",
+            )
         if weight is None:
             return None
         if number > self._passes:
@@ -86,8 +117,11 @@ class RankWeight:
         travels = exchange.settings.gradients_travel
         ranks = exchange.wire.process_set.size() if travels else 1  # Horovod has divided by them
         known = () if exchange.divides or not answered else [one for one in totals if not one.is_cuda]
-        self.total = max((ranks * float(one) for one in known), default=None)
-        if self.total == 0 and travels and not self._told and exchange.wire.process_set.rank() == 0:
+        total = max((ranks * float(one) for one in known), default=None)
+        # Without a result no rank has a gradient, or others are given it.
+        self.nobody = travels and answered and not (exchange.divides or exchange.settings.sharded) and not total
+        self.total = 0.0 if total is not None and total < _NOTHING else total
+        if self.total == 0 and travels and not (self._told or self.through) and exchange.wire.process_set.rank() == 0:
             self._told = True
             tell("all ranks gave the weight 0 in an update: its gradients are zeros.")
 
@@ -138,13 +172,13 @@ def check_type(name: str, tensor: Tensor) -> None:
 
 def times(gradient: Tensor, factor: float) -> Tensor:
     """Return a gradient times a weight: zeros at 0, where a loss of nothing may have given NaN."""
-    return torch.zeros_like(gradient) if factor == 0 else gradient * factor
+    return torch.zeros_like(gradient) if factor <= PRESENT else gradient * factor
 
 
 def with_weight(tensor: Tensor, weighing: Weighing) -> Tensor:
     """Return what travels of a dense gradient: its elements times the factor, and the weight behind them."""
     flat = tensor.new_empty(tensor.numel() + 1)
-    if weighing.factor == 0:
+    if weighing.factor <= PRESENT:
         flat.zero_()
     else:
         torch.mul(tensor.view(-1), weighing.factor, out=flat[:-1])
@@ -154,11 +188,16 @@ def with_weight(tensor: Tensor, weighing: Weighing) -> Tensor:
 
 def scale(flat: Tensor, weighing: Weighing) -> None:
     """Make of `flat`, gradients with an element more behind them, what travels of them."""
-    if weighing.factor == 0:
+    if weighing.factor <= PRESENT:
         flat.zero_()
     elif weighing.factor != 1:
         flat.mul_(weighing.factor)
     flat[-1] = weighing.weight
+
+
+def worked(flat: Tensor) -> bool:
+    """Divide what has travelled by the weight behind it; return False if that is nothing."""
+    return float(divide(flat)) > _NOTHING
 
 
 def divide(flat: Tensor) -> Tensor:
@@ -170,3 +209,17 @@ def divide(flat: Tensor) -> Tensor:
     else:  # without waiting for the device
         flat[:-1].div_(torch.where(total > 0, total, torch.ones_like(total)))
     return total
+
+
+def about_weights(error: str) -> str:
+    """Return a remedy where Horovod's error has shapes as those of one gradient with a weight and without; else ""."""
+    shapes = [
+        tuple(map(int, re.findall(r"\d+", found))) for found in re.findall(r"tensor of shape \[([\d, ]*)\]", error)
+    ]
+    sizes = sorted(map(math.prod, shapes))
+    if len(shapes) != 2 or sizes[1] != sizes[0] + 1 or (sizes[1],) not in shapes:
+        return ""
+    return (
+        "\nThe element more may be a weight. Set optimizer.weight on all ranks in the same updates; "
+        "0 on a rank without data."
+    )

@@ -21,7 +21,7 @@ from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.buckets import spans, spans_of
-from paceline.torch.optimizer.weighing import Weighing, divide, with_weight
+from paceline.torch.optimizer.weighing import Weighing, about_weights, with_weight, worked
 from paceline.torch.split.weights import TravellingWeights, without_gradients
 from paceline.torch.state.saved import array_of, from_plain, plain_of
 from paceline.torch.state.travelling import AVERAGED, to_reduce
@@ -138,7 +138,7 @@ class TorchWire(TorchTensors):
         if work is None:
             return travelling
         # Without any work on any rank the models are what they were.
-        found = {index: flat for index, flat in travelling.items() if float(divide(flat)) > 0}
+        found = {index: flat for index, flat in travelling.items() if worked(flat)}
         return {index: flat[:-1].view(weights[index].shape) for index, flat in found.items()}
 
     def update_set(self, weights: Mapping[int, Tensor]) -> None:
@@ -330,7 +330,7 @@ def named(error: Exception, names: str) -> Exception:
             "Two optimizers use this name at the same time: give their named_parameters different prefixes.",
         )
     if isinstance(error, horovod.HorovodInternalError):
-        return horovod.HorovodInternalError(f"Gradient of {names}: {error}")
+        return horovod.HorovodInternalError(f"Gradient of {names}: {error}{about_weights(str(error))}")
     if "is not supported" in str(error):
         return UsageError(
             f"The gradient of {names} cannot be exchanged: {error}",

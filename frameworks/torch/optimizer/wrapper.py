@@ -16,6 +16,7 @@ from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.agreement import combined
 from paceline.torch.optimizer.reduction import Reduction
+from paceline.torch.optimizer.weights import Weights
 from paceline.torch.split.state import SHARE, SharedState
 from paceline.torch.state.saved import plain_of, tensors
 
@@ -23,7 +24,7 @@ from paceline.torch.state.saved import plain_of, tensors
 IN_FLIGHT = "paceline_in_flight"
 
 
-class WrappedOptimizer(torch.optim.Optimizer):
+class WrappedOptimizer(Weights, torch.optim.Optimizer):
     """An optimizer whose step() uses gradients combined over all ranks; made by `DistributedOptimizer`.
 
     It holds the user's optimizer (`held`), which keeps the state and makes the updates. Attributes and methods that are
@@ -164,40 +165,6 @@ class WrappedOptimizer(torch.optim.Optimizer):
         """A context, such as one epoch, at whose end what is in flight is applied (`drain`)."""
         yield
         self.drain()
-
-    @property
-    def weight(self) -> float | None:
-        """How much this rank's gradients count, against those of other ranks: its samples or tokens; None: all alike.
-
-        Set it before backward(), on all ranks in the same updates: a number or a tensor with one, >= 0. The result is
-        sum(w g) / sum(w) over the ranks, and over the passes of `backward_passes_per_step`. At 0 a rank takes part
-        without data; an update in which all ranks have 0 has zeros for gradients. It stays until another is set.
-        """
-        return self._reduction.weight.given
-
-    @weight.setter
-    def weight(self, weight: Any) -> None:
-        if weight is not None:
-            self._check_weights()
-        self._reduction.set_weight(weight)
-
-    @contextlib.contextmanager
-    def weighted(self, weight: Any) -> Iterator[None]:
-        """Context in which this rank's gradients have a `weight`."""
-        before, self.weight = self.weight, weight
-        with self._reduction.weight.within(before):
-            yield
-
-    @property
-    def total_weight(self) -> float | None:
-        """Weight of all ranks behind the gradients that were combined last; None where that is not known."""
-        return self._reduction.weight.total
-
-    def _check_weights(self) -> None:
-        wire: Any = self._exchange.wire
-        found = wire.against_weights() if self._exchange.settings.gradients_travel and not self._alone else ""
-        if found:
-            raise UsageError(f"optimizer.weight was set together with {found}.", "Set no weight, or leave it out.")
 
     def synchronize(self) -> None:
         """Combine the gradients over all ranks now; afterwards `parameter.grad` holds the results.

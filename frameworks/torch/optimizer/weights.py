@@ -1,0 +1,99 @@
+"""The part of a wrapped optimizer that is about the weights of ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from paceline.exchange.base import Exchange
+from paceline.torch.errors import UsageError
+from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.agreement import combined
+from paceline.torch.optimizer.reduction import Reduction
+
+
+class Weights:
+    """How much the gradients of this rank count; its attributes are those of WrappedOptimizer."""
+
+    _alone: bool
+    _exchange: Exchange
+    _reduction: Reduction
+    _weights: Callable[[], dict[int, Any]]
+    drain: Callable[[], int]
+    step: Callable[..., Any]
+    synchronize: Callable[[], None]
+    zero_grad: Callable[..., None]
+
+    @property
+    def weight(self) -> float | None:
+        """How much this rank's gradients count against those of others: its samples or tokens. None: all alike.
+
+        Set it before backward(), on all ranks in the same updates: a number or a tensor with one, >= 0. The result is
+        sum(w g) / sum(w) over the ranks, and over the passes of `backward_passes_per_step`. At 0 a rank takes part
+        without data; an update in which all ranks have 0 has zeros for gradients. It stays until another is set.
+
+        Raises UsageError for what is no weight, after the backward pass began, and together with op=hvd.Sum,
+        compression= or a codec.
+        """
+        return self._reduction.weight.given
+
+    @weight.setter
+    def weight(self, weight: Any) -> None:
+        if weight is not None and not self._alone and self._exchange.settings.gradients_travel:
+            wire: Any = self._exchange.wire
+            if found := wire.against_weights():
+                raise UsageError(f"optimizer.weight was set together with {found}.", "Set no weight, or leave it out.")
+        self._reduction.set_weight(weight)
+
+    @contextlib.contextmanager
+    def weighted(self, weight: Any) -> Iterator[None]:
+        """Context of backward passes with a `weight`; see there. One without a pass is one without a gradient."""
+        before, self.weight = self.weight, weight
+        with self._reduction.weight.within(before):
+            yield
+
+    @property
+    def total_weight(self) -> float | None:
+        """Weight of all ranks behind the gradients that were combined last; None where that is not known."""
+        return self._reduction.weight.total
+
+    def has_data(self, here: bool) -> bool:
+        """Return False if it is known that no rank has data; all ranks say before each update whether they have.
+
+        Only where owners alone are given the weight of all ranks do they ask each other.
+        """
+        if self._alone or not self._exchange.settings.sharded:
+            return True
+        wire: Any = self._exchange.wire
+        ((found,),) = combined(wire, f"{wire.label}.data", torch.tensor([[float(here)]]), horovod.Max)
+        return bool(found)
+
+    def step_without_data(self, had_some: bool = True) -> bool:
+        """Take part in an update with gradients that were accumulated, or none. Returns False if no rank has data.
+
+        Then it makes no update. An exchange that does not wait for late ranks needs none of this, but for a first call
+        of a rank that has not `had_some`: it waits for all ranks once.
+        """
+        exchange = self._exchange
+        if self._alone or (had_some and not exchange.settings.ranks_meet):
+            return False
+        reduction, pending = self._reduction, self._reduction.pending
+        reduction.weight.through = True
+        if not reduction.finished:
+            reduction.finish()
+        reduction.weight.through = False
+        if not (exchange.settings.gradients_travel or pending):
+            reduction.restart()
+            around: Any = exchange.around
+            around.idle = False
+            around.update(self._weights, lambda: None, False)
+            return not around.idle
+        if reduction.weight.nobody:
+            reduction.restart()
+            return False
+        self.step()
+        self.zero_grad()
+        return exchange.settings.ranks_meet
