@@ -25,6 +25,7 @@ CORE_IN_HOST = (
     "gate",
     "holdups",
     "interface",
+    "lateness",
     "merge_plan",
     "message_packing",
     "monitor",

@@ -87,6 +87,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pipelined_put": (c_int32, (*_OPERATION, POINTER(TensorDescription), c_void_p)),
     "pipelined_sync_next": (c_int32, (*_OPERATION, c_int64)),
     "partial_counters": (c_char_p, (c_int32,)),
+    "partial_lateness": (c_char_p, (c_int32,)),
     "partial_describe": (c_int32, (*_OPERATION, POINTER(TensorDescription))),
     "partial_save": (c_int32, (*_OPERATION, c_void_p, c_void_p, c_void_p, c_int64)),
     "partial_restore": (c_int32, (*_OPERATION, POINTER(TensorDescription), c_void_p, c_void_p, c_void_p, c_int64)),

@@ -8,6 +8,41 @@ from typing import Any
 
 from paceline.native.library import loaded, read
 
+STEADY, RANDOM = "steadily", "at random"
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class RankLateness:
+    """Lateness of one rank, of so many `rounds` over all names.
+
+    `missed` rounds were sent without its contribution; `late` contributions came after the round that they were for,
+    `late_ms` after that round was ready, in sum.
+    """
+
+    rounds: int
+    missed: int
+    late: int
+    late_ms: float
+
+    @property
+    def share(self) -> float:
+        """Share of the rounds that were sent without this rank."""
+        return self.missed / self.rounds if self.rounds else 0.0
+
+    @property
+    def mean_ms(self) -> float:
+        """Mean delay of a late contribution in ms."""
+        return self.late_ms / self.late if self.late else 0.0
+
+    def __sub__(self, earlier: RankLateness) -> RankLateness:
+        return RankLateness(
+            self.rounds - earlier.rounds,
+            self.missed - earlier.missed,
+            self.late - earlier.late,
+            self.late_ms - earlier.late_ms,
+        )
+
 
 @dataclass(frozen=True)
 class ExchangeStats:
@@ -15,7 +50,8 @@ class ExchangeStats:
 
     `names`: tensors that are exchanged partially. `rounds` were performed. `on_time` calls were in the round they asked
     for, `late` ones not. `missed` rounds had no fresh contribution of this rank. `carried` contributions left with a
-    later round. `lags[n]` calls came n rounds late; the last element: so many or more.
+    later round. `lags[n]` calls came n rounds late; the last element: so many or more. `ranks`: lateness of each rank,
+    on the first rank of the process set; empty on others.
     """
 
     names: int
@@ -25,6 +61,18 @@ class ExchangeStats:
     missed: int
     carried: int
     lags: tuple[int, ...]
+    ranks: tuple[RankLateness, ...] = ()
+
+    @property
+    def latest(self) -> tuple[int, str] | None:
+        """The rank whose contributions came latest in sum, and how: "steadily", in most rounds, or "at random".
+
+        None where no contribution was late, and on ranks that do not know.
+        """
+        worst = max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].late_ms, default=None)
+        if worst is None or not self.ranks[worst].late:
+            return None
+        return worst, STEADY if self.ranks[worst].share > 0.5 else RANDOM
 
     @property
     def in_time(self) -> float:
@@ -47,14 +95,22 @@ class ExchangeStats:
             self.missed - earlier.missed,
             self.carried - earlier.carried,
             tuple(now - before for now, before in zip(self.lags, earlier.lags, strict=True)),
+            tuple(now - before for now, before in zip(self.ranks, earlier.ranks)) if earlier.ranks else self.ranks,
         )
 
     def __str__(self) -> str:
         if not self.names:
             return "no tensor is exchanged partially"
-        return (
+        text = (
             f"{self.rounds} rounds of {self.names} tensors: in time {self.in_time:.1%}, carried over {self.carried}, "
             f"missed {self.missed}, at most {self.most_late} rounds late"
+        )
+        if self.latest is None:
+            return text
+        rank, how = self.latest
+        one = self.ranks[rank]
+        return (
+            f"{text}; rank {rank} is late {how}, in {one.share:.0%} of the rounds, by {one.mean_ms:.0f} ms"
         )
 
 
@@ -64,7 +120,13 @@ def reader(library_name: str) -> Callable[..., ExchangeStats]:
     def exchange_stats(process_set: Any = 0) -> ExchangeStats:
         """Totals since hvd.init(), of the rounds that did not wait for all ranks (docs/partial.md)."""
         number = getattr(process_set, "process_set_id", process_set)
-        found = read(loaded(library_name), "partial_counters", number) or {}
-        return ExchangeStats(**{**found, "lags": tuple(found["lags"])})
+        library = loaded(library_name)
+        found, lateness = (read(library, f"partial_{kind}", number) or {} for kind in ("counters", "lateness"))
+        ranks = (
+            RankLateness(lateness["rounds"], missed, late, late_ns / _NS_PER_MS)
+            for missed, late, late_ns in zip(*(lateness[key] for key in ("missed", "late", "late_ns")), strict=True)
+        )
+        known = tuple(ranks) if lateness["rounds"] else ()  # one rank of a process set coordinates it
+        return ExchangeStats(**{**found, "lags": tuple(found["lags"]), "ranks": known})
 
     return exchange_stats

@@ -40,6 +40,7 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "sync_optimal": ("paceline", _OPTIMAL, _PLANNED),
     "sync_armed": ("paceline", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "reproducible": ("horovod", {**_OPTIMAL, **_ARMED, "PACELINE_REPRODUCIBLE": "yes"}, _PLANNED),
+    "weighted": ("weighted", {**_OPTIMAL, **_ARMED}, _PLANNED),
     "pipelined": ("paceline", {**_SYNC, **_PIPELINED}, _LATE),
     "pipelined_optimal": ("paceline", {**_OPTIMAL, **_PIPELINED}, {**_PLANNED, **_LATE}),
     "split": ("split", {**_SYNC, "PACELINE_WAKE": "events"}, _APART),
@@ -96,8 +97,9 @@ def ratios(names: Sequence[str]) -> list[Ratio]:
     found = each_over(ours, [STOCK, DDP], "step_ms")
     late = [name for name in names if name in SYSTEMS and "age" in SYSTEMS[name][2]]
     found += [over(name, "sync_optimal", "step_ms") for name in late if "sync_optimal" in names]
-    if {"reproducible", "armed_optimal"} <= set(names):
-        found.append(over("reproducible", "armed_optimal", "step_ms"))
+    for name, base in (("reproducible", "armed_optimal"), ("weighted", "sync_armed")):
+        if {name, base} <= set(names):
+            found.append(over(name, base, "step_ms"))
     if set(parts) <= set(names):
         found += [Ratio(f"{name}_over_max_of_parts", name, parts, "step_ms") for name in late]
         found.append(Ratio("communication_over_compute", COMMUNICATION, (ALONE,), "step_ms"))

@@ -45,6 +45,22 @@ def paceline(network: Network, place: Place) -> Training:
     return Training(_wrapped(network, hvd.DistributedOptimizer), connections.counters)
 
 
+def weighted(network: Network, place: Place) -> Training:
+    """The same with weights, which are equal on all ranks, so that means are those without."""
+    connections.connect_horovod(place)
+    import paceline.torch as hvd
+
+    optimizer: Any = hvd.DistributedOptimizer(network.optimizer(), named_parameters=list(network.named_parameters()))
+
+    def step() -> None:
+        network.zero_grad(set_to_none=True)
+        optimizer.weight = 32
+        network().backward()
+        optimizer.step()
+
+    return Training(step, connections.counters)
+
+
 def split(network: Network, place: Place) -> Training:
     """The same with the split exchange, and one of torch's optimizers, whose parameters may be updated apart."""
     connections.connect_horovod(place)

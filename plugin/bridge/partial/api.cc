@@ -49,6 +49,24 @@ const char* horovod_paceline_partial_counters(int32_t process_set) try {
 }
 PACELINE_CATCH(nullptr)
 
+// How late the ranks of a process set were, by rank, as RankLateness of plugin/partial/stats.py; on the rank that
+// coordinates the set, on others without ranks.
+const char* horovod_paceline_partial_lateness(int32_t process_set) try {
+  const auto totals = Get<Partial>().Lateness(process_set);
+  std::vector<int64_t> missed, late, late_ns;
+  for (const auto& rank : totals.ranks) {
+    missed.push_back(rank.missed);
+    late.push_back(rank.late);
+    late_ns.push_back(rank.late_ns);
+  }
+  return horovod::paceline::Told(paceline::core::Json()
+                                     .Put("rounds", totals.rounds)
+                                     .Put("missed", missed)
+                                     .Put("late", late)
+                                     .Put("late_ns", late_ns));
+}
+PACELINE_CATCH(nullptr)
+
 // Describes the tensors of this name; returns 0, or -1 if there were no calls or there are too many dimensions.
 int32_t horovod_paceline_partial_describe(int32_t process_set, const char* name, TensorDescription* out) try {
   const auto channel = Get<Partial>().Find(process_set, name);

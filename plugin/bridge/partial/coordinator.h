@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,6 +35,9 @@ class PartialCoordinator {
     return rounds_.Ready(group_of, now_ns);
   }
   bool waiting() const { return rounds_.waiting(); }
+  std::shared_ptr<const ::paceline::core::Lateness> lateness() const { return rounds_.lateness(); }
+  // A rank that was late in most of the last rounds, once.
+  std::optional<::paceline::core::Lateness::Straggler> Straggler(int64_t now_ns) { return rounds_.Straggler(now_ns); }
   // The response is on its way to all ranks.
   void Sent(const common::Response& response, const std::string& name);
   // What all ranks are to be told in place of Horovod's error about this name; empty: nothing else.

@@ -8,8 +8,11 @@
 #include "bridge/packing.h"
 #include "bridge/participants.h"
 #include "bridge/reserved_names.h"
+#include "horovod/common/logging.h"
 
 namespace horovod::paceline {
+
+namespace core = ::paceline::core;
 
 namespace {
 
@@ -54,6 +57,10 @@ std::vector<std::shared_ptr<PartialChannel>> Partial::Channels(ProcessSet... pro
 void Partial::BeginWorld() {
   Exchange::BeginWorld();
   sets_.clear();
+  {
+    const std::lock_guard<std::mutex> lock(lateness_mutex_);
+    lateness_.clear();
+  }
   holdups_ = ::paceline::core::Holdups(kPatience_ns);
   set_ = nullptr;
 }
@@ -195,6 +202,8 @@ void Partial::Cycle(common::HorovodGlobalState& state, common::ProcessSet& proce
   if (found == sets_.end()) {
     const auto find = [this, process_set_id](const std::string& name) { return Find(process_set_id, name); };
     found = sets_.try_emplace(process_set_id, process_set.controller->GetSize(), find).first;
+    const std::lock_guard<std::mutex> lock(lateness_mutex_);
+    lateness_[process_set_id] = found->second.coordinator.lateness();
   }
   set_ = &found->second;
   timeline_ = &state.timeline;
@@ -342,6 +351,28 @@ void Partial::BeforeExecute(common::ProcessSet& process_set, const common::Respo
     }
   }
   set_->joined.Leave(process_set);
+  ReportStraggler(process_set);
+}
+
+core::Lateness::Totals Partial::Lateness(int32_t process_set_id) const {
+  const std::lock_guard<std::mutex> lock(lateness_mutex_);
+  const auto found = lateness_.find(process_set_id);
+  return found == lateness_.end() ? core::Lateness::Totals() : found->second->totals();
+}
+
+void Partial::ReportStraggler(common::ProcessSet& process_set) {
+  const auto found = set_->coordinator.Straggler(Nanoseconds(Clock::now()));
+  if (!found) {
+    return;
+  }
+  constexpr double kMillisecond_ns = 1e6;
+  using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
+  LOG(WARNING, process_set.controller->GetRank())
+      << "Paceline: rank " << found->rank << (current_ == 0 ? "" : " of process set " + std::to_string(current_))
+      << " was late in " << std::llround(found->missed) << " of the last " << found->steps << " steps, by "
+      << std::llround(static_cast<double>(found->mean_late_ns) / kMillisecond_ns) << " ms on average (a step takes "
+      << std::llround(static_cast<double>(found->step_ns) / kMillisecond_ns)
+      << " ms). A rank that is always late trains on gradients that are used late: see hvd.exchange_stats().";
 }
 
 void Partial::AfterExecute(const Executed& executed) { set_->joined.Return(executed.process_set); }

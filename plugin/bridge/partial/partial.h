@@ -45,6 +45,8 @@ class Partial : public Exchange {
   std::shared_ptr<PartialChannel> Find(int32_t process_set_id, const std::string& name) const;
   // Any thread: what all names of a process set have counted.
   std::vector<::paceline::core::RoundState::Counters> Counters(int32_t process_set_id) const;
+  // Any thread: how late the ranks of a process set were; of a rank that does not coordinate it, without rounds.
+  ::paceline::core::Lateness::Totals Lateness(int32_t process_set_id) const;
   // Any thread: the calls of the name that was called most often; with each update of a rank all its names are called.
   int64_t Updates() const;
   // Any thread: begin to flush all names, in all process sets, which this rank makes no more calls under.
@@ -98,6 +100,7 @@ class Partial : public Exchange {
   std::vector<std::shared_ptr<PartialChannel>> Channels(ProcessSet... process_set_id) const;
   bool Owns(const common::Response& response) const;
   void Began(const std::string& name, bool partial, int64_t now_ns);
+  void ReportStraggler(common::ProcessSet& process_set);
   void TellAbsence(int64_t now_ns, common::ProcessSet& process_set, std::deque<common::Request>& messages);
 
   Operations& operations_;
@@ -109,6 +112,9 @@ class Partial : public Exchange {
   Set* set_ = nullptr;  // of the present cycle
   common::Timeline* timeline_ = nullptr;
   int32_t current_ = 0;
+
+  mutable std::mutex lateness_mutex_;  // protects the table
+  std::map<int32_t, std::shared_ptr<const ::paceline::core::Lateness>> lateness_;
 };
 
 }  // namespace horovod::paceline

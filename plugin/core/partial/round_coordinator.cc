@@ -18,8 +18,17 @@ RoundCoordinator::Count& RoundCoordinator::Open(const std::string& name) {
   return count;
 }
 
+void RoundCoordinator::Came(Count& count, int32_t rank) {
+  const auto number = static_cast<size_t>(rank);
+  if (count.owes[number]) {
+    count.owes[number] = false;
+    late_.emplace_back(rank, count.last_ns);
+  }
+}
+
 void RoundCoordinator::Vote(const std::string& name, int32_t rank) {
   auto& count = Open(name);
+  Came(count, rank);
   ++count.requests;
   unanswered_[static_cast<size_t>(rank)] += count.votes.Vote(rank) ? 1 : 0;
 }
@@ -31,7 +40,9 @@ void RoundCoordinator::Flush(const std::string& name, int32_t rank) {
 }
 
 void RoundCoordinator::Arrived(const std::string& name, int32_t rank, int64_t round) {
-  Open(name).votes.Arrived(rank, round);
+  auto& count = Open(name);
+  Came(count, rank);
+  count.votes.Arrived(rank, round);
 }
 
 void RoundCoordinator::Misfit(const std::string& name) { ++Open(name).misfits; }
@@ -57,6 +68,10 @@ void RoundCoordinator::GiveUp(const MergeGroup& group) {
 }
 
 void RoundCoordinator::Settle(int64_t now_ns) {
+  for (const auto& [rank, round_ns] : late_) {
+    lateness_->Came(rank, now_ns - round_ns);
+  }
+  late_.clear();
   for (size_t rank = 0; rank < unanswered_.size(); ++rank) {
     attendance_.blocked[rank] = unanswered_[rank] > 0;
   }
@@ -115,6 +130,12 @@ void RoundCoordinator::Sent(const std::string& name) {
   }
   auto& count = found->second;
   Answered(count);
+  for (size_t rank = 0; rank < count.owes.size(); ++rank) {
+    const auto& one = count.votes.rank(static_cast<int32_t>(rank));
+    count.owes[rank] = !(one.voted || one.flushing || attendance_.absent[rank]);
+  }
+  lateness_->Sent(count.owes);
+  count.last_ns = count.ready_ns;
   count.votes.Executed();
   count.announced = false;
   count.ready_ns = 0;

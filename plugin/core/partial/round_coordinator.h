@@ -6,12 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/fusion/active_plan.h"
+#include "core/partial/lateness.h"
 #include "core/partial/votes.h"
 
 namespace paceline::core {
@@ -23,7 +26,10 @@ class RoundCoordinator {
   // Those that go together with this name, itself among them; null if it goes alone.
   using GroupOf = std::function<const MergeGroup*(const std::string& name)>;
 
-  explicit RoundCoordinator(int32_t size) : unanswered_(static_cast<std::size_t>(size), 0), attendance_(size) {}
+  explicit RoundCoordinator(int32_t size)
+      : unanswered_(static_cast<std::size_t>(size), 0),
+        attendance_(size),
+        lateness_(std::make_shared<Lateness>(size)) {}
 
   bool Knows(const std::string& name) const { return counts_.count(name) > 0; }
   // A name that is not known. As in Votes: 0 <= rule.count <= size.
@@ -46,6 +52,12 @@ class RoundCoordinator {
   // Whether Ready() is to be asked again though nothing comes: names wait for others of their group.
   bool waiting() const { return waiting_; }
 
+  // Counted here; any thread may read it.
+  std::shared_ptr<const Lateness> lateness() const { return lateness_; }
+  std::optional<Lateness::Straggler> Straggler(int64_t now_ns) {
+    return lateness_->Look(static_cast<int64_t>(counts_.size()), now_ns);
+  }
+
   // The round that was ready is on its way to all ranks, and the next one begins.
   void Sent(const std::string& name);
   // An error about this name is on its way to all ranks: as if it had never been called.
@@ -53,13 +65,16 @@ class RoundCoordinator {
 
  private:
   struct Count {
-    Count(std::string of, int32_t size, QuorumRule rule) : name(std::move(of)), votes(size, rule) {}
+    Count(std::string of, int32_t size, QuorumRule rule)
+        : name(std::move(of)), votes(size, rule), owes(static_cast<std::size_t>(size), false) {}
 
     const std::string name;
     Votes votes;
     bool open = false;       // in open_
     bool announced = false;  // Ready() has named it in this round
     int64_t ready_ns = 0;    // since when; 0: it is not
+    int64_t last_ns = 0;     // since when the round before was
+    std::vector<bool> owes;  // by rank: the round before was sent without it, and nothing came since
     int32_t requests = 0;    // of this round, in Horovod's table
     int32_t misfits = 0;
     bool silent = false;  // its group has waited for it without a call
@@ -70,11 +85,14 @@ class RoundCoordinator {
   void GiveUp(const MergeGroup& group);
   Count& Open(const std::string& name);
   void Answered(const Count& count);
+  void Came(Count& count, int32_t rank);
   void Settle(int64_t now_ns);
 
   bool waiting_ = false;
   std::vector<int32_t> unanswered_;  // by rank: votes whose rounds were not sent
   Attendance attendance_;
+  const std::shared_ptr<Lateness> lateness_;
+  std::vector<std::pair<int32_t, int64_t>> late_;  // ranks that came late since Settle, and the time of their round
   std::unordered_map<std::string, Count> counts_;
   // Those whose round under way somebody has called in: no others can become ready.
   std::vector<Count*> open_;
