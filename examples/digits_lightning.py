@@ -25,7 +25,10 @@ from paceline.examples import digits, digits_torch, replicas_torch
 
 
 class HorovodStrategy(ParallelStrategy):
-    """The ranks that horovodrun started, a device each; `options` are those of hvd.DistributedOptimizer."""
+    """The ranks that horovodrun started, a device each; `options` are those of hvd.DistributedOptimizer.
+
+    `uneven`: batches count as many samples as they have, and ranks may have unequally many batches.
+    """
 
     is_distributed = True  # Lightning puts a DistributedSampler into data loaders
     root_device = property(lambda self: self.parallel_devices[0])
@@ -34,11 +37,11 @@ class HorovodStrategy(ParallelStrategy):
     world_size = property(lambda self: hvd.size())
     distributed_sampler_kwargs = property(lambda self: {"num_replicas": hvd.size(), "rank": hvd.rank()})
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, uneven: bool = False, **options: Any) -> None:
         hvd.init()
         device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
         super().__init__(parallel_devices=[device])
-        self.options = options
+        self.uneven, self.options = uneven, options
         rank_zero_only.rank = hvd.rank()  # who prints and writes
 
     def setup(self, trainer: pl.Trainer) -> None:
@@ -67,16 +70,29 @@ class HorovodStrategy(ParallelStrategy):
             optimizer.synchronize()
             return loss
 
-        return super().optimizer_step(optimizer, combined, *args, **kwargs)
+        result = super().optimizer_step(optimizer, combined, *args, **kwargs)
+        if self.uneven and self.lightning_module.trainer.is_last_batch:
+            hvd.finish_uneven(optimizer)
+        return result
+
+    def training_step(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Let the batch count as many samples as it has."""
+        if not self.uneven:
+            return super().training_step(batch, *args, **kwargs)
+        for optimizer in self.optimizers:
+            optimizer.weight = hvd.samples_of(batch)
+        result = super().training_step(batch, *args, **kwargs)
+        passes = self.lightning_module.trainer.accumulate_grad_batches  # Lightning divides by them, as the weights do
+        return {**result, "loss": result["loss"] * passes} if isinstance(result, dict) else result * passes
 
     def on_train_start(self) -> None:
         """Refuse shares of different lengths: others would wait for the rank whose data has ended."""
         counts = hvd.allgather_object(self.lightning_module.trainer.num_training_batches)
-        if len(set(counts)) > 1:
+        if (len(set(counts)) > 1 and not self.uneven) or min(counts) == 0:
             said = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(counts))
             raise hvd.UsageError(
                 f"Expected equally many batches of an epoch on all ranks, found others: {said}.",
-                f"Train on {min(counts)} batches: limit_train_batches={min(counts)} of the Trainer.",
+                f"Use HorovodStrategy(uneven=True), or limit_train_batches={min(counts)} of the Trainer.",
             )
 
     def on_train_end(self) -> None:

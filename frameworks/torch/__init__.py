@@ -26,6 +26,8 @@ from paceline.torch.optimizer.distributed import DistributedOptimizer as Distrib
 from paceline.torch.optimizer.state import broadcast_optimizer_state as broadcast_optimizer_state
 from paceline.torch.optimizer.state import broadcast_state as broadcast_state
 from paceline.torch.optimizer.state import register_elastic_handlers
+from paceline.torch.optimizer.uneven import finish_uneven as finish_uneven
+from paceline.torch.optimizer.uneven import samples_of as samples_of
 from paceline.torch.optimizer.uneven import uneven as uneven
 from paceline.torch.optimizer.wrapper import WrappedOptimizer as WrappedOptimizer
 from paceline.torch.partial.operations import PartialResult as PartialResult
@@ -67,6 +69,8 @@ _OURS = [
     "reduce_",
     "reduce_async",
     "reduce_async_",
+    "finish_uneven",
+    "samples_of",
     "uneven",
 ]
 

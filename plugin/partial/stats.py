@@ -109,9 +109,7 @@ class ExchangeStats:
             return text
         rank, how = self.latest
         one = self.ranks[rank]
-        return (
-            f"{text}; rank {rank} is late {how}, in {one.share:.0%} of the rounds, by {one.mean_ms:.0f} ms"
-        )
+        return f"{text}; rank {rank} is late {how}, in {one.share:.0%} of the rounds, by {one.mean_ms:.0f} ms"
 
 
 def reader(library_name: str) -> Callable[..., ExchangeStats]:

@@ -46,28 +46,44 @@ def uneven(
             optimizer.step()
             optimizer.zero_grad()
 
-    `weight(batch)` is what the batch counts (WrappedOptimizer.weight). A rank that is through makes updates with the
-    weight 0 until all are, so that each update has the mean over the samples of those that have some; `after_step` is
-    what else the loop does after an update, such as `scheduler.step`. At the end `optimizer.weight` is what it was
-    before, and nothing is in flight (`drain`). Exchanges that do not wait for late ranks need no further updates.
+    `weight(batch)` is what the batch counts (WrappedOptimizer.weight). A rank that is through calls `finish_uneven`. At
+    the end `optimizer.weight` is what it was before.
 
     All ranks must iterate to the end: a loop that breaks off leaves the others waiting. Raises UsageError for an
     optimizer that is not wrapped.
     """
-    if type(optimizer) is not WrappedOptimizer:
-        raise UsageError(
-            f"uneven() was given a {type(optimizer).__name__} that is not wrapped.",
-            "Give it the result of hvd.DistributedOptimizer.",
-        )
+    _check(optimizer)
     before, any_here = optimizer.weight, False
     for batch in batches:
         any_here = True
         optimizer.has_data(True)
         optimizer.weight = weight(batch) or PRESENT
         yield batch
+    finish_uneven(optimizer, after_step, any_here)
+    optimizer.weight = before
+
+
+def finish_uneven(optimizer: Any, after_step: Callable[[], object] = lambda: None, any_here: bool = True) -> None:
+    """Make updates with the weight 0 until no rank has data, then those in flight (`drain`).
+
+    For the end of an epoch in loops that set `optimizer.weight` by themselves. Each update has the mean over the
+    samples of the ranks that have some. `after_step` is what else the loop does after an update, such as
+    `scheduler.step`. `any_here`: whether this rank had data in this epoch. Exchanges that do not wait for late ranks
+    need no updates.
+
+    All ranks must call it. Raises UsageError for an optimizer that is not wrapped.
+    """
+    _check(optimizer)
     optimizer.weight = 0
     while optimizer.has_data(False) and optimizer.step_without_data(any_here):
         after_step()
     optimizer.drain()
     optimizer.zero_grad()
-    optimizer.weight = before
+
+
+def _check(optimizer: Any) -> None:
+    if type(optimizer) is not WrappedOptimizer:
+        raise UsageError(
+            f"uneven() was given a {type(optimizer).__name__} that is not wrapped.",
+            "Give it the result of hvd.DistributedOptimizer.",
+        )

@@ -36,7 +36,7 @@ class RankWeight:
 
     Public attributes: given, the weight of the passes to come (None: ranks count alike); total, that of all ranks
     behind the gradients that were combined last, None where it is not known; nobody, whether no rank had data then;
-    through, whether this rank has no more data on purpose.
+    through, whether this rank has no more data on purpose; last, weight of this rank in the update before.
     """
 
     def __init__(self, exchange: Exchange | None) -> None:
@@ -44,6 +44,7 @@ class RankWeight:
         self.total: float | None = None
         self.nobody = False
         self.through = False
+        self.last: float | None = None
         self._exchange = exchange
         self._sum = 0.0  # of so many passes of this update
         self._passes = 0
@@ -106,6 +107,8 @@ class RankWeight:
 
     def clear(self) -> None:
         """Begin a new update."""
+        weighing = self.weighing(True)
+        self.last = None if weighing is None else weighing.weight
         self._sum, self._passes = 0.0, 0
         self._updates += 1
 

@@ -13,6 +13,7 @@ from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.agreement import combined
 from paceline.torch.optimizer.reduction import Reduction
+from paceline.torch.optimizer.weighing import Weighing, divide, with_weight
 
 
 class Weights:
@@ -20,9 +21,12 @@ class Weights:
 
     _alone: bool
     _exchange: Exchange
+    _loss_type: torch.dtype | None  # of closures, once one was evaluated
     _reduction: Reduction
     _weights: Callable[[], dict[int, Any]]
     drain: Callable[[], int]
+    op: int
+    process_set: Any
     step: Callable[..., Any]
     synchronize: Callable[[], None]
     zero_grad: Callable[..., None]
@@ -94,6 +98,24 @@ class Weights:
         if reduction.weight.nobody:
             reduction.restart()
             return False
+        if self._loss_type is not None:  # the others step with a closure
+            self._mean_loss(torch.zeros((), dtype=self._loss_type))
         self.step()
         self.zero_grad()
         return exchange.settings.ranks_meet
+
+    def _mean_loss(self, loss: Any) -> Any:
+        """Combine what closures return on the ranks, by `op` and by the weights of their updates."""
+        value = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
+        self._loss_type = value.dtype
+        travelling = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)
+        weight = self._reduction.weight.last
+        if weight is not None:
+            travelling = with_weight(travelling, Weighing(weight, weight))
+        op = horovod.Average if self.op == horovod.Average else horovod.Sum
+        handle = horovod.allreduce_async_(travelling, name="paceline.closure_loss", op=op, process_set=self.process_set)
+        combined_loss = horovod.synchronize(handle)
+        if weight is not None:
+            divide(combined_loss)
+        found = combined_loss[0]
+        return found.reshape(value.shape).to(value.dtype) if isinstance(loss, torch.Tensor) else found.item()

@@ -55,6 +55,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
             "_shared": shared,
             "_skip": False,
             "_steps": Steps(),
+            "_loss_type": None,
         }
         self.__dict__.update(own)
         reduction.watch_all()
@@ -413,12 +414,7 @@ class WrappedOptimizer(Weights, torch.optim.Optimizer):
         self.synchronize()
         if loss is None or self._alone:
             return loss
-        value = loss.detach() if isinstance(loss, Tensor) else torch.tensor(loss, dtype=torch.float64)
-        travelling = value.reshape(1).to(torch.promote_types(value.dtype, torch.float32), copy=True)
-        op = horovod.Average if self.op == horovod.Average else horovod.Sum
-        handle = horovod.allreduce_async_(travelling, name="paceline.closure_loss", op=op, process_set=self.process_set)
-        combined = horovod.synchronize(handle)
-        return combined.reshape(value.shape).to(value.dtype) if isinstance(loss, Tensor) else combined.item()
+        return self._mean_loss(loss)
 
 
 # torch wraps the step of every optimizer class in code that runs its step hooks; the held optimizer's own step does so.

@@ -112,6 +112,46 @@ def test_shares_of_different_lengths_are_refused(rank: int, size: int) -> None:
     assert "rank 0 has 10, rank 1 has 7" in said and "limit_train_batches=7" in said
 
 
+@pytest.mark.parametrize("passes", [1, 3])
+@ranks(2, more=(3,))
+def test_shares_of_different_lengths_equal_one_process(rank: int, size: int, passes: int) -> None:
+    """10 batches on the first rank and 7 on the next, the last ones shorter, with validation between epochs."""
+    import lightning.pytorch as pl
+
+    from paceline.examples import digits_lightning, digits_torch
+
+    images, labels, *_ = digits_torch.data(0, 1)
+    counts = [10, 7, 9][:size]
+
+    def share(of: int) -> tuple[Any, Any]:
+        begin = sum(counts[:of]) * BATCH
+        end = begin + counts[of] * BATCH - 5 * of
+        return images[begin:end].double(), labels[begin:end]
+
+    pl.seed_everything(3, verbose=False)
+    model, alone = digits_lightning.Digits().double(), digits_lightning.Digits().double()
+    alone.load_state_dict(model.state_dict())
+    quiet = dict.fromkeys(("enable_checkpointing", "enable_model_summary", "enable_progress_bar", "logger"), False)
+    trainer = pl.Trainer(
+        strategy=digits_lightning.HorovodStrategy(uneven=True), accelerator="cpu", devices=1, max_epochs=2,
+        use_distributed_sampler=False, accumulate_grad_batches=passes, **quiet,
+    )  # fmt: skip
+    trainer.fit(model, DataLoader(TensorDataset(*share(rank)), BATCH))
+
+    optimizer = alone.configure_optimizers()
+    for _ in range(2):
+        for first in range(0, max(counts), passes):
+            rows = [slice(BATCH * first, BATCH * (first + passes))] * size
+            parts = [tuple(one[here] for one in share(of)) for of, here in enumerate(rows)]
+            optimizer.zero_grad()
+            batch: Any = tuple(torch.cat(many) for many in zip(*parts, strict=True))
+            alone.training_step(batch, 0).backward()
+            optimizer.step()
+    apart = (parameters(model) - parameters(alone)).abs().max()
+    assert apart < 1e-9 * parameters(alone).abs().max(), f"{apart:.1e}"
+    assert_replicas_equal(model, f"lightning.uneven.{passes}")
+
+
 def test_the_page_shows_the_strategy_that_is_tested() -> None:
     source = (ROOT / "examples" / "digits_lightning.py").read_text()
     strategy = source[source.index("class HorovodStrategy") : source.index("class Digits")].rstrip()
