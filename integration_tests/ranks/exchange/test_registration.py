@@ -53,7 +53,7 @@ def test_settings_are_the_same_for_as_long_as_a_name_is_registered(rank: int, si
     in_flight = InFlight(library, 0)
     register(library, 0, name, PIPELINED, 2, 0)
     register(library, 0, name, PIPELINED, 2, 0)
-    for exchange, *settings in ((PIPELINED, 3, 0), (PIPELINED, 2, 1), (PARTIAL, 1, 0, 0, 0, 0)):
+    for exchange, *settings in ((PIPELINED, 3, 0), (PIPELINED, 2, 1), (PARTIAL, 1, 0, 0, 0, 0, 0)):
         with pytest.raises(
             UsageError, match=rf"{name} on rank {rank}: expected pipelined\(2, 0\).*found(?s:.)*unregister"
         ):
@@ -75,7 +75,7 @@ def test_a_refused_registration_leaves_nothing_behind(rank: int, size: int, hvd:
     wrong = (
         ("late", (2,), "exchanges pipelined, partial"), (PIPELINED, (1, 0), "K, from 2 to 64"),
         (PIPELINED, (2,), "two whole numbers"), (PIPELINED, (2.5, 0), "two whole numbers"),
-        (PARTIAL, (1, 0, 0, 0), "five whole numbers"), (PARTIAL, (-2, 0, 0, 0, 0), "five whole numbers"),
+        (PARTIAL, (1, 0, 0, 0, 0), "six whole numbers"), (PARTIAL, (-2, 0, 0, 0, 0, 0), "six whole numbers"),
     )  # fmt: skip
     for exchange, settings, expected in wrong:
         with pytest.raises(UsageError, match=rf"refused on rank {rank}: expected .*{expected}.*found {exchange}"):

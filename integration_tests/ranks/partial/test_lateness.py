@@ -14,6 +14,7 @@ from integration_tests.support.ranks import ranks
 STEPS = 55  # more than Lateness::kSteps
 PAUSE_S = 0.02
 LATE_S = 0.06
+PAUSED_S = 0.25  # now and then
 
 
 @pytest.mark.parametrize("steadily", [True, False])
@@ -31,9 +32,8 @@ def test_the_late_rank_is_named(rank: int, size: int, hvd: Any, steadily: bool) 
         os.dup2(log.fileno(), 2)
         try:
             for step in range(STEPS):
-                # A late rank is two steps behind after a pause: it makes fewer of them.
-                late = rank == 2 and (steadily or step % 12 == 5)
-                time.sleep(LATE_S if late else PAUSE_S)
+                pause_s = LATE_S if steadily else PAUSED_S if step % 9 == 5 else PAUSE_S
+                time.sleep(pause_s if rank == 2 else PAUSE_S)
                 optimizer.zero_grad()
                 sum(one.sum() for one in parameters).backward()
                 optimizer.step()
