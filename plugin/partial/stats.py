@@ -14,34 +14,30 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True)
 class RankLateness:
-    """Lateness of one rank, of so many `rounds` over all names.
+    """Lateness of one rank over all names.
 
-    `missed` rounds were sent without its contribution; `late` contributions came after the round that they were for,
-    `late_ms` after that round was ready, in sum.
+    It made so many `calls`; `late` of them came after the round that they were for, `late_ms` after that round was
+    ready, in sum. `missed` rounds were sent without it.
     """
 
-    rounds: int
+    calls: int
     missed: int
     late: int
     late_ms: float
 
     @property
     def share(self) -> float:
-        """Share of the rounds that were sent without this rank."""
-        return self.missed / self.rounds if self.rounds else 0.0
+        """Share of its calls that were late."""
+        return self.late / self.calls if self.calls else 0.0
 
     @property
     def mean_ms(self) -> float:
-        """Mean delay of a late contribution in ms."""
+        """Mean delay of a late call in ms."""
         return self.late_ms / self.late if self.late else 0.0
 
     def __sub__(self, earlier: RankLateness) -> RankLateness:
-        return RankLateness(
-            self.rounds - earlier.rounds,
-            self.missed - earlier.missed,
-            self.late - earlier.late,
-            self.late_ms - earlier.late_ms,
-        )
+        pairs = zip(vars(self).values(), vars(earlier).values(), strict=True)
+        return RankLateness(*(now - before for now, before in pairs))
 
 
 @dataclass(frozen=True)
@@ -65,9 +61,9 @@ class ExchangeStats:
 
     @property
     def latest(self) -> tuple[int, str] | None:
-        """The rank whose contributions came latest in sum, and how: "steadily", in most rounds, or "at random".
+        """The rank whose calls came latest in sum, and how: "steadily", most of its calls, or "at random".
 
-        None where no contribution was late, and on ranks that do not know.
+        None where no call was late, and on ranks that do not know.
         """
         worst = max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].late_ms, default=None)
         if worst is None or not self.ranks[worst].late:
@@ -109,7 +105,7 @@ class ExchangeStats:
             return text
         rank, how = self.latest
         one = self.ranks[rank]
-        return f"{text}; rank {rank} is late {how}, in {one.share:.0%} of the rounds, by {one.mean_ms:.0f} ms"
+        return f"{text}; rank {rank} is late {how}, in {one.share:.0%} of its calls, by {one.mean_ms:.0f} ms"
 
 
 def reader(library_name: str) -> Callable[..., ExchangeStats]:
@@ -120,10 +116,8 @@ def reader(library_name: str) -> Callable[..., ExchangeStats]:
         number = getattr(process_set, "process_set_id", process_set)
         library = loaded(library_name)
         found, lateness = (read(library, f"partial_{kind}", number) or {} for kind in ("counters", "lateness"))
-        ranks = (
-            RankLateness(lateness["rounds"], missed, late, late_ns / _NS_PER_MS)
-            for missed, late, late_ns in zip(*(lateness[key] for key in ("missed", "late", "late_ns")), strict=True)
-        )
+        fields = (lateness[key] for key in ("calls", "missed", "late", "late_ns"))
+        ranks = (RankLateness(*counts, late_ns / _NS_PER_MS) for *counts, late_ns in zip(*fields, strict=True))
         known = tuple(ranks) if lateness["rounds"] else ()  # one rank of a process set coordinates it
         return ExchangeStats(**{**found, "lags": tuple(found["lags"]), "ranks": known})
 

@@ -74,7 +74,8 @@ void Divide(DataType dtype, uint8_t* data, size_t bytes, double by) {
   WithType(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     auto* const values = reinterpret_cast<T*>(data);
-    std::transform(values, values + bytes / sizeof(T), values, [&](T value) { return Quotient(value, by); });
+    const size_t elements = bytes / sizeof(T);
+    std::transform(values, values + elements, values, [&](T value) { return Quotient(value, by); });
   });
 }
 

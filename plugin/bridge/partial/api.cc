@@ -53,14 +53,16 @@ PACELINE_CATCH(nullptr)
 // coordinates the set, on others without ranks.
 const char* horovod_paceline_partial_lateness(int32_t process_set) try {
   const auto totals = Get<Partial>().Lateness(process_set);
-  std::vector<int64_t> missed, late, late_ns;
+  std::vector<int64_t> calls, missed, late, late_ns;
   for (const auto& rank : totals.ranks) {
+    calls.push_back(rank.calls);
     missed.push_back(rank.missed);
     late.push_back(rank.late);
     late_ns.push_back(rank.late_ns);
   }
   return horovod::paceline::Told(paceline::core::Json()
                                      .Put("rounds", totals.rounds)
+                                     .Put("calls", calls)
                                      .Put("missed", missed)
                                      .Put("late", late)
                                      .Put("late_ns", late_ns));

@@ -369,7 +369,7 @@ void Partial::ReportStraggler(common::ProcessSet& process_set) {
   using namespace ::horovod::common;  // the LOG macro names Horovod's classes without their namespace
   LOG(WARNING, process_set.controller->GetRank())
       << "Paceline: rank " << found->rank << (current_ == 0 ? "" : " of process set " + std::to_string(current_))
-      << " was late in " << std::llround(found->missed) << " of the last " << found->steps << " steps, by "
+      << " was late in " << found->late << " of its last " << found->calls << " steps, by "
       << std::llround(static_cast<double>(found->mean_late_ns) / kMillisecond_ns) << " ms on average (a step takes "
       << std::llround(static_cast<double>(found->step_ns) / kMillisecond_ns)
       << " ms). A rank that is always late trains on gradients that are used late: see hvd.exchange_stats().";

@@ -10,7 +10,12 @@ void Lateness::Sent(const std::vector<bool>& missed) {
   }
 }
 
-void Lateness::Came(int32_t rank, int64_t late_ns) {
+void Lateness::Called(int32_t rank) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++totals_.ranks[static_cast<size_t>(rank)].calls;
+}
+
+void Lateness::CameLate(int32_t rank, int64_t late_ns) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& one = totals_.ranks[static_cast<size_t>(rank)];
   ++one.late;
@@ -27,18 +32,16 @@ std::optional<Lateness::Straggler> Lateness::Look(int64_t names, int64_t now_ns)
   if (names == 0 || rounds < kSteps * names) {
     return std::nullopt;
   }
-  const auto steps = rounds / names;
-  const auto step_ns = (now_ns - looked_ns_) / steps;
+  const auto step_ns = (now_ns - looked_ns_) * names / rounds;
   std::optional<Straggler> found;
   for (size_t rank = 0; rank < reported_.size(); ++rank) {
     const auto& now = totals_.ranks[rank];
     const auto& then = before_.ranks[rank];
-    const auto missed = static_cast<double>(now.missed - then.missed) / static_cast<double>(names);
-    const auto late = now.late - then.late;
+    const auto late = now.late - then.late, calls = now.calls - then.calls;
     const auto mean_ns = late == 0 ? 0 : (now.late_ns - then.late_ns) / late;
-    if (!reported_[rank] && 2 * missed > static_cast<double>(steps) && kLeastPart * mean_ns >= step_ns &&
+    if (!reported_[rank] && 2 * late > calls && kLeastPart * mean_ns >= step_ns &&
         (!found || mean_ns > found->mean_late_ns)) {
-      found = {static_cast<int32_t>(rank), steps, step_ns, missed, mean_ns};
+      found = {static_cast<int32_t>(rank), calls / names, late / names, mean_ns, step_ns};
     }
   }
   if (found) {

@@ -15,7 +15,8 @@ namespace paceline::core {
 class Lateness {
  public:
   struct Rank {
-    int64_t missed = 0;   // rounds that were sent without its contribution
+    int64_t calls = 0;    // contributions
+    int64_t missed = 0;   // rounds that were sent without one
     int64_t late = 0;     // contributions after the round that they were for
     int64_t late_ns = 0;  // sum of their delays after that round was ready
   };
@@ -23,13 +24,10 @@ class Lateness {
     int64_t rounds = 0;
     std::vector<Rank> ranks;
   };
-  // A rank that missed more than half of the last rounds, by a tenth of a step and more. `steps`: rounds of each name;
-  // `missed`: in steps, on average.
+  // A rank that was late in most of its last calls, by a tenth of a step and more; per name.
   struct Straggler {
     int32_t rank = 0;
-    int64_t steps = 0, step_ns = 0;
-    double missed = 0;
-    int64_t mean_late_ns = 0;
+    int64_t calls = 0, late = 0, mean_late_ns = 0, step_ns = 0;
   };
 
   explicit Lateness(int32_t size) : reported_(static_cast<std::size_t>(size), false) {
@@ -39,7 +37,8 @@ class Lateness {
 
   // A round was sent without these ranks, by rank.
   void Sent(const std::vector<bool>& missed);
-  void Came(int32_t rank, int64_t late_ns);
+  void Called(int32_t rank);
+  void CameLate(int32_t rank, int64_t late_ns);
   // Every kSteps rounds of each of so many names: the worst straggler, each rank once. A rank that is always the last
   // of equals is none, though a quorum goes without it.
   std::optional<Straggler> Look(int64_t names, int64_t now_ns);

@@ -20,6 +20,7 @@ RoundCoordinator::Count& RoundCoordinator::Open(const std::string& name) {
 
 void RoundCoordinator::Came(Count& count, int32_t rank) {
   const auto number = static_cast<size_t>(rank);
+  lateness_->Called(rank);
   if (count.owes[number]) {
     count.owes[number] = false;
     late_.emplace_back(rank, count.last_ns);
@@ -69,7 +70,7 @@ void RoundCoordinator::GiveUp(const MergeGroup& group) {
 
 void RoundCoordinator::Settle(int64_t now_ns) {
   for (const auto& [rank, round_ns] : late_) {
-    lateness_->Came(rank, now_ns - round_ns);
+    lateness_->CameLate(rank, now_ns - round_ns);
   }
   late_.clear();
   for (size_t rank = 0; rank < unanswered_.size(); ++rank) {

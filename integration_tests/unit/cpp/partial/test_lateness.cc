@@ -13,8 +13,9 @@ void Steps(Lateness& lateness, int64_t steps, int64_t missed, int64_t late_ns, i
     for (int name = 0; name < 2; ++name) {
       const bool late = step % missed == 0;
       lateness.Sent({false, false, late});
+      lateness.Called(2);
       if (late) {
-        lateness.Came(2, late_ns);
+        lateness.CameLate(2, late_ns);
       }
     }
     now_ns += kStep_ns;
@@ -33,9 +34,9 @@ TEST_CASE("a rank that is late in most steps is reported once") {
   const auto found = lateness.Look(2, now_ns);
   REQUIRE(found);
   CHECK(found->rank == 2);
-  CHECK(found->steps == Lateness::kSteps);
+  CHECK(found->calls == Lateness::kSteps);
   CHECK(found->step_ns == kStep_ns);
-  CHECK(found->missed == Lateness::kSteps);
+  CHECK(found->late == Lateness::kSteps);
   CHECK(found->mean_late_ns == 30);
   Steps(lateness, Lateness::kSteps, 1, 30, now_ns);
   CHECK_FALSE(lateness.Look(2, now_ns));
