@@ -42,6 +42,7 @@ def DistributedOptimizer(
     codec: str | None = None,
     error_feedback: bool | None = None,
     collective: str | None = None,
+    weight: Any = None,
 ) -> Any:
     """`optimizer` as one that averages gradients over all ranks before it applies them.
 
@@ -79,6 +80,9 @@ def DistributedOptimizer(
         collective: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
             "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
             "direct". These three are the same on all ranks, which compare them before the first update.
+        weight: how much this rank's gradients count (docs/weights.md), on all ranks: "samples", the batch size in
+            Model.fit; a number, or a variable that a script assigns before each step. It can be set later, too
+            (`optimizer.weight`). None: as PACELINE_WEIGHT says.
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
     """
@@ -105,6 +109,7 @@ def DistributedOptimizer(
             scale_local_gradients=scale_local_gradients,
             exchange=exchange_of(found.exchange),
             travel=Travel(loaded(wire.LIBRARY), process_set, found.choice),
+            weight=weight,
         ),
     )
 

@@ -22,6 +22,8 @@ from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
 from paceline.keras3.checks import after_checks as after_checks
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
+from paceline.keras3.tensorflow_weights import mean_of as mean_of
+from paceline.keras3.tensorflow_weights import with_weight as with_weight
 from paceline.native.library import loaded
 from paceline.native.world import process
 
@@ -170,7 +172,7 @@ class Reducer(Reduction):
         """See Reduction."""
         settings, exchange = self._settings, self.exchange
         grads = [
-            grad if isinstance(grad, tf.IndexedSlices) and not self._dense else tf.convert_to_tensor(grad)
+            grad if isinstance(grad, tf.IndexedSlices) and not self.dense else tf.convert_to_tensor(grad)
             for grad in grads
         ]
         if not takes_part(settings.process_set):

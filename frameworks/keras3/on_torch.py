@@ -11,6 +11,7 @@ import horovod.torch as hvd
 import numpy as np
 import torch
 
+from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
 
@@ -105,7 +106,7 @@ class Reducer(Reduction):
 
     def __call__(self, grads: Sequence[Any], keys: Sequence[Any], indices: Sequence[int], key_of: Any) -> list[Any]:
         """See Reduction."""
-        tensors = [grad.to_dense() if self._dense and grad.is_sparse else grad for grad in grads]
+        tensors = [grad.to_dense() if self.dense and grad.is_sparse else grad for grad in grads]
         if not takes_part(self._settings.process_set):
             return tensors
         same_gradients.check(LIBRARY, self._settings.process_set, self._settings.name, indices)
@@ -169,6 +170,27 @@ class Accumulator:
             update()
         else:
             otherwise()
+
+
+def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
+    """See tensorflow_weights.with_weight. Raises UsageError also for a weight that cannot be used."""
+    grad = grad.to_dense() if dense and grad.is_sparse else grad
+    if grad.is_sparse or grad.dtype == torch.float16:
+        kind = "sparse" if grad.is_sparse else "of float16"
+        raise UsageError(
+            f"A weight was given, and a gradient is {kind}.", "Give sparse_as_dense=True, or use float32 variables."
+        )
+    w = float(native(weight))
+    if not 0 <= w < float("inf"):
+        raise UsageError(f"weight={w} cannot be used.", "Use a finite number >= 0.")
+    tensor = _carried(grad).reshape(-1)
+    return torch.cat([tensor * w if w else torch.zeros_like(tensor), tensor.new_full((1,), w)])
+
+
+def mean_of(flat: Any, grad: Any, divided: bool) -> Any:
+    """See tensorflow_weights.mean_of."""
+    body = flat[:-1] if divided or not flat[-1] > 0 else flat[:-1] / flat[-1]
+    return body.reshape(grad.shape).to(grad.dtype)
 
 
 def tensors_like(arrays: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

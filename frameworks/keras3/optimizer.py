@@ -60,6 +60,15 @@ class Distributed:
         lineage = type(self).__mro__
         return (getattr(lineage[lineage.index(Distributed) + 1], rebuild.__name__), *rest)
 
+    @property
+    def weight(self) -> Any:
+        """How much this rank's gradients count (docs/weights.md): None, "samples", a number, or a variable of one."""
+        return self._distributed.weight
+
+    @weight.setter
+    def weight(self, weight: Any) -> None:
+        self._distributed.weigh(weight)
+
     def register_local_var(self, var: Any) -> None:
         """Leave the gradients of `var` on this rank: they are not averaged."""
         self._distributed.local.add(self._var_key(var))  # type: ignore[attr-defined]
@@ -75,7 +84,7 @@ class Distributed:
             return 0
         inherited = super().apply  # type: ignore[misc]
         updates = 0
-        for results, scale in state.exchange.drain():
+        for results, scale in state.exchange.drained_means(self._weights):
             variables = [self._trainable_variables[index] for index in results]  # type: ignore[attr-defined]
             grads = state.wire.tensors_like(list(results.values()), variables)
             divisor = scale * (state.settings.backward_passes_per_step if state.averages_passes else 1)

@@ -1,4 +1,4 @@
-"""Two places where Keras 3 decides about an optimizer without asking it."""
+"""Three places where Keras 3 decides about an optimizer without asking it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from paceline.errors import UsageError
 from paceline.keras3.update import run_update, unconverted
 
 _MARK = "_paceline_original"
+_BY_WEIGHT = "mean_with_sample_weight"  # the reduction of a loss
 
 # The wrapped optimizer that one is or holds (paceline.keras3.optimizer.find).
 Find = Callable[[Any], Any]
@@ -73,9 +74,41 @@ def _patch_loss_scaling(find: Find) -> None:
     scaling.load_in_flight = lambda self, state: find(self).load_in_flight(state)
 
 
+def _patch_train_step(find: Find) -> None:
+    """Note the batch size of a step for an optimizer that weighs by it."""
+    trainer: Any = next(base for base in keras.Model.__mro__ if "train_step" in vars(base))  # of the backend
+    original = trainer.train_step
+
+    @functools.wraps(original)
+    def train_step(self: Any, data: Any) -> Any:
+        optimizer = find(getattr(self, "optimizer", None))
+        if optimizer is None:
+            return original(self, data)
+        state = optimizer._distributed
+        state.samples = _samples(self, data)
+        try:
+            return original(self, data)
+        finally:
+            state.samples = None
+
+    setattr(train_step, _MARK, original)
+    trainer.train_step = train_step
+
+
+def _samples(model: Any, data: Any) -> Any:
+    """Batch size; the sum of the sample weights where the loss is divided by that."""
+    x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    losses = keras.tree.flatten(getattr(model, "loss", None))
+    if sample_weight is not None and any(getattr(one, "reduction", "") == _BY_WEIGHT for one in losses):
+        return keras.ops.sum(sample_weight)
+    return keras.ops.shape(next(one for one in keras.tree.flatten(x) if one is not None))[0]
+
+
 def install(find: Find) -> None:
     """Put both in place, once."""
     if not hasattr(Trainer.compile, _MARK):
         _patch_compile(find)
+    if not hasattr(keras.Model.train_step, _MARK):
+        _patch_train_step(find)
     if not hasattr(keras.optimizers.LossScaleOptimizer.apply, _MARK):
         _patch_loss_scaling(find)

@@ -17,7 +17,8 @@ class Settings:
 
     `groups`: None, a number of groups, or lists of variables whose gradients travel as one message each.
     `exchange`: None for a synchronous one; else exchange(settings) makes Paceline's (paceline.exchange.base) for one
-    optimizer. `travel`: how gradients travel (paceline.codecs.travel); None: as the variables say.
+    optimizer. `travel`: how gradients travel (paceline.codecs.travel); None: as the variables say. `weight`: of this
+    rank's gradients (paceline.keras3.weighing).
     """
 
     name: str
@@ -35,6 +36,7 @@ class Settings:
     scale_local_gradients: bool = True
     exchange: Any = None
     travel: Any = None
+    weight: Any = None
 
     def __post_init__(self) -> None:
         if self.backward_passes_per_step < 1:
@@ -97,7 +99,7 @@ class Reduction:
         self.exchange = settings.exchange(settings) if settings.exchange is not None else None
         self._settings = settings
         # Whether sparse gradients become dense ones.
-        self._dense = settings.sparse_as_dense or self.exchange is not None
+        self.dense = settings.sparse_as_dense or self.exchange is not None
 
 
 def exchanged(exchange: Any, grads: Sequence[Any], buckets: Any, groups: Sequence[Sequence[int]]) -> list[Any]:

@@ -11,6 +11,7 @@ import keras
 
 from paceline.errors import UsageError
 from paceline.keras3.settings import Settings
+from paceline.keras3.weighing import SAMPLES, check, combined
 
 
 def communication() -> Any:
@@ -56,7 +57,28 @@ class State:
         self.accumulator = wire.Accumulator(settings) if settings.backward_passes_per_step > 1 else None
         self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
         self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
+        self.weight: Any = None
+        self.samples: Any = None  # of the step that Model.fit makes now
+        self.weigh(settings.weight)
         self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
+
+    def weigh(self, weight: Any) -> None:
+        """Set the weight of updates to come. Raises UsageError for one that cannot be used."""
+        local = self.exchange is not None and not self.exchange.settings.gradients_travel
+        check(weight, self.settings, local)
+        self.weight = weight
+
+    def weight_now(self) -> Any:
+        """Weight of this rank's gradients now; None: ranks count alike. Raises UsageError where it is not known."""
+        if not (isinstance(self.weight, str) and self.weight == SAMPLES):
+            return self.weight
+        if self.samples is None:
+            raise UsageError(
+                f"The optimizer {self.settings.name!r} has weight={SAMPLES!r}, and gradients came from elsewhere than "
+                "the train_step of Keras in Model.fit.",
+                "Set optimizer.weight to a variable that holds the number of samples, and assign it in each step.",
+            )
+        return self.samples
 
     @contextmanager
     def update(self, variables: list[Any]) -> Iterator[None]:
@@ -124,8 +146,23 @@ def indices_of(optimizer: Any, keys: Sequence[Any]) -> list[int]:
 
 
 def accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
-    """Reduce now, or once `backward_passes_per_step` gradients were added up."""
-    state = optimizer._distributed
+    """Reduce now, or once `backward_passes_per_step` gradients were added up; weighted, if there is a weight."""
+    state: State = optimizer._distributed
+    travels = [
+        grad is not None and optimizer._var_key(variable) not in state.local for grad, variable in zip(grads, variables)
+    ]
+    return combined(
+        state.wire,
+        state.reduce,
+        state.weight_now(),
+        grads,
+        travels,
+        lambda given: _accumulate(optimizer, given, variables),
+    )
+
+
+def _accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
+    state: State = optimizer._distributed
     if state.accumulator is None:
         return reduce(optimizer, grads, variables)
     present = [position for position, grad in enumerate(grads) if grad is not None]
@@ -163,7 +200,14 @@ def run_update(
     # Keras looks in its own update, which an exchange may leave out.
     optimizer._check_variables_are_known(variables)
     keras_accumulates = bool(optimizer.gradient_accumulation_steps)
+    weighted = state.weight is not None
+    if weighted and state.exchange is not None and owner is not optimizer:
+        raise UsageError(
+            f"The optimizer {optimizer.name!r} has a weight, an exchange that is not synchronous, and a scaled loss.",
+            "Use bfloat16 (of Keras mixed_bfloat16), which needs no loss scaling, or give no weight.",
+        )
     others = {
+        "a weight": weighted,
         "loss scaling": owner is not optimizer,
         "backward_passes_per_step of the wrapper": state.accumulator is not None,
         "an exchange that is not synchronous": state.exchange is not None,

@@ -23,9 +23,10 @@ from paceline.errors import UsageError, UserError
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.eager import EagerOps
-from paceline.exchange.in_flight_state import with_residuals, without_residuals
+from paceline.exchange.in_flight_state import WEIGHTED, with_residuals, without_residuals
 from paceline.exchange.ops import Ops
 from paceline.exchange.update_sets import UpdateSets
+from paceline.exchange.weighing import mean_of, without_work
 from paceline.exchange.wire import Answer, Bucket, Key, Weights, Wire
 from paceline.native.agreement import SAME_EXCHANGE, agree
 from paceline.native.in_flight import InFlight
@@ -205,6 +206,21 @@ class Exchange(ABC):
         """Take out what is in flight, oldest update first; all ranks must, after the same update. Not in a graph."""
         return []
 
+    def drained_means(self, weights: Weights) -> list[Update]:
+        """As `drain`, with means in place of arrays that travelled with weights, in the shapes of these weights.
+
+        Without updates for which no rank had data.
+        """
+        updates = self.drain()
+        if not self.weighted:
+            return updates
+        shapes: dict[Key, tuple[int, ...]] = {key: tuple(one.shape) for key, one in weights().items()}
+        return [
+            ({key: mean_of(one, shapes[key], self.divides) for key, one in results.items()}, scale)
+            for results, scale in updates
+            if not without_work(results)
+        ]
+
     def drained(self, weights: Weights, updates: int) -> None:
         """So many updates were made with what `drain` took out."""
         self.around.drained(weights, updates)
@@ -236,7 +252,10 @@ class Exchange(ABC):
 
         Waits for what travels, changes nothing, asks no other rank.
         """
-        return with_residuals(self._state(), self.wire.travel.state(), self.settings.tag)
+        state = self._state()
+        if state is not None and state["in_flight"] and self.weighted:
+            state = {**state, WEIGHTED: True}
+        return with_residuals(state, self.wire.travel.state(), self.settings.tag)
 
     def _state(self) -> dict[str, Any] | None:
         """As `state`, without what error feedback keeps."""
@@ -265,9 +284,14 @@ class Exchange(ABC):
         self.wire.travel.load(residuals)
         if rest is None:
             return
+        weighted = self.weighted
         try:
             self.check(rest)
+            if rest.get(WEIGHTED):
+                self.weigh(True)
+                weighted = True
             self._load(rest, buckets, weights)
+            self.weighted = weighted
         except ValueError as error:
             if isinstance(error, UserError):
                 raise

@@ -117,7 +117,10 @@ def reader(library_name: str) -> Callable[..., ExchangeStats]:
         library = loaded(library_name)
         found, lateness = (read(library, f"partial_{kind}", number) or {} for kind in ("counters", "lateness"))
         fields = (lateness[key] for key in ("calls", "missed", "late", "late_ns"))
-        ranks = (RankLateness(*counts, late_ns / _NS_PER_MS) for *counts, late_ns in zip(*fields, strict=True))
+        ranks = (
+            RankLateness(calls, missed, late, late_ns / _NS_PER_MS)
+            for calls, missed, late, late_ns in zip(*fields, strict=True)
+        )
         known = tuple(ranks) if lateness["rounds"] else ()  # one rank of a process set coordinates it
         return ExchangeStats(**{**found, "lags": tuple(found["lags"]), "ranks": known})
 

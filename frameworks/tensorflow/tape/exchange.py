@@ -58,7 +58,7 @@ class _Kept:
 
     def drain(self) -> int:
         """Apply the updates that are left when the ranks end, by the optimizer of Keras that applied those before."""
-        updates = self.exchange.drain()
+        updates = self.exchange.drained_means(self.weights)
         optimizer = applier(self.exchange)
         if updates and optimizer is None:
             tell(
@@ -193,7 +193,7 @@ def drain_tape(optimizer: Any, variables: Sequence[Any], name: str = TAPE_NAME, 
     must call it after the same update. The next K - 1 updates will be left out, as at the beginning.
     """
     sources = list(map(wire.native, variables))
-    drained = [kept.exchange.drain() for kept in _chosen(_key(name, process_set), sources)]
+    drained = [kept.exchange.drained_means(kept.weights) for kept in _chosen(_key(name, process_set), sources)]
     count = 0
     # The oldest of each before the next of any.
     for updates in itertools.zip_longest(*drained):

@@ -20,6 +20,8 @@ from paceline.gradient_arguments import asked
 from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3.hooks import local_weights
 from paceline.keras3.settings import Settings
+from paceline.keras3.weighing import check as check_weight
+from paceline.keras3.weighing import combined
 from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
@@ -107,8 +109,12 @@ class _Distributed:
                 travelling.append(index)
             elif grad is not None and state.settings.scale_local_gradients:
                 grads[index] = reduce.scale_local(grad)
+        chosen = [grads[i] for i in travelling]
         with wire.after_checks():
-            reduced = reduce([grads[i] for i in travelling], [keys[i] for i in travelling], travelling, _key)
+            reduced = combined(
+                *(wire, reduce, state.settings.weight, chosen, [True] * len(chosen)),
+                lambda given: reduce(given, [keys[i] for i in travelling], travelling, _key),
+            )
         if reduce.exchange is not None and travelling:
             expect_update(reduce.exchange, [natives[i] for i in travelling], reduced)
         for index, grad in zip(travelling, reduced, strict=True):
@@ -154,6 +160,7 @@ def DistributedGradientTape(
     codec: str | None = None,
     error_feedback: bool | None = None,
     collective: str | None = None,
+    weight: Any = None,
 ) -> Any:
     """`gradtape` as a tape whose gradients are averaged over all ranks.
 
@@ -175,7 +182,8 @@ def DistributedGradientTape(
 
     `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md), with
     `error_feedback` or without, which tape_in_flight() saves. `collective`: how they move between ranks
-    (docs/collectives.md). None: as the variables say. The same on all ranks.
+    (docs/collectives.md). None: as the variables say. The same on all ranks. `weight`: how much this rank's gradients
+    count, its samples or tokens (docs/weights.md): a number or a scalar tensor, on all ranks; None: all alike.
 
     Raises UserError for settings that cannot be used.
     """
@@ -191,7 +199,9 @@ def DistributedGradientTape(
         groups=groups if groups is not None else (num_groups or None),
         scale_local_gradients=scale_local_gradients,
         travel=travel_for(name, process_set, found.choice, found.exchange),
+        weight=weight,
     )
+    check_weight(weight, choices)
     wrapped: Any = type(gradtape)
     tape: Any = object.__new__(_class_for(wrapped))
     object.__setattr__(tape, "__dict__", gradtape.__dict__)

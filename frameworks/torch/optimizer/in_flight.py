@@ -17,20 +17,17 @@ def saved(exchange: Exchange, buckets: Buckets) -> dict[str, Any] | None:
     if state is None:
         return None
     found = [(buckets.by_name(exchange, one), scale) for one, scale in state["in_flight"]]
-    return {**state, "in_flight": found, **({WEIGHTED: True} if found and exchange.weighted else {})}
+    return {**state, "in_flight": found}
 
 
 def load(exchange: Exchange, buckets: Buckets, state: dict[str, Any], weights: Weights) -> None:
     """Go on with what `saved` returned, of another optimizer of the same parameters."""
     if state.get(WEIGHTED):
-        exchange.weigh(True)
         state = {**state, "in_flight": [(with_ones(one), scale) for one, scale in state["in_flight"]]}
     found = {name for results, _ in state["in_flight"] for name in results}
     buckets.stay_single(found)
     active = list(dict.fromkeys(buckets.of[gradient].active() for gradient in buckets.all))
     exchange.load(state, [bucket.identity for bucket in active], weights)
-    if state.get(WEIGHTED):  # a pipelined exchange has begun anew
-        exchange.weigh(True)
     travelled = {name: bucket.names for bucket in active for name in bucket.names if name in found}
     for gradient in buckets.all:
         gradient.travelled = travelled.get(gradient.name, ())

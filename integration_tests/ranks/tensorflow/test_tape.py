@@ -167,3 +167,42 @@ def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
     assert isinstance(begun, hvd.PartialResult)
     mean, fresh = begun.wait()
     assert (mean.numpy().tolist(), int(fresh)) == ([1.0, 1.0, 1.0], size)
+
+
+@pytest.mark.parametrize("exchange", ["sync", "pipelined", "partial"])
+@pytest.mark.parametrize("inside", [False, True])
+@ranks(2, more=(3,), env=TENSORFLOW, timeout_s=120)
+def test_weights(rank: int, size: int, inside: bool, exchange: str) -> None:
+    """sum(w g) / sum(w); the gradient of a rank with the weight 0 is NaN. What is in flight is saved and drained."""
+    one = tf.Variable(tf.zeros([3], tf.float64))
+    chosen = hvd.Partial(quorum=size) if exchange == "partial" else exchange
+    name = f"weighted{inside}{exchange}"
+
+    def gradient(factor: Any, weight: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = factor * tf.reduce_sum(one * tf.constant([1.0, 2.0, 3.0], tf.float64))
+        return hvd.DistributedGradientTape(tape, name=name, exchange=chosen, weight=weight).gradient(loss, [one])[0]
+
+    run = tf.function(gradient) if inside else gradient
+    expected = []
+    for step in range(4):
+        weights = [0 if (other + step) % 3 == 1 else 10 * other + step + 1 for other in range(size)]
+        factors = [other + 7.0 * step for other in range(size)]
+        here = factors[rank] if weights[rank] else float("nan")
+        found = run(tf.constant(here, tf.float64), tf.constant(weights[rank]))
+        mean = sum(w * f for w, f in zip(weights, factors, strict=True)) / sum(weights)
+        expected.append(mean * np.array([1.0, 2.0, 3.0]))
+        if exchange == "pipelined" and not step:
+            assert not found.numpy().any()
+        else:
+            np.testing.assert_allclose(found, expected[-2 if exchange == "pipelined" else -1], rtol=0, atol=1e-12)
+    if exchange == "pipelined":
+        saved = hvd.tape_in_flight(name)
+        hvd.load_tape_in_flight(saved, name)
+        run = tf.function(gradient) if inside else gradient
+        found = run(tf.constant(1.0, tf.float64), tf.constant(1))
+        np.testing.assert_allclose(found, expected[-1], rtol=0, atol=1e-12)
+        assert hvd.drain_tape(tf.keras.optimizers.SGD(1.0), [one], name) == 1
+        np.testing.assert_allclose(one, [-1.0, -2.0, -3.0], rtol=0, atol=1e-12)
+    with pytest.raises(UserError, match="finite number >= 0"):
+        hvd.DistributedGradientTape(tf.GradientTape(), weight=-1)

@@ -1,0 +1,66 @@
+"""Weighted means for Keras and TensorFlow's tapes: what a weight is, and gradients that travel with theirs.
+
+A gradient g of a rank with the weight w travels as one vector, w g with w behind it; the mean is the sum of the first
+divided by the sum of the second (docs/weights.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.errors import UsageError
+
+SAMPLES = "samples"
+
+
+def check(weight: Any, settings: Any, local: bool = False) -> None:
+    """Raise UsageError for a weight that cannot be used with these settings of an optimizer or tape.
+
+    `local`: gradients stay on their rank.
+    """
+    if weight is None:
+        return
+    against = {
+        "op=Sum": settings.op != settings.average,
+        "compression=": getattr(settings.compression, "__name__", "NoneCompressor") != "NoneCompressor",
+        "a codec": settings.travel is not None and settings.travel.choice.lossy,
+        "the exchange local": local,
+    }
+    found = next((words for words, present in against.items() if present), "")
+    if found:
+        raise UsageError(f"weight={weight!r} was given together with {found}.", "Give no weight, or leave it out.")
+    if isinstance(weight, str) and weight != SAMPLES:
+        raise UsageError(f"weight={weight!r} cannot be used.", f"Use {SAMPLES!r}, a number or a variable.")
+    if isinstance(weight, (int, float)) and not 0 <= weight < math.inf:
+        raise UsageError(
+            f"weight={weight!r} cannot be used.",
+            "Use a finite number >= 0: the samples or tokens of this rank's batch, 0 where it has none.",
+        )
+
+
+def combined(
+    wire: Any,
+    reducer: Any,
+    weight: Any,
+    grads: Sequence[Any],
+    travels: Sequence[bool],
+    reduce: Callable[[list[Any]], list[Any]],
+) -> list[Any]:
+    """Return what `reduce` makes of gradients, weighted; `travels`: which of them go to other ranks.
+
+    `wire`: paceline.keras3.on_tensorflow or on_torch; `reducer`: its Reducer. Without a weight (None) results are those
+    of `reduce`.
+    """
+    exchange = reducer.exchange
+    if exchange is not None:
+        exchange.weigh(weight is not None)
+    if weight is None:
+        return reduce(list(grads))
+    flats = [wire.with_weight(grad, weight, reducer.dense) if goes else grad for grad, goes in zip(grads, travels)]
+    divided = exchange is not None and exchange.divides
+    results = reduce(flats)
+    return [
+        wire.mean_of(result, grad, divided) if goes else result for result, grad, goes in zip(results, grads, travels)
+    ]
