@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.errors import UsageError as UsageError
 from paceline.exchange.averaging import averager
+from paceline.exchange.means import mean_of_arrays
 from paceline.exchange.replicas import checker
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
@@ -34,6 +35,7 @@ from paceline.registry.exchanges import SHARED_SETTINGS
 
 globals().update(SHARED_SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_module, wire, settings)
+mean = mean_of_arrays(wire.average)
 check_replicas = checker(lambda: loaded(wire.LIBRARY), keras.ops.convert_to_numpy)
 fusion_report = reporter(keras.backend.backend())
 exchange_stats = reader(keras.backend.backend())
@@ -58,6 +60,7 @@ _OURS = [
     "exchange_stats",
     "fusion_report",
     "load_model",
+    "mean",
     "reducescatter",
 ]
 

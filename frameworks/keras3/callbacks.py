@@ -12,6 +12,7 @@ from paceline.errors import UsageError
 from paceline.keras3.optimizer import find
 from paceline.keras3.state import broadcast_state, build_optimizer, shared_variables
 from paceline.keras3.update import communication
+from paceline.keras3.weighing import SAMPLES
 from paceline.telling import tell
 
 
@@ -70,25 +71,60 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 class MetricAverageCallback(keras.callbacks.Callback):
     """Average all metrics over the ranks at the end of an epoch.
 
-    Give it before callbacks that look at metrics (ReduceLROnPlateau, EarlyStopping, TensorBoard). `device` is accepted
-    and not needed.
+    Give it before callbacks that look at metrics (ReduceLROnPlateau, EarlyStopping, TensorBoard). `weight`: None, or
+    "samples": metrics of training count as many samples as the rank has trained on in the epoch, those of validation
+    ("val_...") as many as it has evaluated. `device` is accepted and not needed.
+
+    Raises UsageError for another weight.
     """
 
-    def __init__(self, device: str = "") -> None:
+    def __init__(self, device: str = "", weight: str | None = None) -> None:
         super().__init__()
+        if weight not in (None, SAMPLES):
+            raise UsageError(f"MetricAverageCallback(weight={weight!r}) cannot be used.", f"Use None or {SAMPLES!r}.")
+        self._weight = weight
+        self._trained: float | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Keras' hook."""
+        self._trained = None
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Keras' hook: the count of the epoch's training is reset after it."""
+        if self._trained is None:
+            self._trained = self._seen()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keras' hook."""
-        if logs:
-            logs.update(average_metrics(logs, "MetricAverageCallback"))
+        if not logs:
+            return
+        weights = None
+        if self._weight is not None:
+            seen = self._seen()
+            trained = seen if self._trained is None else self._trained
+            weights = {metric: seen if metric.startswith("val_") else trained for metric in logs}
+        logs.update(average_metrics(logs, "MetricAverageCallback", weights))
+
+    def _seen(self) -> float:
+        """Samples that the loss of the last pass over data is the mean of."""
+        return float(keras.ops.convert_to_numpy(self.model._loss_tracker.count))
 
 
-def average_metrics(logs: dict[str, Any], name: str) -> dict[str, Any]:
-    """`logs` averaged over the ranks, in one message. Every rank must have the same metrics."""
+def average_metrics(logs: dict[str, Any], name: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
+    """`logs` averaged over the ranks, in one message, by `weights` if given. Every rank must have the same metrics.
+
+    A metric of a rank with the weight 0 may be anything; where all ranks have 0 it is NaN.
+    """
     arrays = {metric: np.asarray(logs[metric], dtype=np.float64) for metric in sorted(logs)}
     flat = np.concatenate([array.ravel() for array in arrays.values()])
+    by = None if weights is None else np.concatenate([np.full(one.size, weights[key]) for key, one in arrays.items()])
+    if by is not None:
+        flat = np.concatenate([np.where(by > 0, flat, 0.0) * by, by])
     # The metrics are part of the name: ranks with different ones are reported as stalled, not mixed up.
     reduced = communication().average(flat, "_".join([name, *arrays]).replace("/", "_"))
+    if by is not None:
+        with np.errstate(invalid="ignore"):
+            reduced = reduced[: by.size] / reduced[by.size :]
     result: dict[str, Any] = {}
     start = 0
     for metric, array in arrays.items():

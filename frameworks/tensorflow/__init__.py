@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.collectives.encoded import with_codec
 from paceline.exchange.averaging import averager
+from paceline.exchange.means import mean_of_arrays
 from paceline.exchange.replicas import checker
 from paceline.fusion.adapters import FusionReport as FusionReport
 from paceline.fusion.adapters import reporter
@@ -36,6 +37,7 @@ allreduce = with_codec(horovod_tensorflow, "allreduce", wire.call_named)
 grouped_allreduce = with_codec(horovod_tensorflow, "grouped_allreduce", wire.call_named)
 globals().update(SHARED_SETTINGS)  # hvd.Pipelined and so on
 average_variables = averager(horovod_tensorflow, wire, settings)
+mean = mean_of_arrays(wire.average)
 check_replicas = checker(lambda: loaded("tensorflow"), lambda variable: variable.numpy())
 fusion_report = reporter("tensorflow")
 exchange_stats = reader("tensorflow")
@@ -57,6 +59,7 @@ _OURS = [
     "fusion_report",
     "grouped_allreduce",
     "load_tape_in_flight",
+    "mean",
     "partial_allreduce",
     "partial_allreduce_async",
     "reduce",

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from paceline.exchange.means import NAME, weighted_mean
-from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 
 
@@ -29,10 +28,7 @@ def mean(value: Any, weight: Any = 1, name: str = NAME, process_set: Any = horov
         return found.numpy()
 
     given = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else value
-    try:
-        found = weighted_mean(average, given, weight)
-    except ValueError as error:
-        raise UsageError(f"hvd.mean(): {error}", "Use the number of samples or tokens behind the value.") from None
+    found = weighted_mean(average, given, weight)
     if isinstance(value, Tensor):
         return torch.from_numpy(found).to(value.device, value.dtype)
     return found.item() if found.ndim == 0 else found

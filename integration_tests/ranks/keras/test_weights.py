@@ -187,3 +187,47 @@ def test_refused(rank: int, size: int) -> None:
     optimizer.build(model.trainable_variables)
     with pytest.raises(ValueError, match=r"train_step of Keras(.|\n)*a variable that holds the number"):
         optimizer.apply(_gradients(model, *_data(rank, 0, 3)), model.trainable_variables)
+
+
+@keras_ranks(2, more=(3,))
+def test_metrics_by_samples(rank: int, size: int) -> None:
+    """Means of an epoch are those of one process with all samples; early stopping sees the same on all ranks."""
+
+    class Kept(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            kept.append(dict(logs or {}))
+
+    kept: list[dict[str, Any]] = []
+    model = _net()
+    model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
+    callbacks = [
+        hvd.callbacks.MetricAverageCallback(weight="samples"),
+        Kept(),
+        keras.callbacks.EarlyStopping("val_loss", patience=0),
+    ]
+    rows, validated = ROWS[rank] * STEPS, 2 + 3 * rank
+    model.fit(
+        *_share(rank, ROWS[rank]), batch_size=7, epochs=3, verbose=0, callbacks=callbacks,
+        validation_data=_data(rank, 99, validated),
+    )  # fmt: skip
+    alone = _net()
+    alone.compile("sgd", "mse", metrics=["mae"])
+    shares = [_share(one, ROWS[one]) for one in range(size)], [_data(one, 99, 2 + 3 * one) for one in range(size)]
+    expected = [
+        alone.evaluate(*map(np.concatenate, zip(*many, strict=True)), verbose=0, batch_size=1000) for many in shares
+    ]
+    assert len(shares[0][rank][0]) == rows
+    found = [[kept[0][prefix + name] for name in ("loss", "mae")] for prefix in ("", "val_")]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert len(kept) == 2, "the second epoch is no better"
+    with pytest.raises(ValueError, match="None or 'samples'"):
+        hvd.callbacks.MetricAverageCallback(weight="rows")
+
+
+@keras_ranks(2)
+def test_means(rank: int, size: int) -> None:
+    assert hvd.mean(float(rank), rank + 1) == pytest.approx(2 / 3, abs=1e-15)
+    assert hvd.mean(float("nan") if rank else 3.0, 1 - rank) == 3.0
+    np.testing.assert_allclose(hvd.mean(np.array([1.0, rank]), ROWS[rank]), [1.0, 8 / 32])
+    with pytest.raises(ValueError, match="finite number >= 0"):
+        hvd.mean(1.0, -1)
