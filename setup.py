@@ -24,7 +24,7 @@ PACKAGES = {
     for made in sorted(Path(folder).rglob("__init__.py"))
     if not made.is_relative_to(LEFT_OUT)
 }
-ParallelCompile("PACELINE_BUILD_JOBS", default=2).install()
+ParallelCompile("CMAKE_BUILD_PARALLEL_LEVEL", default=2).install()
 
 setup(
     packages=list(PACKAGES),

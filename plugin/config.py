@@ -33,6 +33,8 @@ EXCHANGES = NAMES
 DEFAULT = "default"
 # What ends the sleep of Horovod's background thread.
 CYCLE, EVENTS = "cycle", "events"
+# How much a rank counts.
+NONE, SAMPLES = "none", "samples"
 # Gradients of at most so many bytes travel together where everything is planned.
 SMALL_BYTES = 16384
 
@@ -44,11 +46,6 @@ def _cache_home() -> Path:
     except RuntimeError:  # a user whom the system does not know, as in containers
         home = Path(tempfile.gettempdir()) / f"paceline-{os.getuid()}"
     return Path(variables.environ().get("XDG_CACHE_HOME") or home / ".cache") / "paceline"
-
-
-def _processors() -> int:
-    """one per processor."""
-    return os.cpu_count() or 1
 
 
 def _listed(known: Mapping[str, tuple[int, str] | Codec]) -> str:
@@ -114,6 +111,11 @@ OPTIONS: tuple[Option, ...] = (
         "(docs/reproducible.md)", "run",
     ),
     Option(
+        "weight", of.one_of((NONE, SAMPLES)), "word", "", NONE,
+        f"how much the gradients of a rank count in Model.fit of Keras: {NONE} (all ranks alike) or {SAMPLES} (as many "
+        "as its batch has); other scripts give weights themselves (docs/weights.md)", "run",
+    ),
+    Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
         "when ranks coordinate: in every cycle, as Horovod does, or when something was handed in "
         "(docs/coordination.md)", "run", along=("fusion", OPTIMAL, EVENTS),
@@ -125,10 +127,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "cache_dir", of.path, "path", "", _cache_home,
         "where Horovod's archive and the wheels built from it are kept", "horovod", shared=None,
-    ),
-    Option(
-        "build_jobs", of.positive, "whole number", "processes", _processors,
-        "how many compilers run at once while Horovod is built", "horovod", shared=None,
     ),
 )  # fmt: skip
 

@@ -23,6 +23,8 @@ ARGUMENTS = {
     "local_outer_lr": "exchange=hvd.Local(outer_lr=...)",
     "local_nesterov": "exchange=hvd.Local(nesterov=True)",
 }
+# Option -> what to do instead.
+OTHERS = {"build_jobs": "Set CMAKE_BUILD_PARALLEL_LEVEL, CMake's variable."}
 # Option or argument -> its values.
 VALUES = {"collective": {"gloo": "horovod"}, "codec": {"trunc16": "bf16"}}
 # Class -> its keyword arguments.
@@ -51,6 +53,8 @@ def flag(name: str) -> str:
 def _option(option: str, written: Callable[[str], str], debug: str) -> str:
     if option in OPTIONS:
         return f"Use {written(OPTIONS[option])}."
+    if option in OTHERS:
+        return OTHERS[option]
     if option in ARGUMENTS:
         return f"Give {ARGUMENTS[option]} to the wrapper in the script."
     return f"Use {debug}." if option in _DEBUG else ""

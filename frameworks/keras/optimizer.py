@@ -82,7 +82,7 @@ def DistributedOptimizer(
             "direct". These three are the same on all ranks, which compare them before the first update.
         weight: how much this rank's gradients count (docs/weights.md), on all ranks: "samples", the batch size in
             Model.fit; a number, or a variable that a script assigns before each step. It can be set later, too
-            (`optimizer.weight`). None: all ranks count alike.
+            (`optimizer.weight`). None: as PACELINE_WEIGHT says.
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.
     """

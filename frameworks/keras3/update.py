@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from paceline import config
 from paceline.errors import UsageError
 from paceline.keras3.settings import Settings
 from paceline.keras3.weighing import SAMPLES, check, combined
@@ -59,7 +60,8 @@ class State:
         self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
         self.weight: Any = None
         self.samples: Any = None  # of the step that Model.fit makes now
-        self.weigh(settings.weight)
+        everywhere = SAMPLES if config.settings().weight == SAMPLES else None
+        self.weigh(everywhere if settings.weight is None else settings.weight)
         self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
 
     def weigh(self, weight: Any) -> None:

@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paceline.config import SAMPLES as SAMPLES
 from paceline.errors import UsageError
-
-SAMPLES = "samples"
 
 
 def check(weight: Any, settings: Any, local: bool = False) -> None:

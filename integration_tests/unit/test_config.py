@@ -16,8 +16,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 
 def test_flag_wins_over_variable_and_variable_over_default() -> None:
     settings = config.read({"HOME": "/nowhere", "HOROVOD_RANK": "1"})
-    assert (settings.record, settings.build_jobs > 0, settings.progress, settings.debug) == (None, True, True, None)
-    assert settings.origin("build_jobs") == "default"
+    assert (settings.record, settings.drain_limit_s, settings.progress, settings.debug) == (None, 600, True, None)
+    assert settings.origin("drain_limit_s") == "default"
     assert (settings.record_steps, settings.check_horovod) == (1000, True)
     assert settings.given() == []
     # Flag wins over variable and variable over default.
@@ -28,8 +28,8 @@ def test_flag_wins_over_variable_and_variable_over_default() -> None:
     assert settings.given() == ["progress", "bucket_bytes"]
     # An empty variable is not set and a wrong flag is named as a flag.
     assert not config.read({option.variable: "" for option in config.OPTIONS}).given()
-    with pytest.raises(UserError, match="--build-jobs='ten'"):
-        config.read({}, {"build_jobs": "ten"})
+    with pytest.raises(UserError, match="--drain-limit-s='ten'"):
+        config.read({}, {"drain_limit_s": "ten"})
 
 
 def test_the_policy_optimal_brings_along_what_no_option_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_the_policy_optimal_brings_along_what_no_option_says_otherwise(monkeypat
         *[("PACELINE_DRAIN_LIMIT_S", text, repr(text)) for text in ("ten", "0", "-3", "1.5")],
         ("PACELINE_PROGRESS", "maybe", "'maybe'"),
         ("PACELINE_RECORD", "  ", "'  '"),
-        ("PACELINE_BUILD_JOBS", "2x", "'2x'"),
+        ("PACELINE_BUILD_JOBS", "2", "Set CMAKE_BUILD_PARALLEL_LEVEL"),
     ],
 )
 def test_variable_that_cannot_be_is_named_with_the_nearest_or_its_value(name: str, text: str, said: str) -> None:
@@ -134,10 +134,11 @@ def test_wrong_debug_values_are_refused(text: str, problem: str) -> None:
 def test_renamed_things_are_none_any_more_and_their_new_names_are() -> None:
     options = {option.name: option for option in config.OPTIONS}
     debug = {one.name for one in DEBUG_VALUES}
-    assert not {*renamed.OPTIONS, *renamed.ARGUMENTS, *debug} & set(options)
+    assert not {*renamed.OPTIONS, *renamed.ARGUMENTS, *renamed.OTHERS, *debug} & set(options)
     assert set(renamed.OPTIONS.values()) <= set(options)
     remedies = {old: f"Use PACELINE_{new.upper()}." for old, new in renamed.OPTIONS.items()}
-    remedies |= renamed.ARGUMENTS | {one.name: f"Use PACELINE_DEBUG={one.name}=VALUE." for one in DEBUG_VALUES}
+    remedies |= {one.name: f"Use PACELINE_DEBUG={one.name}=VALUE." for one in DEBUG_VALUES}
+    remedies |= renamed.ARGUMENTS | renamed.OTHERS
     for old, remedy in remedies.items():
         with pytest.raises(UserError, match=f"PACELINE_{old.upper()}") as caught:
             config.read({f"PACELINE_{old.upper()}": "1"})

@@ -140,7 +140,7 @@ def build(
         )
         report(f"Building Horovod for {', '.join(f'{name} {version}' for name, version in frameworks.items())}", 0.0)
         out = folder / "out"
-        env = environment(folder, settings, _wants_mpi(mpi), frameworks, inputs["found"])
+        env = environment(folder, _wants_mpi(mpi), frameworks, inputs["found"])
         _run(source, out, log, env, report)
         (wheel,) = out.glob("horovod-*.whl")
         kept = shelf.put(wheel, place, inputs)

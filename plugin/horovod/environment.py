@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.config import Settings
+from paceline.errors import UserError
 from paceline.horovod import gpu
 from paceline.horovod.found import CUDA_HOME
 from paceline.horovod.release import LOCAL_VERSION
+
+# CMake's variable.
+JOBS = "CMAKE_BUILD_PARALLEL_LEVEL"
 
 
 def _wrapper(folder: Path, with_gpu: bool) -> Path:
@@ -23,14 +26,24 @@ def _wrapper(folder: Path, with_gpu: bool) -> Path:
     return wrapper
 
 
-def environment(
-    folder: Path, settings: Settings, mpi: bool, frameworks: Mapping[str, str], found: Mapping[str, str]
-) -> dict[str, str]:
+def _jobs() -> int:
+    """Number of compilers that run at once: CMAKE_BUILD_PARALLEL_LEVEL, or one per processor.
+
+    Raises UserError if that is no whole number above 0.
+    """
+    text = os.environ.get(JOBS, "").strip() or str(os.cpu_count() or 1)
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"{JOBS}={text!r} cannot be used.", "Set it to the number of compilers that run at once.")
+    return int(text)
+
+
+def environment(folder: Path, mpi: bool, frameworks: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
     """The environment of a build in `folder`; what the user set in HOROVOD_* overrides our defaults.
+
+    Raises UserError as `_jobs`.
 
     Args:
         folder: where the program named by HOROVOD_CMAKE goes.
-        settings: `build_jobs` is read.
         mpi: build with MPI, too.
         frameworks: version by name.
         found: see `paceline.horovod.found.found`.
@@ -52,7 +65,7 @@ def environment(
     always = {
         "HOROVOD_CMAKE": str(_wrapper(folder, with_gpu)),
         "HOROVOD_LOCAL_VERSION": LOCAL_VERSION,
-        "MAKEFLAGS": f"-j{settings.build_jobs}",
+        "MAKEFLAGS": f"-j{_jobs()}",
     }
     merged = {**ours, **os.environ, **always}
     merged.pop("HOROVOD_CUDA_HOME", None)

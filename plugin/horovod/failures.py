@@ -29,7 +29,7 @@ KNOWN: tuple[Known, ...] = (
     Known(r"cmake-with-paceline.*Permission denied|Permission denied.*cmake-with-paceline|PermissionError",
           _TEMPORARY.format("where programs may run")),
     Known(r"Killed signal terminated program|out of memory|virtual memory exhausted|Cannot allocate memory",
-          "The compiler ran out of memory: build with fewer at a time, paceline horovod install --build-jobs 1."),
+          "The compiler ran out of memory: build with fewer at a time, CMAKE_BUILD_PARALLEL_LEVEL=1."),
     Known(r"fatal error: nccl\.h|(?<!-- )Could NOT find NCCL",
           "Install NVIDIA's libnccl-dev, or set HOROVOD_NCCL_HOME to a folder with include/nccl.h and lib/libnccl.so."),
     Known(r"fatal error: Python\.h", "Install Python's headers: apt-get install python3-dev"),

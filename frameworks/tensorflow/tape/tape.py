@@ -16,6 +16,7 @@ import tensorflow as tf
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
+from paceline.exchange.weighing import told_where_it_acts
 from paceline.gradient_arguments import asked
 from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3.hooks import local_weights
@@ -202,6 +203,8 @@ def DistributedGradientTape(
         weight=weight,
     )
     check_weight(weight, choices)
+    if weight is None:
+        told_where_it_acts(hvd.rank())
     wrapped: Any = type(gradtape)
     tape: Any = object.__new__(_class_for(wrapped))
     object.__setattr__(tape, "__dict__", gradtape.__dict__)

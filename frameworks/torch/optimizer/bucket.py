@@ -15,7 +15,7 @@ from paceline.exchange.wire import Answer
 from paceline.exchange.wire import Bucket as Identity
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.hooks import Hooked
-from paceline.torch.optimizer.weighing import Weighing, check_type, divide, scale, with_weight
+from paceline.torch.optimizer.weighing import Weighing, check_type, divide, rounded, scale, times, with_weight
 from paceline.torch.state.travelling import TRAVELS_AS
 
 DENSE = 0  # of Gradient.sparse_dims
@@ -120,7 +120,8 @@ class Bucket:
         self.always_dense = always_dense
         self.complete = 0  # gradients that are there, in this update,
         self.awaited = 0  # of so many
-        self.weighed = False  # whether what travels has this rank's weight behind it
+        self.weighed = False  # whether what travels has this rank's weight behind it,
+        self.apart = False  # or the weight travels by itself: a codec would round it
         self.total: Tensor | None = None  # weight of all ranks behind the last results
         self._parts: dict[tuple[Gradient, ...], Bucket] = {}
         # The library knows the shapes that a name had before.
@@ -150,7 +151,10 @@ class Bucket:
 
         Raises UsageError for gradients that cannot travel with a weight.
         """
-        self.weighed = weighing is not None
+        self.apart = weighing is not None and exchange.wire.encodes(self.identity)
+        self.weighed = weighing is not None and not self.apart
+        if self.apart and not exchange.settings.synchronous:
+            raise rounded(self.names[0])
         tensors = self.outgoing() if weighing is None else self.outgoing_with(weighing)
         if watched:
             # Horovod without GPU operations copies results to GPUs by torch, which counts that as it does a script's.
@@ -159,7 +163,12 @@ class Bucket:
                 grad = gradient.submitted = gradient.parameter.grad
                 counts = grad is not None and counted and not grad.is_inference()
                 gradient.version = grad._version if counts else UNCOUNTED
-        return exchange.start(self.identity, tensors)
+        answer = exchange.start(self.identity, tensors)
+        if weighing is None or not self.apart:
+            return answer
+        alone = Identity(f"{self.identity.name}.weight", (self.names[0],))
+        total = exchange.wire.start(alone, [torch.tensor([weighing.weight], dtype=torch.float64)], exact=True)
+        return lambda: [*(answer() or ()), *total()]
 
     def outgoing(self) -> list[Tensor]:
         """What travels, tensors that may be overwritten; zeros where there is no gradient."""
@@ -170,6 +179,8 @@ class Bucket:
         tensors = self.outgoing()
         for gradient, tensor in zip(self.gradients, tensors, strict=True):
             check_type(gradient.name, tensor)
+        if self.apart:
+            return [times(tensor, weighing.factor) for tensor in tensors]
         return [with_weight(tensor, weighing) for tensor in tensors]
 
     def store(self, results: Sequence[Tensor] | None, lag: int | None, divided: bool = False) -> None:
@@ -178,6 +189,10 @@ class Bucket:
         `lag`: how many updates ago what is answered was submitted (Exchange.lag). `divided`: results are divided by
         the weights behind them (Exchange.divides).
         """
+        if results is not None and self.apart:
+            *results, (self.total,) = results
+            for result in results if self.total > 0 else ():
+                result.div_(self.total)
         if results is not None and self.weighed:
             totals = [result[-1] if divided else divide(result) for result in results]
             self.total = totals[0]
@@ -240,6 +255,8 @@ class FlatBucket(Bucket):
         """See Bucket.outgoing_with."""
         (flat,) = self.outgoing()
         check_type(self.names[0], flat)
+        if self.apart:
+            return [times(flat, weighing.factor)]
         scale(flat, weighing)
         return [flat]
 

@@ -15,6 +15,7 @@ from paceline import variables
 from paceline.arguments import buckets_asked, check_choice, choice_asked, exchange_asked
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
+from paceline.exchange.weighing import told_where_it_acts
 from paceline.fusion.adapters import fuse
 from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import declaration_of, lists_exchanges
@@ -160,6 +161,7 @@ def DistributedOptimizer(
     buckets = Buckets(optimizer, names, groups, sparse_as_dense, small_bytes, shapes_stay, spans)
     reduction = Reduction(buckets, None if alone else made, backward_passes_per_step, find_unused_parameters)
     shared = SharedState(optimizer, names, made) if isinstance(made, SplitExchange) else None
+    told_where_it_acts(horovod.rank())
     wrapper = WrappedOptimizer(optimizer, reduction, made, op, process_set, alone, shared)
     _wrappers[optimizer] = weakref.ref(wrapper)
     return wrapper

@@ -173,6 +173,14 @@ def check_type(name: str, tensor: Tensor) -> None:
         )
 
 
+def rounded(name: str) -> UsageError:
+    """Return the error for a weight that an exchange would keep in flight apart from its gradient."""
+    return UsageError(
+        f"optimizer.weight was set, and a codec rounds the gradient of {name!r}; the exchange is not synchronous.",
+        'Use codec="none", no collective of our own for bfloat16, or exchange="sync".',
+    )
+
+
 def times(gradient: Tensor, factor: float) -> Tensor:
     """Return a gradient times a weight: zeros at 0, where a loss of nothing may have given NaN."""
     return torch.zeros_like(gradient) if factor <= PRESENT else gradient * factor

@@ -13,7 +13,7 @@ from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.optimizer.agreement import combined
 from paceline.torch.optimizer.reduction import Reduction
-from paceline.torch.optimizer.weighing import Weighing, divide, with_weight
+from paceline.torch.optimizer.weighing import Weighing, divide, rounded, with_weight
 
 
 class Weights:
@@ -40,7 +40,8 @@ class Weights:
         without data; an update in which all ranks have 0 has zeros for gradients. It stays until another is set.
 
         Raises UsageError for what is no weight, after the backward pass began, and together with op=hvd.Sum,
-        compression= or a codec.
+        compression=, and for a
+        codec together with an exchange that is not synchronous.
         """
         return self._reduction.weight.given
 
@@ -48,6 +49,8 @@ class Weights:
     def weight(self, weight: Any) -> None:
         if weight is not None and not self._alone and self._exchange.settings.gradients_travel:
             wire: Any = self._exchange.wire
+            if not self._exchange.settings.synchronous and wire.travel.choice.lossy:
+                raise rounded(wire.label)
             if found := wire.against_weights():
                 raise UsageError(f"optimizer.weight was set together with {found}.", "Set no weight, or leave it out.")
         self._reduction.set_weight(weight)

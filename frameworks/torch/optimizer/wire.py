@@ -116,7 +116,12 @@ class TorchWire(TorchTensors):
             return "op=hvd.Sum"
         if self._compresses:
             return "compression="
-        return f"codec={self.travel.choice.codec!r}" if self.travel.choice.lossy else ""
+        return ""
+
+    def encodes(self, bucket: Bucket) -> bool:
+        """Return True if gradients of the bucket may travel rounded."""
+        parameters = [self._names.parameter(str(member)) for member in bucket.members]
+        return self.travel.choice_of(parameters).lossy
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
         """See Wire.waits_here."""

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import paceline.keras as hvd
-from integration_tests.support.keras_worlds import compiled_or_not, keras_ranks, numpy
+from integration_tests.support.keras_worlds import TIMEOUT_S, compiled_or_not, keras_ranks, numpy
+from integration_tests.support.ranks import run_ranks
 
 # Keras on PyTorch computes means over samples in float32, whatever the type of the loss.
 LIMITS = {"tensorflow": 1e-12, "torch": 1e-7}
@@ -107,6 +108,22 @@ def test_passes_and_several_steps_of_one_call(rank: int, size: int) -> None:
         _in_float64(_fits, size, rank, "sync", not compiled, 2, 1)
     if keras.backend.backend() == "tensorflow":
         _in_float64(_fits, size, rank, "sync", False, 1, 2)
+
+
+def _unmodified(rank: int, size: int) -> str:
+    """A script that knows nothing of weights."""
+    hvd.init()
+    keras.config.set_floatx("float64")
+    model = _net()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    model.fit(*_share(rank, ROWS[rank]), batch_size=ROWS[rank], shuffle=False, verbose=0)
+    _assert_equal(model, _alone(size, 0))
+    return str(model.optimizer.weight)
+
+
+def test_a_variable_of_the_environment() -> None:
+    env = {"KERAS_BACKEND": "tensorflow", "PACELINE_WEIGHT": "samples"}
+    assert run_ranks(_unmodified, 2, env=env, timeout_s=TIMEOUT_S, fresh=True) == ["samples"] * 2
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight"])

@@ -328,7 +328,7 @@ def test_refused(rank: int, size: int, hvd: Any) -> None:
         [
             ({"op": hvd.Sum}, "op=hvd.Sum"),
             ({"compression": hvd.Compression.fp16}, "compression="),
-            ({"codec": "q8"}, "q8"),
+            ({"codec": "q8", "exchange": "pipelined"}, "a codec rounds"),
         ]
     ):
         other = net()
@@ -359,6 +359,29 @@ def test_weights_on_some_ranks_only(rank: int, size: int, hvd: Any, case: str) -
             loss_of(model, batch(rank, step, 2)).backward()
             optimizer.step()
             optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("bucket_bytes", [0, 4096])
+@pytest.mark.parametrize("codec", ["bf16", "q8"])
+@ranks(2, 3, hvd="paceline.torch")
+def test_codecs(rank: int, size: int, hvd: Any, codec: str, bucket_bytes: int) -> None:
+    """Gradients are rounded, weights are not: gradients that a codec carries exactly have exact means."""
+    parameters = [torch.nn.Parameter(torch.zeros(1024)), torch.nn.Parameter(torch.zeros(3))]
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(parameters, lr=1.0), [(f"{codec}{bucket_bytes}.{n}", one) for n, one in enumerate(parameters)],
+        codec=codec, bucket_bytes=bucket_bytes,
+    )  # fmt: skip
+    weights = [2000 * one + 1 for one in range(size)]
+    for _ in range(3):
+        optimizer.zero_grad()
+        optimizer.weight = weights[rank]
+        sum(one.sum() * (rank + 1) for one in parameters).backward()
+        optimizer.step()
+        assert optimizer.total_weight == pytest.approx(sum(weights), rel=1e-12)
+    expected = -3 * sum(w * (one + 1) for one, w in enumerate(weights)) / sum(weights)
+    for one in parameters:
+        torch.testing.assert_close(one.detach(), torch.full_like(one, expected), rtol=1e-2, atol=0)
+    assert_replicas_equal(torch.nn.ParameterList(parameters), f"weights.{codec}{bucket_bytes}")
 
 
 @ranks(2, hvd="paceline.torch")

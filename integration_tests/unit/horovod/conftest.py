@@ -14,7 +14,7 @@ from paceline.horovod.archive import fetch
 @pytest.fixture
 def settings(tmp_path: Path) -> config.Settings:
     """A cache of its own, which is not there yet."""
-    return config.read({"PACELINE_CACHE_DIR": str(tmp_path / "cache"), "PACELINE_BUILD_JOBS": "1"})
+    return config.read({"PACELINE_CACHE_DIR": str(tmp_path / "cache")})
 
 
 @pytest.fixture

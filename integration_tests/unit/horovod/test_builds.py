@@ -261,7 +261,7 @@ def test_stray_nvcc_does_not_keep_cmake_from_its_work(
     monkeypatch.setenv("HOROVOD_WITHOUT_TENSORFLOW", "1")
     if not with_torch:
         monkeypatch.setenv("HOROVOD_WITHOUT_PYTORCH", "1")
-    env = environment(tmp_path, config.read(), False, {"torch": ""} if with_torch else {}, {})
+    env = environment(tmp_path, False, {"torch": ""} if with_torch else {}, {})
     if with_torch:
         torch_with_cuda(tmp_path / "site")
         env |= {"PYTHONPATH": str(tmp_path / "site")}

@@ -95,7 +95,7 @@ def test_the_key_follows_everything_that_goes_in_and_variables_pass_through(
     assert key.key(build.wanted()) != plain
     # The users build variables pass through.
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
-    made = environment(tmp_path, settings, False, {"torch": "2.13.0"}, {"CUDA_HOME": "/cuda"})
+    made = environment(tmp_path, False, {"torch": "2.13.0"}, {"CUDA_HOME": "/cuda"})
     assert made["HOROVOD_GPU_OPERATIONS"] == "NCCL"
     assert made["HOROVOD_CUDA_HOME"] == made["CUDA_HOME"] == "/cuda"
     assert made["HOROVOD_WITH_PYTORCH"] == "1"

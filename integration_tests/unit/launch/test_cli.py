@@ -214,8 +214,7 @@ MISTAKES: list[tuple[str, dict[str, str], str, str]] = [
     ("demo --output text.txt/x", {}, "text.txt/x cannot be made", "--output"),
     ("horovod install --mip", {}, "no option --mip", "Did you mean --mpi?"),
     ("horovod isntall", {}, "no command isntall", "Did you mean install?"),
-    ("horovod build --build-jobs many", {}, "--build-jobs='many'", "PACELINE_BUILD_JOBS"),
-    ("horovod build --build-jobs 0", {}, "must be at least 1", "PACELINE_BUILD_JOBS"),
+    ("horovod build --build-jobs 1", {}, "no option --build-jobs", "CMAKE_BUILD_PARALLEL_LEVEL"),
     ("horovod build --cache-dir text.txt/cache", {}, "no wheel for this build and cannot be written", "--cache-dir"),
 ]
 # fmt: on
