@@ -23,6 +23,7 @@ from paceline.keras3 import same_gradients
 from paceline.keras3.checks import after_checks as after_checks
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
 from paceline.keras3.tensorflow_weights import mean_of as mean_of
+from paceline.keras3.tensorflow_weights import mean_or as mean_or
 from paceline.keras3.tensorflow_weights import with_weight as with_weight
 from paceline.native.library import loaded
 from paceline.native.world import process

@@ -193,6 +193,11 @@ def mean_of(flat: Any, grad: Any, divided: bool) -> Any:
     return body.reshape(grad.shape).to(grad.dtype)
 
 
+def mean_or(flat: Any, value: Any) -> Any:
+    """See tensorflow_weights.mean_or."""
+    return mean_of(flat, value, False) if flat[-1] > 0 else value
+
+
 def tensors_like(arrays: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     """Tensors with the values of NumPy arrays, in the types of the variables."""
     return [torch.from_numpy(array).to(native(variable).dtype) for array, variable in zip(arrays, variables)]

@@ -37,3 +37,8 @@ def mean_of(flat: Any, grad: Any, divided: bool) -> Any:
     mean = tf.cast(tf.reshape(body, tf.shape(grad)), grad.dtype)
     mean.set_shape(grad.shape)
     return mean
+
+
+def mean_or(flat: Any, value: Any) -> Any:
+    """Return the mean in what has travelled; `value`, which it is the mean of, where no rank had weight."""
+    return tf.where(flat[-1] > 0, mean_of(flat, value, False), value)

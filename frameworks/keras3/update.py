@@ -66,8 +66,7 @@ class State:
 
     def weigh(self, weight: Any) -> None:
         """Set the weight of updates to come. Raises UsageError for one that cannot be used."""
-        local = self.exchange is not None and not self.exchange.settings.gradients_travel
-        check(weight, self.settings, local)
+        check(weight, self.settings)
         self.weight = weight
 
     def weight_now(self) -> Any:

@@ -14,18 +14,14 @@ from paceline.config import SAMPLES as SAMPLES
 from paceline.errors import UsageError
 
 
-def check(weight: Any, settings: Any, local: bool = False) -> None:
-    """Raise UsageError for a weight that cannot be used with these settings of an optimizer or tape.
-
-    `local`: gradients stay on their rank.
-    """
+def check(weight: Any, settings: Any) -> None:
+    """Raise UsageError for a weight that cannot be used with these settings of an optimizer or tape."""
     if weight is None:
         return
     against = {
         "op=Sum": settings.op != settings.average,
         "compression=": getattr(settings.compression, "__name__", "NoneCompressor") != "NoneCompressor",
         "a codec": settings.travel is not None and settings.travel.choice.lossy,
-        "the exchange local": local,
     }
     found = next((words for words, present in against.items() if present), "")
     if found:
@@ -59,6 +55,8 @@ def combined(
         return reduce(list(grads))
     flats = [wire.with_weight(grad, weight, reducer.dense) if goes else grad for grad, goes in zip(grads, travels)]
     divided = exchange is not None and exchange.divides
+    if exchange is not None:
+        exchange.around.worked(weight)
     results = reduce(flats)
     return [
         wire.mean_of(result, grad, divided) if goes else result for result, grad, goes in zip(results, grads, travels)

@@ -25,7 +25,7 @@ class AroundUpdates:
         """The same for gradients that a drain has taken out."""
         return self.update(weights, step, True)
 
-    def worked(self, weight: float) -> None:
+    def worked(self, weight: Any) -> None:
         """Gradients of an update had this weight here."""
 
     def look_ahead(self, weights: Weights, updates: Any) -> None:

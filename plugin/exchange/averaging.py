@@ -111,11 +111,14 @@ class VariableMeans:
     def __init__(self, wire: Any, settings: Any) -> None:
         """`wire`: paceline.keras3.on_tensorflow or on_torch; `settings` are those of its operations."""
         self._name = settings.name
+        self._wire = wire
         self._reduce = wire.Reducer(settings)
-        self._value_of = wire.value
 
-    def __call__(self, variables: Mapping[int, Any]) -> dict[int, Any]:
-        """The means of `variables`, numbered the same on all ranks. Raises UsageError for whole numbers."""
+    def __call__(self, variables: Mapping[int, Any], work: Any = None) -> dict[int, Any]:
+        """The means of `variables`, numbered the same on all ranks; with `work` each rank's count as much as that.
+
+        Without any work on all ranks they are what they were. Raises UsageError for whole numbers.
+        """
         for variable in variables.values():
             if "float" not in str(variable.dtype):
                 raise UsageError(
@@ -124,8 +127,11 @@ class VariableMeans:
                     "Give variables of floating point numbers, such as model.trainable_variables.",
                 )
         indices = list(variables)
-        values = [self._value_of(variable) for variable in variables.values()]
-        return dict(zip(indices, self._reduce(values, indices, indices, None), strict=True))
+        values = [self._wire.value(variable) for variable in variables.values()]
+        if work is None:
+            return dict(zip(indices, self._reduce(values, indices, indices, None), strict=True))
+        flats = self._reduce([self._wire.with_weight(one, work, True) for one in values], indices, indices, None)
+        return dict(zip(indices, map(self._wire.mean_or, flats, values), strict=True))
 
 
 def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:

@@ -91,9 +91,9 @@ class KerasWire:
         )
         return VariableMeans(self._module, settings)
 
-    def means(self, weights: Mapping[int, Any], work: float | None = None) -> dict[int, Any]:
-        """See Wire.means; nothing gives updates of Keras a weight."""
-        return self._means(weights)
+    def means(self, weights: Mapping[int, Any], work: Any = None) -> dict[int, Any]:
+        """See Wire.means."""
+        return self._means(weights, work)
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
         """See Wire.shared: those of layers that stay on their rank do not travel."""

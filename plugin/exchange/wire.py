@@ -71,7 +71,7 @@ class Wire(Protocol):
         """
         ...
 
-    def means(self, weights: Mapping[int, Any], work: float | None = None) -> dict[int, Any]:
+    def means(self, weights: Mapping[int, Any], work: Any = None) -> dict[int, Any]:
         """The means of weights over all ranks, which wait for each other; in tensors of the weights' types or wider.
 
         With `work` each rank's count as much as its work; without any on all ranks there are none.

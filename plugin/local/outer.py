@@ -30,8 +30,9 @@ class OuterUpdates(ModelAveraging):
         self._begun = ops.cell(False)  # whether `_anchors` hold what all ranks began with
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
         self._velocities: dict[int, Cell] = {}  # v
-        self.idle = False  # whether no rank had worked before the last average, where updates have weights
-        self._work: float | None = None  # weight of the updates since the last average, where they have one
+        self.idle = False  # whether no rank had worked before the last average, where updates have weights (PyTorch)
+        self._weighs = False  # whether updates have weights
+        self._work = ops.cell(0.0)  # that of the updates since the last average
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update."""
@@ -51,14 +52,17 @@ class OuterUpdates(ModelAveraging):
         """See AroundUpdates.left: those since the last average."""
         return self._since_average
 
-    def worked(self, weight: float) -> None:
-        """See AroundUpdates.worked."""
-        self._work = (self._work or 0.0) + weight
+    def worked(self, weight: Any) -> None:
+        """See AroundUpdates.worked; also in a graph."""
+        self._weighs = True
+        self._work.assign(self._work.read() + self._ops.fraction(weight))
 
     def _means(self, shared: Mapping[int, Any]) -> dict[int, Any]:
-        work, self._work = self._work, None
-        found = self._wire.means(shared, work)
-        self.idle = work is not None and not found
+        if not self._weighs:
+            return self._wire.means(shared)
+        found = self._wire.means(shared, self._work.read())
+        self._work.assign(0.0)
+        self.idle = not found
         return found
 
     def settle(self, index: int, weight: Any, mean: Any) -> None:
@@ -80,7 +84,7 @@ class OuterUpdates(ModelAveraging):
             return None
         return {
             "updates": count,
-            "work": self._work,
+            "work": float(self._work.value()) if self._weighs else None,
             "counts": [(None if key is None else sorted(key), int(one.value())) for key, one in self._counts.items()],
             "begun": begun,
             "anchors": {index: cell.value() for index, cell in self._anchors.items()},
@@ -96,7 +100,9 @@ class OuterUpdates(ModelAveraging):
         self._meet_weights({index: everything[index] for index in state["anchors"]})
         for key, count in state.get("counts", [(None, state["updates"])]):
             self._count(None if key is None else frozenset(map(int, key))).set(int(count))
-        self._work = state.get("work")
+        if (work := state.get("work")) is not None:
+            self._weighs = True
+            self._work.set(work)
         self._begun.set(state["begun"])
         for index in state["anchors"]:
             self._anchors[index].set(state["anchors"][index])
@@ -105,7 +111,7 @@ class OuterUpdates(ModelAveraging):
     def forget(self) -> None:
         """See AroundUpdates.forget: the outer optimizer begins anew."""
         super().forget()
-        self._work = None
+        self._work.set(0.0)
         self._begun.set(False)
         if self._wire.graph_ops is None:  # weights may have other shapes from here on
             self._anchors.clear()

@@ -16,7 +16,7 @@ from integration_tests.support.ranks import run_ranks
 LIMITS = {"tensorflow": 1e-12, "torch": 1e-7}
 STEPS = 5
 ROWS = (24, 8, 5)
-EXCHANGES = ("sync", "pipelined", "partial")
+EXCHANGES = ("sync", "pipelined", "partial", "local")
 
 
 def _in_float64(body: Any, *args: Any) -> None:
@@ -75,7 +75,8 @@ def _gradients(model: Any, x: Any, y: Any) -> list[Any]:
 
 
 def _exchange(name: str, size: int) -> Any:
-    return hvd.Partial(quorum=size) if name == "partial" else name
+    chosen = {"partial": hvd.Partial(quorum=size), "local": hvd.Local(sync_every=1)}
+    return chosen.get(name, name)
 
 
 def _assert_equal(model: Any, expected: list[np.ndarray[Any, Any]]) -> None:
@@ -193,7 +194,6 @@ def test_refused(rank: int, size: int) -> None:
         ({"op": hvd.Sum, "weight": 1}, "op=Sum"),
         ({"compression": hvd.Compression.fp16, "weight": 1}, "compression="),
         ({"codec": "q8", "weight": 1}, "a codec"),
-        ({"exchange": "local", "weight": 1}, "the exchange local"),
         ({"weight": -1}, "finite number >= 0"),
         ({"weight": "rows"}, "'samples', a number or a variable"),
     ):
