@@ -42,6 +42,7 @@ def DistributedOptimizer(
     codec: str | None = None,
     error_feedback: bool | None = None,
     collective: str | None = None,
+    weight: Any = None,
 ) -> Any:
     """An optimizer that averages gradients over all ranks before it applies them.
 
@@ -52,7 +53,8 @@ def DistributedOptimizer(
     {exchanges}
 
     `codec`, `error_feedback` and `collective`, for these as well: how gradients travel, as of hvd.DistributedOptimizer
-    of paceline.keras (docs/codecs.md, docs/collectives.md); None: as the variables say.
+    of paceline.keras (docs/codecs.md, docs/collectives.md); None: as the variables say. `weight`: how much this rank's
+    gradients count, as there (docs/weights.md).
 
     Raises UserError for settings that cannot be used, and with another optimizer for an exchange that is not
     synchronous and for a codec or collective.
@@ -84,9 +86,16 @@ def DistributedOptimizer(
                 f"{type(optimizer).__name__} is no optimizer of Keras 3; how its gradients travel, only variables say.",
                 "Use an optimizer of tf.keras, or PACELINE_CODEC and PACELINE_COLLECTIVE.",
             )
+        if weight is not None:
+            raise UserError(
+                f"{type(optimizer).__name__} is no optimizer of Keras 3; its gradients have no weights.",
+                "Use an optimizer of tf.keras, or DistributedGradientTape(weight=).",
+            )
         found.fuse("tensorflow")
         return _horovods(optimizer, use_locking=use_locking, **given)
     import horovod.tensorflow.keras
+
+    from paceline.keras3.optimizer import find
 
     found.check(compression, hvd.Compression.none)
     found.fuse("tensorflow")
@@ -94,6 +103,9 @@ def DistributedOptimizer(
     hooks.exchange = maker(found.exchange, TensorFlowWire)
     hooks.travel = Travel(loaded("tensorflow"), process_set, found.choice)
     try:
-        return horovod.tensorflow.keras.DistributedOptimizer(optimizer, **given)
+        made = horovod.tensorflow.keras.DistributedOptimizer(optimizer, **given)
     finally:
         hooks.exchange, hooks.travel = before
+    if weight is not None:
+        find(made).weight = weight
+    return made

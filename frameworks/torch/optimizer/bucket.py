@@ -151,7 +151,8 @@ class Bucket:
 
         Raises UsageError for gradients that cannot travel with a weight.
         """
-        self.apart = weighing is not None and exchange.wire.encodes(self.identity)
+        wire: Any = exchange.wire
+        self.apart = weighing is not None and wire.encodes(self.identity)
         self.weighed = weighing is not None and not self.apart
         if self.apart and not exchange.settings.synchronous:
             raise rounded(self.names[0])
@@ -167,7 +168,7 @@ class Bucket:
         if weighing is None or not self.apart:
             return answer
         alone = Identity(f"{self.identity.name}.weight", (self.names[0],))
-        total = exchange.wire.start(alone, [torch.tensor([weighing.weight], dtype=torch.float64)], exact=True)
+        total = wire.start(alone, [torch.tensor([weighing.weight], dtype=torch.float64)], exact=True)
         return lambda: [*(answer() or ()), *total()]
 
     def outgoing(self) -> list[Tensor]:

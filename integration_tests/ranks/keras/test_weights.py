@@ -20,12 +20,14 @@ EXCHANGES = ("sync", "pipelined", "partial", "local")
 
 
 def _in_float64(body: Any, *args: Any) -> None:
-    usual = keras.config.floatx()
+    usual, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     try:
         body(*args)
     finally:
         keras.config.set_floatx(usual)
+        keras.config.set_dtype_policy(policy)
 
 
 def _net() -> Any:

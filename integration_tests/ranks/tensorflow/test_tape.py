@@ -204,5 +204,7 @@ def test_weights(rank: int, size: int, inside: bool, exchange: str) -> None:
         np.testing.assert_allclose(found, expected[-1], rtol=0, atol=1e-12)
         assert hvd.drain_tape(tf.keras.optimizers.SGD(1.0), [one], name) == 1
         np.testing.assert_allclose(one, [-1.0, -2.0, -3.0], rtol=0, atol=1e-12)
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name=f"by{name}", weight=2)
+    assert optimizer.weight == 2
     with pytest.raises(UserError, match="finite number >= 0"):
         hvd.DistributedGradientTape(tf.GradientTape(), weight=-1)

@@ -122,6 +122,26 @@ def _uneven_alone(size: int, counts: list[int], late: int) -> torch.nn.Module:
     return train_alone(epochs[1], late, begin=model)
 
 
+@ranks(2, hvd="paceline.torch")
+def test_a_loop_that_gives_weights_itself(rank: int, size: int, hvd: Any) -> None:
+    model = net()
+    optimizer = _optimizer("sync", model, size)
+    counts = [3, 5]
+    for number in range(counts[rank]):
+        one = batch(rank, number, 4 + number % 3)
+        optimizer.weight = hvd.samples_of({"inputs": [one[0]], "targets": one[1]})
+        loss_of(model, one).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    hvd.finish_uneven(optimizer)
+    alone = [together([batch(one, n, 4 + n % 3) for one in range(size) if n < counts[one]]) for n in range(5)]
+    assert_equal(model, train_alone(alone))
+    with pytest.raises(hvd.UsageError, match="no tensor with samples"):
+        hvd.samples_of("text")
+    with pytest.raises(hvd.UsageError, match="that is not wrapped"):
+        hvd.finish_uneven(optimizer.held)
+
+
 @ranks(2, 3, hvd="paceline.torch")
 def test_join(rank: int, size: int, hvd: Any) -> None:
     """A rank that has joined has the weight 0 without further ado."""

@@ -153,7 +153,7 @@ def test_every_wrapper_has_the_shared_arguments_and_those_of_tensorflow_horovods
     for name, own in (("DistributedOptimizer", []), ("DistributedGradientTape", ["name"])):
         parameters = inspect.signature(getattr(hvd, name)).parameters
         horovods = inspect.signature(original(getattr(horovod_tensorflow, name))).parameters
-        assert list(parameters) == [*horovods, *own, *SHARED]
+        assert list(parameters) == [*horovods, *own, *SHARED, "weight"]
         for word, one in horovods.items():
             assert parameters[word].default == one.default, word
     # The wrappers of torch and keras have them.
