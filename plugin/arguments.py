@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from paceline import config, renamed
@@ -15,6 +16,7 @@ from paceline.option import nearest
 from paceline.registry.codecs import BFLOAT16, CODECS
 from paceline.registry.collectives import AUTO, COLLECTIVES, HOROVODS, IN_RANK_ORDER, OF_CODECS
 from paceline.registry.exchanges import DECLARATIONS, NAMES, declaration_of, named
+from paceline.telling import tell
 
 
 def exchange_asked(exchange: str | ExchangeSettings | None) -> ExchangeSettings:
@@ -145,3 +147,14 @@ def _numbered(codec: str, error_feedback: bool, collective: str) -> Choice:
 
 def _variable(option: str) -> str:
     return f"{config.PREFIX}{option.upper()}"
+
+
+def told_where_it_acts(rank: int) -> None:
+    """Report once, on the first rank, that PACELINE_WEIGHT does nothing for optimizers of PyTorch and tapes."""
+    if rank == 0 and config.settings().weight == config.SAMPLES:
+        _tell_where_it_acts()
+
+
+@functools.cache
+def _tell_where_it_acts() -> None:
+    tell("PACELINE_WEIGHT=samples acts in Model.fit of Keras alone: here the script gives weights (docs/weights.md).")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
-
-from paceline import config
-from paceline.telling import tell
 
 
 def mean_of(flat: Any, shape: tuple[int, ...], divided: bool) -> Any:
@@ -29,14 +25,3 @@ def with_ones(results: dict[str, Any]) -> dict[str, Any]:
 def without_work(results: dict[Any, Any]) -> bool:
     """Return True if no rank had data for an update that is in flight."""
     return all(isinstance(value, np.ndarray) and value[-1] == 0 for value in results.values())
-
-
-def told_where_it_acts(rank: int) -> None:
-    """Report once, on the first rank, that PACELINE_WEIGHT does nothing for optimizers of PyTorch and tapes."""
-    if rank == 0 and config.settings().weight == config.SAMPLES:
-        _tell_where_it_acts()
-
-
-@functools.cache
-def _tell_where_it_acts() -> None:
-    tell("PACELINE_WEIGHT=samples acts in Model.fit of Keras alone: here the script gives weights (docs/weights.md).")

@@ -13,10 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from paceline.arguments import told_where_it_acts
 from paceline.errors import UserError
 from paceline.exchange.base import Exchange
 from paceline.exchange.declaration import ExchangeSettings
-from paceline.exchange.weighing import told_where_it_acts
 from paceline.gradient_arguments import asked
 from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3.hooks import local_weights

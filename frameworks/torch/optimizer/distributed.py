@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from paceline import variables
-from paceline.arguments import buckets_asked, check_choice, choice_asked, exchange_asked
+from paceline.arguments import buckets_asked, check_choice, choice_asked, exchange_asked, told_where_it_acts
 from paceline.exchange.declaration import ExchangeSettings
 from paceline.exchange.sync_settings import Sync
-from paceline.exchange.weighing import told_where_it_acts
 from paceline.fusion.adapters import fuse
 from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import declaration_of, lists_exchanges
