@@ -288,7 +288,7 @@ ROWS: dict[str, tuple[str, str, str]] = {
     "a missing header": (r"fatal error: nccl\.h: No such file", "libnccl-dev", _FOR_GLOO.format(_INCLUDE)),
     "a compiler without memory": (
         "memory|Killed",
-        "--build-jobs 1",
+        "CMAKE_BUILD_PARALLEL_LEVEL=1",
         _FOR_GLOO.format('ulimit -v 60000; exec c++ "$@"'),
     ),
     "no room": ("No space left on device", "TMPDIR", _FOR_GLOO.format("echo > /dev/full; exit 1")),

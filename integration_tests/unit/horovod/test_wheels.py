@@ -95,12 +95,16 @@ def test_the_key_follows_everything_that_goes_in_and_variables_pass_through(
     assert key.key(build.wanted()) != plain
     # The users build variables pass through.
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
+    monkeypatch.setenv("CMAKE_BUILD_PARALLEL_LEVEL", "3")
     made = environment(tmp_path, False, {"torch": "2.13.0"}, {"CUDA_HOME": "/cuda"})
     assert made["HOROVOD_GPU_OPERATIONS"] == "NCCL"
     assert made["HOROVOD_CUDA_HOME"] == made["CUDA_HOME"] == "/cuda"
     assert made["HOROVOD_WITH_PYTORCH"] == "1"
     assert made["HOROVOD_WITHOUT_TENSORFLOW"] == "1"
-    assert made["MAKEFLAGS"] == "-j1"
+    assert made["MAKEFLAGS"] == "-j3"
+    monkeypatch.setenv("CMAKE_BUILD_PARALLEL_LEVEL", "many")
+    with pytest.raises(UserError, match=r"CMAKE_BUILD_PARALLEL_LEVEL='many'(.|\n)*number of compilers"):
+        environment(tmp_path, False, {}, {})
 
 
 def test_an_installed_horovod_that_is_not_the_expected_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
