@@ -62,12 +62,16 @@ class Distributed:
 
     @property
     def weight(self) -> Any:
-        """How much this rank's gradients count (docs/weights.md): None, "samples", a number, or a variable of one."""
+        """How much this rank's gradients count (docs/weights.md): None, "samples", a number, or a variable of one.
+
+        It holds from the next step on, also where Model.fit has compiled one.
+        """
         return self._distributed.weight
 
     @weight.setter
     def weight(self, weight: Any) -> None:
-        self._distributed.weigh(weight)
+        if self._distributed.weigh(weight):
+            _compile_anew(self)
 
     def register_local_var(self, var: Any) -> None:
         """Leave the gradients of `var` on this rank: they are not averaged."""
@@ -331,5 +335,8 @@ def _compile_anew(optimizer: Any) -> None:
     Assigning model.optimizer tells a model nothing, and a compiled step does not look at it.
     """
     for one in gc.get_objects():
-        if issubclass(type(one), keras.Model) and getattr(one, "optimizer", None) is optimizer:
+        if not issubclass(type(one), keras.Model):
+            continue
+        held = getattr(one, "optimizer", None)
+        if held is not None and (held is optimizer or find(held) is optimizer):
             one.train_function = None

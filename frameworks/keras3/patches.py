@@ -14,7 +14,9 @@ from paceline.errors import UsageError
 from paceline.keras3.update import run_update, unconverted
 
 _MARK = "_paceline_original"
-_BY_WEIGHT = "mean_with_sample_weight"  # the reduction of a loss
+# Reductions of losses.
+_BY_WEIGHT = "mean_with_sample_weight"
+_MEANS = ("sum_over_batch_size", "mean", _BY_WEIGHT)
 
 # The wrapped optimizer that one is or holds (paceline.keras3.optimizer.find).
 Find = Callable[[Any], Any]
@@ -72,6 +74,9 @@ def _patch_loss_scaling(find: Find) -> None:
     scaling.real_weights = lambda self: find(self).real_weights()
     scaling.in_flight = lambda self: find(self).in_flight()
     scaling.load_in_flight = lambda self, state: find(self).load_in_flight(state)
+    scaling.weight = property(
+        lambda self: find(self).weight, lambda self, weight: setattr(find(self), "weight", weight)
+    )
 
 
 def _patch_train_step(find: Find) -> None:
@@ -85,6 +90,8 @@ def _patch_train_step(find: Find) -> None:
         if optimizer is None:
             return original(self, data)
         state = optimizer._distributed
+        if not isinstance(state.weight, str):
+            return original(self, data)
         state.samples = _samples(self, data)
         try:
             return original(self, data)
@@ -99,6 +106,13 @@ def _samples(model: Any, data: Any) -> Any:
     """Batch size; the sum of the sample weights where the loss is divided by that."""
     x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     losses = keras.tree.flatten(getattr(model, "loss", None))
+    others = [one for one in losses if getattr(one, "reduction", _MEANS[0]) not in _MEANS]
+    if others:
+        raise UsageError(
+            f'weight="samples" was given for the loss {others[0].name!r} with reduction={others[0].reduction!r}, which '
+            "is not a mean.",
+            "Use a loss that is a mean over the batch, or set optimizer.weight to a variable.",
+        )
     if sample_weight is not None and any(getattr(one, "reduction", "") == _BY_WEIGHT for one in losses):
         return keras.ops.sum(sample_weight)
     return keras.ops.shape(next(one for one in keras.tree.flatten(x) if one is not None))[0]

@@ -12,7 +12,7 @@ import keras
 from paceline import config
 from paceline.errors import UsageError
 from paceline.keras3.settings import Settings
-from paceline.keras3.weighing import SAMPLES, check, combined
+from paceline.keras3.weighing import SAMPLES, check, combined, is_number
 
 
 def communication() -> Any:
@@ -59,20 +59,35 @@ class State:
         self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
         self.updating: list[Any] | None = None  # the variables of the update that Keras is doing now
         self.weight: Any = None
+        self._number: Any = None  # a variable with the weight, where that is a number: compiled steps read it
         self.samples: Any = None  # of the step that Model.fit makes now
         everywhere = SAMPLES if config.settings().weight == SAMPLES else None
         self.weigh(everywhere if settings.weight is None else settings.weight)
         self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
 
-    def weigh(self, weight: Any) -> None:
-        """Set the weight of updates to come. Raises UsageError for one that cannot be used."""
+    def weigh(self, weight: Any) -> bool:
+        """Set the weight of updates to come. Returns whether steps that were compiled before read another one.
+
+        Raises UsageError for a weight that cannot be used.
+        """
         check(weight, self.settings)
+        before = self._source
+        if is_number(weight):
+            if self._number is None:
+                self._number = keras.Variable(0.0, trainable=False, dtype="float64", name="weight")
+            self._number.assign(float(weight))
         self.weight = weight
+        return self._source is not before
+
+    @property
+    def _source(self) -> Any:
+        """What steps read the weight from."""
+        return self._number if is_number(self.weight) else self.weight
 
     def weight_now(self) -> Any:
         """Weight of this rank's gradients now; None: ranks count alike. Raises UsageError where it is not known."""
         if not (isinstance(self.weight, str) and self.weight == SAMPLES):
-            return self.weight
+            return self._source
         if self.samples is None:
             raise UsageError(
                 f"The optimizer {self.settings.name!r} has weight={SAMPLES!r}, and gradients came from elsewhere than "

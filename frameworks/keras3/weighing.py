@@ -19,20 +19,25 @@ def check(weight: Any, settings: Any) -> None:
     if weight is None:
         return
     against = {
-        "op=Sum": settings.op != settings.average,
+        "an op other than Average": settings.op != settings.average,
         "compression=": getattr(settings.compression, "__name__", "NoneCompressor") != "NoneCompressor",
         "a codec": settings.travel is not None and settings.travel.choice.lossy,
     }
     found = next((words for words, present in against.items() if present), "")
     if found:
-        raise UsageError(f"weight={weight!r} was given together with {found}.", "Give no weight, or leave it out.")
+        raise UsageError(f"weight={weight!r} was given together with {found}.", "Leave one of the two out.")
     if isinstance(weight, str) and weight != SAMPLES:
         raise UsageError(f"weight={weight!r} cannot be used.", f"Use {SAMPLES!r}, a number or a variable.")
-    if isinstance(weight, (int, float)) and not 0 <= weight < math.inf:
+    if is_number(weight) and not 0 <= weight < math.inf:
         raise UsageError(
             f"weight={weight!r} cannot be used.",
             "Use a finite number >= 0: the samples or tokens of this rank's batch, 0 where it has none.",
         )
+
+
+def is_number(weight: Any) -> bool:
+    """Return True for a number of Python or NumPy, False for tensors and variables."""
+    return isinstance(weight, (int, float)) or (type(weight).__module__ == "numpy" and getattr(weight, "ndim", 1) == 0)
 
 
 def combined(
@@ -54,7 +59,8 @@ def combined(
     if weight is None:
         return reduce(list(grads))
     flats = [wire.with_weight(grad, weight, reducer.dense) if goes else grad for grad, goes in zip(grads, travels)]
-    divided = exchange is not None and exchange.divides
+    # A rank without others hands nothing in: nobody has divided.
+    divided = exchange is not None and exchange.divides and wire.takes_part(exchange.wire.process_set)
     if exchange is not None:
         exchange.around.worked(weight)
     results = reduce(flats)

@@ -186,6 +186,27 @@ def test_a_variable_and_a_rank_without_data(rank: int, size: int, exchange: str)
 
 
 @keras_ranks(2)
+def test_a_number_holds_in_steps_that_are_compiled(rank: int, size: int) -> None:
+    """Numbers, then "samples", then none at all: each set between calls of fit."""
+
+    def body() -> None:
+        inputs = np.ones((4, 1))
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), name="numbers", weight=1 + 2 * rank)
+        model.compile(optimizer, "mse")
+        found = []
+        for weight in (1 + 2 * rank, 3 - 2 * rank, np.int64(rank), "samples", None):
+            model.optimizer.weight = weight
+            model.layers[0].kernel.assign([[0.0]])
+            rows = 1 + 2 * rank
+            model.fit(inputs[:rows], np.full((rows, 1), float(rank)), batch_size=rows, verbose=0)
+            found.append(float(numpy(model.layers[0].kernel)[0, 0]))
+        np.testing.assert_allclose(found, [3 / 4, 1 / 4, 1.0, 3 / 4, 1 / 2], atol=1e-7)
+
+    _in_float64(body)
+
+
+@keras_ranks(2)
 def test_refused(rank: int, size: int) -> None:
     def wrapped(**options: Any) -> Any:
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **options)
@@ -193,7 +214,7 @@ def test_refused(rank: int, size: int) -> None:
         return optimizer.weight
 
     for options, words in (
-        ({"op": hvd.Sum, "weight": 1}, "op=Sum"),
+        ({"op": hvd.Sum, "weight": 1}, "op other than Average"),
         ({"compression": hvd.Compression.fp16, "weight": 1}, "compression="),
         ({"codec": "q8", "weight": 1}, "a codec"),
         ({"weight": -1}, "finite number >= 0"),
@@ -202,10 +223,15 @@ def test_refused(rank: int, size: int) -> None:
         with pytest.raises(ValueError, match=words):
             wrapped(**options)
     model = _net()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="summed", weight="samples")
+    model.compile(optimizer, keras.losses.MeanSquaredError(reduction="sum"))
+    with pytest.raises(ValueError, match="which is not a mean"):
+        model.fit(np.ones((2, 4)), np.ones((2, 2)), verbose=0)
+    model = _net()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), name="elsewhere", weight="samples")
     optimizer.build(model.trainable_variables)
     with pytest.raises(ValueError, match=r"train_step of Keras(.|\n)*a variable that holds the number"):
-        optimizer.apply(_gradients(model, *_data(rank, 0, 3)), model.trainable_variables)
+        optimizer.apply([keras.ops.ones(one.shape) for one in model.trainable_variables], model.trainable_variables)
 
 
 @keras_ranks(2, more=(3,))
