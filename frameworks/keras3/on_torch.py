@@ -173,7 +173,11 @@ class Accumulator:
 
 
 def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
-    """See tensorflow_weights.with_weight. Raises UsageError also for a weight that cannot be used."""
+    """Return the elements of a gradient times a weight, and the weight behind them; zeros at the weight 0.
+
+    Raises UsageError for a sparse gradient unless it becomes `dense`, for one of float16, and for a weight that cannot
+    be used.
+    """
     grad = grad.to_dense() if dense and grad.is_sparse else grad
     if grad.is_sparse or grad.dtype == torch.float16:
         kind = "sparse" if grad.is_sparse else "of float16"
@@ -188,13 +192,13 @@ def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
 
 
 def mean_of(flat: Any, grad: Any, divided: bool) -> Any:
-    """See tensorflow_weights.mean_of."""
+    """Return the mean in a result, in shape and type of the gradient; zeros where no rank had weight."""
     body = flat[:-1] if divided or not flat[-1] > 0 else flat[:-1] / flat[-1]
     return body.reshape(grad.shape).to(grad.dtype)
 
 
 def mean_or(flat: Any, value: Any) -> Any:
-    """See tensorflow_weights.mean_or."""
+    """Return the mean in a result, or `value` where no rank had weight."""
     return mean_of(flat, value, False) if flat[-1] > 0 else value
 
 

@@ -81,7 +81,7 @@ class State:
 
     @property
     def _source(self) -> Any:
-        """What steps read the weight from."""
+        """Object that steps read the weight from."""
         return self._number if is_number(self.weight) else self.weight
 
     def weight_now(self) -> Any:

@@ -176,7 +176,7 @@ class Bucket:
         return [gradient.outgoing(self.always_dense) for gradient in self.gradients]
 
     def outgoing_with(self, weighing: Weighing) -> list[Tensor]:
-        """What travels, each with a weight behind it. Raises UsageError for what cannot."""
+        """Return the tensors to submit, each with a weight behind it. Raises UsageError for types without weights."""
         tensors = self.outgoing()
         for gradient, tensor in zip(self.gradients, tensors, strict=True):
             check_type(gradient.name, tensor)
@@ -253,7 +253,7 @@ class FlatBucket(Bucket):
         return [self._flat]
 
     def outgoing_with(self, weighing: Weighing) -> list[Tensor]:
-        """See Bucket.outgoing_with."""
+        """Return the flat tensor to submit, with the weight behind it."""
         (flat,) = self.outgoing()
         check_type(self.names[0], flat)
         if self.apart:

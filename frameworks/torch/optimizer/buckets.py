@@ -198,7 +198,7 @@ class Buckets:
     # --- what is in flight ----------------------------------------------------------------------------------------
 
     def by_name(self, exchange: Exchange, results: Mapping[Any, Any]) -> dict[str, Any]:
-        """What an exchange has in flight, by the names of gradients, and what those of flat buckets are owed.
+        """Return results in flight by the names of gradients, and the sums owed to members of flat buckets.
 
         Divided by weights that travelled with it; what is still to be combined is saved with its weight.
         """
