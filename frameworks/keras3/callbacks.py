@@ -75,7 +75,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
     "samples": metrics of training count as many samples as the rank has trained on in the epoch, those of validation
     ("val_...") as many as it has evaluated. `device` is accepted and not needed.
 
-    Raises UsageError for another weight.
+    Raises UsageError for another weight, and on all ranks where none has counted samples.
     """
 
     def __init__(self, device: str = "", weight: str | None = None) -> None:
@@ -113,7 +113,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
 def average_metrics(logs: dict[str, Any], name: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
     """`logs` averaged over the ranks, in one message, by `weights` if given. Every rank must have the same metrics.
 
-    A metric of a rank with the weight 0 may be anything; where all ranks have 0 it is NaN.
+    A metric of a rank with the weight 0 may be anything. Raises UsageError, on all ranks, where all have 0.
     """
     arrays = {metric: np.asarray(logs[metric], dtype=np.float64) for metric in sorted(logs)}
     flat = np.concatenate([array.ravel() for array in arrays.values()])
@@ -123,8 +123,14 @@ def average_metrics(logs: dict[str, Any], name: str, weights: dict[str, float] |
     # The metrics are part of the name: ranks with different ones are reported as stalled, not mixed up.
     reduced = communication().average(flat, "_".join([name, *arrays]).replace("/", "_"))
     if by is not None:
-        with np.errstate(invalid="ignore"):
-            reduced = reduced[: by.size] / reduced[by.size :]
+        reduced, total = reduced[: by.size], reduced[by.size :]
+        if not total.all():
+            raise UsageError(
+                f'{name}(weight="samples") found no samples on any rank: Keras counts them with the metric "loss" of '
+                "the model, which its train_step or test_step does not update.",
+                "Update it there (Keras' guide on custom train_step shows how), or leave weight= out.",
+            )
+        reduced = reduced / total
     result: dict[str, Any] = {}
     start = 0
     for metric, array in arrays.items():

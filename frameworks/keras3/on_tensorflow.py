@@ -22,6 +22,7 @@ from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
 from paceline.keras3.checks import after_checks as after_checks
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
+from paceline.keras3.tensorflow_weights import checked as checked
 from paceline.keras3.tensorflow_weights import mean_of as mean_of
 from paceline.keras3.tensorflow_weights import mean_or as mean_or
 from paceline.keras3.tensorflow_weights import with_weight as with_weight
@@ -301,8 +302,6 @@ class Accumulator:
 
         def flush() -> list[Any]:
             reduced = reduce(here())
-            if settings.average_aggregated_gradients:
-                reduced = [grad / tf.cast(settings.backward_passes_per_step, grad.dtype) for grad in reduced]
             with tf.control_dependencies(reduced):
                 keep([tf.zeros_like(buffer) for buffer in buffers], 0)
             return reduced

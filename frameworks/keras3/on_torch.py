@@ -14,6 +14,7 @@ import torch
 from paceline.errors import UsageError
 from paceline.keras3 import same_gradients
 from paceline.keras3.settings import Reduction, Settings, exchanged, split
+from paceline.keras3.weighing import unusable
 
 LIBRARY = "torch"  # Horovod's
 # What Horovod cannot carry on CPUs travels as float32.
@@ -152,8 +153,6 @@ class Accumulator:
             self._passes[key] = done
             return sums
         sums = reduce(sums)
-        if settings.average_aggregated_gradients:
-            sums = [grad / settings.backward_passes_per_step for grad in sums]
         self._passes.pop(key, None)
         for index in indices:
             self._buffers.pop(index, None)
@@ -172,11 +171,18 @@ class Accumulator:
             otherwise()
 
 
-def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
+def checked(weight: Any, rank: int) -> float:
+    """Return a weight as a number. Raises UsageError where it is negative or not finite."""
+    w = float(weight)
+    if not 0 <= w < float("inf"):
+        raise unusable(w, f"Rank {rank}: ")
+    return w
+
+
+def with_weight(grad: Any, weight: float, dense: bool) -> Any:
     """Return the elements of a gradient times a weight, and the weight behind them; zeros at the weight 0.
 
-    Raises UsageError for a sparse gradient unless it becomes `dense`, for one of float16, and for a weight that cannot
-    be used.
+    Raises UsageError for a sparse gradient unless it becomes `dense`, and for one of float16.
     """
     grad = grad.to_dense() if dense and grad.is_sparse else grad
     if grad.is_sparse or grad.dtype == torch.float16:
@@ -184,11 +190,8 @@ def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
         raise UsageError(
             f"A weight was given, and a gradient is {kind}.", "Give sparse_as_dense=True, or use float32 variables."
         )
-    w = float(native(weight))
-    if not 0 <= w < float("inf"):
-        raise UsageError(f"weight={w} cannot be used.", "Use a finite number >= 0.")
     tensor = _carried(grad).reshape(-1)
-    return torch.cat([tensor * w if w else torch.zeros_like(tensor), tensor.new_full((1,), w)])
+    return torch.cat([tensor * weight if weight else torch.zeros_like(tensor), tensor.new_full((1,), weight)])
 
 
 def mean_of(flat: Any, grad: Any, divided: bool) -> Any:

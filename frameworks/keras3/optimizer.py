@@ -73,6 +73,13 @@ class Distributed:
         if self._distributed.weigh(weight):
             _compile_anew(self)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Keras would take a variable for one of the optimizer's, which are saved, and broadcast from one rank.
+        if name == "weight":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def register_local_var(self, var: Any) -> None:
         """Leave the gradients of `var` on this rank: they are not averaged."""
         self._distributed.local.add(self._var_key(var))  # type: ignore[attr-defined]

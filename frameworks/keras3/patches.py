@@ -74,9 +74,16 @@ def _patch_loss_scaling(find: Find) -> None:
     scaling.real_weights = lambda self: find(self).real_weights()
     scaling.in_flight = lambda self: find(self).in_flight()
     scaling.load_in_flight = lambda self, state: find(self).load_in_flight(state)
-    scaling.weight = property(
-        lambda self: find(self).weight, lambda self, weight: setattr(find(self), "weight", weight)
-    )
+    scaling.weight = property(lambda self: find(self).weight)
+
+    def set_attribute(self: Any, name: str, value: Any) -> None:
+        inner = find(self) if name == "weight" else None
+        if inner is not None:  # see Distributed.__setattr__
+            inner.weight = value
+        else:
+            super(scaling, self).__setattr__(name, value)
+
+    scaling.__setattr__ = set_attribute
 
 
 def _patch_train_step(find: Find) -> None:
@@ -113,8 +120,15 @@ def _samples(model: Any, data: Any) -> Any:
             "is not a mean.",
             "Use a loss that is a mean over the batch, or set optimizer.weight to a variable.",
         )
-    if sample_weight is not None and any(getattr(one, "reduction", "") == _BY_WEIGHT for one in losses):
-        return keras.ops.sum(sample_weight)
+    weighted = [one for one in losses if getattr(one, "reduction", "") == _BY_WEIGHT]
+    if sample_weight is not None and weighted:
+        weights = keras.tree.flatten(sample_weight)
+        if len(weights) > 1 or len(losses) > len(weighted):
+            raise UsageError(
+                'weight="samples" was given for losses that are not all divided by the same sample weights.',
+                'Use losses with reduction="sum_over_batch_size", or set optimizer.weight to a variable.',
+            )
+        return keras.ops.sum(weights[0])
     return keras.ops.shape(next(one for one in keras.tree.flatten(x) if one is not None))[0]
 
 

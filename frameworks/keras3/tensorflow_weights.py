@@ -7,13 +7,22 @@ from typing import Any
 import tensorflow as tf
 
 from paceline.errors import UsageError
+from paceline.keras3.weighing import REMEDY
+
+
+def checked(weight: Any, rank: int) -> Any:
+    """Return a weight as a scalar of float64; InvalidArgumentError where it is negative or not finite."""
+    w = tf.reshape(tf.cast(weight, tf.float64), [])
+    words = [f"Rank {rank}: weight =", w, f"cannot be used. {REMEDY}"]
+    with tf.control_dependencies([tf.debugging.Assert(tf.math.is_finite(w) & (w >= 0), words)]):
+        return tf.identity(w)
 
 
 def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
     """Return the elements of a gradient times a weight, a scalar, and the weight behind them.
 
     At the weight 0 they are zeros, whatever the gradient is. Raises UsageError for a sparse gradient unless it
-    becomes `dense`, and for one of float16; a weight that is negative or not finite is an error of TensorFlow.
+    becomes `dense`, and for one of float16.
     """
     if isinstance(grad, tf.IndexedSlices) and not dense:
         raise UsageError("A weight was given, and a gradient is sparse.", "Give sparse_as_dense=True, or no weight.")
@@ -21,9 +30,7 @@ def with_weight(grad: Any, weight: Any, dense: bool) -> Any:
     if tensor.dtype == tf.float16:
         raise UsageError("A weight was given, and a gradient is of float16.", "Use float32 or bfloat16 variables.")
     kind = tf.float32 if tensor.dtype == tf.bfloat16 else tensor.dtype
-    w = tf.reshape(tf.cast(getattr(weight, "value", weight), kind), [])
-    with tf.control_dependencies([tf.debugging.assert_non_negative(w, "weight must be a finite number >= 0")]):
-        w = tf.debugging.check_numerics(w, "weight must be a finite number >= 0")
+    w = tf.cast(weight, kind)
     body = tf.math.multiply_no_nan(tf.cast(tf.reshape(tensor, [-1]), kind), w)
     return tf.concat([body, tf.reshape(w, [1])], 0)
 

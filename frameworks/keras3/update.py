@@ -13,6 +13,9 @@ from paceline import config
 from paceline.errors import UsageError
 from paceline.keras3.settings import Settings
 from paceline.keras3.weighing import SAMPLES, check, combined, is_number
+from paceline.variables import PREFIX
+
+_BY_VARIABLE = f"{PREFIX}WEIGHT={SAMPLES}"
 
 
 def communication() -> Any:
@@ -61,16 +64,18 @@ class State:
         self.weight: Any = None
         self._number: Any = None  # a variable with the weight, where that is a number: compiled steps read it
         self.samples: Any = None  # of the step that Model.fit makes now
-        everywhere = SAMPLES if config.settings().weight == SAMPLES else None
-        self.weigh(everywhere if settings.weight is None else settings.weight)
+        if settings.weight is None and config.settings().weight == SAMPLES:
+            self.weigh(SAMPLES, _BY_VARIABLE)
+        else:
+            self.weigh(settings.weight)
         self.announced: tuple[Any, set[Any], list[weakref.ref[Any]]] | None = None
 
-    def weigh(self, weight: Any) -> bool:
+    def weigh(self, weight: Any, origin: str = "") -> bool:
         """Set the weight of updates to come. Returns whether steps that were compiled before read another one.
 
         Raises UsageError for a weight that cannot be used.
         """
-        check(weight, self.settings)
+        check(weight, self.settings, origin=origin)
         before = self._source
         if is_number(weight):
             if self._number is None:
@@ -92,7 +97,8 @@ class State:
             raise UsageError(
                 f"The optimizer {self.settings.name!r} has weight={SAMPLES!r}, and gradients came from elsewhere than "
                 "the train_step of Keras in Model.fit.",
-                "Set optimizer.weight to a variable that holds the number of samples, and assign it in each step.",
+                "Set optimizer.weight to a variable that holds the number of samples, and assign it in each step; or "
+                f"leave {_BY_VARIABLE} out.",
             )
         return self.samples
 
@@ -116,8 +122,8 @@ class State:
 
     @property
     def averages_passes(self) -> bool:
-        """Whether the sum of several passes is divided by their number."""
-        return self.accumulator is not None and self.settings.average_aggregated_gradients
+        """Whether the sum of several passes is divided by their number; with weights it is a mean already."""
+        return self.accumulator is not None and self.settings.average_aggregated_gradients and self.weight is None
 
     def take_announced(self, grads: Iterable[Any], keys: set[Any]) -> bool:
         """Whether `grads` come from compute_gradients and must not be reduced again."""
@@ -170,6 +176,7 @@ def accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[A
     return combined(
         state.wire,
         state.reduce,
+        state.settings,
         state.weight_now(),
         grads,
         travels,
@@ -184,10 +191,13 @@ def _accumulate(optimizer: Any, grads: list[Any], variables: list[Any]) -> list[
     present = [position for position, grad in enumerate(grads) if grad is not None]
     known = indices_of(optimizer, [optimizer._var_key(variable) for variable in variables])
     chosen = [variables[position] for position in present]
+
+    def reduced(tensors: list[Any]) -> list[Any]:
+        found = reduce(optimizer, tensors, chosen)
+        return [one / state.settings.backward_passes_per_step for one in found] if state.averages_passes else found
+
     sums = state.accumulator.add(
-        [grads[position] for position in present],
-        [known[position] for position in present],
-        lambda tensors: reduce(optimizer, tensors, chosen),
+        [grads[position] for position in present], [known[position] for position in present], reduced
     )
     result = list(grads)
     for position, total in zip(present, sums):

@@ -13,9 +13,19 @@ from typing import Any
 from paceline.config import SAMPLES as SAMPLES
 from paceline.errors import UsageError
 
+REMEDY = "Use a finite number >= 0: the samples or tokens of this rank's batch, 0 where it has none."
 
-def check(weight: Any, settings: Any) -> None:
-    """Raise UsageError for a weight that cannot be used with these settings of an optimizer or tape."""
+
+def unusable(weight: Any, where: str = "") -> UsageError:
+    """Return the error for what is no weight; `where` it was found."""
+    return UsageError(f"{where}weight={weight!r} cannot be used.", REMEDY)
+
+
+def check(weight: Any, settings: Any, by_samples: bool = True, origin: str = "") -> None:
+    """Raise UsageError for a weight that cannot be used with these settings of an optimizer or tape.
+
+    `by_samples`: whether it may be "samples". `origin`: who gave it, if not the script.
+    """
     if weight is None:
         return
     against = {
@@ -25,14 +35,15 @@ def check(weight: Any, settings: Any) -> None:
     }
     found = next((words for words, present in against.items() if present), "")
     if found:
-        raise UsageError(f"weight={weight!r} was given together with {found}.", "Leave one of the two out.")
-    if isinstance(weight, str) and weight != SAMPLES:
-        raise UsageError(f"weight={weight!r} cannot be used.", f"Use {SAMPLES!r}, a number or a variable.")
-    if is_number(weight) and not 0 <= weight < math.inf:
-        raise UsageError(
-            f"weight={weight!r} cannot be used.",
-            "Use a finite number >= 0: the samples or tokens of this rank's batch, 0 where it has none.",
-        )
+        given = origin or f"weight={weight!r}"
+        raise UsageError(f"{given} was given together with {found}.", "Leave one of the two out.")
+    if isinstance(weight, str):
+        if weight == SAMPLES and by_samples:
+            return
+        words = f"{SAMPLES!r}, a number or a variable" if by_samples else "a number or a scalar tensor"
+        raise UsageError(f"weight={weight!r} cannot be used.", f"Use {words}.")
+    if not (0 <= weight < math.inf if is_number(weight) else _scalar(weight)):
+        raise unusable(weight)
 
 
 def is_number(weight: Any) -> bool:
@@ -40,9 +51,26 @@ def is_number(weight: Any) -> bool:
     return isinstance(weight, (int, float)) or (type(weight).__module__ == "numpy" and getattr(weight, "ndim", 1) == 0)
 
 
+def _scalar(weight: Any) -> bool:
+    """Return True for what may hold one number: a tensor or variable, of a shape that may not be known yet."""
+    shape = getattr(weight, "shape", None)
+    if shape is None or type(weight).__module__ == "numpy":
+        return False
+    return getattr(shape, "rank", 0) is None or all(length in (None, 1) for length in shape)
+
+
+def own(wire: Any, reducer: Any, settings: Any, weight: Any, grad: Any) -> Any:
+    """Return a gradient that stays on its rank, scaled as the settings say; zeros at the weight 0. See `combined`."""
+    if weight is not None:
+        w = wire.checked(wire.native(weight), wire.hvd.rank())
+        grad = wire.mean_of(wire.with_weight(grad, w, True), grad, False)
+    return reducer.scale_local(grad) if settings.scale_local_gradients else grad
+
+
 def combined(
     wire: Any,
     reducer: Any,
+    settings: Any,
     weight: Any,
     grads: Sequence[Any],
     travels: Sequence[bool],
@@ -50,20 +78,28 @@ def combined(
 ) -> list[Any]:
     """Return what `reduce` makes of gradients, weighted; `travels`: which of them go to other ranks.
 
-    `wire`: paceline.keras3.on_tensorflow or on_torch; `reducer`: its Reducer. Without a weight (None) results are those
-    of `reduce`.
+    `wire`: paceline.keras3.on_tensorflow or on_torch; `reducer`: its Reducer, of `settings`. Without a weight (None)
+    results are those of `reduce`. A gradient that stays here is weighted over the passes of its rank. Raises UsageError
+    for a weight or gradient that cannot be used; a weight in a graph raises in its execution.
     """
     exchange = reducer.exchange
     if exchange is not None:
         exchange.weigh(weight is not None)
     if weight is None:
         return reduce(list(grads))
-    flats = [wire.with_weight(grad, weight, reducer.dense) if goes else grad for grad, goes in zip(grads, travels)]
-    # A rank without others hands nothing in: nobody has divided.
-    divided = exchange is not None and exchange.divides and wire.takes_part(exchange.wire.process_set)
-    if exchange is not None:
-        exchange.around.worked(weight)
-    results = reduce(flats)
-    return [
-        wire.mean_of(result, grad, divided) if goes else result for result, grad, goes in zip(results, grads, travels)
+    w = wire.checked(wire.native(weight), wire.hvd.rank())
+    flats = [
+        None if grad is None else wire.with_weight(grad, w, reducer.dense or not goes)
+        for grad, goes in zip(grads, travels)
     ]
+    # A rank without others hands nothing in: nobody has divided.
+    divided = exchange is not None and exchange.divides and wire.takes_part(settings.process_set)
+    if exchange is not None:
+        exchange.around.worked(w)
+    means: list[Any] = []
+    for flat, grad, goes in zip(reduce(flats), grads, travels):
+        mean = None if grad is None else wire.mean_of(flat, grad, divided and goes)
+        if grad is not None and not goes and settings.scale_local_gradients:
+            mean = reducer.scale_local(mean)  # again: the mean has lost a factor of elements and weight
+        means.append(mean)
+    return means

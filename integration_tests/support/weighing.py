@@ -44,7 +44,7 @@ def loss_of(model: torch.nn.Module, one: Batch) -> Any:
 
 
 def train_alone(batches: Sequence[Batch], late: int = 0, begin: torch.nn.Module | None = None) -> torch.nn.Module:
-    """What one process makes of the batches; `late`: with gradients of so many updates ago, which are drained."""
+    """Return a model trained by one process; gradients are used `late` updates later, and drained at the end."""
     model = begin or net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     waiting: list[list[torch.Tensor]] = []

@@ -53,7 +53,7 @@ class OuterUpdates(ModelAveraging):
         return self._since_average
 
     def worked(self, weight: Any) -> None:
-        """See AroundUpdates.worked; also in a graph."""
+        """Add the weight of an update to the work since the last average; also in a graph."""
         self._weighs = True
         self._work.assign(self._work.read() + self._ops.fraction(weight))
 

@@ -65,7 +65,7 @@ class PartialExchange(Exchange):
         return self.wire.start(bucket, tensors)
 
     def weigh(self, weighted: bool) -> None:
-        """See Exchange.weigh: names are registered with it."""
+        """Register names that come from here on as weighted or not; Exchange.weigh says what is raised."""
         super().weigh(weighted)
         if self._registered != weighted:
             self._registered = weighted

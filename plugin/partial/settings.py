@@ -74,7 +74,7 @@ class Partial(ExchangeSettings):
 
     @property
     def weighs(self) -> bool:  # type: ignore[override]
-        """See ExchangeSettings.weighs."""
+        """True if rounds divide by what was contributed."""
         return self.mean == CONTRIBUTED
 
     def check_environment(self) -> None:

@@ -22,7 +22,7 @@ from paceline.keras3 import on_tensorflow as wire
 from paceline.keras3.hooks import local_weights
 from paceline.keras3.settings import Settings
 from paceline.keras3.weighing import check as check_weight
-from paceline.keras3.weighing import combined
+from paceline.keras3.weighing import combined, own
 from paceline.registry.exchanges import lists_exchanges
 from paceline.tensorflow.horovod import horovod_tensorflow as hvd
 from paceline.tensorflow.tape.exchange import TAPE_NAME, check, exchange_for, travel_for
@@ -108,12 +108,12 @@ class _Distributed:
         for index, (grad, key) in enumerate(zip(grads, keys, strict=True)):
             if grad is not None and key not in state.local:
                 travelling.append(index)
-            elif grad is not None and state.settings.scale_local_gradients:
-                grads[index] = reduce.scale_local(grad)
+            elif grad is not None:
+                grads[index] = own(wire, reduce, state.settings, state.settings.weight, grad)
         chosen = [grads[i] for i in travelling]
         with wire.after_checks():
             reduced = combined(
-                *(wire, reduce, state.settings.weight, chosen, [True] * len(chosen)),
+                *(wire, reduce, state.settings, state.settings.weight, chosen, [True] * len(chosen)),
                 lambda given: reduce(given, [keys[i] for i in travelling], travelling, _key),
             )
         if reduce.exchange is not None and travelling:
@@ -202,7 +202,7 @@ def DistributedGradientTape(
         travel=travel_for(name, process_set, found.choice, found.exchange),
         weight=weight,
     )
-    check_weight(weight, choices)
+    check_weight(weight, choices, by_samples=False)
     if weight is None:
         told_where_it_acts(hvd.rank())
     wrapped: Any = type(gradtape)

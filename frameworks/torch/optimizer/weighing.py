@@ -93,10 +93,12 @@ class RankWeight:
     def within(self, before: float | None) -> Iterator[None]:
         """Context of passes with the weight that was given; one without a pass counts as one without a gradient."""
         updates = self._updates
-        yield
-        if not self._passes and self._updates == updates and self.given is not None:
-            self._passes, self._sum = 1, self.given
-        self.given = before
+        try:
+            yield
+            if not self._passes and self._updates == updates and self.given is not None:
+                self._passes, self._sum = 1, self.given
+        finally:
+            self.given = before
 
     def weighing(self, several: bool) -> Weighing | None:
         """Return how a bucket is weighed that is complete now; None: not at all."""
@@ -119,7 +121,8 @@ class RankWeight:
         exchange.around.worked(self._sum)
         travels = exchange.settings.gradients_travel
         ranks = exchange.wire.process_set.size() if travels else 1  # Horovod has divided by them
-        known = () if exchange.divides or not answered else [one for one in totals if not one.is_cuda]
+        # Reading a total waits for its device: only a rank that must know whether to go on does so.
+        known = () if exchange.divides or not answered else [one for one in totals if self.through or not one.is_cuda]
         total = max((ranks * float(one) for one in known), default=None)
         # Without a result no rank has a gradient, or others are given it.
         self.nobody = travels and answered and not (exchange.divides or exchange.settings.sharded) and not total

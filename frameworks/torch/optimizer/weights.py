@@ -17,7 +17,7 @@ from paceline.torch.optimizer.weighing import Weighing, divide, rounded, with_we
 
 
 class Weights:
-    """How much the gradients of this rank count; its attributes are those of WrappedOptimizer."""
+    """Weights of this rank's gradients, a base of WrappedOptimizer, whose attributes it uses."""
 
     _alone: bool
     _exchange: Exchange
@@ -33,15 +33,14 @@ class Weights:
 
     @property
     def weight(self) -> float | None:
-        """How much this rank's gradients count against those of others: its samples or tokens. None: all alike.
+        """Weight of this rank's gradients: its samples or tokens. None: all ranks count alike.
 
         Set it before backward(), on all ranks in the same updates: a number or a tensor with one, >= 0. The result is
         sum(w g) / sum(w) over the ranks, and over the passes of `backward_passes_per_step`. At 0 a rank takes part
         without data; an update in which all ranks have 0 has zeros for gradients. It stays until another is set.
 
-        Raises UsageError for what is no weight, after the backward pass began, and together with op=hvd.Sum,
-        compression=, and for a
-        codec together with an exchange that is not synchronous.
+        Raises UsageError for a value that is not a weight, after the backward pass began, together with op=hvd.Sum or
+        compression=, and for a codec with an exchange that is not synchronous.
         """
         return self._reduction.weight.given
 
@@ -89,9 +88,11 @@ class Weights:
             return False
         reduction, pending = self._reduction, self._reduction.pending
         reduction.weight.through = True
-        if not reduction.finished:
-            reduction.finish()
-        reduction.weight.through = False
+        try:
+            if not reduction.finished:
+                reduction.finish()
+        finally:
+            reduction.weight.through = False
         if not (exchange.settings.gradients_travel or pending):
             reduction.restart()
             around: Any = exchange.around

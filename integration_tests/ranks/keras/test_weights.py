@@ -41,7 +41,7 @@ def _data(rank: int, step: int, rows: int) -> tuple[Any, Any]:
 
 
 def _share(rank: int, rows: int) -> tuple[Any, Any]:
-    """What fit is given: STEPS batches of so many rows."""
+    """Return the data of a rank for fit: STEPS batches of `rows` rows."""
     x, y = zip(*(_data(rank, step, rows) for step in range(STEPS)), strict=True)
     return np.concatenate(x), np.concatenate(y)
 

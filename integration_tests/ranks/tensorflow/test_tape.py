@@ -156,13 +156,14 @@ def test_two_of_equal_class_in_one_step_do_not_meet(rank: int, size: int) -> Non
 @ranks(2, env=TENSORFLOW, timeout_s=120)
 def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
     weight = tf.Variable([1.0, 2.0])
+    before = hvd.exchange_stats()  # of tests before in this process
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(weight * (rank + 1.0))
     (gradient,) = hvd.DistributedGradientTape(tape, exchange=hvd.Sync(), name="types").gradient(loss, [weight])
     assert gradient.numpy().tolist() == [(size + 1) / 2] * 2
     report, stats = hvd.fusion_report(), hvd.exchange_stats()
     assert isinstance(report, hvd.FusionReport) and report.policy == "threshold"
-    assert isinstance(stats, hvd.ExchangeStats) and stats.rounds == 0
+    assert isinstance(stats, hvd.ExchangeStats) and stats.since(before).rounds == 0
     begun = hvd.partial_allreduce_async(tf.ones(3), "types.partial", quorum=size)
     assert isinstance(begun, hvd.PartialResult)
     mean, fresh = begun.wait()
@@ -206,5 +207,28 @@ def test_weights(rank: int, size: int, inside: bool, exchange: str) -> None:
         np.testing.assert_allclose(one, [-1.0, -2.0, -3.0], rtol=0, atol=1e-12)
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), name=f"by{name}", weight=2)
     assert optimizer.weight == 2
-    with pytest.raises(UserError, match="finite number >= 0"):
-        hvd.DistributedGradientTape(tf.GradientTape(), weight=-1)
+    for weight, words in ((-1, "finite number >= 0"), ([1, 2], "finite number >= 0"), ("samples", "a scalar tensor")):
+        with pytest.raises(UserError, match=words):
+            hvd.DistributedGradientTape(tf.GradientTape(), weight=weight)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@ranks(2, env=TENSORFLOW, timeout_s=120)
+def test_weights_of_what_stays_on_its_rank_and_of_nobody(rank: int, size: int, inside: bool) -> None:
+    one, other = (tf.Variable(tf.zeros([3], tf.float64)) for _ in range(2))
+
+    def gradients(factor: Any, weight: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = factor * tf.reduce_sum(one + 2 * other)
+        wrapped = hvd.DistributedGradientTape(tape, name=f"stays{inside}", weight=weight)
+        wrapped.register_local_source(other)
+        return wrapped.gradient(loss, [one, other])
+
+    run = tf.function(gradients) if inside else gradients
+    for weight, here, there in ((2.0 * rank, 2.0, 2.0 * rank), (0.0, 0.0, 0.0)):
+        factor = rank + 1.0 if weight else float("nan")
+        found = run(tf.constant(factor, tf.float64), tf.constant(weight, tf.float64))
+        np.testing.assert_array_equal(found[0], np.full(3, here))
+        np.testing.assert_array_equal(found[1], np.full(3, there))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"Rank {rank}: weight(.|\n)*-2(.|\n)*finite number >= 0"):
+        run(tf.constant(1.0, tf.float64), tf.constant(-2.0, tf.float64))
