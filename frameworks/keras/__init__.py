@@ -28,6 +28,7 @@ from paceline.keras.optimizer import PartialDistributedOptimizer as PartialDistr
 from paceline.keras.optimizer import load_model as load_model
 from paceline.keras.stages.pipeline import Pipeline as Pipeline
 from paceline.keras3 import settings
+from paceline.keras3.uneven import uneven as uneven
 from paceline.native.library import loaded
 from paceline.partial.stats import ExchangeStats as ExchangeStats
 from paceline.partial.stats import reader
@@ -62,6 +63,7 @@ _OURS = [
     "load_model",
     "mean",
     "reducescatter",
+    "uneven",
 ]
 
 # The same in Horovod's modules for TensorFlow and for PyTorch.

@@ -1,4 +1,4 @@
-"""Three places where Keras 3 decides about an optimizer without asking it."""
+"""Places where Keras 3 decides about an optimizer, or about its steps, without asking it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import keras
 from keras.src.trainers.trainer import Trainer
 
 from paceline.errors import UsageError
+from paceline.keras3.padding import unmarked
+from paceline.keras3.uneven import UnevenData
 from paceline.keras3.update import run_update, unconverted
 
 _MARK = "_paceline_original"
@@ -132,11 +134,36 @@ def _samples(model: Any, data: Any) -> Any:
     return keras.ops.shape(next(one for one in keras.tree.flatten(x) if one is not None))[0]
 
 
+def _patch_fit(find: Find) -> None:
+    """Take data of which ranks have unequally many batches."""
+    trainer: Any = next(base for base in keras.Model.__mro__ if "fit" in vars(base))  # of the backend
+    original, build = trainer.fit, Trainer._symbolic_build
+    names = list(inspect.signature(original).parameters)[1:]
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args)), **kwargs}
+        data = given.get("x")
+        if not isinstance(data, UnevenData):
+            return original(self, *args, **kwargs)
+        return original(self, **data.fit_arguments(self, find, given))
+
+    @functools.wraps(build)
+    def _symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+        return build(self, unmarked(iterator), data_batch)
+
+    setattr(fit, _MARK, original)
+    trainer.fit = fit
+    Trainer._symbolic_build = _symbolic_build
+
+
 def install(find: Find) -> None:
-    """Put both in place, once."""
+    """Put all in place, once."""
     if not hasattr(Trainer.compile, _MARK):
         _patch_compile(find)
     if not hasattr(keras.Model.train_step, _MARK):
         _patch_train_step(find)
+    if not hasattr(keras.Model.fit, _MARK):
+        _patch_fit(find)
     if not hasattr(keras.optimizers.LossScaleOptimizer.apply, _MARK):
         _patch_loss_scaling(find)

@@ -64,6 +64,7 @@ class State:
         self.weight: Any = None
         self._number: Any = None  # a variable with the weight, where that is a number: compiled steps read it
         self.samples: Any = None  # of the step that Model.fit makes now
+        self.own_batch: Any = None  # whether that has a batch of this rank (paceline.keras3.padding); None: it has
         if settings.weight is None and config.settings().weight == SAMPLES:
             self.weigh(SAMPLES, _BY_VARIABLE)
         else:
@@ -91,6 +92,12 @@ class State:
 
     def weight_now(self) -> Any:
         """Weight of this rank's gradients now; None: ranks count alike. Raises UsageError where it is not known."""
+        weight = self._given_weight()
+        if weight is None or self.own_batch is None:
+            return weight
+        return keras.ops.where(self.own_batch, keras.ops.cast(weight, "float64"), 0.0)
+
+    def _given_weight(self) -> Any:
         if not (isinstance(self.weight, str) and self.weight == SAMPLES):
             return self._source
         if self.samples is None:
