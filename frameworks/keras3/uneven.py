@@ -41,10 +41,10 @@ class UnevenData:
         _check(model, find)
         if _batches_of(self.data) == self._steps:
             return {**given, "x": self.data}
-        names = ("y", "sample_weight", "steps_per_epoch", "class_weight")
-        adapter = data_adapters.get_data_adapter(
-            self.data, shuffle=given.get("shuffle", True), **{name: given.get(name) for name in names}
-        )
+        # Keras warns about shuffle=True, which is its default, with other data.
+        shuffle = given.get("shuffle", True) and isinstance(self.data, keras.utils.PyDataset)
+        others = {name: given.get(name) for name in ("y", "sample_weight", "steps_per_epoch", "class_weight")}
+        adapter = data_adapters.get_data_adapter(self.data, shuffle=shuffle, **others)
         take_marked(model, find)
         return {**given, "x": PaddedAdapter(adapter, self._steps), "class_weight": None}
 
@@ -68,9 +68,7 @@ def uneven(data: Any) -> UnevenData:
     problem, remedy, count = _found(data)
     wire = communication()
     rank = wire.hvd.rank()
-    counts = [
-        number - 1 for (number,) in everyone(loaded(wire.LIBRARY), _LABEL, [count + 1], _TOGETHER, FIRST_LIMIT_S)
-    ]
+    counts = [number - 1 for (number,) in everyone(loaded(wire.LIBRARY), _LABEL, [count + 1], _TOGETHER, FIRST_LIMIT_S)]
     if problem:
         raise UsageError(f"Rank {rank}: {_LABEL} {problem}", remedy)
     unusable = [number for number, found in enumerate(counts) if found < 0]
