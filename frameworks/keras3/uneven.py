@@ -92,7 +92,7 @@ def _found(data: Any) -> tuple[str, str, int]:
         or data_adapters.is_torch_dataloader(data)
     )
     if not usable:
-        return f"expected {_KINDS}, found {type(data).__name__}.", "Make one of the data.", -1
+        return f"expected {_KINDS}, found {type(data).__name__}.", "Convert the data to one of these.", -1
     count = _batches_of(data)
     if count is not None:
         return "", "", count

@@ -64,7 +64,7 @@ class State:
         self.weight: Any = None
         self._number: Any = None  # a variable with the weight, where that is a number: compiled steps read it
         self.samples: Any = None  # of the step that Model.fit makes now
-        self.own_batch: Any = None  # whether that has a batch of this rank (paceline.keras3.padding); None: it has
+        self.own_batch: Any = None  # False where that step repeats a batch (paceline.keras3.padding); None: no uneven()
         if settings.weight is None and config.settings().weight == SAMPLES:
             self.weigh(SAMPLES, _BY_VARIABLE)
         else:
