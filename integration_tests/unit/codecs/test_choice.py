@@ -66,14 +66,14 @@ def test_arguments_win_over_variables(arguments: dict[str, Any], expected: Any) 
     [
         ({}, {"codec": "trunc16"}, "codec='trunc16' is not known", "Use bf16."),
         ({}, {"collective": "gloo"}, "collective='gloo' is not known", "Use horovod."),
-        ({}, {"codec": "bf61"}, "codec='bf61' is not known", "none, bf16, q8. Did you mean bf16?"),
+        ({}, {"codec": "bf61"}, "codec='bf61' is not known", "none, bf16, q8, q4. Did you mean bf16?"),
         ({}, {"codec": 8}, "codec=8 is not known", "Use one of"),
         ({}, {"collective": "rnig"}, "collective='rnig'", "Did you mean ring?"),
         ({}, {"codec": "q8", "collective": "horovod"}, "codec=q8 was given together with collective=horovod", "direct"),
         ({"COLLECTIVE": "horovod"}, {"codec": "q8"}, "q8 was given together with PACELINE_COLLECTIVE=horovod", "dir"),
         ({"COLLECTIVE": "horovod", "CODEC": "q8"}, {}, "PACELINE_CODEC=q8 was given together", "PACELINE_CODEC=none"),
         ({"CODEC": "q8"}, {"collective": "horovod"}, "PACELINE_CODEC=q8 was given together with collective", "dir"),
-        ({}, {"error_feedback": True}, "error_feedback=True was given with codec='none'", "bf16, q8"),
+        ({}, {"error_feedback": True}, "error_feedback=True was given with codec='none'", "bf16, q8, q4"),
     ],
     indirect=["variables"],
 )
@@ -143,6 +143,6 @@ def test_numbers_are_those_of_core() -> None:
     # codec.cc lists its codecs in this order.
     source = (ROOT / "plugin" / "core" / "codecs" / "codec.cc").read_text()
     listed = source.split("new Codecs{")[1].split("};")[0]
-    classes = ["NoCodec", "Bf16Codec", "Q8Codec"]
+    classes = ["NoCodec", "Bf16Codec", "StepCodec<8>", "StepCodec<4>"]
     assert [" ".join(one.split()).removeprefix("new ") for one in listed.split(",")] == classes
     assert [codec.number for codec in CODECS.values()] == list(range(len(CODECS)))

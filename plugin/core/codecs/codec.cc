@@ -5,16 +5,16 @@
 
 #include "core/codecs/bf16.h"
 #include "core/codecs/none.h"
-#include "core/codecs/q8.h"
+#include "core/codecs/steps.h"
 
 namespace paceline::core {
 
 namespace {
 
-using Codecs = std::array<const Codec*, 3>;
+using Codecs = std::array<const Codec*, 4>;
 
 const Codecs& All() {
-  static const auto* all = new Codecs{new NoCodec, new Bf16Codec, new Q8Codec};
+  static const auto* all = new Codecs{new NoCodec, new Bf16Codec, new StepCodec<8>, new StepCodec<4>};
   return *all;
 }
 

@@ -60,7 +60,7 @@ TEST_CASE("over 1000 rounds what was decoded adds up to what was given, to withi
     const char* codec;
     double step;
   };
-  for (const Row& row : {Row{"bf16", 0x1p-6}, Row{"q8", 4. / 127}}) {
+  for (const Row& row : {Row{"bf16", 0x1p-6}, Row{"q8", 4. / 127}, Row{"q4", 4. / 7}}) {
     CAPTURE(row.codec);
     const Codec& codec = CodecNamed(row.codec);
     ErrorFeedback feedback;
@@ -83,7 +83,7 @@ TEST_CASE("over 1000 rounds what was decoded adds up to what was given, to withi
 }
 
 TEST_CASE("the approximation and the residual are the gradient and the residual before") {
-  for (const char* name : {"bf16", "q8"}) {
+  for (const char* name : {"bf16", "q8", "q4"}) {
     CAPTURE(name);
     ErrorFeedback feedback;
     std::vector<float> before(1000);
@@ -150,7 +150,7 @@ TEST_CASE("a run that goes on with saved residuals sends what it would have sent
 }
 
 TEST_CASE("NaN and infinities are sent as they are and leave no residual; neither do saved ones") {
-  for (const char* name : {"bf16", "q8"}) {
+  for (const char* name : {"bf16", "q8", "q4"}) {
     CAPTURE(name);
     const Codec& codec = CodecNamed(name);
     ErrorFeedback feedback;

@@ -1,6 +1,7 @@
-#include "core/codecs/q8.h"
+#include "core/codecs/steps.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -11,7 +12,6 @@ namespace paceline::core {
 
 namespace {
 
-constexpr int32_t kMostCode = 127, kMostFiniteCode = 126, kNanCode = -128;
 constexpr int64_t kStepBytes = 4;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -55,31 +55,49 @@ struct DecodeKernel {
   }
 };
 
-// With values that are not finite: rare, so element by element.
-void EncodeNonFinite(const float* values, uint8_t* bytes) {
+// Two codes to a byte.
+struct PackKernel {
+  static void Run(const uint8_t* __restrict codes, uint8_t* __restrict packed) {
+    for (int64_t i = 0; i < kCodecSlice / 2; ++i) {
+      packed[i] = static_cast<uint8_t>((codes[2 * i] & 0xF) | (codes[2 * i + 1] << 4));
+    }
+  }
+};
+
+struct UnpackKernel {
+  static void Run(const uint8_t* __restrict packed, uint8_t* __restrict codes) {
+    for (int64_t i = 0; i < kCodecSlice / 2; ++i) {
+      codes[2 * i] = static_cast<uint8_t>(static_cast<int8_t>(packed[i] << 4) >> 4);
+      codes[2 * i + 1] = static_cast<uint8_t>(static_cast<int8_t>(packed[i]) >> 4);
+    }
+  }
+};
+
+// With values that are not finite: rare, so element by element. Returns the step.
+float EncodeNonFinite(const float* values, int32_t most, uint8_t* codes) {
   float greatest = 0;
   for (int64_t i = 0; i < kCodecSlice; ++i) {
     greatest = std::isfinite(values[i]) ? std::max(greatest, std::abs(values[i])) : greatest;
   }
-  const float step = StepFor(greatest, kMostFiniteCode);
-  Store(bytes, 0, -step);
+  const float step = StepFor(greatest, most - 1);
   for (int64_t i = 0; i < kCodecSlice; ++i) {
-    int32_t code = kNanCode;
+    int32_t code = -(most + 1);
     if (std::isfinite(values[i])) {
       code = static_cast<int32_t>(BitsOf(values[i] / step + kToInteger) - BitsOf(kToInteger));
     } else if (std::isinf(values[i])) {
-      code = values[i] > 0 ? kMostCode : -kMostCode;
+      code = values[i] > 0 ? most : -most;
     }
-    bytes[kStepBytes + i] = static_cast<uint8_t>(code);
+    codes[i] = static_cast<uint8_t>(code);
   }
+  return -step;
 }
 
-void DecodeNonFinite(const uint8_t* codes, float step, float* values) {
+void DecodeNonFinite(const uint8_t* codes, int32_t most, float step, float* values) {
   for (int64_t i = 0; i < kCodecSlice; ++i) {
     const auto code = static_cast<int8_t>(codes[i]);
-    if (code == kNanCode) {
+    if (code == -(most + 1)) {
       values[i] = std::numeric_limits<float>::quiet_NaN();
-    } else if (std::abs(code) == kMostCode) {
+    } else if (std::abs(code) == most) {
       values[i] = code > 0 ? kInfinity : -kInfinity;
     } else {
       values[i] = static_cast<float>(code) * step;
@@ -89,23 +107,45 @@ void DecodeNonFinite(const uint8_t* codes, float step, float* values) {
 
 }  // namespace
 
-void Q8Codec::EncodeSlice(const float* values, uint8_t* bytes) const {
+template <int kBits>
+void StepCodec<kBits>::EncodeSlice(const float* values, uint8_t* bytes) const {
+  constexpr int32_t kMost = (1 << (kBits - 1)) - 1;
+  constexpr bool kPacked = kBits < 8;
+  std::array<uint8_t, kPacked ? kCodecSlice : 1> unpacked;
+  uint8_t* const codes = kPacked ? unpacked.data() : bytes + kStepBytes;
   uint32_t greatest = 0;
   RunVectorised<GreatestKernel>(values, &greatest);
+  float step = 0;
   if (greatest >= half::kInfinity) {
-    return EncodeNonFinite(values, bytes);
+    step = EncodeNonFinite(values, kMost, codes);
+  } else {
+    step = StepFor(FloatOf(greatest), kMost);
+    RunVectorised<EncodeKernel>(values, step, codes);
   }
-  const float step = StepFor(FloatOf(greatest), kMostCode);
   Store(bytes, 0, step);
-  RunVectorised<EncodeKernel>(values, step, bytes + kStepBytes);
+  if constexpr (kPacked) {
+    RunVectorised<PackKernel>(static_cast<const uint8_t*>(codes), bytes + kStepBytes);
+  }
 }
 
-void Q8Codec::DecodeSlice(const uint8_t* bytes, float* values) const {
+template <int kBits>
+void StepCodec<kBits>::DecodeSlice(const uint8_t* bytes, float* values) const {
+  constexpr int32_t kMost = (1 << (kBits - 1)) - 1;
+  constexpr bool kPacked = kBits < 8;
+  std::array<uint8_t, kPacked ? kCodecSlice : 1> unpacked;
+  const uint8_t* codes = bytes + kStepBytes;
+  if constexpr (kPacked) {
+    RunVectorised<UnpackKernel>(codes, unpacked.data());
+    codes = unpacked.data();
+  }
   const auto step = Load<float>(bytes, 0);
   if (std::signbit(step)) {
-    return DecodeNonFinite(bytes + kStepBytes, -step, values);
+    return DecodeNonFinite(codes, kMost, -step, values);
   }
-  RunVectorised<DecodeKernel>(bytes + kStepBytes, step, values);
+  RunVectorised<DecodeKernel>(codes, step, values);
 }
+
+template class StepCodec<8>;
+template class StepCodec<4>;
 
 }  // namespace paceline::core
