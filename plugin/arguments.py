@@ -108,20 +108,13 @@ def buckets_asked(bucket_bytes: int | None, policy: str | None) -> int:
     return bucket_bytes
 
 
-def check_choice(choice: Choice, compression: Any, none: Any, exchange: ExchangeSettings) -> None:
-    """Raise UsageError for a codec with another compression than `none`, or where no gradients travel."""
+def check_choice(choice: Choice, compression: Any, none: Any) -> None:
+    """Raise UsageError for a codec with another compression than `none`."""
     if choice.lossy and compression is not none:
         other = getattr(compression, "__name__", compression)
         raise UsageError(
             f"codec={choice.codec} was given together with compression={other}: both make gradients smaller.",
             "Leave compression= out; codec='bf16' sends as many bytes as hvd.Compression.fp16.",
-        )
-    if choice.lossy and not exchange.gradients_travel:
-        how = "codec=" if choice.own_codec else f"{_variable('codec')}="
-        raise UsageError(
-            f"{how}{choice.codec} was given together with the exchange {declaration_of(exchange).word}, under which "
-            "no gradients travel.",
-            f'Leave {how} out, or use exchange="sync".',
         )
 
 

@@ -23,7 +23,7 @@ class Asked:
 
     def check(self, compression: Any, none: Any) -> None:
         """Raise UsageError for a codec with another compression than `none`, or where no gradients travel."""
-        check_choice(self.choice, compression, none, self.exchange)
+        check_choice(self.choice, compression, none)
 
     def fuse(self, library: str) -> None:
         """Have Horovod for "torch" or "tensorflow" merge so."""

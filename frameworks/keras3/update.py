@@ -294,6 +294,7 @@ def _update_after_checks(
 def _where_answered(optimizer: Any, update: Callable[[], None], variables: dict[int, Any]) -> Callable[[], None]:
     """`update`, left out where the exchange has no answer: nothing may move then, not even a count."""
     state: State = optimizer._distributed
+    state.exchange.wire.optimizer = weakref.ref(optimizer)
 
     def leave_out() -> None:
         # The passes before were counted one by one.

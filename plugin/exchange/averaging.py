@@ -46,14 +46,18 @@ class ModelAveraging(AroundUpdates):
         result = step()
         if self._every:
             wire, ops, known = self._wire, self._ops, weights()
-            cell = self._count(wire.update_set(known))
+            key = wire.update_set(known)
+            cell = self._count(key)
             # A step that raises before its update is not counted: the other ranks would wait.
             with ops.after([wire.value(weight) for weight in known.values()]):
                 count = cell.read() + 1
-                due = count >= self._every
-                cell.assign(ops.where(due, 0, count))
-                ops.cond(due, lambda: self.average(weights), lambda: None)
+                cell.assign(ops.where(count >= self._every, 0, count))
+                self._updated(count, known, key)
         return result
+
+    def _updated(self, count: Any, known: Mapping[int, Any], key: frozenset[int] | None) -> None:
+        """The set `key` of weights, `known`, had its update number `count` since the last average; also in a graph."""
+        self._ops.cond(count >= self._every, lambda: self.average(lambda: known), lambda: None)
 
     def _count(self, key: frozenset[int] | None) -> Cell:
         if key not in self._counts:
@@ -87,15 +91,8 @@ class ModelAveraging(AroundUpdates):
     def average(self, weights: Weights) -> None:
         """See AroundUpdates.average: all ranks must. Also in a graph."""
         shared = self._wire.shared(weights(), self._members())
-        for index, mean in self._means(shared).items():
-            self.settle(index, shared[index], mean)
-
-    def _means(self, shared: Mapping[int, Any]) -> dict[int, Any]:
-        return self._wire.means(shared)
-
-    def settle(self, index: int, weight: Any, mean: Any) -> None:
-        """Give one of the weights what `average` found to be their mean."""
-        self._wire.assign(weight, mean)
+        for index, mean in self._wire.start_means(shared)().items():
+            self._wire.assign(shared[index], mean)
 
     def forget(self) -> None:
         """See AroundUpdates.forget: all count from the beginning."""
@@ -114,10 +111,13 @@ class VariableMeans:
         self._wire = wire
         self._reduce = wire.Reducer(settings)
 
-    def __call__(self, variables: Mapping[int, Any], work: Any = None) -> dict[int, Any]:
-        """The means of `variables`, numbered the same on all ranks; with `work` each rank's count as much as that.
+    def __call__(
+        self, variables: Mapping[int, Any], work: Any = None, values: Mapping[int, Any] | None = None
+    ) -> dict[int, Any]:
+        """Return the means of `variables`, numbered the same on all ranks, or of `values` in their place.
 
-        Without any work on all ranks they are what they were. Raises UsageError for whole numbers.
+        With `work` each rank's count as much as that; without any on all ranks they are what they were. Raises
+        UsageError for whole numbers.
         """
         for variable in variables.values():
             if "float" not in str(variable.dtype):
@@ -127,11 +127,11 @@ class VariableMeans:
                     "Give variables of floating point numbers, such as model.trainable_variables.",
                 )
         indices = list(variables)
-        values = [self._wire.value(variable) for variable in variables.values()]
+        held = [self._wire.value(variables[one]) if values is None else values[one] for one in indices]
         if work is None:
-            return dict(zip(indices, self._reduce(values, indices, indices, None), strict=True))
-        flats = self._reduce([self._wire.with_weight(one, work, True) for one in values], indices, indices, None)
-        return dict(zip(indices, map(self._wire.mean_or, flats, values), strict=True))
+            return dict(zip(indices, self._reduce(held, indices, indices, None), strict=True))
+        flats = self._reduce([self._wire.with_weight(one, work, True) for one in held], indices, indices, None)
+        return dict(zip(indices, map(self._wire.mean_or, flats, held), strict=True))
 
 
 def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:

@@ -62,6 +62,7 @@ class Exchange(ABC):
         self.wire = wire
         self.ops: Ops = wire.graph_ops or EagerOps()
         self.among = among
+        self.gradients_wire = wire  # over the ranks that share gradients
         self.around = AroundUpdates()
         # Of exchanges that hold gradients between updates; None where Python sees every step.
         self.sets: UpdateSets | None = None

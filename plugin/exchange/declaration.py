@@ -29,6 +29,8 @@ class ExchangeSettings:
     ranks_meet: ClassVar[bool] = True
     # Whether what is saved of this exchange differs from rank to rank: every rank saves and loads its own.
     states_differ: ClassVar[bool] = False
+    # Whether ranks make updates of their own, and models are averaged.
+    averages_models: ClassVar[bool] = False
     # Whether gradients leave their rank.
     gradients_travel: ClassVar[bool] = True
     # Whether results wait in Horovod's library, as they travelled: in types that NumPy has.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from paceline.codecs.choice import Choice
 from paceline.codecs.naming import unmarked
 from paceline.codecs.travel import Travel
+from paceline.errors import UsageError
 from paceline.exchange.averaging import VariableMeans
 from paceline.exchange.own_names import own_name
 from paceline.exchange.wire import Array, Bucket, Key, Work
@@ -33,6 +34,8 @@ class KerasWire:
         # What was compiled with this exchange in it, for eager execution; `module` fills and reads it.
         self.functions: dict[Any, Any] = {}
         self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have its operations
+        self.optimizer: Callable[[], Any] | None = None  # a weak reference, once it has made an update
+        self._averages: dict[tuple[str, bool], VariableMeans] = {}
         self._module = module
         self._label = own_name(self.library, self.process_set.process_set_id, settings.name)
         # No operation without an exchange has such names. The label has no word in it: ranks compare what they have
@@ -40,6 +43,8 @@ class KerasWire:
         name = f"{self._label}.{word}"
         # An exchange must not keep alive what it is made for.
         self._settings = dataclasses.replace(settings, name=name, groups=None, exchange=None)
+
+    waits_later = False
 
     @property
     def label(self) -> str:
@@ -79,21 +84,50 @@ class KerasWire:
         """See Wire.waits_here: sparse gradients are made dense before they travel."""
         return False
 
-    @cached_property
-    def _means(self) -> VariableMeans:
-        settings = dataclasses.replace(
+    def start_means(
+        self,
+        weights: Mapping[int, Any],
+        values: Mapping[int, Any] | None = None,
+        work: Any = None,
+        encoded: bool = False,
+        kind: str = "",
+    ) -> Callable[[], dict[int, Any]]:
+        """See Wire.start_means: waits at once."""
+        found = self._means(kind, encoded)(weights, work, values)
+        return lambda: found
+
+    def _means(self, kind: str, encoded: bool) -> VariableMeans:
+        """Return the means of one kind, whose operations TensorFlow compiles once."""
+        if (kind, encoded) not in self._averages:
+            settings = dataclasses.replace(
+                self._settings,
+                name=f"{self._settings.name}_average{kind and '_'}{kind}",
+                op=self._settings.average,
+                compression=self._module.hvd.Compression.none,
+                gradient_predivide_factor=1.0,
+                travel=self.travel if encoded else Travel(self.library, self.process_set, Choice()),
+            )
+            self._averages[kind, encoded] = VariableMeans(self._module, settings)
+        return self._averages[kind, encoded]
+
+    def moments(self, weights: Mapping[int, Any]) -> Mapping[str, Mapping[int, Any]]:
+        """See Wire.moments: variables of the optimizer."""
+        optimizer = None if self.optimizer is None else self.optimizer()
+        return {} if optimizer is None else moments_of(optimizer, weights)
+
+    def among(self, process_set: Any) -> Any:
+        """See Wire.among."""
+        wire = copy.copy(self)
+        wire.process_set, wire.travel = process_set, Travel(self.library, process_set, Choice())
+        wire._settings = dataclasses.replace(
             self._settings,
-            name=f"{self._settings.name}_average",
+            process_set=process_set,
+            travel=wire.travel,
             op=self._settings.average,
             compression=self._module.hvd.Compression.none,
             gradient_predivide_factor=1.0,
-            travel=Travel(self.library, self.process_set, Choice()),
         )
-        return VariableMeans(self._module, settings)
-
-    def means(self, weights: Mapping[int, Any], work: Any = None) -> dict[int, Any]:
-        """See Wire.means."""
-        return self._means(weights, work)
+        return wire
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
         """See Wire.shared: those of layers that stay on their rank do not travel."""
@@ -130,3 +164,32 @@ class KerasWire:
     def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
         """See Wire.rescheduled: the optimizer asks."""
         return contextlib.nullcontext()
+
+
+def moments_of(optimizer: Any, weights: Mapping[int, Any]) -> dict[str, dict[int, Any]]:
+    """Return the variables that a Keras optimizer keeps of each weight, in its shape, by the names of its lists.
+
+    Raises UsageError where there are none.
+    """
+    trained = list(optimizer._trainable_variables)
+    kept: dict[str, dict[int, Any]] = {}
+    for name, many in sorted(vars(optimizer).items()):
+        if name in ("_trainable_variables", "_accumulated_gradients", "_model_variables_moving_average"):
+            continue
+        if not isinstance(many, list) or len(many) != len(trained):
+            continue
+        alike = {
+            index: many[index]
+            for index in weights
+            if index < len(many)
+            and getattr(many[index], "shape", None) == trained[index].shape
+            and "float" in str(getattr(many[index], "dtype", ""))
+        }
+        if alike:
+            kept[name.strip("_")] = alike
+    if not kept:
+        raise UsageError(
+            f"moments_every was given together with the optimizer {optimizer.name!r}, which keeps no moments.",
+            "Leave moments_every out, or use an optimizer with momentum, such as Adam.",
+        )
+    return kept

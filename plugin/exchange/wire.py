@@ -48,6 +48,11 @@ class Wire(Protocol):
         ...
 
     @property
+    def waits_later(self) -> bool:
+        """True if a message may be started in one update and waited for in a later one."""
+        ...
+
+    @property
     def label(self) -> str:
         """What errors and meetings call the optimizer or tape, the same on all ranks."""
         ...
@@ -71,11 +76,31 @@ class Wire(Protocol):
         """
         ...
 
-    def means(self, weights: Mapping[int, Any], work: Any = None) -> dict[int, Any]:
-        """The means of weights over all ranks, which wait for each other; in tensors of the weights' types or wider.
+    def start_means(
+        self,
+        weights: Mapping[int, Any],
+        values: Mapping[int, Any] | None = None,
+        work: Any = None,
+        encoded: bool = False,
+        kind: str = "",
+    ) -> Callable[[], dict[int, Any]]:
+        """Start to average weights over all ranks; what is returned waits, and gives tensors of their types or wider.
 
-        With `work` each rank's count as much as its work; without any on all ranks there are none.
+        `values`: what is averaged in place of the weights, which may be written into without. With `work` each rank's
+        count as much as its work; without any on all ranks there are none. `encoded`: through the codec. `kind`: a word
+        in the names, so that means of several kinds may travel at the same time. In a graph it waits at once.
         """
+        ...
+
+    def moments(self, weights: Mapping[int, Any]) -> Mapping[str, Mapping[int, Any]]:
+        """What the optimizer keeps of each weight, in its shape, by kind, such as running averages of gradients.
+
+        Raises UsageError where there are none.
+        """
+        ...
+
+    def among(self, process_set: Any) -> Wire:
+        """A wire of the same gradients over the ranks of another process set, which averages them as they are."""
         ...
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from paceline.exchange.averaging import ModelAveraging
 from paceline.exchange.ops import Cell, Ops
 from paceline.exchange.wire import Key, Weights, Wire
+from paceline.local.moments import Moments
 from paceline.local.settings import Local
+from paceline.local.turns import parted, turns
+
+# Weights that have updates of their own (Wire.update_set).
+Set = frozenset[int] | None
+Means = Callable[[], dict[int, Any]]
 
 
 class OuterUpdates(ModelAveraging):
-    """After every H updates, and after a drain, models become what the outer optimizer makes of their mean."""
+    """Fragments of models become, in turn, what the outer optimizer makes of their mean; after a drain all of them do.
+
+    Each set of weights that has updates of its own counts apart: its updates, and the work behind them.
+    """
 
     key = "local"
 
@@ -27,69 +38,188 @@ class OuterUpdates(ModelAveraging):
         """See ModelAveraging."""
         super().__init__(settings.sync_every, wire, ops, meet, members, "the local exchange")
         self._settings = settings
+        self._turns = turns(settings.sync_every, settings.fragments, settings.delay)
+        self._encoded = wire.travel.choice.lossy
         self._begun = ops.cell(False)  # whether `_anchors` hold what all ranks began with
         self._anchors: dict[int, Cell] = {}  # the weights after the last average: x
         self._velocities: dict[int, Cell] = {}  # v
-        self.idle = False  # whether no rank had worked before the last average, where updates have weights (PyTorch)
+        self._moments = Moments(settings.moments_every, wire, ops) if settings.moments_every else None
+        self._apart = ops.cell(0)  # updates since all weights were equal, where they are not after each average
+        # The means on their way: of which set and fragment. Only where Python sees every update.
+        self._ahead: tuple[Set, int, Means] | None = None
+        self.idle = False  # whether no rank had worked before the last averages, where updates have weights (PyTorch)
+        self._idle_turns = 0
+        self._filled_parts = 1
         self._weighs = False  # whether updates have weights
-        self._work = ops.cell(0.0)  # that of the updates since the last average
+        self._work = ops.cell(0.0)  # that of the update that is being made
+        self._works: dict[Set, list[Cell]] = {}  # that since the last average, of each fragment
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update."""
-        if self._settings.outer:
+        if self._anchored:
             known = self._meet_weights(self._wire.shared(weights(), self._members()))
             self._ops.cond(self._begun.read(), lambda: None, lambda: self._begin(known))
         return super().update(weights, step, late)
 
+    @property
+    def _anchored(self) -> bool:
+        """True if the weights after the last average are kept."""
+        return self._settings.outer or self._encoded
+
+    def _updated(self, count: Any, known: Mapping[int, Any], key: Set) -> None:
+        """See ModelAveraging."""
+        if self._settings.parts_ways:
+            self._apart.assign(self._apart.read() + 1)
+        for cell in self._works_of(key) if self._weighs else ():
+            cell.assign(cell.read() + self._work.read())
+        if self._moments is not None:
+            self._moments.updated(known, key, self._work.read() if self._weighs else None)
+        self._work.assign(0.0)
+        parts = self._parts(known)
+        for turn in self._turns:
+            part = parts[turn.fragment]
+            if turn.start == turn.use:
+                both = partial(self._average, part, key, turn.fragment)
+                self._ops.cond(count == turn.use, both, lambda: None)
+            elif count == turn.start:
+                self._ahead = key, turn.fragment, self._start(part, key, turn.fragment, ahead=True)
+            elif count == turn.use:
+                self._land(part)
+
+    def _works_of(self, key: Set) -> list[Cell]:
+        if key not in self._works:
+            self._works[key] = [self._ops.cell(0.0) for _ in self._turns]
+        return self._works[key]
+
+    def _parts(self, known: Mapping[int, Any]) -> list[Mapping[int, Any]]:
+        """The weights of each fragment."""
+        shared = self._wire.shared(known, self._members())
+        sizes = {index: math.prod(weight.shape) for index, weight in shared.items()}
+        parts = parted(sizes, self._settings.fragments)
+        self._filled_parts = sum(map(bool, parts))
+        return [{index: shared[index] for index in part} for part in parts]
+
+    # --- averages -----------------------------------------------------------------------------------------------------
+
+    def average(self, weights: Weights) -> None:
+        """See AroundUpdates.average: of all fragments, whose weights are equal after it."""
+        everything = weights()
+        done: set[int] = set()
+        for key in list(self._counts) or [None]:
+            known = {
+                index: weight
+                for index, weight in everything.items()
+                if index not in done and (key is None or index in key)
+            }
+            done.update(known)
+            for fragment, part in enumerate(self._parts(known)):
+                found = self._start(part, key, fragment)()
+                if not found and self._settings.mixing:  # without work; weights differ all the same
+                    found = self._wire.start_means(part)()
+                self._settle(part, found, 0.0)
+        self._apart.set(0)
+
+    def _average(self, part: Mapping[int, Any], key: Set, fragment: int) -> None:
+        self._settle(part, self._start(part, key, fragment)(), self._settings.mixing)
+
+    def _start(self, part: Mapping[int, Any], key: Set, fragment: int, ahead: bool = False) -> Means:
+        values, work = None, None
+        if self._encoded:
+            self._meet_weights(part)
+            values = {index: self._anchors[index].read() - self._wire.value(one) for index, one in part.items()}
+        elif ahead:
+            values = {index: self._wire.copy(self._wire.value(one)) for index, one in part.items()}
+        if self._weighs:
+            cell = self._works_of(key)[fragment]
+            work = cell.read()
+        means = self._wire.start_means(part, values, work, self._encoded, "ahead" if ahead else "")
+        if self._weighs:
+            cell.assign(0.0)
+
+        def changed() -> dict[int, Any]:
+            return {index: self._anchors[index].read() - change for index, change in means().items()}
+
+        return changed if self._encoded else means
+
+    def _land(self, part: Mapping[int, Any]) -> None:
+        """Use the means that travel."""
+        if self._ahead is not None:
+            (_, _, means), self._ahead = self._ahead, None
+            self._settle(part, means(), self._settings.mixing)
+
+    def _settle(self, part: Mapping[int, Any], means: Mapping[int, Any], mixing: float) -> None:
+        """Give weights their means, mixed with so much of what this rank has."""
+        if self._weighs and part:
+            self._idle_turns = 0 if means else self._idle_turns + 1
+            self.idle = self._idle_turns >= self._filled_parts
+        for index, mean in means.items():
+            after = self._after(index, mean)
+            if mixing:
+                own = self._ops.cast(self._wire.value(part[index]), after)
+                after = (1 - mixing) * after + mixing * own
+            self._wire.assign(part[index], after)
+
+    def _after(self, index: int, mean: Any) -> Any:
+        """What the outer optimizer makes of a mean."""
+        if index not in self._anchors:  # there is no outer optimizer, or the weight came after the last update
+            return mean
+        settings, anchor, velocity = self._settings, self._anchors[index], self._velocities.get(index)
+        if velocity is None:
+            anchor.assign(mean)
+            return anchor.read()
+        change = anchor.read() - mean
+        velocity.assign(settings.outer_momentum * velocity.read() + change)
+        step = change + settings.outer_momentum * velocity.read() if settings.nesterov else velocity.read()
+        anchor.assign(anchor.read() - settings.outer_lr * step)
+        return anchor.read()
+
+    # --- drains -------------------------------------------------------------------------------------------------------
+
     def drained(self, weights: Weights, updates: int) -> None:
         """See AroundUpdates.drained: an average, if there were updates since the last one."""
         if self.left and not self.leaving:
+            if self._ahead is not None:
+                key, fragment, _ = self._ahead
+                known = {i: one for i, one in weights().items() if key is None or i in key}
+                self._land(self._parts(known)[fragment])
             self.average(weights)
             self._restart()
 
     @property
     def left(self) -> int:
-        """See AroundUpdates.left: those since the last average."""
-        return self._since_average
+        """See AroundUpdates.left: updates since the models were equal."""
+        return int(self._apart.value()) if self._settings.parts_ways else self._since_average
 
     def worked(self, weight: Any) -> None:
-        """Add the weight of an update to the work since the last average; also in a graph."""
+        """Add the weight of gradients to the work of the update that is being made; also in a graph."""
         self._weighs = True
         self._work.assign(self._work.read() + self._ops.fraction(weight))
 
-    def _means(self, shared: Mapping[int, Any]) -> dict[int, Any]:
-        if not self._weighs:
-            return self._wire.means(shared)
-        found = self._wire.means(shared, self._work.read())
-        self._work.assign(0.0)
-        self.idle = not found
-        return found
-
-    def settle(self, index: int, weight: Any, mean: Any) -> None:
-        """See ModelAveraging.settle."""
-        if not self._settings.outer or index not in self._anchors:  # one that came after the last update
-            super().settle(index, weight, mean)
-            return
-        settings, anchor, velocity = self._settings, self._anchors[index], self._velocities[index]
-        change = anchor.read() - mean
-        velocity.assign(settings.outer_momentum * velocity.read() + change)
-        step = change + settings.outer_momentum * velocity.read() if settings.nesterov else velocity.read()
-        anchor.assign(anchor.read() - settings.outer_lr * step)
-        self._wire.assign(weight, anchor.read())
+    # --- saved and loaded ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any] | None:
-        """See AroundUpdates.state."""
-        count, begun = self._since_average, bool(self._begun.value())
-        if not count and not begun:
+        """See AroundUpdates.state. Means on their way are waited for."""
+        count, begun = self.left, bool(self._begun.value())
+        if not (count or begun or self._since_average or self._moments):
             return None
-        return {
+        state: dict[str, Any] = {
             "updates": count,
-            "work": float(self._work.value()) if self._weighs else None,
-            "counts": [(None if key is None else sorted(key), int(one.value())) for key, one in self._counts.items()],
+            "counts": [(_named(key), int(one.value())) for key, one in self._counts.items()],
             "begun": begun,
             "anchors": {index: cell.value() for index, cell in self._anchors.items()},
             "velocities": {index: cell.value() for index, cell in self._velocities.items()},
         }
+        if self._weighs:
+            works = [(_named(key), [float(one.value()) for one in many]) for key, many in self._works.items()]
+            state["works"] = works
+        if self._moments is not None:
+            state["moments"] = [(_named(key), *numbers) for key, numbers in self._moments.numbers()]
+        if self._ahead is not None:
+            key, fragment, means = self._ahead
+            found = means()
+            self._ahead = key, fragment, lambda: found
+            state["ahead"] = (_named(key), fragment, {i: self._wire.plain(one) for i, one in found.items()})
+        return state
 
     def load(self, state: dict[str, Any] | None, weights: Weights) -> None:
         """See AroundUpdates.load."""
@@ -98,20 +228,34 @@ class OuterUpdates(ModelAveraging):
             return
         everything = weights()
         self._meet_weights({index: everything[index] for index in state["anchors"]})
-        for key, count in state.get("counts", [(None, state["updates"])]):
-            self._count(None if key is None else frozenset(map(int, key))).set(int(count))
-        if (work := state.get("work")) is not None:
+        for key, count in state["counts"]:
+            self._count(_set_of(key)).set(int(count))
+        self._apart.set(int(state["updates"]))
+        for key, many in state.get("works", ()):
             self._weighs = True
-            self._work.set(work)
+            for cell, work in zip(self._works_of(_set_of(key)), many, strict=True):
+                cell.set(float(work))
+        for key, count, work in state.get("moments", ()):
+            if self._moments is not None:
+                self._moments.put(_set_of(key), int(count), float(work))
         self._begun.set(state["begun"])
-        for index in state["anchors"]:
-            self._anchors[index].set(state["anchors"][index])
-            self._velocities[index].set(state["velocities"][index])
+        for kept, cells in ((state["anchors"], self._anchors), (state["velocities"], self._velocities)):
+            for index in kept:
+                cells[index].set(kept[index])
+        if "ahead" in state:
+            key, fragment, means = state["ahead"]
+            found = {int(index): self._wire.from_plain(one) for index, one in means.items()}
+            self._ahead = _set_of(key), int(fragment), lambda: found
 
     def forget(self) -> None:
         """See AroundUpdates.forget: the outer optimizer begins anew."""
         super().forget()
-        self._work.set(0.0)
+        for cell in (self._work, *(one for many in self._works.values() for one in many)):
+            cell.set(0.0)
+        self._apart.set(0)
+        self._ahead = None
+        if self._moments is not None:
+            self._moments.forget()
         self._begun.set(False)
         if self._wire.graph_ops is None:  # weights may have other shapes from here on
             self._anchors.clear()
@@ -120,13 +264,25 @@ class OuterUpdates(ModelAveraging):
     def _begin(self, weights: Mapping[int, Any]) -> None:
         for index, weight in weights.items():
             self._anchors[index].assign(self._wire.value(weight))
-            self._velocities[index].assign(self._wire.value(weight) * 0)
+            if index in self._velocities:
+                self._velocities[index].assign(self._wire.value(weight) * 0)
         self._begun.assign(True)
 
     def _meet_weights(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
         for index, weight in weights.items():
             if index not in self._anchors:
                 # One that comes later begins with what it is now; in a graph the first execution follows at once.
-                self._anchors[index], self._velocities[index] = (self._wire.cell_of(weight) for _ in range(2))
-                self._velocities[index].set(0)
+                self._anchors[index] = self._wire.cell_of(weight)
+                if self._settings.outer:
+                    self._velocities[index] = self._wire.cell_of(weight)
+                    self._velocities[index].set(0)
         return weights
+
+
+def _named(key: Set) -> list[int] | None:
+    """A set as states hold it."""
+    return None if key is None else sorted(key)
+
+
+def _set_of(key: Any) -> Set:
+    return None if key is None else frozenset(map(int, key))

@@ -106,7 +106,7 @@ def DistributedOptimizer(
     names = ParameterNames(optimizer.param_groups, named_parameters)
     policy = fuse("torch", fusion)
     asked, choice = exchange_asked(exchange), choice_asked(codec, error_feedback, collective)
-    check_choice(choice, compression, horovod.Compression.none, asked)
+    check_choice(choice, compression, horovod.Compression.none)
     _check_travel(asked, op, compression, gradient_predivide_factor)
     if asked.sharded:
         if groups:
@@ -207,7 +207,7 @@ def _check_travel(exchange: ExchangeSettings, op: int, compression: Any, factor:
         "gradient_predivide_factor": factor != 1.0,
     }
     found = [name for name, differs in given.items() if differs]
-    if found and not exchange.gradients_travel:
+    if found and exchange.averages_models:
         raise UsageError(
             f"{' and '.join(found)} given together with the exchange {declaration_of(exchange).word}: each rank makes "
             "updates with its own gradients, and models are averaged.",

@@ -293,7 +293,7 @@ class Reduction:
         assert self._exchange is not None
         new = [one for one in gradients if one.sparse_dims is None and not one.idle]
         again = [one for one in gradients if one.idle or (self._find_unused and one.sparse_dims is not None)]
-        wire: Any = self._exchange.wire
+        wire: Any = self._exchange.gradients_wire
         try:
             if again:
                 look(again, wire)

@@ -46,11 +46,11 @@ class Weights:
 
     @weight.setter
     def weight(self, weight: Any) -> None:
-        if weight is not None and not self._alone and self._exchange.settings.gradients_travel:
+        if weight is not None and not self._alone:
             wire: Any = self._exchange.wire
             if not self._exchange.settings.synchronous and wire.travel.choice.lossy:
                 raise rounded(wire.label)
-            if found := wire.against_weights():
+            if (found := wire.against_weights()) and self._exchange.settings.gradients_travel:
                 raise UsageError(f"optimizer.weight was set together with {found}.", "Set no weight, or leave it out.")
         self._reduction.set_weight(weight)
 

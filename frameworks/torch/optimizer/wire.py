@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -127,24 +128,66 @@ class TorchWire(TorchTensors):
         """See Wire.waits_here."""
         return isinstance(tensors[0], dict) or bool(getattr(tensors[0], "is_sparse", False))
 
-    def means(self, weights: Mapping[int, Tensor], work: float | None = None) -> dict[int, Tensor]:
-        """See Wire.means: of bfloat16 in float32. May write into the weights."""
-        travelling = {index: to_reduce(weight.detach()) for index, weight in weights.items()}
+    waits_later = True
+
+    def start_means(
+        self,
+        weights: Mapping[int, Tensor],
+        values: Mapping[int, Tensor] | None = None,
+        work: float | None = None,
+        encoded: bool = False,
+        kind: str = "",
+    ) -> Callable[[], dict[int, Tensor]]:
+        """See Wire.start_means: of bfloat16 in float32."""
+        held = {index: weight.detach() for index, weight in weights.items()} if values is None else values
+        travelling = {index: to_reduce(one) for index, one in held.items()}
         if work is not None:
             weighing = Weighing(work, work)
             travelling = {index: with_weight(tensor, weighing) for index, tensor in travelling.items()}
-        names = {index: f"{self.scope}{self._names[weights[index]]}.average" for index in travelling}
-        handles = [
-            horovod.allreduce_async_(tensor, name=names[index], op=horovod.Average, process_set=self.process_set)
-            for index, tensor in travelling.items()
-        ]
-        for handle in handles:
-            horovod.synchronize(handle)
-        if work is None:
-            return travelling
-        # Without any work on any rank the models are what they were.
-        found = {index: flat for index, flat in travelling.items() if worked(flat)}
-        return {index: flat[:-1].view(weights[index].shape) for index, flat in found.items()}
+        mark, last = self.travel.choice.mark if encoded else "", ".".join(filter(None, (kind, "average")))
+        handles = {}
+        for index, tensor in travelling.items():
+            member = self._names[weights[index]]
+            name = f"{self.scope}{mark}{member}.{last}"
+            if encoded:
+                self.travel.begin(name, functools.partial(full_names, name, 1), [member], [tensor])
+            handles[index] = horovod.allreduce_async_(
+                tensor, name=name, op=horovod.Average, process_set=self.process_set
+            )
+
+        def wait() -> dict[int, Tensor]:
+            for handle in handles.values():
+                horovod.synchronize(handle)
+            if work is None:
+                return travelling
+            # Without any work on any rank the models are what they were.
+            found = {index: flat for index, flat in travelling.items() if worked(flat)}
+            return {index: flat[:-1].view(weights[index].shape) for index, flat in found.items()}
+
+        return wait
+
+    def moments(self, weights: Mapping[int, Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
+        """See Wire.moments: a parameter of which this rank keeps nothing yet takes part with zeros."""
+        kept = {
+            index: {kind: one for kind, one in self._optimizer.state.get(weight, {}).items() if _alike(one, weight)}
+            for index, weight in weights.items()
+        }
+        kinds = sorted({kind for one in kept.values() for kind in one})
+        if not kinds:
+            raise UsageError(
+                f"Rank {horovod.rank()}: moments_every was given, and {type(self._optimizer).__name__} has no moments.",
+                "Leave moments_every out, or use an optimizer with momentum, such as Adam.",
+            )
+        return {
+            kind: {index: one[kind] if kind in one else torch.zeros_like(weights[index]) for index, one in kept.items()}
+            for kind in kinds
+        }
+
+    def among(self, process_set: Any) -> TorchWire:
+        """See Wire.among."""
+        none = horovod.Compression.none
+        scope = f"{self.scope}inside."
+        return TorchWire(self._optimizer, self._names, horovod.Average, none, 1.0, process_set, scope, "", Choice())
 
     def update_set(self, weights: Mapping[int, Tensor]) -> None:
         """See Wire.update_set."""
@@ -244,6 +287,11 @@ class TorchWire(TorchTensors):
 
     def _parameters_of(self, buckets: Sequence[Bucket]) -> list[Tensor]:
         return self._names.parameters(str(member) for bucket in buckets for member in bucket.members)
+
+
+def _alike(one: Any, weight: Tensor) -> bool:
+    """Return True for a tensor of floating point numbers in the shape of a weight of at least one dimension."""
+    return isinstance(one, Tensor) and one.shape == weight.shape and weight.dim() > 0 and one.is_floating_point()
 
 
 def full_names(name: str, count: int) -> list[str]:

@@ -66,7 +66,7 @@ class Exchanging:
                     f'Use exchange="sync" or another one than {word} for replicas of stages.',
                 )
             choice = choice_asked(*(options.get(name) for name in ("codec", "error_feedback", "collective")))
-            check_choice(choice, options.get("compression", _PLAIN), _PLAIN, asked)
+            check_choice(choice, options.get("compression", _PLAIN), _PLAIN)
             self.together = asked.ranks_meet and asked.gradients_travel
             self.terms = {"exchange": repr(asked), "how gradients travel": str(choice)}
 

@@ -28,7 +28,15 @@ CHOICES: list[dict[str, Any]] = [
     {"sync_every": 4},
     {"sync_every": 3, "outer_momentum": 0.75},
     {"sync_every": 3, "outer_momentum": 0.75, "outer_lr": 0.5, "nesterov": True},
+    {"sync_every": 5, "fragments": 2},
+    {"sync_every": 3, "mixing": 0.25},
+    {"sync_every": 6, "fragments": 2, "mixing": 0.5, "outer_momentum": 0.75, "outer_lr": 0.5, "nesterov": True},
 ]
+AHEAD: list[dict[str, Any]] = [  # where Python sees every update
+    {"sync_every": 4, "delay": 1},
+    {"sync_every": 6, "fragments": 2, "delay": 2, "mixing": 0.5, "outer_momentum": 0.75, "outer_lr": 0.5},
+]
+PARTS = {1: [[0, 1, 2]], 2: [[0], [1, 2]]}  # of 15, 3 and 7 elements: neighbours, about equally many
 
 
 def _targets(rank: int) -> list[Any]:
@@ -37,26 +45,43 @@ def _targets(rank: int) -> list[Any]:
 
 
 def _played(size: int, steps: int, sync_every: int, outer_momentum: float = 0.0, outer_lr: float = 1.0,
-            nesterov: bool = False) -> list[list[Any]]:  # fmt: skip
+            nesterov: bool = False, fragments: int = 1, delay: int = 0,
+            mixing: float = 0.0) -> list[list[Any]]:  # fmt: skip
     """The weights of every rank after `steps` updates of SGD with momentum on |w - target|^2 / 2, and a drain: all of
     it in one process, as the papers say it.
     """
     weights = [[np.zeros(shape) for shape in SHAPES] for _ in range(size)]
     inner = [[np.zeros(shape) for shape in SHAPES] for _ in range(size)]
     anchors, outer = [np.zeros(shape) for shape in SHAPES], [np.zeros(shape) for shape in SHAPES]
+    sent: dict[int, Any] = {}
+
+    def means(part: list[int]) -> dict[int, Any]:
+        return {index: sum(one[index] for one in weights) / size for index in part}
+
+    def use(found: dict[int, Any], share: float) -> None:
+        for index, mean in found.items():
+            change = anchors[index] - mean
+            outer[index] = outer_momentum * outer[index] + change
+            moved = change + outer_momentum * outer[index] if nesterov else outer[index]
+            anchors[index] = anchors[index] - outer_lr * moved
+            for one in weights:
+                one[index] = (1 - share) * anchors[index] + share * one[index]
+
     for step in range(1, steps + 1):
         for rank in range(size):
             for index, target in enumerate(_targets(rank)):
                 inner[rank][index] = MOMENTUM * inner[rank][index] + (weights[rank][index] - target)
                 weights[rank][index] = weights[rank][index] - RATE * inner[rank][index]
-        if step % sync_every == 0 or step == steps:
-            for index in range(len(SHAPES)):
-                change = anchors[index] - sum(one[index] for one in weights) / size
-                outer[index] = outer_momentum * outer[index] + change
-                moved = change + outer_momentum * outer[index] if nesterov else outer[index]
-                anchors[index] = anchors[index] - outer_lr * moved
-                for one in weights:
-                    one[index] = anchors[index]
+        for number, part in enumerate(PARTS[fragments]):
+            due, place = (number + 1) * sync_every // fragments, (step - 1) % sync_every + 1
+            if place == due - delay:
+                sent[number] = means(part)
+            if place == due:
+                use(sent.pop(number), mixing)
+    for found in sent.values():
+        use(found, mixing)
+    if steps % sync_every or fragments > 1 or mixing:
+        use(means([*range(len(SHAPES))]), 0.0)
     return weights
 
 
@@ -78,7 +103,7 @@ def _torch_update(rank: int, weights: list[Any], optimizer: Any) -> None:
 
 @ranks(3, more=(2, 5), hvd="paceline.torch")
 def test_torch_goes_as_one_process_that_plays_all_ranks(rank: int, size: int, hvd: Any) -> None:
-    for number, choices in enumerate(CHOICES):
+    for number, choices in enumerate([*CHOICES, *AHEAD]):
         groups = 2 if number % 2 else None
         weights, optimizer = _torch_optimizer(f"played{number}", hvd.Local(**choices), groups=groups)
         for _ in range(STEPS):
@@ -116,9 +141,9 @@ def test_torch_ranks_are_alone_between_averages(rank: int, size: int, hvd: Any) 
 
 @ranks(2, hvd="paceline.torch")
 def test_torch_resumed_run_goes_on_bit_for_bit(rank: int, size: int, hvd: Any) -> None:
-    for choices in CHOICES:
+    for number, choices in enumerate([*CHOICES, *AHEAD]):
         for before in (2, 3, 7):
-            label = f"resumed{CHOICES.index(choices)}.{before}"
+            label = f"resumed{number}.{before}"
             weights, optimizer = _torch_optimizer(label, hvd.Local(**choices))
             for _ in range(before):
                 _torch_update(rank, weights, optimizer)
@@ -173,10 +198,11 @@ def test_drain_after_unequally_many_updates_is_an_error_on_all_ranks(
 
 @ranks(2, hvd="paceline.torch")
 def test_torch_what_is_refused(rank: int, size: int, hvd: Any) -> None:
-    for wrong in ({"sync_every": 0}, {"sync_every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0}):
+    for wrong in ({"sync_every": 0}, {"sync_every": 2.5}, {"outer_momentum": 1.0}, {"outer_lr": 0.0},
+                  {"fragments": 9}, {"delay": 8}, {"mixing": 1.5}, {"moments_every": -1}):  # fmt: skip
         with pytest.raises(UserError, match=f"Local.{next(iter(wrong))}=.*cannot be used"):
             hvd.Local(**wrong)
-    for options in ({"op": hvd.Sum}, {"compression": hvd.Compression.fp16}, {"codec": "q8"}):
+    for options in ({"op": hvd.Sum}, {"compression": hvd.Compression.fp16}):
         with pytest.raises(ValueError, match=rf"(?s){next(iter(options))}.*local.*\n.*sync"):
             hvd.DistributedOptimizer(torch.optim.SGD([torch.zeros(3)], lr=1.0), exchange="local", **options)
     weights, optimizer = _torch_optimizer("refused", "local")

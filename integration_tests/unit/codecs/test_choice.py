@@ -13,7 +13,6 @@ from paceline.arguments import check_choice, choice_asked
 from paceline.codecs.choice import Choice
 from paceline.errors import UsageError, UserError
 from paceline.exchange.sync_settings import Sync
-from paceline.local.settings import Local
 from paceline.registry.agreement import FIELDS, agreement, differing
 from paceline.registry.codecs import CODECS
 
@@ -93,21 +92,15 @@ def test_a_misspelt_value_of_a_variable_is_refused_with_the_nearest(name: str, m
         config.read({f"PACELINE_{name}": misspelt})
 
 
-def test_compression_and_exchanges_without_gradients_take_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compression_takes_no_codec() -> None:
     class Fp16:
         pass
 
     chosen = choice_asked("q8")
-    check_choice(chosen, None, None, Sync())
-    check_choice(choice_asked(), Fp16, None, Local())
+    check_choice(chosen, None, None)
+    check_choice(choice_asked(), Fp16, None)
     with pytest.raises(UsageError, match=r"codec=q8 was given together with compression=Fp16(.|\n)*Leave compression="):
-        check_choice(chosen, Fp16, None, Sync())
-    with pytest.raises(UsageError, match=r"codec=q8 .* the exchange local, under which no gradients travel"):
-        check_choice(chosen, None, None, Local())
-    monkeypatch.setenv("PACELINE_CODEC", "q8")
-    config.begin()
-    with pytest.raises(UsageError, match=r"PACELINE_CODEC=q8 .* the exchange local, under which"):
-        check_choice(choice_asked(), None, None, Local())
+        check_choice(chosen, Fp16, None)
 
 
 def test_bfloat16_gradients_travel_as_two_bytes_over_our_own_collectives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ std::string FloatCodec::Refusal(DataType type) const {
   if (!IsFloat(type)) {
     return start + R"(only floating-point values survive rounding; use codec="none" for this tensor)";
   }
-  return start + R"(it takes no more bytes as it is and is more precise; use codec="none", or "q8" or "q4" for fewer bytes)";
+  return start + R"(it takes no more bytes as it is and is more precise; use codec="none", or "q8" for fewer bytes)";
 }
 
 int64_t FloatCodec::EncodedBytes(DataType type, int64_t count) const {

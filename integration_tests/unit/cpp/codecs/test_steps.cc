@@ -55,7 +55,8 @@ void CheckAll(const Way& way, const std::vector<float>& values) {
 // The step of a block of up to 4 values, and the bytes behind it.
 std::pair<float, std::vector<int>> Encoded(const Way& way, const std::vector<float>& values) {
   const Codec& codec = CodecNamed(way.name);
-  std::vector<uint8_t> bytes(static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, static_cast<int64_t>(values.size()))));
+  std::vector<uint8_t> bytes(
+      static_cast<size_t>(codec.EncodedBytes(DataType::kFloat32, static_cast<int64_t>(values.size()))));
   codec.Encode(DataType::kFloat32, values.data(), static_cast<int64_t>(values.size()), bytes.data());
   float step = 0;
   std::memcpy(&step, bytes.data(), sizeof step);
@@ -152,7 +153,8 @@ TEST_CASE("float16 and float64 are met to within half a step, too") {
     const std::vector<float> decoded = block.Values(type);
     const double rounding = type == DataType::kFloat16 ? 0x1p-11 : type == DataType::kBfloat16 ? 0x1p-8 : 0x1p-24;
     for (size_t i = 0; i < given.size(); ++i) {
-      REQUIRE(std::abs(double{decoded[i]} - given[i]) <= Step(kQ8, given, i) * 0.50002 + std::abs(decoded[i]) * rounding);
+      REQUIRE(std::abs(double{decoded[i]} - given[i]) <=
+              Step(kQ8, given, i) * 0.50002 + std::abs(decoded[i]) * rounding);
     }
   }
 }
