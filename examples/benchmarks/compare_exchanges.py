@@ -6,7 +6,8 @@ Runs each example with every exchange and every seed, one run at a time, and pri
 and accuracy on data that no rank trained on: means, standard deviations over the seeds, and how far a mean is from that
 of the synchronous exchange, in standard deviations (the root of the mean of both variances). All else is the same:
 steps, batches, learning rate, first weights. The exchanges that --exchanges chooses among: sync; pipelined; corrected,
-which is pipelined with the correction for stale gradients (docs/pipelined.md) and which --correction 0 leaves out;
+which is pipelined with the correction for stale gradients (docs/pipelined.md) and which --correction 0 leaves out; own,
+whose passes use weights moved by the rank's own gradient;
 majority and solo, which do not wait for late ranks (docs/partial.md); local, which averages models (docs/local.md).
 """
 
@@ -22,12 +23,13 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.launch import runs
 
-SYNC, CORRECTED = "sync", "corrected"
+SYNC, CORRECTED, OWN = "sync", "corrected", "own"
 # How --exchanges calls them -> how the table does.
 EXCHANGES = {
     SYNC: SYNC,
     "pipelined": "pipelined",
     CORRECTED: "pipelined, corrected",
+    OWN: "pipelined, own",
     "majority": "majority",
     "solo": "solo",
     "local": "local",
@@ -43,10 +45,10 @@ Results = dict[tuple[str, int, str], list[dict[str, Any]]]
 def environment(exchange: str, k: int, warmup_steps: int, correction: float) -> dict[str, str]:
     """Variables for the ranks, for an exchange of EXCHANGES."""
     return runs.environment(
-        exchange="pipelined" if exchange == CORRECTED else exchange,
+        exchange="pipelined" if exchange in (CORRECTED, OWN) else exchange,
         pipelined_k=k,
         pipelined_warmup_steps=warmup_steps,
-        pipelined_correction=correction if exchange == CORRECTED else 0.0,
+        pipelined_correction={CORRECTED: correction, OWN: OWN}.get(exchange, 0.0),
     )
 
 

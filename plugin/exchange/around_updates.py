@@ -28,6 +28,9 @@ class AroundUpdates:
     def worked(self, weight: Any) -> None:
         """Gradients of an update had this weight here."""
 
+    def scaled(self, scale: Any) -> None:
+        """The loss of this update was multiplied by `scale`."""
+
     def look_ahead(self, weights: Weights, updates: Any) -> None:
         """After an update, or one that was left out, so many updates being in flight."""
 

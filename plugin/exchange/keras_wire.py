@@ -115,6 +115,13 @@ class KerasWire:
         optimizer = None if self.optimizer is None else self.optimizer()
         return {} if optimizer is None else moments_of(optimizer, weights)
 
+    def trial(self) -> Any:
+        """See Wire.trial. Raises UsageError: Keras makes none."""
+        raise UsageError(
+            f"{self._label}: compensation='own' was given to an optimizer of Keras.",
+            "Use correction=0.01, or paceline.torch.",
+        )
+
     def among(self, process_set: Any) -> Any:
         """See Wire.among."""
         wire = copy.copy(self)

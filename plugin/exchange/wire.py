@@ -35,6 +35,16 @@ class Bucket:
     members: tuple[Key, ...]
 
 
+class Trial(Protocol):
+    """Steps that leave an optimizer as it was."""
+
+    scale: float  # that the loss was multiplied by
+
+    def changes(self) -> Mapping[int, Any]:
+        """By how much a step with the gradients that were handed in last would change each weight; drops them."""
+        ...
+
+
 class Wire(Protocol):
     """What one optimizer or tape in one framework submits, and its weights."""
 
@@ -97,6 +107,10 @@ class Wire(Protocol):
 
         Raises UsageError where there are none.
         """
+        ...
+
+    def trial(self) -> Trial:
+        """Steps of the optimizer with this rank's own gradients. Raises UsageError where they cannot be made."""
         ...
 
     def among(self, process_set: Any) -> Wire:

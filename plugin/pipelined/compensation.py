@@ -9,7 +9,7 @@ from typing import Any
 from paceline.exchange.around_updates import AroundUpdates
 from paceline.exchange.ops import Cell, Ops
 from paceline.exchange.wire import Weights, Wire
-from paceline.pipelined.settings import Pipelined
+from paceline.pipelined.settings import OWN, Pipelined
 from paceline.pipelined.staleness import moved, rate_factor, retention, trend
 
 
@@ -19,7 +19,8 @@ class Compensation(AroundUpdates):
     Between updates a weight holds one of two things:
 
         real    what the updates made of it
-        ahead   what it is expected to be when the gradients that are computed now are applied
+        ahead   what it is expected to be when the gradients that are computed now are applied: moved by the trend of
+                its changes, or by what an update with this rank's gradient in flight would change
 
     Each weight has its own distance, the number of updates that it is ahead: compiled steps of some weights leave the
     other weights where they are, and a frozen weight stays real. An element that somebody else wrote to while it was
@@ -33,6 +34,8 @@ class Compensation(AroundUpdates):
         self._wire = wire
         self._ops = ops
         self._gamma = retention(settings.correction, settings.delay) if settings.correction else 0.0
+        self._trial = wire.trial() if settings.compensation == OWN else None
+        self._moves = self._gamma > 0 or self._trial is not None
         self._updates = ops.cell(0)  # with gradients that are late
         self._known: dict[int, Any] = {}
         self._trends: dict[int, Cell] = {}
@@ -44,7 +47,8 @@ class Compensation(AroundUpdates):
         """See AroundUpdates.update: on the real weights."""
         wire, ops, known = self._wire, self._ops, self._meet(weights())
         self._come_back(known)
-        before = {index: wire.copy(wire.value(weight)) for index, weight in known.items() if index in self._trends}
+        trended = known if self._gamma else {}
+        before = {index: wire.copy(wire.value(weight)) for index, weight in trended.items()}
         self._late = late
         try:
             with wire.rescheduled(self.rate):
@@ -68,13 +72,22 @@ class Compensation(AroundUpdates):
         factor = ops.where(self._late, rate_factor(self._settings.delay, progress), 1.0)
         return rate * ops.cast(factor, rate)
 
+    def scaled(self, scale: Any) -> None:
+        """See AroundUpdates.scaled."""
+        if self._trial is not None:
+            self._trial.scale = float(scale)
+
     def look_ahead(self, weights: Weights, updates: Any) -> None:
         """See AroundUpdates.look_ahead: let weights be those expected after so many further updates."""
-        if not self._gamma:
+        if not self._moves:
             return
         known = self._meet(weights())
         self._come_back(known)
         if not _certainly_none(updates):
+            if self._trial is not None:
+                changes = self._trial.changes()
+                for index in known:
+                    self._trends[index].assign(changes.get(index, 0.0))
             self._move({index: one for index, one in known.items() if self._wire.trains(one)}, updates)
 
     @contextlib.contextmanager
@@ -126,7 +139,7 @@ class Compensation(AroundUpdates):
 
     def _meet(self, weights: Mapping[int, Any]) -> Mapping[int, Any]:
         for index, weight in weights.items():
-            if index not in self._known and self._gamma:
+            if index not in self._known and self._moves:
                 self._trends[index], self._real[index] = (self._wire.cell_of(weight) for _ in range(2))
                 self._trends[index].set(0)
                 self._distances[index] = self._ops.cell(0)
@@ -145,7 +158,7 @@ class Compensation(AroundUpdates):
         return moved(real, delta, self._ops.cast(self._distances[index].read(), real))
 
     def _come_back(self, weights: Mapping[int, Any]) -> None:
-        if not self._gamma:
+        if not self._moves:
             return
         for index, weight in weights.items():
             distance = self._distances[index].read()

@@ -122,6 +122,7 @@ class PipelinedExchange(Exchange):
 
     def rescaled(self, scale: Scale) -> Any:
         """See Exchange.rescaled: what is in flight may have been scaled by another factor. After `complete`."""
+        self.around.scaled(scale)
         where = self.ops.where
         now, before = self.ops.fraction(scale), self._answers_scale.read()
         factor = where(before > 0, now / where(before > 0, before, 1.0), 1.0)

@@ -9,11 +9,18 @@ weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from paceline import option
 from paceline.core import _core
 from paceline.exchange.declaration import Declaration, ExchangeSettings, setting, whole
+
+OWN = "own"
+
+
+def _correction(text: str) -> float | str:
+    """Parse OWN, or a number from 0 to below 1."""
+    return OWN if text == OWN else option.share(text)
 
 
 @dataclass(frozen=True)
@@ -21,10 +28,12 @@ class Pipelined(ExchangeSettings):
     """Updates with gradients that are K - 1 steps old.
 
     `k`: the iteration dependency K, 1 to 64; 1 is the synchronous exchange. `warmup_steps`: updates that are made
-    synchronously first. Compensation of staleness (staleness.py), both off by default: `annealing_steps`: the learning
-    rate begins divided by K - 1 and has its own value after so many pipelined updates, 0: at once. `correction`:
-    gradients are computed at the weights that are expected when they will be applied; so much (0 < correction < 1, 0.1
-    for example) is left of an old change of the weights after K - 1 updates, 0: no correction.
+    synchronously first. Compensation of staleness (staleness.py), off by default: `annealing_steps`: the learning rate
+    begins divided by K - 1 and has its own value after so many pipelined updates, 0: at once. `correction`: gradients
+    are computed at the weights that are expected when they will be applied; so much (0 < correction < 1, 0.1 for
+    example) is left of an old change of the weights after K - 1 updates, 0: no correction. `compensation="own"`, or
+    `correction="own"`: at the weights that an update with this rank's own gradient in flight would make (PyTorch,
+    K = 2).
     Raises UserError for other values.
     """
 
@@ -40,20 +49,28 @@ class Pipelined(ExchangeSettings):
         meaning="make this many updates synchronously before exchanges are pipelined", agreed="warm-up steps",
     )  # fmt: skip
     annealing_steps: int = setting(0, agreed="annealing steps")
-    correction: float = setting(
-        0.0, option="pipelined_correction", parse=option.share, kind="number",
+    correction: Any = setting(
+        0.0, option="pipelined_correction", parse=_correction, kind="number or own",
         meaning="compute gradients at the weights expected when they will be used: what is left of an old change of "
-        "the weights after K - 1 updates, such as 0.1; 0: off",
+        "the weights after K - 1 updates, such as 0.01; own: those that an update with this rank's own gradient would "
+        "make (PyTorch); 0: off",
         agreed="correction (in millionths)", number=lambda one, ranks: round(one.correction * 1e6),
     )  # fmt: skip
+    compensation: str = setting("", agreed="compensation", number=lambda one, ranks: int(one.compensation == OWN))
 
     def __post_init__(self) -> None:
+        if self.correction == OWN:
+            object.__setattr__(self, "correction", 0.0)
+            object.__setattr__(self, "compensation", OWN)
         right = isinstance(self.correction, (int, float)) and 0 <= self.correction < 1
         self._require(
             ("k", whole(self.k, 1, _core.MOST_K), f"Use a whole number from 1 to {_core.MOST_K}; 2 is usual."),
             ("warmup_steps", whole(self.warmup_steps, 0), "Use a whole number, 0 or more."),
             ("annealing_steps", whole(self.annealing_steps, 0), "Use a whole number, 0 or more."),
             ("correction", right, "Use a number above 0 and below 1, such as 0.1, or 0 for no correction."),
+            ("compensation", self.compensation in ("", OWN), f"Use {OWN!r}, or leave it out."),
+            ("k", self.k == 2 or not self.compensation, f"Use k=2 with compensation={OWN!r}."),
+            ("correction", not (self.correction and self.compensation), "Give correction or compensation, not both."),
         )
 
     @property
@@ -77,8 +94,8 @@ class Pipelined(ExchangeSettings):
         if not self.compensates:
             return None
         return (
-            f"A tape was given annealing_steps={self.annealing_steps} and correction={self.correction}.",
-            "Use hvd.DistributedOptimizer of paceline.keras, which compensates for staleness, or leave both out.",
+            f"A tape was given {self}.",
+            "Use hvd.DistributedOptimizer of paceline.keras, which compensates for staleness, or leave it out.",
         )
 
     @property
@@ -89,7 +106,7 @@ class Pipelined(ExchangeSettings):
     @property
     def compensates(self) -> bool:
         """Whether something is done about that age."""
-        return self.delay > 0 and (self.annealing_steps > 0 or self.correction > 0)
+        return self.delay > 0 and (self.annealing_steps > 0 or self.correction > 0 or self.compensation == OWN)
 
 
 DECLARATION = Declaration(

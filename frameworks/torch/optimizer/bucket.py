@@ -157,6 +157,10 @@ class Bucket:
         if self.apart and not exchange.settings.synchronous:
             raise rounded(self.names[0])
         tensors = self.outgoing() if weighing is None else self.outgoing_with(weighing)
+        if wire.tried is not None:
+            factor = 1.0 if weighing is None else weighing.factor / weighing.weight if weighing.weight else 0.0
+            for gradient in self.gradients:
+                wire.tried.keep(gradient.parameter, factor)
         if watched:
             # Horovod without GPU operations copies results to GPUs by torch, which counts that as it does a script's.
             counted = not tensors[0].is_cuda or horovod.nccl_built()

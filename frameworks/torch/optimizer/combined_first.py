@@ -50,6 +50,8 @@ def _clipping(original: Callable[..., Any], shared: Callable[..., Any] | None) -
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         for reduction in reductions_of(given):
             reduction.before_clipping(lambda: original(given, *args, **kwargs))
+            if reduction.finished and reduction.wire.tried is not None:
+                reduction.wire.tried.clipped(lambda: original(given, *args, **kwargs))
             if shared is not None and reduction.sharded and reduction.finished:
                 return shared(reduction, given, *args, **kwargs)
             if reduction.sharded and all(one.grad is None for one in given):  # other ranks own all of them

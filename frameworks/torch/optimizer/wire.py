@@ -22,6 +22,7 @@ from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.buckets import spans, spans_of
+from paceline.torch.optimizer.trial import Trial
 from paceline.torch.optimizer.weighing import Weighing, about_weights, with_weight, worked
 from paceline.torch.split.weights import TravellingWeights, without_gradients
 from paceline.torch.state.saved import array_of, from_plain, plain_of
@@ -56,6 +57,7 @@ class TorchWire(TorchTensors):
         self.travel = Travel(self.library, process_set, choice)
         self.scope = f"{scope}{word}." if word else scope
         self.compared = scope  # what ranks compare has no word in it: their exchanges may differ
+        self.tried: Trial | None = None  # where passes use weights moved by this rank's own gradients
         self._optimizer = optimizer
         self._names = names
         self._compression = compression
@@ -182,6 +184,11 @@ class TorchWire(TorchTensors):
             kind: {index: one[kind] if kind in one else torch.zeros_like(weights[index]) for index, one in kept.items()}
             for kind in kinds
         }
+
+    def trial(self) -> Trial:
+        """See Wire.trial."""
+        self.tried = Trial(self._optimizer)
+        return self.tried
 
     def among(self, process_set: Any) -> TorchWire:
         """See Wire.among."""
