@@ -18,6 +18,8 @@ from paceline.stages.execution.finish import Loss
 from paceline.stages.execution.pipeline import StagedTraining
 from paceline.stages.execution.settings import Settings
 from paceline.torch.horovod import horovod_torch as horovod
+from paceline.torch.optimizer.weighing import checked as checked_weight
+from paceline.torch.optimizer.wrapper import WrappedOptimizer
 from paceline.torch.stages import checkpoint
 from paceline.torch.stages.correction import load
 from paceline.torch.stages.cutting import TIME, Cutting, always_trains, described, measured, refuse_twice
@@ -159,6 +161,7 @@ class Pipeline(StagedTraining):
             names = {"metrics": list(functions)}
             return {**self._settings.terms(), **self._exchanging.terms, **names, **described(layers)}
 
+        self._weight: float | None = None
         self._meet(asked)
         if self.replicas == 1 and self._mail.rank == 0:
             tell_without_effect()
@@ -232,6 +235,31 @@ class Pipeline(StagedTraining):
     def names(self) -> list[str]:
         """Of this stage's parameters, in the whole model and in the order of `module.parameters()`."""
         return list(self._stage.names)
+
+    @property
+    def weight(self) -> float | None:
+        """Weight of this replica's mini-batches: their rows or tokens. None: all replicas count alike.
+
+        Set it before step(), on all ranks of the replica, and on all replicas in the same steps: gradients and losses
+        are sum(w g) / sum(w) over the replicas. Losses of evaluate() are, too. It stays until another is set.
+
+        Raises UsageError for a value that is not a weight, for schedules with late gradients, and for sums of losses.
+        """
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: Any) -> None:
+        found, schedule = checked_weight(weight), self._settings.schedule_of(self.stages)
+        if found is not None and not (schedule.synchronous and self._settings.loss_reduction == "mean"):
+            raise UsageError(
+                f"weight={weight!r} was given to a pipeline with schedule={self._settings.schedule!r} and "
+                f"loss_reduction={self._settings.loss_reduction!r}.",
+                'Use a synchronous schedule ("1f1b", "gpipe") and loss_reduction="mean" with weights.',
+            )
+        self._weight = found
+        self._losses.weight = 1.0 if found is None else found
+        if type(self.optimizer) is WrappedOptimizer:
+            self.optimizer.weight = found
 
     def evaluate(self, batch: Any = None, target: Any = None) -> Any:
         """Return the loss of a batch (StagedTraining.evaluate); with `metrics`, these and "loss" by name, in float64.

@@ -63,6 +63,51 @@ def assert_equals_one_process(rank: int, stages: int, replicas: int) -> None:
         assert_equal(result, weights, losses)
 
 
+@ranks(4, env=DYNAMIC, timeout_s=120)
+def test_replicas_count_as_many_rows_as_they_have(rank: int, size: int) -> None:
+    """Batches of 24 and 8 rows, cut into micro-batches, equal one process with 32; so do the losses."""
+    rows = [[24, 8], [4, 0], [5, 11], [0, 0]]
+    for exchange in ("sync", "pipelined"):
+        model = net()
+        optimizer = momentum(model.parameters())
+        pipeline = hvd.Pipeline(
+            net(), momentum, mse, stages=CUTS[2][1:], replicas=2, n_microbatches=2, exchange=exchange
+        )
+        parameters = list(model.parameters())
+        flying: list[Any] = [[torch.zeros_like(one) for one in parameters]] if exchange == "pipelined" else []
+        for step, counts in enumerate(rows):
+            shares = [data(10 * step + replica, count or 4) for replica, count in enumerate(counts)]
+            if not counts[pipeline.replica]:  # the replica takes part without data, whatever its gradients are
+                shares[pipeline.replica] = (shares[pipeline.replica][0] * torch.nan, shares[pipeline.replica][1])
+            pipeline.weight = counts[pipeline.replica]
+            found = pipeline.step(*shares[pipeline.replica])
+            losses = [count * mse(model(one), goal) for count, (one, goal) in zip(counts, shares, strict=True) if count]
+            mean = sum(losses, torch.zeros((), dtype=torch.float64)) / max(1, sum(counts))
+            assert found.item() == pytest.approx(mean.item(), rel=0, abs=1e-12)
+            handed = [torch.zeros_like(one) for one in parameters]
+            if losses:
+                handed = list(torch.autograd.grad(mean, parameters))
+            flying.append(handed)
+            if exchange == "sync" or step:
+                for one, gradient in zip(parameters, flying.pop(0 if exchange == "sync" else 1), strict=True):
+                    one.grad = gradient
+                optimizer.step()
+        pipeline.drain()
+        for gradients in flying[1:]:
+            for one, gradient in zip(parameters, gradients, strict=True):
+                one.grad = gradient
+            if any(bool(one.any()) for one in gradients):
+                optimizer.step()
+        for name, value in pipeline.state_dict()["model"].items():
+            assert torch.allclose(value, model.state_dict()[name], rtol=0, atol=1e-12), (exchange, name)
+        pipeline.close()
+    for arguments in ({"schedule": "pipemare"}, {"loss_reduction": "sum"}):
+        pipeline = hvd.Pipeline(net(), momentum, mse, stages=CUTS[2][1:], replicas=2, n_microbatches=2, **arguments)
+        with pytest.raises(hvd.UsageError, match=r"weight=3 was given to a pipeline(.|\n)*synchronous schedule"):
+            pipeline.weight = 3
+        pipeline.close()
+
+
 def late(whole: list[tuple[Tensor, Tensor]], k: int) -> dict[str, Tensor]:
     """The weights of one process that applies gradients k - 1 steps later, the last of them at the end."""
     model = net()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from paceline.stages.execution.grid import Grid
 from paceline.stages.execution.posting import Post, Tag
 
-_NUMBER = struct.Struct("<d")
+_NUMBERS = struct.Struct("<dd")  # a loss and the weight of its pipeline
 
 
 @dataclass
@@ -24,10 +24,11 @@ class _Loss:
 
 
 class Losses:
-    """Losses since the start or the last drain, in float64, by the number of the mini-batch.
+    """Losses since the start or the last drain, in float64, by the number of the mini-batch; means by `weight`.
 
     `post`: among all ranks of `grid`. `mean`: of the pipelines' losses, else their sum. `together`: of all pipelines,
-    else of this rank's own, so that it does not wait for the others.
+    else of this rank's own, so that it does not wait for the others. Public attributes: weight, of this pipeline's
+    mini-batches from here on.
     """
 
     def __init__(self, post: Post, grid: Grid, mean: bool, together: bool) -> None:
@@ -36,6 +37,7 @@ class Losses:
         self._coming: deque[_Loss] = deque()
         self._untold: deque[_Loss] = deque()
         self._newest = 0.0
+        self.weight = 1.0
         self.begin()
 
     def begin(self, together: bool = False) -> None:
@@ -48,7 +50,7 @@ class Losses:
 
     def expect(self) -> None:
         """There will be one more."""
-        numbers = [bytearray(_NUMBER.size) for _ in self._tellers]
+        numbers = [bytearray(_NUMBERS.size) for _ in self._tellers]
         pairs = zip(self._tellers, numbers, strict=True)
         told = [self._post.receive_bytes(rank, Tag.LOSS, memory) for rank, memory in pairs if rank != self._rank]
         loss = _Loss(numbers, told)
@@ -59,16 +61,22 @@ class Losses:
     def tell(self, loss: float) -> None:
         """On the last stage: the loss of the next mini-batch."""
         self._post.sweep()
-        self._untold.popleft().numbers[self._tellers.index(self._rank)][:] = _NUMBER.pack(loss)
+        told = _NUMBERS.pack(loss, self.weight)
+        self._untold.popleft().numbers[self._tellers.index(self._rank)][:] = told
         for rank in self._hearers:
-            self._post.send_bytes(rank, Tag.LOSS, _NUMBER.pack(loss))
+            self._post.send_bytes(rank, Tag.LOSS, told)
 
     def of(self, minibatch: int) -> float:
         """That of a mini-batch, which is not before the last one asked for. Waits for it."""
         while self._known <= minibatch:
             loss = self._coming.popleft()
             self._post.wait(loss.receives)
-            total = sum(_NUMBER.unpack(one)[0] for one in loss.numbers)
-            self._newest = total / len(loss.numbers) if self._mean else total
+            found = [_NUMBERS.unpack(one) for one in loss.numbers]
+            if self._mean:
+                # A loss of no data may be anything.
+                total, weight = sum(w * one for one, w in found if w), sum(w for _, w in found)
+                self._newest = total / weight if weight else 0.0
+            else:
+                self._newest = sum(one for one, _ in found)
             self._known += 1
         return self._newest
