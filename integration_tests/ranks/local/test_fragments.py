@@ -197,6 +197,28 @@ def test_fragments_count_the_work_behind_them(rank: int, size: int, hvd: Any) ->
         assert np.allclose([one.detach()[0].item() for one in weights], played[rank], rtol=0, atol=1e-12), step
 
 
+@ranks(2, more=(3,), hvd="paceline.torch")
+def test_unequally_many_batches(rank: int, size: int, hvd: Any) -> None:
+    """Ranks with 10, 7 and 0 batches end, with equal models; two epochs, the second with the ranks exchanged."""
+    for number, choices in enumerate(
+        [{"fragments": 2}, {"fragments": 3, "mixing": 0.5}, {"delay": 2, "mixing": 0.5}, {"mixing": 0.5}]
+    ):
+        weights = [torch.nn.Parameter(torch.zeros(4, dtype=torch.float64)) for _ in range(3)]
+        named = [(f"unequal{number}.{index}", one) for index, one in enumerate(weights)]
+        exchange = hvd.Local(sync_every=4, outer_momentum=0.5, **choices)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.125), named, exchange=exchange)
+        for epoch in range(2):
+            count = (10, 7, 0)[rank if epoch == 0 else size - 1 - rank]
+            for batch in hvd.uneven([torch.full((rows + 1, 1), rank + 1.0) for rows in range(count)], optimizer):
+                sum((one - batch.mean()).square().sum() for one in weights).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            flat = torch.cat([one.detach() for one in weights])
+            for theirs in hvd.allgather_object(flat, name=f"unequal{number}.{epoch}"):
+                assert torch.equal(theirs, flat)
+        assert float(flat.min()) > 0 and float(flat.max()) < 2 * size
+
+
 def _keras_update(optimizer: Any, weights: list[Any], targets: list[Any], compiled: bool) -> Any:
     def update() -> None:
         optimizer.apply_gradients([(one - target, one) for one, target in zip(weights, targets, strict=True)])
