@@ -25,6 +25,7 @@ KINDS = {
     "pipeline": "stages.benchmark",
     "skew": "skew.benchmark",
     "uneven": "training.uneven",
+    "local": "training.local",
     "coordination": "scale.benchmark",
 }
 QUICK_S, QUICK_TURNS = 20.0, 2
@@ -168,6 +169,7 @@ CASES: tuple[Case, ...] = (
          {"systems": ["gpipe", "pipedream", "2bw", "pipemare"]}),
     Case("late-ranks", "skew", "64 bytes among 8 ranks, each 100 ms later than the one before", 300.0, {}),
     Case("uneven-training", "uneven", "training where one random rank is late", 300.0, {"seeds": 1}),
+    Case("local-characters", "local", "a transformer that is averaged every 16 steps, 4 hosts, 100 Mbit/s", 400.0, {}),
     Case("scale", "coordination", "coordination by the number of ranks, on one machine and simulated 50 us apart", 20.0,
          {"latency": "50us"}, results=5),
 )

@@ -49,6 +49,23 @@ def counters() -> Mapping[str, int] | None:
     return attach.counters("torch")
 
 
+def publish(path: Path, text: str) -> None:
+    """Write a file that other ranks wait for: the address of a server."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(text)
+    draft.rename(path)  # appears complete or not at all
+
+
+def published(path: Path) -> str:
+    """Wait for a file of rank 0 and return its text. Raises TimeoutError where it does not appear."""
+    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT_S
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank 0 started no server within {RENDEZVOUS_TIMEOUT_S:g} s")
+        time.sleep(0.02)
+    return path.read_text()
+
+
 @contextmanager
 def _rendezvous(place: Place) -> Iterator[None]:
     """Set the variables that `horovodrun` would set; rank 0 runs the server meanwhile."""
@@ -64,11 +81,9 @@ def _rendezvous(place: Place) -> Iterator[None]:
         server = RendezvousServer()
         port = server.start()
         server.init(plan)
-        draft = port_file.with_suffix(".draft")
-        draft.write_text(str(port))
-        draft.rename(port_file)  # appears complete or not at all
+        publish(port_file, str(port))
     else:
-        port = _read_port(port_file)
+        port = int(published(port_file))
     nics = [interface_of(place.host_addresses[place.host])]
     variables = {
         **create_run_env_vars(place.host_addresses[0], nics, port),
@@ -81,12 +96,3 @@ def _rendezvous(place: Place) -> Iterator[None]:
     finally:
         if server is not None:
             server.stop()
-
-
-def _read_port(port_file: Path) -> int:
-    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT_S
-    while not port_file.exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"rank 0 started no rendezvous server within {RENDEZVOUS_TIMEOUT_S:g} s")
-        time.sleep(0.02)
-    return int(port_file.read_text())

@@ -146,3 +146,16 @@ def test_training_with_codecs_and_on_uneven_ranks_ends() -> None:
     assert codecs["systems"]["q8"]["loss_from_none"]["median"] != 0, "q8 rounds"
     (uneven,) = measured("uneven-training", "ranks=2", "systems=sync,majority", "arguments=--epochs,1,--compute-ms,1")
     assert uneven["systems"]["majority"]["accuracy"]["median"] > 0 and "majority_over_sync" in uneven["ratios"]
+
+
+def test_local_training_ends_with_one_model() -> None:
+    names = ("sync", "local", "streaming", "streaming_q8")
+    words = [f"systems={','.join(names)}", "hosts=1", "steps=16", "sync_every=8", "seeds=1"]
+    (result,) = measured("local-characters", *words)
+    found = result["systems"]
+    assert set(found) == set(names) and result["ranks"] == 2
+    for name, system in found.items():
+        assert system["step_ms"]["median"] > 0 and system["loss"]["median"] < 5, name
+    losses = {system["loss"]["median"] for system in found.values()}
+    assert len(losses) == len(names), "the same weights and batches, other averages"
+    assert {f"{name}_over_sync" for name in names[1:]} == set(result["ratios"])

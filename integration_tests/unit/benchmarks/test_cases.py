@@ -44,11 +44,13 @@ from paceline.examples.benchmarks.skew.model import SYSTEMS as SKEW
 from paceline.examples.benchmarks.stages.benchmark import SYSTEMS as STAGES
 from paceline.examples.benchmarks.steps.benchmark import _rate
 from paceline.examples.benchmarks.steps.benchmark import find as find_steps
+from paceline.examples.benchmarks.training import local
 from paceline.examples.benchmarks.training.codecs import CODINGS
 from paceline.examples.benchmarks.training.uneven import SYSTEMS as UNEVEN
 
 LOCAL = ("many", "many-wrapper", "many-unmodified", "collectives-small")
 TABLES: dict[str, Any] = {"pipeline": STAGES, "coordination": SCALE, "skew": SKEW, "codecs": CODINGS, "uneven": UNEVEN}
+TABLES["local"] = local.SYSTEMS
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -67,7 +69,7 @@ def test_a_case_can_be_measured(case: Case) -> None:
         assert len(settings.models) == case.results
     if case.kind == "collectives":
         assert len(settings.worlds) * len(settings.cases) == case.results
-    assert case.needs_root == (case.kind in ("steps", "collectives") and case.name not in LOCAL)
+    assert case.needs_root == (case.kind in ("steps", "collectives", "local") and case.name not in LOCAL)
     kind = benchmark(case.kind)
     assert kind.title and kind.columns and case.parsed(quick=True)
     assert case.limits(False, None, None).time_s > 0 and case.limits(True, None, None).turns == 2
@@ -110,6 +112,25 @@ def test_a_setting_that_cannot_be_used_is_refused(word: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
         CASES[1].with_settings([word])
     assert said in str(refused.value)
+
+
+def test_local_training_leaves_torchft_out_unless_it_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "refusal", lambda name: "absent" if name.startswith("torchft") else "")
+    (case,) = chosen(["local-characters"])
+    assert local.check(case.parsed()) == {"torchft": "absent"}
+    assert local.check(case.with_settings(["systems=sync,diloco", "sync_every=1"]).parsed()) == {}
+    for words, said in (
+        (
+            ["systems=sync,torchft_streaming"],
+            r"torchft_streaming cannot be measured: absent(.|\n)*pip install torchft==",
+        ),
+        (["systems=sinc"], "There is no system 'sinc'"),
+        (["sync_every=15"], "steps=160 is not a multiple of sync_every=15"),
+        (["sync_every=0"], "Use 1 or more"),
+        (["sync_every=4"], "sync_every=4 was given to streaming_q8(.|\n)*multiple of 4, 8 or more"),
+    ):
+        with pytest.raises(UserError, match=said):
+            local.check(case.with_settings(words).parsed())
 
 
 HERE, ROOTED = ("many", "stages"), "resnet20"
