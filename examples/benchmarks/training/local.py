@@ -35,7 +35,8 @@ STREAMING = {**OUTER, "fragments": FRAGMENTS, "delay": DELAY, "mixing": 0.5}
 _PACELINE = "paceline.examples.benchmarks.training.local_paceline:PacelineWorker"
 _TORCHFT = "paceline.examples.benchmarks.training.local_torchft:TorchftWorker"
 # The same for all systems, whatever the environment of the benchmark says; an empty variable is not set.
-_ENV = dict.fromkeys(("PACELINE_EXCHANGE", "PACELINE_CODEC", "PACELINE_FUSION", "PACELINE_SYNC_EVERY"), "")
+_CHOICES = ("EXCHANGE", "CODEC", "FUSION", "SYNC_EVERY", "COLLECTIVE", "WAKE", "ARMED")
+_ENV = {f"PACELINE_{choice}": "" for choice in _CHOICES}
 # Name -> worker, environment, arguments of hvd.Local or of torchft's DiLoCo (None: a synchronous exchange), codec.
 SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any] | None, str]] = {
     SYNC: (_PACELINE, {"PACELINE_EXCHANGE": "sync", "PACELINE_FUSION": "optimal"}, None, "none"),
@@ -119,13 +120,14 @@ def take(system: System, settings: Settings, hosts: Hosts) -> Turn:
     """Start the ranks of a system, train, and judge the mean of their models."""
     # torchft's lighthouse drops a rank without heartbeats, and a rank that is stopped for other turns sends none.
     with Team(system, settings.size, hosts) as team:
-        trained_s: list[float] = team.ask(TRAIN, TRAIN_LIMIT_S)
+        trained: list[dict[str, float]] = team.ask(TRAIN, TRAIN_LIMIT_S)
         sent = team.sent_bytes
         first, *others = team.ask(JUDGE, JUDGE_LIMIT_S)
     if any(one["checksum"] != first["checksum"] for one in others):
         raise UserError(f"{system.name}: the ranks' models differ.", "Report this as a defect.")
     figures = {
-        "step_ms": fmean(trained_s) / settings.steps * 1e3,
+        "step_ms": fmean(one["wall_s"] for one in trained) / settings.steps * 1e3,
+        "cpu_ms": fmean(one["cpu_s"] for one in trained) / settings.steps * 1e3,
         "sent_bytes": None if sent is None else sent / settings.steps,
         "loss": first["loss"],
         "accuracy": first["accuracy"],
@@ -168,6 +170,7 @@ BENCHMARK = Benchmark(
     "system",
     (
         Column("step ms", "step_ms"),
+        Column("CPU ms", "cpu_ms"),
         Column("sent kB/host", "sent_bytes", ".1f", 1e3),
         Column("held-out loss", "loss", ".4f"),
         Column("accuracy", "accuracy", ".2%"),

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from paceline.examples import characters
+from paceline.examples.benchmarks.harness import usage
 from paceline.examples.benchmarks.harness.place import Place
 from paceline.examples.benchmarks.training.local import JUDGE, TRAIN
 from paceline.examples.characters_torch import Net
@@ -21,7 +22,7 @@ LEARNING_RATE = 2e-3
 
 
 class CharactersWorker(ABC):
-    """Answers TRAIN with the seconds of the training, and JUDGE with loss, accuracy and checksum of the mean model.
+    """Answers TRAIN with the times of the training, and JUDGE with loss, accuracy and checksum of the mean model.
 
     `options`: "seed", "steps", "batch_size"; "local" has the arguments of local training, or None; "codec" of messages.
     """
@@ -57,20 +58,21 @@ class CharactersWorker(ABC):
         assert order == JUDGE
         return self.judge()
 
-    def train(self) -> float:
-        """Make all steps and return the seconds that they took."""
+    def train(self) -> dict[str, float]:
+        """Make all steps and return their seconds: wall clock, and processor time of all threads."""
         factor = partial(characters.rate_factor, steps=self._steps)
         schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, factor)
         loss_of = nn.CrossEntropyLoss()
         self.meet()
-        begin_s = time.monotonic()
+        used, begin_s = usage.process(), time.monotonic()
         for step in range(self._steps):
             inputs, targets = (torch.from_numpy(part).long() for part in self._windows.batch(step, self._batch_size))
             self._optimizer.zero_grad()
             loss_of(self.model(inputs), targets).backward()
             self._optimizer.step()
             schedule.step()
-        return time.monotonic() - begin_s
+        wall_s = time.monotonic() - begin_s
+        return {"wall_s": wall_s, "cpu_s": usage.process().since(used).cpu_s}
 
     def judge(self) -> dict[str, Any]:
         """Average the models of all ranks. Rank 0 tests the mean on text that no rank has seen."""
