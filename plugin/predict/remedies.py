@@ -91,7 +91,7 @@ def _all(
     pipelined = "--exchange pipelined --fusion single"
     late = "gradients are one step late"
     yield Remedy(pipelined, pipelined_s(iteration), ranks, late)
-    for codec in (name for name in CODECS if name != EXACT):
+    for codec in (name for name, one in CODECS.items() if name != EXACT and one.suggested):
         share = CODECS[codec].wire_share
         rounded = f"gradients are rounded to {8 * 4 * share:.2g} bits, error feedback makes up for it"
         by_policy = steps(on_the_wire(costs, share), False)  # a message with a codec does not go armed

@@ -8,7 +8,7 @@ uses, until the mean arrives.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,14 +24,27 @@ class Trial:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.scale = 1.0
         self._optimizer = optimizer
+        self._kept: set[Tensor] = set()  # parameters with a gradient in `_gradients`
         self._gradients: dict[Tensor, Tensor] = {}
+        self._copies: dict[Tensor, dict[str, Tensor]] = {}  # what a step on trial works on; memory that is used again
         self._clips: list[Callable[[], object]] = []
 
     def keep(self, parameter: Tensor, factor: float) -> None:
         """Keep a copy of `parameter.grad` times a factor, before it is exchanged."""
-        if parameter.grad is not None:
-            zeros = factor == 0 and not parameter.grad.is_sparse
-            self._gradients[parameter] = torch.zeros_like(parameter.grad) if zeros else parameter.grad.detach() * factor
+        grad = parameter.grad
+        if grad is None:
+            return
+        self._kept.add(parameter)
+        if grad.is_sparse:
+            self._gradients[parameter] = grad.detach() * factor
+            return
+        copy = self._gradients.get(parameter)
+        if copy is None or copy.shape != grad.shape or copy.is_sparse:
+            copy = self._gradients[parameter] = torch.empty_like(grad)
+        if factor == 0:  # a loss of nothing may have given NaN
+            copy.zero_()
+        else:
+            torch.mul(grad.detach(), factor, out=copy)
 
     def clipped(self, clip: Callable[[], object]) -> None:
         """The script clips the gradients of this update: `clip` does so with those in `parameter.grad`."""
@@ -40,57 +53,54 @@ class Trial:
     def changes(self) -> dict[int, Tensor]:
         """Return what a step with the gradients that were kept would change, by number in the groups; drop them.
 
-        Nothing where they are not finite: a scaled loss has overflowed.
+        The tensors hold until the next call. Nothing where gradients are not finite: a scaled loss has overflowed.
         """
-        gradients, clips, scale = self._gradients, self._clips, self.scale
-        self._gradients, self._clips, self.scale = {}, [], 1.0
-        optimizer = self._optimizer
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        kept, clips, scale = self._kept, self._clips, self.scale
+        self._kept, self._clips, self.scale = set(), [], 1.0
+        gradients = {one: self._gradients[one] for one in kept}
         if scale != 1.0:
             for one in gradients.values():
                 one.div_(scale)
             if not all(bool(torch.isfinite(_values(one)).all()) for one in gradients.values()):
                 return {}
-        before = {one: one.detach().clone() for one in parameters if one in gradients}
-        handed = {one: one.grad for one in parameters}
-        state = {one: _copied(optimizer.state.get(one)) for one in before}
+        optimizer = self._optimizer
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        handed = {one: (one.grad, one.data) for one in parameters}
+        states = {one: optimizer.state.get(one) for one in kept}
         try:
             for one in parameters:
                 one.grad = gradients.get(one)
             for clip in clips:
                 clip()
             with torch.no_grad():
+                for one in kept:
+                    copies = self._copies.setdefault(one, {})
+                    state = states[one]
+                    if state is not None:
+                        optimizer.state[one] = {key: _copied(copies, key, held) for key, held in state.items()}
+                    one.data = _copied(copies, "", one.data)
                 # Without the hooks and counters around it, which are for updates.
                 inspect.unwrap(type(optimizer).step)(optimizer)
-                return {number: one.detach() - before[one] for number, one in enumerate(parameters) if one in before}
+                return {number: one.data.sub_(handed[one][1]) for number, one in enumerate(parameters) if one in kept}
         finally:
-            with torch.no_grad():
-                for one, grad in handed.items():
-                    one.grad = grad
-                for one, value in before.items():
-                    one.copy_(value)
-                    _restore(optimizer, one, state[one])
+            for one, (grad, data) in handed.items():
+                one.grad, one.data = grad, data
+            for one, state in states.items():
+                if state is None:
+                    optimizer.state.pop(one, None)
+                else:
+                    optimizer.state[one] = state
 
 
 def _values(gradient: Tensor) -> Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def _copied(state: Mapping[str, Any] | None) -> dict[str, tuple[Any, Any]] | None:
-    """Return each entry and its values; None for a parameter without an update so far."""
-    if not state:
-        return None
-    return {key: (one, one.clone() if isinstance(one, Tensor) else one) for key, one in state.items()}
-
-
-def _restore(optimizer: torch.optim.Optimizer, parameter: Tensor, kept: dict[str, tuple[Any, Any]] | None) -> None:
-    if kept is None:
-        optimizer.state.pop(parameter, None)
-        return
-    state = optimizer.state[parameter]
-    for key in [key for key in state if key not in kept]:
-        del state[key]
-    for key, (one, values) in kept.items():
-        if isinstance(one, Tensor):
-            one.copy_(values)
-        state[key] = one
+def _copied(copies: dict[str, Tensor], key: str, held: Any) -> Any:
+    """Return a copy of an entry of the state, in memory that is used again."""
+    if not isinstance(held, Tensor):
+        return held
+    copy = copies.get(key)
+    if copy is None or copy.shape != held.shape or copy.dtype != held.dtype or copy.device != held.device:
+        copy = copies[key] = torch.empty_like(held)
+    return copy.copy_(held)

@@ -41,8 +41,11 @@ def tensors(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else within(value, tensors)
 
 
-def from_plain(sparse: Mapping[str, Any]) -> Tensor:
-    """The sparse tensor that `plain_of` made a dict of."""
+def from_plain(value: Any) -> Tensor:
+    """Return the tensor that `plain_of` made an array of, or a dict if it is sparse."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    sparse: Mapping[str, Any] = value
     indices, values = torch.from_numpy(sparse["indices"]), torch.from_numpy(sparse["values"])
     shape = sparse["shape"].tolist()
     return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=True, check_invariants=False)

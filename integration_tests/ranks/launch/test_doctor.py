@@ -25,6 +25,6 @@ def test_every_choice_is_tried_with_every_framework() -> None:
         for works in (
             f"exchanges that work: {exchanges}; ",
             "collectives that work: linear, ring, direct, doubling, auto",
-            "codecs that work: bf16, q8",
+            "codecs that work: bf16, q8, q4",
         ):
             assert works in finding["found"]

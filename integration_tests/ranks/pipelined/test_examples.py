@@ -113,4 +113,4 @@ def test_exchanges_are_chosen(
     assert row == "| digits_torch | 2 | solo | 2.0000 ± 0.7071 |  | 50.00% ± 0.00% |  |", "nothing to compare with"
     with pytest.raises(SystemExit):
         _compare(tmp_path, monkeypatch, "--exchanges", "sometimes")
-    assert "'sometimes' is none of sync, pipelined, corrected, majority, solo, local" in capsys.readouterr().err
+    assert "'sometimes' is none of sync, pipelined, corrected, own, majority, solo, local" in capsys.readouterr().err
