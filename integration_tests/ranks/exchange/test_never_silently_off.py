@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -148,7 +149,7 @@ def test_exchange_is_used_however_the_name_was_taken_and_one_rank_says_so(tmp_pa
     assert done.stdout.count(PIPELINED) == 2, done.stdout
     line, end = said(done)
     assert end.startswith("at the end of ") and " (pipelined) 1 more update was made" in end
-    assert line.startswith("exchange=Pipelined(k=2, warmup_steps=0, annealing_steps=0, correction=0.0) begins for ")
+    assert re.match(r"exchange=Pipelined\(k=2, .*\) begins for ", line)
     assert who in line
     assert line.endswith(": 1 gradients an update, 2 ranks.")
 

@@ -200,9 +200,10 @@ def test_fragments_count_the_work_behind_them(rank: int, size: int, hvd: Any) ->
 @ranks(2, more=(3,), hvd="paceline.torch")
 def test_unequally_many_batches(rank: int, size: int, hvd: Any) -> None:
     """Ranks with 10, 7 and 0 batches end, with equal models; two epochs, the second with the ranks exchanged."""
-    for number, choices in enumerate(
-        [{"fragments": 2}, {"fragments": 3, "mixing": 0.5}, {"delay": 2, "mixing": 0.5}, {"mixing": 0.5}]
-    ):
+    ways: list[dict[str, Any]] = [
+        {"fragments": 2}, {"fragments": 3, "mixing": 0.5}, {"delay": 2, "mixing": 0.5}, {"mixing": 0.5},
+    ]  # fmt: skip
+    for number, choices in enumerate(ways):
         weights = [torch.nn.Parameter(torch.zeros(4, dtype=torch.float64)) for _ in range(3)]
         named = [(f"unequal{number}.{index}", one) for index, one in enumerate(weights)]
         exchange = hvd.Local(sync_every=4, outer_momentum=0.5, **choices)

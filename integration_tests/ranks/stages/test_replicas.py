@@ -101,7 +101,8 @@ def test_replicas_count_as_many_rows_as_they_have(rank: int, size: int) -> None:
         for name, value in pipeline.state_dict()["model"].items():
             assert torch.allclose(value, model.state_dict()[name], rtol=0, atol=1e-12), (exchange, name)
         pipeline.close()
-    for arguments in ({"schedule": "pipemare"}, {"loss_reduction": "sum"}):
+    refused: list[dict[str, Any]] = [{"schedule": "pipemare"}, {"loss_reduction": "sum"}]
+    for arguments in refused:
         pipeline = hvd.Pipeline(net(), momentum, mse, stages=CUTS[2][1:], replicas=2, n_microbatches=2, **arguments)
         with pytest.raises(hvd.UsageError, match=r"weight=3 was given to a pipeline(.|\n)*synchronous schedule"):
             pipeline.weight = 3
