@@ -1,4 +1,4 @@
-"""Where training ends if one rank is always late: `horovodrun -np 4 python examples/drift_torch.py`.
+"""The end of a training in which one rank is always late: `horovodrun -np 4 python examples/drift_torch.py`.
 
 A weight for each rank's data: rank r pulls it towards r, so that the mean of the data is at (ranks - 1) / 2. The last
 rank needs three times as long for a step. Where ranks count by how often they come, the result lies near the fast ones;

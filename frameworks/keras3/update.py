@@ -129,7 +129,7 @@ class State:
 
     @property
     def averages_passes(self) -> bool:
-        """Whether the sum of several passes is divided by their number; with weights it is a mean already."""
+        """True if the sum of several passes is divided by their number; with weights it is a mean already."""
         return self.accumulator is not None and self.settings.average_aggregated_gradients and self.weight is None
 
     def take_announced(self, grads: Iterable[Any], keys: set[Any]) -> bool:

@@ -92,7 +92,7 @@ class KerasWire:
         encoded: bool = False,
         kind: str = "",
     ) -> Callable[[], dict[int, Any]]:
-        """See Wire.start_means: waits at once."""
+        """Average, and return a function that gives the means: nothing travels in between."""
         found = self._means(kind, encoded)(weights, work, values)
         return lambda: found
 
@@ -111,19 +111,19 @@ class KerasWire:
         return self._averages[kind, encoded]
 
     def moments(self, weights: Mapping[int, Any]) -> Mapping[str, Mapping[int, Any]]:
-        """See Wire.moments: variables of the optimizer."""
+        """Return variables of the optimizer, {} before its first update. Raises UsageError where it has none."""
         optimizer = None if self.optimizer is None else self.optimizer()
         return {} if optimizer is None else moments_of(optimizer, weights)
 
     def trial(self) -> Any:
-        """See Wire.trial. Raises UsageError: Keras makes none."""
+        """Raise UsageError: there are no steps on trial under Keras."""
         raise UsageError(
             f"{self._label}: compensation='own' was given to an optimizer of Keras.",
             "Use correction=0.01, or paceline.torch.",
         )
 
     def among(self, process_set: Any) -> Any:
-        """See Wire.among."""
+        """Return a wire of the same variables over another process set."""
         wire = copy.copy(self)
         wire.process_set, wire.travel = process_set, Travel(self.library, process_set, Choice())
         wire._settings = dataclasses.replace(

@@ -103,7 +103,7 @@ class Wire(Protocol):
         ...
 
     def moments(self, weights: Mapping[int, Any]) -> Mapping[str, Mapping[int, Any]]:
-        """What the optimizer keeps of each weight, in its shape, by kind, such as running averages of gradients.
+        """Return the optimizer's state of each weight, in its shape, by kind, such as running averages of gradients.
 
         Raises UsageError where there are none.
         """

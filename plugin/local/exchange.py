@@ -41,7 +41,7 @@ class LocalExchange(Exchange):
         return lambda: list(tensors)
 
     def weigh(self, weighted: bool) -> None:
-        """See Exchange.weigh. Raises UsageError for weights of gradients that travel inside a site."""
+        """Note if gradients are weighted. Raises UsageError for those that travel inside a site."""
         if weighted and self.settings.inside is not None:
             raise UsageError(
                 f"{self.wire.label}: a weight was given together with hvd.Local(inside=...).",
@@ -74,7 +74,7 @@ class LocalExchange(Exchange):
         return {"k": self.settings.tag, **whose, "in_flight": [({}, 1.0)], self.around.key: around}
 
     def differs(self, state: dict[str, Any]) -> bool:
-        """See Exchange.differs: right after an average of all weights all ranks have the same."""
+        """Return True unless all weights were averaged after the last update."""
         return bool(state.get(self.around.key, {}).get("updates"))
 
     def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:

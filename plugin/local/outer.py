@@ -67,7 +67,7 @@ class OuterUpdates(ModelAveraging):
         return self._settings.outer or self._encoded
 
     def _updated(self, count: Any, known: Mapping[int, Any], key: Set) -> None:
-        """See ModelAveraging."""
+        """Take the turns that are due after update `count` of a period; also in a graph."""
         if self._settings.parts_ways:
             self._apart.assign(self._apart.read() + 1)
         for cell in self._works_of(key) if self._weighs else ():
@@ -102,7 +102,7 @@ class OuterUpdates(ModelAveraging):
     # --- averages -----------------------------------------------------------------------------------------------------
 
     def average(self, weights: Weights) -> None:
-        """See AroundUpdates.average: of all fragments, whose weights are equal after it."""
+        """Average all fragments, so that all ranks have equal weights."""
         everything = weights()
         done: set[int] = set()
         for key in list(self._counts) or [None]:
@@ -160,7 +160,7 @@ class OuterUpdates(ModelAveraging):
             self._wire.assign(part[index], after)
 
     def _after(self, index: int, mean: Any) -> Any:
-        """What the outer optimizer makes of a mean."""
+        """Return a weight after the step of the outer optimizer; the mean itself where there is none."""
         if index not in self._anchors:  # there is no outer optimizer, or the weight came after the last update
             return mean
         settings, anchor, velocity = self._settings, self._anchors[index], self._velocities.get(index)
@@ -187,7 +187,7 @@ class OuterUpdates(ModelAveraging):
 
     @property
     def left(self) -> int:
-        """See AroundUpdates.left: updates since the models were equal."""
+        """Updates since the models were equal."""
         return int(self._apart.value()) if self._settings.parts_ways else self._since_average
 
     def worked(self, weight: Any) -> None:
@@ -198,7 +198,7 @@ class OuterUpdates(ModelAveraging):
     # --- saved and loaded ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any] | None:
-        """See AroundUpdates.state. Means on their way are waited for."""
+        """Return counts, anchors, velocities, work and means in flight, for which it waits; None if there are none."""
         count, begun = self.left, bool(self._begun.value())
         if not (count or begun or self._since_average or self._moments):
             return None

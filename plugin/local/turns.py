@@ -1,4 +1,4 @@
-"""Which part of the weights is averaged after which update.
+"""The schedule of averages: parts of the weights, by updates.
 
 Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv 2501.18512: the model is cut into fragments
 that are averaged in turn, so that a message has 1/n of the weights, and an average may be used some updates after its

@@ -73,7 +73,7 @@ class Compensation(AroundUpdates):
         return rate * ops.cast(factor, rate)
 
     def scaled(self, scale: Any) -> None:
-        """See AroundUpdates.scaled."""
+        """Note the factor of the loss, by which the gradients of a step on trial are divided."""
         if self._trial is not None:
             self._trial.scale = float(scale)
 

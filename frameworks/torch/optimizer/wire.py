@@ -140,7 +140,7 @@ class TorchWire(TorchTensors):
         encoded: bool = False,
         kind: str = "",
     ) -> Callable[[], dict[int, Tensor]]:
-        """See Wire.start_means: of bfloat16 in float32."""
+        """Start allreduces, one for each weight; those of bfloat16 in float32."""
         held = {index: weight.detach() for index, weight in weights.items()} if values is None else values
         travelling = {index: to_reduce(one) for index, one in held.items()}
         if work is not None:
@@ -169,7 +169,10 @@ class TorchWire(TorchTensors):
         return wait
 
     def moments(self, weights: Mapping[int, Tensor]) -> Mapping[str, Mapping[int, Tensor]]:
-        """See Wire.moments: a parameter of which this rank keeps nothing yet takes part with zeros."""
+        """Return entries of the optimizer's state; zeros for a parameter that has none on this rank so far.
+
+        Raises UsageError where no parameter has any.
+        """
         kept = {
             index: {kind: one for kind, one in self._optimizer.state.get(weight, {}).items() if _alike(one, weight)}
             for index, weight in weights.items()
@@ -186,12 +189,12 @@ class TorchWire(TorchTensors):
         }
 
     def trial(self) -> Trial:
-        """See Wire.trial."""
+        """Return steps on trial with the gradients that buckets submit from here on."""
         self.tried = Trial(self._optimizer)
         return self.tried
 
     def among(self, process_set: Any) -> TorchWire:
-        """See Wire.among."""
+        """Return a wire of the same parameters over another process set."""
         none = horovod.Compression.none
         scope = f"{self.scope}inside."
         return TorchWire(self._optimizer, self._names, horovod.Average, none, 1.0, process_set, scope, "", Choice())

@@ -108,7 +108,7 @@ def test_moments_become_means(rank: int, size: int, hvd: Any) -> None:
 @pytest.mark.parametrize("codec", ["bf16", "q8", "q4"])
 @ranks(2, more=(3,), hvd="paceline.torch")
 def test_averages_through_a_codec(rank: int, size: int, hvd: Any, codec: str) -> None:
-    """What averages change travels rounded; what rounding loses comes with the next ones, and replicas stay equal."""
+    """Changes of models travel rounded; what rounding loses comes with the next ones, and replicas stay equal."""
     weights = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((40, 50), (600,))]
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(weights, lr=0.1),

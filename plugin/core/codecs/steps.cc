@@ -59,7 +59,7 @@ struct DecodeKernel {
 struct PackKernel {
   static void Run(const uint8_t* __restrict codes, uint8_t* __restrict packed) {
     for (int64_t i = 0; i < kCodecSlice / 2; ++i) {
-      packed[i] = static_cast<uint8_t>((codes[2 * i] & 0xF) | (codes[2 * i + 1] << 4));
+      packed[i] = static_cast<uint8_t>((uint32_t{codes[2 * i]} & 0xFU) | (uint32_t{codes[2 * i + 1]} << 4U));
     }
   }
 };
@@ -67,8 +67,9 @@ struct PackKernel {
 struct UnpackKernel {
   static void Run(const uint8_t* __restrict packed, uint8_t* __restrict codes) {
     for (int64_t i = 0; i < kCodecSlice / 2; ++i) {
-      codes[2 * i] = static_cast<uint8_t>(static_cast<int8_t>(packed[i] << 4) >> 4);
-      codes[2 * i + 1] = static_cast<uint8_t>(static_cast<int8_t>(packed[i]) >> 4);
+      // With its highest bit flipped and 8 less, a half of a byte has its sign.
+      codes[2 * i] = static_cast<uint8_t>(((uint32_t{packed[i]} & 0xFU) ^ 8U) - 8U);
+      codes[2 * i + 1] = static_cast<uint8_t>(((uint32_t{packed[i]} >> 4U) ^ 8U) - 8U);
     }
   }
 };
@@ -109,7 +110,7 @@ void DecodeNonFinite(const uint8_t* codes, int32_t most, float step, float* valu
 
 template <int kBits>
 void StepCodec<kBits>::EncodeSlice(const float* values, uint8_t* bytes) const {
-  constexpr int32_t kMost = (1 << (kBits - 1)) - 1;
+  constexpr int32_t kMost = kBits == 8 ? 127 : 7;
   constexpr bool kPacked = kBits < 8;
   std::array<uint8_t, kPacked ? kCodecSlice : 1> unpacked;
   uint8_t* const codes = kPacked ? unpacked.data() : bytes + kStepBytes;
@@ -130,7 +131,7 @@ void StepCodec<kBits>::EncodeSlice(const float* values, uint8_t* bytes) const {
 
 template <int kBits>
 void StepCodec<kBits>::DecodeSlice(const uint8_t* bytes, float* values) const {
-  constexpr int32_t kMost = (1 << (kBits - 1)) - 1;
+  constexpr int32_t kMost = kBits == 8 ? 127 : 7;
   constexpr bool kPacked = kBits < 8;
   std::array<uint8_t, kPacked ? kCodecSlice : 1> unpacked;
   const uint8_t* codes = bytes + kStepBytes;
