@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -67,6 +68,7 @@ class Trial:
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         handed = {one: (one.grad, one.data) for one in parameters}
         states = {one: optimizer.state.get(one) for one in kept}
+        groups = [dict(group) for group in optimizer.param_groups]
         try:
             for one in parameters:
                 one.grad = gradients.get(one)
@@ -83,6 +85,8 @@ class Trial:
                 inspect.unwrap(type(optimizer).step)(optimizer)
                 return {number: one.data.sub_(handed[one][1]) for number, one in enumerate(parameters) if one in kept}
         finally:
+            for group, before in zip(optimizer.param_groups, groups, strict=True):
+                group.update(before)  # some optimizers keep estimates there
             for one, (grad, data) in handed.items():
                 one.grad, one.data = grad, data
             for one, state in states.items():
@@ -99,7 +103,7 @@ def _values(gradient: Tensor) -> Tensor:
 def _copied(copies: dict[str, Tensor], key: str, held: Any) -> Any:
     """Return a copy of an entry of the state, in memory that is used again."""
     if not isinstance(held, Tensor):
-        return held
+        return deepcopy(held)
     copy = copies.get(key)
     if copy is None or copy.shape != held.shape or copy.dtype != held.dtype or copy.device != held.device:
         copy = copies[key] = torch.empty_like(held)
