@@ -102,7 +102,7 @@ def test_small_tensors_of_a_foreseen_signature_are_one_message_with_their_header
     in_threads(2, body)
     tensor_bytes = 3 * 4 * 4  # of a micro-odd_batch: rows, features, float32
     assert sent[0] == [(Tag.HEADER, 16 + tensor_bytes)] * 2
-    assert sorted(sent[1]) == [(Tag.GRADIENT, tensor_bytes)] * 2 + [(Tag.LOSS, 8)]
+    assert sorted(sent[1]) == [(Tag.GRADIENT, tensor_bytes)] * 2 + [(Tag.LOSS, 16)]  # and the weight of the pipeline
 
 
 def test_sums_are_not_weighted() -> None:
