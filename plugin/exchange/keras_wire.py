@@ -99,14 +99,9 @@ class KerasWire:
     def _means(self, kind: str, encoded: bool) -> VariableMeans:
         """Return the means of one kind, whose operations TensorFlow compiles once."""
         if (kind, encoded) not in self._averages:
-            settings = dataclasses.replace(
-                self._settings,
-                name=f"{self._settings.name}_average{kind and '_'}{kind}",
-                op=self._settings.average,
-                compression=self._module.hvd.Compression.none,
-                gradient_predivide_factor=1.0,
-                travel=self.travel if encoded else Travel(self.library, self.process_set, Choice()),
-            )
+            name = f"{self._settings.name}_average{kind and '_'}{kind}"
+            travel = self.travel if encoded else Travel(self.library, self.process_set, Choice())
+            settings = self._averaging(name=name, travel=travel)
             self._averages[kind, encoded] = VariableMeans(self._module, settings)
         return self._averages[kind, encoded]
 
@@ -126,15 +121,18 @@ class KerasWire:
         """Return a wire of the same variables over another process set."""
         wire = copy.copy(self)
         wire.process_set, wire.travel = process_set, Travel(self.library, process_set, Choice())
-        wire._settings = dataclasses.replace(
+        wire._settings = self._averaging(process_set=process_set, travel=wire.travel)
+        return wire
+
+    def _averaging(self, **changes: Any) -> Any:
+        """Return settings with `changes` that average values as they are."""
+        return dataclasses.replace(
             self._settings,
-            process_set=process_set,
-            travel=wire.travel,
             op=self._settings.average,
             compression=self._module.hvd.Compression.none,
             gradient_predivide_factor=1.0,
+            **changes,
         )
-        return wire
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
         """See Wire.shared: those of layers that stay on their rank do not travel."""

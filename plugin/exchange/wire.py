@@ -41,7 +41,7 @@ class Trial(Protocol):
     scale: float  # that the loss was multiplied by
 
     def changes(self) -> Mapping[int, Any]:
-        """By how much a step with the gradients that were handed in last would change each weight; drops them."""
+        """Return the change of each weight in a step with the gradients that were submitted last; drop these."""
         ...
 
 

@@ -13,7 +13,7 @@ from paceline.local.settings import Local
 
 
 class LocalExchange(Exchange):
-    """Answers with the gradients that were handed in, or their mean in the site; models travel in `around`."""
+    """Answers with the gradients of the rank, or their mean in its site; models travel in `around`."""
 
     settings: Local
     # A rank whose gradients overflow would make fewer updates than the others.

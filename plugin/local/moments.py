@@ -13,6 +13,7 @@ from typing import Any
 from paceline.exchange.ops import Cell, Ops
 from paceline.exchange.wire import Wire
 
+# Weights that have updates of their own (Wire.update_set).
 Set = frozenset[int] | None
 
 

@@ -10,12 +10,10 @@ from typing import Any
 from paceline.exchange.averaging import ModelAveraging
 from paceline.exchange.ops import Cell, Ops
 from paceline.exchange.wire import Key, Weights, Wire
-from paceline.local.moments import Moments
+from paceline.local.moments import Moments, Set
 from paceline.local.settings import Local
 from paceline.local.turns import parted, turns
 
-# Weights that have updates of their own (Wire.update_set).
-Set = frozenset[int] | None
 Means = Callable[[], dict[int, Any]]
 
 
@@ -132,7 +130,9 @@ class OuterUpdates(ModelAveraging):
         if self._weighs:
             cell = self._works_of(key)[fragment]
             work = cell.read()
-        means = self._wire.start_means(part, values, work, self._encoded, "ahead" if ahead else "")
+        # Ranks that end may have means in flight that others never started.
+        kind = "last" if self.leaving and self._settings.delay else ""
+        means = self._wire.start_means(part, values, work, self._encoded, kind)
         if self._weighs:
             cell.assign(0.0)
 

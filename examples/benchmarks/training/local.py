@@ -1,7 +1,7 @@
 """Local training against synchronous training and torchft's DiLoCo: step time, bytes sent, and held-out loss.
 
-The model is the character-level transformer of characters_torch.py. A turn is a seed: the ranks of each system start
-anew, with the same first weights and the same batches.
+The model is the character-level transformer of characters_torch.py. A turn is a seed: the ranks of each system are
+started again, with the same first weights and the same batches.
 """
 
 from __future__ import annotations

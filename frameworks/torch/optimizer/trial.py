@@ -40,7 +40,7 @@ class Trial:
             self._gradients[parameter] = grad.detach() * factor
             return
         copy = self._gradients.get(parameter)
-        if copy is None or copy.shape != grad.shape or copy.is_sparse:
+        if copy is None or not _alike(copy, grad):
             copy = self._gradients[parameter] = torch.empty_like(grad)
         if factor == 0:  # a loss of nothing may have given NaN
             copy.zero_()
@@ -100,11 +100,15 @@ def _values(gradient: Tensor) -> Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return (one.shape, one.dtype, one.device, one.layout) == (other.shape, other.dtype, other.device, other.layout)
+
+
 def _copied(copies: dict[str, Tensor], key: str, held: Any) -> Any:
     """Return a copy of an entry of the state, in memory that is used again."""
     if not isinstance(held, Tensor):
         return deepcopy(held)
     copy = copies.get(key)
-    if copy is None or copy.shape != held.shape or copy.dtype != held.dtype or copy.device != held.device:
+    if copy is None or not _alike(copy, held):
         copy = copies[key] = torch.empty_like(held)
     return copy.copy_(held)

@@ -257,7 +257,7 @@ class Pipeline(StagedTraining):
                 'Use a synchronous schedule ("1f1b", "gpipe") and loss_reduction="mean" with weights.',
             )
         self._weight = found
-        self._losses.weight = 1.0 if found is None else found
+        self._losses.weight = 1.0 if found is None or self.replicas == 1 else found
         if type(self.optimizer) is WrappedOptimizer:
             self.optimizer.weight = found
 

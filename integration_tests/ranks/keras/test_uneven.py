@@ -13,9 +13,9 @@ from integration_tests.ranks.keras.test_weights import (
     _assert_equal,
     _data,
     _exchange,
-    _gradients,
     _in_float64,
     _net,
+    _trained,
 )
 from integration_tests.support.keras_worlds import compiled_or_not, keras_ranks, numpy, same_everywhere
 
@@ -67,20 +67,16 @@ def _alone(size: int, late: int = 0, passes: int = 1) -> list[np.ndarray[Any, An
     """Return the weights of one process with what the ranks have in each step; gradients of `late` updates ago."""
     model, optimizer = _net(), keras.optimizers.SGD(0.1)
     optimizer.build(model.trainable_variables)
-    waiting = []
-    for _ in range(EPOCHS):
-        for first in range(0, max(COUNTS[:size]), passes):
-            steps = range(first, first + passes)
-            parts = [
-                _data(rank, step, _rows(rank, step)) for step in steps for rank in range(size) if step < COUNTS[rank]
-            ]
-            x, y = (np.concatenate(many) for many in zip(*parts, strict=True))
-            waiting.append(_gradients(model, x, y))
-            if len(waiting) > late:
-                optimizer.apply(waiting.pop(0), model.trainable_variables)
-    for one in waiting:
-        optimizer.apply(one, model.trainable_variables)
-    return [numpy(one) for one in model.trainable_variables]
+    updates = [
+        [
+            _data(rank, step, _rows(rank, step))
+            for step in range(first, first + passes)
+            for rank in range(size)
+            if step < COUNTS[rank]
+        ]
+        for first in range(0, max(COUNTS[:size]), passes)
+    ]
+    return _trained(model, optimizer, EPOCHS * updates, late)
 
 
 def _wrapped(name: str, **options: Any) -> Any:

@@ -50,10 +50,18 @@ def _alone(size: int, late: int, passes: int = 1) -> list[np.ndarray[Any, Any]]:
     """The weights of one process that has the batches of all ranks; gradients of `late` updates ago."""
     model = _net()
     model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
-    optimizer, waiting = model.optimizer, []
-    for first in range(0, STEPS - STEPS % passes, passes):
-        steps = range(first, first + passes)
-        parts = [_data(rank, step, ROWS[rank]) for step in steps for rank in range(size)]
+    firsts = range(0, STEPS - STEPS % passes, passes)
+    updates = [
+        [_data(rank, step, ROWS[rank]) for step in range(first, first + passes) for rank in range(size)]
+        for first in firsts
+    ]
+    return _trained(model, model.optimizer, updates, late)
+
+
+def _trained(model: Any, optimizer: Any, updates: list[list[tuple[Any, Any]]], late: int) -> list[np.ndarray[Any, Any]]:
+    """Return the weights after updates with these batches together, whose gradients are used `late` updates later."""
+    waiting = []
+    for parts in updates:
         x, y = (np.concatenate(many) for many in zip(*parts, strict=True))
         waiting.append(_gradients(model, x, y))
         if len(waiting) > late:
