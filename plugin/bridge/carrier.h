@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "bridge/half.h"
 #include "core/codecs/data_type.h"
 #include "horovod/common/process_set.h"
 
@@ -31,6 +32,7 @@ class Carrier {
     uint8_t* data = nullptr;
     int64_t elements = 0;
     uint32_t tensors = 0;  // their digest (core::TensorsDigest)
+    Half half = Half::kBoth;
   };
 
   // Whether there is a way among these ranks.

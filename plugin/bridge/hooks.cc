@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bridge/cpu_tensor.h"
+#include "bridge/half.h"
 #include "bridge/participants.h"
 #include "bridge/reserved_names.h"
 #include "horovod/common/operations.h"
@@ -29,7 +30,7 @@ bool Enqueue(common::ProcessSet& process_set, std::vector<std::shared_ptr<common
   // What we hand in ourselves means what it says.
   if (contexts[0] != CpuContext()) {
     for (const auto& name : names) {
-      if (Begins(name, kReserved) && !Begins(name, kReduceNames)) {
+      if (Begins(name, kReserved) && !Begins(name, kReduceNames) && HalfOf(name) == Half::kBoth) {
         status = Reserved(name);
         return true;
       }

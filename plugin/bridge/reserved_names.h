@@ -35,6 +35,13 @@ inline constexpr std::string_view kReduceNames =
     "paceline.reduce.";
 // The same in names of nodes of TensorFlow, which cannot hold DEL.
 inline constexpr std::string_view kReduceNodes = ">7Fpaceline.reduce.";
+// The halves of an allreduce (half.h), and the user's name. Frameworks hand them in, with words of theirs before.
+inline constexpr std::string_view kReduceScatterNames =
+    "\x7f"
+    "paceline.reduce_scatter.";
+inline constexpr std::string_view kAllGatherNames =
+    "\x7f"
+    "paceline.all_gather.";
 // A measurement of a pair of ranks: both, the rounds between them, each with a dot behind it (collectives/ping.cc).
 inline constexpr std::string_view kPingNames =
     "\x7f"

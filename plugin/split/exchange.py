@@ -1,7 +1,8 @@
 """The split exchange: reduce to the owner, update, broadcast (paceline.split.settings).
 
-start(bucket)    reduce to the owner during the backward pass; the answer of every other rank is None
-update(step)     each rank updates its own parameters, then starts to broadcast them
+start(bucket)    reduce to the owner during the backward pass; the answer of every other rank is None. Where the update
+                 of each element is independent, every rank owns a shard of the bucket: reduce-scatter
+update(step)     each rank updates its own parameters, or its shards, then starts to broadcast or all-gather them
 reading          code that reads a parameter in flight waits for its new value (OwnersWire.send)
 """
 
@@ -23,7 +24,21 @@ class OwnersWire(Wire, Protocol):
     """Operations of a framework for the split exchange, in addition to Wire. Owners are ranks in the process set."""
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False, owner: int | None = None) -> Work:
-        """Start Wire.start's operation; with `owner`, a reduce whose result is valid on the owner only."""
+        """Start Wire.start's operation; with `owner`, a reduce whose result is valid on the owner only.
+
+        `owner` EVERYONE: a reduce-scatter, whose result is valid in the shard of this rank.
+        """
+        ...
+
+    def cuts(self, bucket: Bucket) -> bool:
+        """Return True if every rank updates a shard of the bucket; the same on all ranks."""
+        ...
+
+    def shards(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> AbstractContextManager[None]:
+        """Return a context in which parameters of these buckets are this rank's shards of them.
+
+        `collect()` gives all ranks the whole optimizer state; it is called if shards have changed.
+        """
         ...
 
     def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
@@ -35,7 +50,9 @@ class OwnersWire(Wire, Protocol):
         ...
 
     def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
-        """Start to broadcast the parameters of the bucket from `owner`; code that reads them waits for them.
+        """Start to broadcast the parameters of the bucket from `owner`, or to all-gather the shards of EVERYONE.
+
+        Code that reads them waits for them.
 
         `sent()` completes the reduce of the bucket's gradients; it is called after the broadcast has arrived.
         """
@@ -58,8 +75,12 @@ class OwnersWire(Wire, Protocol):
         ...
 
     def share_gradients(self, bucket: Bucket, owner: int) -> Callable[[], None]:
-        """Start to broadcast the gradients of `owner`; return a function that waits for them."""
+        """Start to give all ranks the gradients of `owner`, or of EVERYONE; return a function that waits for them."""
         ...
+
+
+# As an owner: every rank owns a shard.
+EVERYONE = -1
 
 
 class Reduced(NamedTuple):
@@ -68,6 +89,10 @@ class Reduced(NamedTuple):
     bucket: Bucket
     owner: int
     work: Work
+
+    def here(self, rank: int) -> bool:
+        """Return True if this rank has results."""
+        return self.owner in (EVERYONE, rank)
 
 
 class SplitExchange(Exchange):
@@ -83,6 +108,7 @@ class SplitExchange(Exchange):
         # Updates since this rank had the optimizer state of all parameters.
         self.updates = 0
         self.stale = False  # ranks of a previous world held the rest of the state
+        self.collect: Callable[[], None] = lambda: None  # gives all ranks the whole optimizer state
         self._reduced: dict[str, Reduced] = {}  # of this update
         self._completed = False
 
@@ -98,13 +124,14 @@ class SplitExchange(Exchange):
         self.wire.land(bucket)
         if self.wire.waits_here(tensors):
             return self.wire.start(bucket, tensors)
-        owner = self.owner_of(self.wire.first(bucket))
+        self.check_state()
+        owner = EVERYONE if self.wire.cuts(bucket) else self.owner_of(self.wire.first(bucket))
         work = self.wire.start(bucket, tensors, owner=owner)
-        self._reduced[bucket.name] = Reduced(bucket, owner, work)
-        return work if owner == self.rank else lambda: None
+        self._reduced[bucket.name] = one = Reduced(bucket, owner, work)
+        return work if one.here(self.rank) else lambda: None
 
-    def owner_of(self, name: str) -> int:
-        """Return the owner of the parameter. Raises UsageError if ranks of a previous world held parts of the state."""
+    def check_state(self) -> None:
+        """Raise UsageError if ranks of a previous world held parts of the state."""
         if self.stale:
             raise UsageError(
                 f"Rank {self.rank}: {self.wire.label}: the ranks have changed, and former ranks held a part of the "
@@ -112,6 +139,9 @@ class SplitExchange(Exchange):
                 "Call load_state_dict() on all ranks with a state from consolidate_state_dict(); "
                 "hvd.elastic.TorchState does this.",
             )
+
+    def owner_of(self, name: str) -> int:
+        """Return the owner of a parameter that one rank updates."""
         if self.owners is None:
             self.owners = Owners(self.wire.process_set.size())
         if name not in self.owners:
@@ -146,7 +176,7 @@ class SplitExchange(Exchange):
     def _drop(self) -> None:
         """End this update without a step; owners already have their results."""
         for one in self.end_update():
-            if one.owner != self.rank:
+            if not one.here(self.rank):
                 one.work()
 
     def drain(self) -> list[Update]:
@@ -178,8 +208,9 @@ class OwnersUpdates(AroundUpdates):
         """See AroundUpdates.update."""
         exchange, wire = self._exchange, self._exchange.wire
         reduced = {one.bucket.name: one for one in exchange.end_update()}
-        others = [one.bucket for one in reduced.values() if one.owner != exchange.rank]
-        with wire.left_out(others):
+        others = [one.bucket for one in reduced.values() if not one.here(exchange.rank)]
+        cut = [one.bucket for one in reduced.values() if one.owner == EVERYONE]
+        with wire.left_out(others), wire.shards(cut, exchange.collect):
             result = step()
         exchange.updates += 1
         for bucket in wire.in_reading_order([one.bucket for one in reduced.values()]):

@@ -1,9 +1,9 @@
 """Settings of the split exchange: an allreduce in two halves, with the update between them on one rank.
 
 Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020 (stage 1): each rank
-keeps the optimizer state of its share of the parameters. Here a share consists of whole parameters, which suits every
-optimizer that updates each parameter independently. Both halves use a chain of ranks (Linear Pipelining, Wang et al.,
-2017).
+keeps the optimizer state of its share of the parameters. Where the optimizer updates each element by itself, all ranks
+have a shard of every bucket: gradients are reduce-scattered, new weights all-gathered. Otherwise a share consists of
+whole parameters; both halves use a chain of ranks then (Linear Pipelining, Wang et al., 2017).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class Split(ExchangeSettings):
     """Synchronous updates; one rank updates each parameter and broadcasts the new value.
 
     `independent`: a statement of the user, needed for optimizers outside torch.optim: the update of each parameter
-    depends on this parameter alone.
+    depends on this parameter alone. `elementwise`: the update of each element depends on this element's gradient and
+    state alone, so that ranks may share the elements of a parameter.
     """
 
     tag: ClassVar[int] = SPLIT_TAG
@@ -30,6 +31,7 @@ class Split(ExchangeSettings):
     torch_alone: ClassVar[bool] = True
 
     independent: bool = setting(False)
+    elementwise: bool = setting(False)
 
 
 DECLARATION = Declaration(

@@ -121,7 +121,7 @@ class Bucket:
         self.complete = 0  # gradients that are there, in this update,
         self.awaited = 0  # of so many
         self.weighed = False  # whether what travels has this rank's weight behind it,
-        self.apart = False  # or the weight travels by itself: a codec would round it
+        self.apart = False  # or the weight travels by itself: a codec would round it, shards would lack it
         self.total: Tensor | None = None  # weight of all ranks behind the last results
         self._parts: dict[tuple[Gradient, ...], Bucket] = {}
         # The library knows the shapes that a name had before.
@@ -152,10 +152,11 @@ class Bucket:
         Raises UsageError for gradients that cannot travel with a weight.
         """
         wire: Any = exchange.wire
-        self.apart = weighing is not None and wire.encodes(self.identity)
-        self.weighed = weighing is not None and not self.apart
-        if self.apart and not exchange.settings.synchronous:
+        encodes = weighing is not None and wire.encodes(self.identity)
+        if encodes and not exchange.settings.synchronous:
             raise rounded(self.names[0])
+        self.apart = weighing is not None and (encodes or wire.cuts(self.identity))
+        self.weighed = weighing is not None and not self.apart
         tensors = self.outgoing() if weighing is None else self.outgoing_with(weighing)
         if wire.tried is not None:
             factor = 1.0 if weighing is None else weighing.factor / weighing.weight if weighing.weight else 0.0

@@ -27,6 +27,7 @@ from paceline.torch.optimizer.buckets import SPANS, Buckets, spans_of
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.optimizer.wire import TorchWire
 from paceline.torch.optimizer.wrapper import WrappedOptimizer
+from paceline.torch.split.shards import ELEMENTWISE
 from paceline.torch.split.state import SharedState, check
 
 # Optimizers that are held at present. A second wrapper would exchange every gradient twice.
@@ -115,7 +116,7 @@ def DistributedOptimizer(
                 "by their owners.",
                 'Leave groups= out, or use exchange="sync".',
             )
-        check(optimizer, bool(getattr(asked, "independent", False)))
+        check(optimizer, any(getattr(asked, one, False) for one in ("independent", "elementwise")))
     if find_unused_parameters and not asked.in_step:
         raise UsageError(
             f"find_unused_parameters=True was given together with the exchange {declaration_of(asked).word}: what "
@@ -154,12 +155,16 @@ def DistributedOptimizer(
         give(asked)  # other ranks may have a use for it
         asked = Sync()
     wire = TorchWire(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice)
+    wire.elementwise = type(optimizer) in ELEMENTWISE or bool(getattr(asked, "elementwise", False))
     made = make(asked, wire)
     small_bytes, shapes_stay = 0 if alone else most_bytes, not asked.in_step
     spans = (lambda: spans_of(process_set.size())) if asked.sharded else (lambda: SPANS)
     buckets = Buckets(optimizer, names, groups, sparse_as_dense, small_bytes, shapes_stay, spans)
     reduction = Reduction(buckets, None if alone else made, backward_passes_per_step, find_unused_parameters)
-    shared = SharedState(optimizer, names, made) if isinstance(made, SplitExchange) else None
+    shared = None
+    if isinstance(made, SplitExchange):
+        shared = SharedState(optimizer, names, made)
+        made.collect = shared.hold
     told_where_it_acts(horovod.rank())
     wrapper = WrappedOptimizer(optimizer, reduction, made, op, process_set, alone, shared)
     _wrappers[optimizer] = weakref.ref(wrapper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,14 +28,22 @@ def clip_shared_norm(
 
     The ranks exchange the norm of every gradient, so the total equals that of one process.
     """
-    # One row per parameter: the norm, and 1 if this rank has the gradient. If several ranks have it, it is the same.
+    # One row per parameter: the norm to the power of its order, and 1 if this rank has the gradient. If several ranks
+    # have it, it is the same; of shards the powers add up. Of infinite order it is the largest.
+    shards, largest = reduction.wire.of_shards, math.isinf(norm_type)
+    power = 1.0 if largest or norm_type == 0 else norm_type
     rows = torch.zeros(len(parameters), 2, dtype=torch.float64)
     for number, one in enumerate(parameters):
-        if one.grad is not None:
-            values = one.grad.coalesce().values() if one.grad.is_sparse else one.grad
-            rows[number, 0], rows[number, 1] = torch._foreach_norm([values], norm_type)[0].double(), 1.0
-    found = combined(reduction.wire, f"{reduction.wire.label}.norms", rows, horovod.Sum)
-    norms = [total / count for total, count in found if count]
+        if one.grad is None:
+            continue
+        part = one in shards
+        values = shards.gradient(one) if part else one.grad.coalesce().values() if one.grad.is_sparse else one.grad
+        if values is not None:
+            rows[number, 0] = torch._foreach_norm([values], norm_type)[0].double() ** power
+        rows[number, 1] = 1.0 / reduction.wire.process_set.size() if part and not largest else 1.0
+    name = f"{reduction.wire.label}.norms"
+    found = combined(reduction.wire, name, rows, horovod.Max if largest else horovod.Sum)
+    norms = [(total / count) ** (1.0 / power) for total, count in found if count]
     kind = next((one.grad.dtype for one in parameters if one.grad is not None), torch.get_default_dtype())
     total = torch.linalg.vector_norm(torch.tensor(norms, dtype=kind), norm_type) if norms else torch.tensor(0.0)
     if error_if_nonfinite and not bool(total.isfinite()):

@@ -16,20 +16,20 @@ from paceline.codecs.travel import Travel
 from paceline.collectives.reduce import REDUCE_NAMES
 from paceline.errors import UserError
 from paceline.exchange.wire import Array, Bucket, Key, Work
+from paceline.native.halves import REDUCE_SCATTER_NAMES
 from paceline.native.library import loaded
+from paceline.split.exchange import EVERYONE
 from paceline.torch.errors import UsageError
-from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
-from paceline.torch.optimizer.buckets import spans, spans_of
+from paceline.torch.optimizer.split_wire import OwnersTensors
 from paceline.torch.optimizer.trial import Trial
 from paceline.torch.optimizer.weighing import Weighing, about_weights, with_weight, worked
-from paceline.torch.split.weights import TravellingWeights, without_gradients
 from paceline.torch.state.saved import array_of, from_plain, plain_of
 from paceline.torch.state.travelling import AVERAGED, to_reduce
 
 
-class TorchWire(TorchTensors):
+class TorchWire(OwnersTensors):
     """Reduces over the ranks of `process_set` with Horovod.
 
     `op`, `compression` and `gradient_predivide_factor` mean what they mean in horovod.torch.DistributedOptimizer. A
@@ -73,7 +73,7 @@ class TorchWire(TorchTensors):
         return self.compared + self._names.items()[0][0]
 
     def start(self, bucket: Bucket, tensors: Sequence[Tensor], exact: bool = False, owner: int | None = None) -> Work:
-        """Start the allreduce of a bucket, or its reduce to `owner` (Wire.start, OwnersWire.start)."""
+        """Start the allreduce of a bucket, or its reduce to `owner` or EVERYONE (Wire.start, OwnersWire.start)."""
         if tensors[0].is_sparse:
             gathered = horovod.sparse_allreduce_async(
                 tensors[0], name=self._name(bucket), op=self._options["op"], process_set=self.process_set
@@ -102,7 +102,7 @@ class TorchWire(TorchTensors):
         return full_names(self._name(bucket, exact), len(bucket.members))
 
     def _name(self, bucket: Bucket, exact: bool = False, owner: int | None = None) -> str:
-        reduced = "" if owner is None else f"{REDUCE_NAMES}{owner}."
+        reduced = "" if owner is None else REDUCE_SCATTER_NAMES if owner == EVERYONE else f"{REDUCE_NAMES}{owner}."
         if exact:
             return reduced + self.scope + bucket.name
         # All of a bucket are of one type.
@@ -243,60 +243,6 @@ class TorchWire(TorchTensors):
         finally:
             for group, own in zip(groups, rates, strict=True):
                 group["lr"] = own
-
-    # --- of the split exchange (paceline.split.exchange.OwnersWire) ---------------------------------------------------
-
-    @cached_property
-    def _weights(self) -> TravellingWeights:
-        return TravellingWeights(self.library, self.process_set, self.scope)
-
-    def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
-        """See OwnersWire.spans."""
-        named = [(name, parameter.nbytes) for name, parameter in self._names.items()]
-        found = spans([count for _, count in named], spans_of(ranks))
-        return [[named[number] for number in span] for span in found]
-
-    def first(self, bucket: Bucket) -> str:
-        """See OwnersWire.first."""
-        return self._names[self._names.parameter(str(bucket.members[0]))]
-
-    def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
-        """See OwnersWire.send."""
-        self._weights.send(bucket, self._parameters_of([bucket]), self.process_set.ranks[owner], sent)
-
-    def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
-        """See OwnersWire.in_reading_order."""
-        return self._weights.in_reading_order(buckets)
-
-    def land(self, bucket: Bucket | None = None) -> None:
-        """See OwnersWire.land."""
-        self._weights.land(bucket)
-
-    def drop(self) -> None:
-        """See OwnersWire.drop."""
-        self._weights.drop()
-
-    @contextlib.contextmanager
-    def left_out(self, buckets: Sequence[Bucket]) -> Iterator[None]:
-        """See OwnersWire.left_out."""
-        parameters = self._parameters_of(buckets)
-        with without_gradients(parameters):
-            yield
-        for one in parameters:
-            self._optimizer.state.pop(one, None)
-
-    def share_gradients(self, bucket: Bucket, owner: int) -> Callable[[], None]:
-        """See OwnersWire.share_gradients: those of parameters that are trained."""
-        trained = [one for one in self._parameters_of([bucket]) if one.requires_grad]
-        for one in trained:
-            if one.grad is None:
-                one.grad = torch.zeros_like(one)
-        return self._weights.share(
-            f"{bucket.name}.gradients", [one.grad for one in trained], self.process_set.ranks[owner]
-        )
-
-    def _parameters_of(self, buckets: Sequence[Bucket]) -> list[Tensor]:
-        return self._names.parameters(str(member) for bucket in buckets for member in bucket.members)
 
 
 def _alike(one: Any, weight: Tensor) -> bool:

@@ -1,19 +1,21 @@
-"""Sharded optimizer state: each rank holds the state of the parameters that it updates.
+"""Sharded optimizer state: each rank holds the state of the parameters, or of the shards, that it updates.
 
 Names follow torch.distributed.optim.ZeroRedundancyOptimizer.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
-from paceline.split.exchange import SplitExchange
+from paceline.split.exchange import EVERYONE, SplitExchange
 from paceline.split.owners import Owners
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
+from paceline.torch.split.shards import Shards, joined
 from paceline.torch.state.broadcasts import broadcast_structure
 
 # Key of local_state_dict(): the rank, the number of ranks and the owners.
@@ -76,16 +78,22 @@ class SharedState:
         """Collect the whole state on rank `to`, or on all ranks. All ranks must call it."""
         exchange, process_set = self._exchange, self._exchange.wire.process_set
         here = self._held.state_dict()["state"]
-        owners = self._owners_by_number()
+        parameters, owners = self._parameters(), self._owners_by_number()
         keeps = to is None or to == horovod.rank()
         whole: dict[Any, Any] = {}
+        pieces: dict[Any, list[Any]] = {}
         for owner, root in enumerate(process_set.ranks):
             # State that all ranks have, as with sparse gradients, comes from the first rank.
-            own = {number: one for number, one in here.items() if owners[number] == owner or owner == 0}
+            own = {number: one for number, one in here.items() if owners[number] in (owner, EVERYONE) or owner == 0}
+            ranges = {one: self._shards.own(parameters[one]) for one in own if owners[one] == EVERYONE}
             name = f"paceline.split.state.{exchange.wire.label}.{owner}"
-            found = broadcast_structure(own, root, name, process_set)
-            if keeps:
-                whole.update({one: found[one] for one in found if owners[one] == owner or one not in whole})
+            found, ranges = broadcast_structure((own, ranges), root, name, process_set)
+            for number, one in found.items() if keeps else ():
+                if number in ranges:
+                    pieces.setdefault(number, []).append((ranges[number], one))
+                elif owners[number] == owner or number not in whole:
+                    whole[number] = one
+        whole.update({number: joined(parameters[number], many) for number, many in pieces.items()})
         self._whole, self._collected = dict(sorted(whole.items())) if keeps else None, exchange.updates
 
     def local_state_dict(self) -> dict[str, Any]:
@@ -96,10 +104,12 @@ class SharedState:
             "rank": exchange.rank,
             "ranks": int(process_set.size()),
             "owners": {name: exchange.owner_of(name) for name, _ in self._names.items()},
+            "places": {self._names[one]: place for one, place in self._shards.saved().items()},
         }
         owners = self._owners_by_number()
         state = self._held.state_dict()
-        own = {number: one for number, one in state["state"].items() if owners[number] == exchange.rank}
+        mine = exchange.rank, EVERYONE
+        own = {number: one for number, one in state["state"].items() if owners[number] in mine}
         return {**state, "state": own if not self.partial else state["state"], SHARE: share}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -118,9 +128,21 @@ class SharedState:
                 "Let each rank load its own, or load what consolidate_state_dict() and state_dict() have collected.",
             )
         exchange.loaded()
+        places = share.get("places", {})
+        self._shards.load({one: places[name] for name, one in self._names.items() if name in places})
         exchange.owners = Owners.of_saved(share["ranks"], share["owners"], exchange.wire.spans(share["ranks"]))
         exchange.updates = 1
 
+    @property
+    def _shards(self) -> Shards:
+        wire: Any = self._exchange.wire
+        return cast(Shards, wire.of_shards)
+
+    def _parameters(self) -> list[Tensor]:
+        return [one for group in self._held.param_groups for one in group["params"]]
+
     def _owners_by_number(self) -> list[int]:
-        groups = self._held.param_groups
-        return [self._exchange.owner_of(self._names[one]) for group in groups for one in group["params"]]
+        self._exchange.check_state()
+        return [
+            EVERYONE if one in self._shards else self._exchange.owner_of(self._names[one]) for one in self._parameters()
+        ]

@@ -1,4 +1,4 @@
-"""Broadcast of updated parameters during the next forward pass."""
+"""Broadcast or all-gather of updated parameters during the next forward pass."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._utils import _unflatten_dense_tensors
 
 from paceline.exchange.ending import at_end_wait
 from paceline.exchange.wire import Bucket, Work
+from paceline.native.halves import ALL_GATHER_NAMES
+from paceline.split.exchange import EVERYONE
 from paceline.telling import tell
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.split.arriving import Arriving
+from paceline.torch.split.shards import Shards
 
 # A single parameter of this size is received in place; smaller ones are packed and copied.
 IN_PLACE_BYTES = 1 << 16
@@ -27,9 +31,10 @@ _LINEAR = ">none_linear>"
 class TravellingWeights:
     """Parameters in flight of one optimizer, by bucket."""
 
-    def __init__(self, library: ctypes.CDLL, process_set: Any, scope: str) -> None:
+    def __init__(self, library: ctypes.CDLL, process_set: Any, scope: str, shards: Shards) -> None:
         """`scope`: prefix of operation names."""
         self._process_set = process_set
+        self._shards = shards
         self._scope = scope
         self._arriving: dict[str, Arriving] = {}
         self._reading: dict[str, None] = {}  # in the order in which they were read last
@@ -43,8 +48,11 @@ class TravellingWeights:
         return sorted(last_first, key=lambda one: places.get(one.name, len(places)))
 
     def send(self, bucket: Bucket, parameters: Sequence[Tensor], root: int, sent: Work) -> None:
-        """Start to broadcast these parameters from `root`, a global rank."""
-        handle, parts = self._broadcast(f"{bucket.name}.weights", parameters, root)
+        """Start to broadcast these parameters from `root`, a global rank, or to all-gather the shards of EVERYONE."""
+        if root == EVERYONE:
+            handle, parts = self._gather(f"{bucket.name}.weights", parameters, parameters)
+        else:
+            handle, parts = self._broadcast(f"{bucket.name}.weights", parameters, root)
         here = root == horovod.rank()
         world = horovod.mpi_ops._handle_map  # made anew by every init()
 
@@ -52,7 +60,7 @@ class TravellingWeights:
             if world is not horovod.mpi_ops._handle_map:
                 return ()  # nothing can arrive; a new world continues from the committed state
             horovod.synchronize(handle)
-            if not here:  # the owner waited for the reduce before its update
+            if not (here or root == EVERYONE):  # owners waited for the reduce before their update
                 sent()
             return () if here else parts
 
@@ -77,6 +85,40 @@ class TravellingWeights:
                 torch._foreach_copy_(list(tensors), parts)
 
         return wait
+
+    def share_shards(self, name: str, parameters: Sequence[Tensor]) -> Callable[[], None]:
+        """Start to all-gather the gradients of these parameters; return a function that waits for them."""
+        grads = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
+        handle, parts = self._gather(name, parameters, grads)
+
+        def wait() -> None:
+            horovod.synchronize(handle)
+            if parts:
+                torch._foreach_copy_(grads, parts)
+
+        return wait
+
+    def _gather(self, name: str, parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
+        """Start to all-gather `tensors`, which have the shards of `parameters`."""
+        with torch.no_grad():
+            held = [one.detach() for one in tensors]
+            parts: list[Tensor] = []
+            if len(held) == 1 and held[0].is_contiguous():
+                carried = held[0].view(-1)
+            else:
+                carried = torch.empty(sum(one.numel() for one in held), dtype=held[0].dtype)
+                parts = list(_unflatten_dense_tensors(carried, held))
+                ranges = [self._shards.own(one) for one in parameters]
+                own = [
+                    (part.view(-1)[begin:end], one.reshape(-1)[begin:end])
+                    for part, one, (begin, end) in zip(parts, held, ranges, strict=True)
+                    if end > begin
+                ]
+                if own:
+                    torch._foreach_copy_([part for part, _ in own], [one for _, one in own])
+            full = f"{ALL_GATHER_NAMES}{self._scope}{name}"
+            handle = horovod.allreduce_async_(carried, name=full, op=horovod.Sum, process_set=self._process_set)
+            return handle, parts
 
     def _broadcast(self, name: str, tensors: Sequence[Tensor], root: int) -> tuple[int, list[Tensor]]:
         with torch.no_grad():

@@ -194,7 +194,8 @@ void Armed::AfterExecute(const Executed& executed) {
   round_.push_back(message);
 }
 
-void Armed::Arm() {
+void Armed::Arm(const common::ProcessSet& process_set) {
+  const core::Place place{process_set.controller->GetRank(), process_set.controller->GetSize()};
   messages_.clear();
   members_.clear();
   first_.clear();
@@ -214,9 +215,9 @@ void Armed::Arm() {
       members_[names[tensor]] = {static_cast<int32_t>(messages_.size()), tensor, shapes_[names[tensor]]};
     }
     others.insert(others.end(), names.begin(), names.end());
-    const auto parts = names.size() == 1 ? plan_.PartsOf(names[0]) : 1;
+    const auto parts = names.size() == 1 && HalfOf(names[0]) == Half::kBoth ? plan_.PartsOf(names[0]) : 1;
     for (int32_t part = 0; part < parts; ++part) {
-      messages_.emplace_back(response, part, parts);
+      messages_.emplace_back(response, place, part, parts);
       bytes = std::max(bytes, messages_.back().bytes());
     }
   }
@@ -269,7 +270,7 @@ void Armed::Follow(common::ProcessSet& process_set) {
     const auto before = watch_.state();
     watch_.Performed(message);
     if (watch_.state() == State::kArmed && before == State::kProved) {
-      Arm();
+      Arm(process_set);
     }
   }
   round_.clear();

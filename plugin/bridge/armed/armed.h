@@ -88,7 +88,7 @@ class Armed : public Participant {
 
   void Follow(common::ProcessSet& process_set);
   void Disarm();
-  void Arm();
+  void Arm(const common::ProcessSet& process_set);
   int64_t KeyOf(const common::Response& response);
   const Member* MemberOf(const common::Request& request) const;
   bool Fits(const common::Response& response) const;

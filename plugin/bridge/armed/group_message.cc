@@ -43,7 +43,9 @@ bool GroupMessage::Fits(const common::Response& response) {
          (op == common::ReduceOp::SUM || op == common::ReduceOp::AVERAGE) &&
          std::all_of(response.devices().begin(), response.devices().end(),
                      [](int32_t device) { return device == CPU_DEVICE_ID; }) &&
-         std::none_of(response.tensor_names().begin(), response.tensor_names().end(), Reserved);
+         std::none_of(response.tensor_names().begin(), response.tensor_names().end(), [&](const auto& name) {
+           return HalfOf(name) == Half::kBoth ? Reserved(name) : response.tensor_names().size() > 1;
+         });
 }
 
 std::string GroupMessage::Signature(const common::Response& response) {
@@ -64,9 +66,11 @@ std::string GroupMessage::Signature(const common::Response& response) {
   return text.str();
 }
 
-GroupMessage::GroupMessage(common::Response response, int32_t part, int32_t parts)
+GroupMessage::GroupMessage(common::Response response, core::Place place, int32_t part, int32_t parts)
     : response_(std::move(response)),
       dtype_(TypeOf(response_.tensor_type()).value_or(core::DataType::kFloat32)),
+      place_(place),
+      half_(HalfOf(response_.tensor_names()[0])),
       part_(part),
       parts_(parts) {
   const auto& sizes = response_.tensor_sizes();
@@ -97,7 +101,25 @@ bool GroupMessage::Asks(const common::Request& request, size_t tensor) const {
              response_.tensor_sizes()[tensor];
 }
 
-size_t GroupMessage::bytes() const { return static_cast<size_t>((elements_ + 1) * core::BytesOf(dtype_)); }
+size_t GroupMessage::bytes() const { return static_cast<size_t>((elements_ + shards()) * core::BytesOf(dtype_)); }
+
+// As ScheduleBuilder::Shards cuts the elements and a flag for each rank.
+GroupMessage::Shard GroupMessage::ShardOf(int32_t rank) const {
+  const auto least = elements_ / place_.ranks, larger = elements_ % place_.ranks;
+  const auto before = [&](int64_t shards) { return shards * least + std::min(shards, larger); };
+  const auto element_bytes = core::BytesOf(dtype_);
+  return {static_cast<size_t>(before(rank) * element_bytes),
+          static_cast<size_t>((before(rank + 1) - before(rank)) * element_bytes)};
+}
+
+// Behind a shard.
+uint8_t* GroupMessage::FlagAt(uint8_t* buffer, int32_t shard) const {
+  if (half_ == Half::kBoth) {
+    return buffer + elements_ * core::BytesOf(dtype_);
+  }
+  const auto found = ShardOf(shard);
+  return buffer + found.first_bytes + found.bytes + static_cast<size_t>(shard * core::BytesOf(dtype_));
+}
 
 common::Status GroupMessage::Pack(const common::TensorQueue& queue, uint8_t* buffer) const {
   auto* to = buffer;
@@ -107,14 +129,45 @@ common::Status GroupMessage::Pack(const common::TensorQueue& queue, uint8_t* buf
     if (!status.ok()) {
       return status;
     }
+    const auto* from = static_cast<const uint8_t*>(entry.tensor->data());
+    if (half_ != Half::kBoth) {
+      PackHalf(from, buffer);
+      return common::Status::OK();
+    }
     const auto bytes = BytesOf(entry);
     if (bytes > 0) {
-      std::memcpy(to, static_cast<const uint8_t*>(entry.tensor->data()) + offset_bytes(), bytes);
+      std::memcpy(to, from + offset_bytes(), bytes);
     }
     to += bytes;
   }
   core::Scale(dtype_, buffer, elements_, response_.prescale_factor());
   return common::Status::OK();
+}
+
+// Of an all-gather others send their shards.
+void GroupMessage::PackHalf(const uint8_t* from, uint8_t* buffer) const {
+  for (int32_t rank = 0; rank < place_.ranks; ++rank) {
+    const auto shard = ShardOf(rank);
+    if (shard.bytes == 0 || (half_ == Half::kAllGather && rank != place_.rank)) {
+      continue;
+    }
+    auto* to = FlagAt(buffer, rank) - shard.bytes;
+    std::memcpy(to, from + shard.first_bytes, shard.bytes);
+    core::Scale(dtype_, to, ElementsOf(shard), response_.prescale_factor());
+  }
+}
+
+// Of a reduce-scatter this rank's shard is there; of an all-gather it was there before.
+void GroupMessage::UnpackHalf(uint8_t* buffer, uint8_t* to, double factor) const {
+  for (int32_t rank = 0; rank < place_.ranks; ++rank) {
+    const auto shard = ShardOf(rank);
+    if (shard.bytes == 0 || (half_ == Half::kReduceScatter) != (rank == place_.rank)) {
+      continue;
+    }
+    auto* from = FlagAt(buffer, rank) - shard.bytes;
+    core::Scale(dtype_, from, ElementsOf(shard), factor);
+    std::memcpy(to + shard.first_bytes, from, shard.bytes);
+  }
 }
 
 // Of an entry in this message.
@@ -132,29 +185,39 @@ const uint8_t* GroupMessage::Unpack(const common::TensorTableEntry& entry, const
 }
 
 void GroupMessage::SetFlag(uint8_t* buffer, bool raised) const {
-  auto* at = buffer + elements_ * core::BytesOf(dtype_);
   constexpr uint16_t kHalfOne = 0x3C00;
-  switch (dtype_) {
-    case core::DataType::kFloat16:
-      Put<uint16_t>(at, raised ? kHalfOne : 0);
-      break;
-    case core::DataType::kFloat64:
-      Put<double>(at, raised ? 1 : 0);
-      break;
-    default:
-      Put<float>(at, raised ? 1 : 0);
+  for (int32_t shard = 0; shard < shards(); ++shard) {
+    auto* at = FlagAt(buffer, shard);
+    switch (dtype_) {
+      case core::DataType::kFloat16:
+        Put<uint16_t>(at, raised ? kHalfOne : 0);
+        break;
+      case core::DataType::kFloat64:
+        Put<double>(at, raised ? 1 : 0);
+        break;
+      default:
+        Put<float>(at, raised ? 1 : 0);
+    }
   }
 }
 
-bool GroupMessage::Flag(const uint8_t* buffer) const {
-  const auto* at = buffer + elements_ * core::BytesOf(dtype_);
-  return std::any_of(at, at + core::BytesOf(dtype_), [](uint8_t byte) { return byte != 0; });
+bool GroupMessage::Flag(uint8_t* buffer) const {
+  for (int32_t shard = 0; shard < shards(); ++shard) {
+    const auto* at = FlagAt(buffer, shard);
+    if (std::any_of(at, at + core::BytesOf(dtype_), [](uint8_t byte) { return byte != 0; })) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
                             int64_t start_ns) const {
   const auto ranks = response_.reduce_op() == common::ReduceOp::AVERAGE ? process_set.controller->GetSize() : 1;
-  core::Scale(dtype_, buffer, elements_, response_.postscale_factor() / ranks);
+  const auto factor = response_.postscale_factor() / ranks;
+  if (half_ == Half::kBoth) {
+    core::Scale(dtype_, buffer, elements_, factor);
+  }
   if (part_ + 1 < parts_) {
     Unpack(process_set.tensor_queue.GetTensorEntry(names()[0]), buffer);
     return;
@@ -171,7 +234,11 @@ void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSe
   timeline.ActivityStartAll(entries, kActivity);
   const auto* from = buffer;
   for (const auto& entry : entries) {
-    from = Unpack(entry, from);
+    if (half_ == Half::kBoth) {
+      from = Unpack(entry, from);
+    } else {
+      UnpackHalf(buffer, static_cast<uint8_t*>(const_cast<void*>(entry.output->data())), factor);
+    }
   }
   timeline.ActivityEndAll(entries);
   const auto status = common::Status::OK();

@@ -10,6 +10,7 @@
 
 #include "bridge/carrier.h"
 #include "core/codecs/data_type.h"
+#include "core/collectives/schedule.h"
 #include "horovod/common/common.h"
 #include "horovod/common/global_state.h"
 #include "horovod/common/message.h"
@@ -21,13 +22,14 @@ namespace horovod::paceline {
 class GroupMessage {
  public:
   // Whether such a message can travel in an armed step: a sum or average of floating-point numbers in CPU memory, none
-  // of them under a reserved name.
+  // of them under a reserved name, or half of one of a single tensor.
   static bool Fits(const common::Response& response);
   // Another text for whatever differs.
   static std::string Signature(const common::Response& response);
 
-  // One that fits, or a part of one that is a single tensor: number `part`, from 0, of `parts` of a size.
-  explicit GroupMessage(common::Response response, int32_t part = 0, int32_t parts = 1);
+  // One that fits, or a part of one that is a single tensor: number `part`, from 0, of `parts` of a size. `place`: of
+  // this rank, by which a half has its shards.
+  GroupMessage(common::Response response, ::paceline::core::Place place, int32_t part = 0, int32_t parts = 1);
 
   const common::Response& response() const { return response_; }
   const std::vector<std::string>& names() const { return response_.tensor_names(); }
@@ -38,19 +40,32 @@ class GroupMessage {
   // What errors call it.
   std::string Text() const;
 
-  // What it takes on its way: its tensors, one behind the other, and the flag.
+  // What it takes on its way: its tensors, one behind the other, and the flag; of a half a flag behind each shard, or
+  // ranks would not hear of those of all others. A sum of the flags of all ranks is then in the own shard of each.
   size_t bytes() const;
   // The entries stay in the table.
   common::Status Pack(const common::TensorQueue& queue, uint8_t* buffer) const;
   void SetFlag(uint8_t* buffer, bool raised) const;
-  bool Flag(const uint8_t* buffer) const;
-  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, elements_ + 1, tensors_}; }
+  bool Flag(uint8_t* buffer) const;
+  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, elements_ + shards(), tensors_, half_}; }
   // Hands out the values, and with those of the last part takes the entries from the table and answers them.
   // `start_ns`: when the first part began, as in Executed.
   void Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
                 int64_t start_ns) const;
 
  private:
+  // Each has a flag behind it.
+  int32_t shards() const { return half_ == Half::kBoth ? 1 : place_.ranks; }
+  struct Shard {
+    size_t first_bytes, bytes;  // in the tensor; in the buffer behind the flags of those before
+  };
+  Shard ShardOf(int32_t rank) const;
+  int64_t ElementsOf(const Shard& shard) const {
+    return static_cast<int64_t>(shard.bytes) / ::paceline::core::BytesOf(dtype_);
+  }
+  uint8_t* FlagAt(uint8_t* buffer, int32_t shard) const;
+  void PackHalf(const uint8_t* from, uint8_t* buffer) const;
+  void UnpackHalf(uint8_t* buffer, uint8_t* to, double factor) const;
   size_t offset_bytes() const { return static_cast<size_t>(first_ * ::paceline::core::BytesOf(dtype_)); }
   size_t BytesOf(const common::TensorTableEntry& entry) const;
   // Returns what comes behind.
@@ -58,6 +73,8 @@ class GroupMessage {
 
   common::Response response_;
   ::paceline::core::DataType dtype_;
+  ::paceline::core::Place place_;
+  Half half_;
   int32_t part_, parts_;
   int64_t first_ = 0;     // element of the tensor, of a part
   int64_t elements_ = 0;  // without the flag

@@ -35,11 +35,12 @@ void Collectives::GoAsChosen(int32_t process_set_id, const std::unordered_set<st
   }
 }
 
-AutoChoice::Pick Collectives::PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks, bool followed) {
+AutoChoice::Pick Collectives::PickToCarry(int32_t process_set_id, const Values& values, int32_t ranks, bool followed) {
   const auto chosen = TheChoices().chosen();
-  const auto automatic = chosen.method == CollectiveChoice::kAuto || chosen.method == CollectiveChoice::kHorovods;
-  if (automatic && ranks > 1) {
-    return PickFor(process_set_id, bytes, false, followed);
+  const auto automatic = chosen.method == CollectiveChoice::kAuto || chosen.method == CollectiveChoice::kHorovods ||
+                         values.half != Half::kBoth;
+  if (automatic && ranks > 1 && values.half == Half::kBoth) {
+    return PickFor(process_set_id, values.elements * core::BytesOf(values.dtype), false, followed);
   }
   AutoChoice::Pick pick;
   pick.way.method = automatic ? core::AllreduceMethod::kDirect : static_cast<core::AllreduceMethod>(chosen.method);
@@ -71,7 +72,8 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
   Carry([&] {
     const core::Place place{transport.rank(), transport.size()};
     const auto element_bytes = core::BytesOf(values.dtype);
-    const auto pick = PickToCarry(process_set_id, values.elements * element_bytes, place.ranks, followed);
+    const auto pick = PickToCarry(process_set_id, values, place.ranks, followed);
+    const auto block = std::max<int64_t>(1, pick.way.block_bytes / element_bytes);
     Collective one;
     one.name = name;
     one.dtype = values.dtype;
@@ -79,9 +81,13 @@ void Collectives::Begin(common::ProcessSet& process_set, int32_t process_set_id,
     one.result = values.data;
     one.bytes = values.elements * element_bytes;
     one.sequence = NextSequence(process_set_id);
-    one.terms = {static_cast<int32_t>(pick.way.method), 0, pick.way.block_bytes / element_bytes, values.tensors};
-    one.schedule = AllreduceSchedule(pick.way.method, place,
-                                     {values.elements, std::max<int64_t>(1, pick.way.block_bytes / element_bytes)});
+    one.terms = {static_cast<int32_t>(pick.way.method), 0, block, values.tensors};
+    if (values.half == Half::kBoth) {
+      one.schedule = AllreduceSchedule(pick.way.method, place, {values.elements, block});
+    } else {
+      one.terms.way = WayOf(values.half);
+      one.schedule = HalfSchedule(values.half, place, {values.elements, block});
+    }
     one.done = [this, process_set_id, pick, done = std::move(done), start = Clock::now()] {
       if (pick.trial) {
         Took(process_set_id, pick, std::chrono::duration<double>(Clock::now() - start).count());

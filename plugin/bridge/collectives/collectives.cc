@@ -110,13 +110,26 @@ void Collectives::RoundPerformed(common::ProcessSet& /*process_set*/) {
 
 Collectives::Schedule Collectives::AllreduceSchedule(core::AllreduceMethod method, core::Place place,
                                                      const core::BlockedMessage& message) {
+  return Remembered(static_cast<int64_t>(method), place, message,
+                    [&] { return core::Allreduce(method, place, message); });
+}
+
+Collectives::Schedule Collectives::HalfSchedule(Half half, core::Place place, const core::BlockedMessage& message) {
+  return Remembered(WayOf(half), place, message, [&] {
+    return half == Half::kReduceScatter ? core::DirectReduceScatter(place, message)
+                                        : core::DirectAllGather(place, message);
+  });
+}
+
+// `what`: a method, or one of the ways in MessageTerms.
+Collectives::Schedule Collectives::Remembered(int64_t what, core::Place place, const core::BlockedMessage& message,
+                                              const std::function<core::CollectiveSchedule()>& make) {
   constexpr size_t kMostOperations = 131072;  // some MiB
-  const std::array<int64_t, 5> key{static_cast<int64_t>(method), place.rank, place.ranks, message.elements,
-                                   message.block};
+  const std::array<int64_t, 5> key{what, place.rank, place.ranks, message.elements, message.block};
   if (const auto known = schedules_.find(key); known != schedules_.end()) {
     return known->second;
   }
-  const auto made = std::make_shared<const core::CollectiveSchedule>(core::Allreduce(method, place, message));
+  const auto made = std::make_shared<const core::CollectiveSchedule>(make());
   scheduled_ += made->operations.size();
   if (scheduled_ > kMostOperations) {
     schedules_.clear();

@@ -72,6 +72,7 @@ class Collectives : public Participant, public Carrier {
   using Schedule = std::shared_ptr<const ::paceline::core::CollectiveSchedule>;
   Schedule AllreduceSchedule(::paceline::core::AllreduceMethod method, ::paceline::core::Place place,
                              const ::paceline::core::BlockedMessage& message);
+  Schedule HalfSchedule(Half half, ::paceline::core::Place place, const ::paceline::core::BlockedMessage& message);
 
  private:
   struct OfSet {
@@ -81,7 +82,9 @@ class Collectives : public Participant, public Carrier {
   };
 
   OfSet& Set(int32_t process_set_id);
-  AutoChoice::Pick PickToCarry(int32_t process_set_id, int64_t bytes, int32_t ranks, bool followed);
+  Schedule Remembered(int64_t what, ::paceline::core::Place place, const ::paceline::core::BlockedMessage& message,
+                      const std::function<::paceline::core::CollectiveSchedule()>& make);
+  AutoChoice::Pick PickToCarry(int32_t process_set_id, const Values& values, int32_t ranks, bool followed);
   void Carry(const std::function<void()>& part);
 
   const MakeTransport make_;

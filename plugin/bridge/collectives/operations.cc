@@ -67,8 +67,7 @@ bool AllAutomatic(const Entries& entries) {
   return std::all_of(entries.begin(), entries.end(), [](const auto& one) {
     return one.tensor->dtype() == common::DataType::HOROVOD_FLOAT32 &&
            TheChoices().MethodOf(one.process_set_id, one.tensor_name) == CollectiveChoice::kAuto &&
-           CodecOf(Encoding::Of(one.tensor_name)) == nullptr &&
-           Purpose::Of(one.tensor_name).kind == Purpose::Kind::kAllreduce;
+           CodecOf(Encoding::Of(one.tensor_name)) == nullptr && Purpose::Of(one.tensor_name).ordinary();
   });
 }
 
@@ -118,8 +117,11 @@ Collectives::Schedule ScheduleOf(Collectives& collectives, const MessagePart& pa
         core::PingPong(place, part.elements, {purpose.first, purpose.second, purpose.rounds}));
   }
   const core::BlockedMessage message{part.elements, BlockElements(way.block_bytes, dtype, CodecOf(part.encoding))};
-  return IsReduce(part) ? std::make_shared<core::CollectiveSchedule>(core::LinearReduce(place, message, purpose.first))
-                        : collectives.AllreduceSchedule(way.method, place, message);
+  if (IsReduce(part)) {
+    return std::make_shared<core::CollectiveSchedule>(core::LinearReduce(place, message, purpose.first));
+  }
+  return purpose.half == Half::kBoth ? collectives.AllreduceSchedule(way.method, place, message)
+                                     : collectives.HalfSchedule(purpose.half, place, message);
 }
 
 // Numbers of a part's codec are agreed, as is the order of tensors in it.
@@ -130,7 +132,9 @@ core::MessageTerms TermsOf(const MessagePart& part, const Entries& entries, cons
   if (part.purpose.kind == Purpose::Kind::kPing) {
     terms.way = core::MessageTerms::kPing;
   } else {
-    terms.way = IsReduce(part) ? core::MessageTerms::kReduce : static_cast<int32_t>(way.method);
+    terms.way = part.purpose.half != Half::kBoth ? WayOf(part.purpose.half)
+                : IsReduce(part)                 ? core::MessageTerms::kReduce
+                                                 : static_cast<int32_t>(way.method);
     terms.block = BlockElements(way.block_bytes, dtype, codec);
   }
   core::TensorsDigest tensors;
@@ -191,7 +195,7 @@ bool OwnAllreduce::Takes(const Entries& entries, const common::Response& respons
   const auto asked = std::any_of(entries.begin(), entries.end(), [](const auto& one) {
     return CodecOf(Encoding::Of(one.tensor_name)) != nullptr ||
            TheChoices().MethodOf(one.process_set_id, one.tensor_name) != CollectiveChoice::kHorovods ||
-           Purpose::Of(one.tensor_name).kind != Purpose::Kind::kAllreduce;
+           !Purpose::Of(one.tensor_name).ordinary();
   });
   auto& process_set = global_state_->process_set_table.Get(entries[0].process_set_id);
   if (!asked || !collectives_.Reaches(process_set)) {
@@ -211,7 +215,7 @@ AutoChoice::Pick OwnAllreduce::PickFor(const MessagePart& part, core::DataType d
   const auto automatic = part.method == CollectiveChoice::kAuto;
   // Collectives encode different sums.
   const auto one_way = codec != nullptr && TheChoices().chosen().reproducible;
-  if (automatic && !one_way && ranks > 1 && part.purpose.kind == Purpose::Kind::kAllreduce) {
+  if (automatic && !one_way && ranks > 1 && part.purpose.ordinary()) {
     const auto wire_bytes =
         codec == nullptr ? part.elements * core::BytesOf(dtype) : codec->EncodedBytes(dtype, part.elements);
     pick = collectives_.PickFor(part.process_set_id, wire_bytes, codec != nullptr);

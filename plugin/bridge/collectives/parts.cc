@@ -31,7 +31,8 @@ int32_t Take(std::string_view& text) {
   return number;
 }
 
-// Of a message that we carry because of other tensors in it: those that would go Horovod's way go by this one.
+// Of a message that we carry because of other tensors in it: those that would go Horovod's way go by this one. Also the
+// way of halves.
 constexpr auto kBeside = static_cast<int32_t>(core::AllreduceMethod::kDirect);
 
 Encoding EncodingOf(const common::TensorTableEntry& entry, const common::Response& response, core::DataType dtype,
@@ -65,7 +66,9 @@ Purpose Purpose::Of(const std::string& name) {
     const auto first = Take(rest), second = Take(rest);
     return {Kind::kPing, first, second, Take(rest)};
   }
-  return {};
+  Purpose purpose;
+  purpose.half = HalfOf(name);
+  return purpose;
 }
 
 const core::Codec* CodecOf(const Encoding& encoding) {
@@ -82,11 +85,10 @@ std::vector<MessagePart> PartsOf(const std::vector<common::TensorTableEntry>& en
   std::map<std::tuple<Purpose, Encoding, int32_t, size_t>, MessagePart> parts;
   for (size_t n = 0; n < entries.size(); ++n) {
     const auto purpose = Purpose::Of(entries[n].tensor_name);
-    const auto encoding =
-        purpose.kind == Purpose::Kind::kAllreduce ? EncodingOf(entries[n], response, dtype, choice) : Encoding{};
+    const auto encoding = purpose.ordinary() ? EncodingOf(entries[n], response, dtype, choice) : Encoding{};
     auto method = choices.MethodOf(entries[n].process_set_id, entries[n].tensor_name);
-    method = method == CollectiveChoice::kHorovods ? kBeside : method;
-    auto& part = parts[{purpose, encoding, method, alone(encoding) ? n + 1 : 0}];
+    method = method == CollectiveChoice::kHorovods || purpose.half != Half::kBoth ? kBeside : method;
+    auto& part = parts[{purpose, encoding, method, purpose.half != Half::kBoth || alone(encoding) ? n + 1 : 0}];
     part.process_set_id = entries[n].process_set_id;
     part.purpose = purpose;
     part.encoding = encoding;

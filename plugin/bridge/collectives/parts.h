@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bridge/collectives/choice.h"
+#include "bridge/half.h"
 #include "core/codecs/codec.h"
 #include "core/codecs/data_type.h"
 #include "core/codecs/error_feedback.h"
@@ -27,11 +28,15 @@ struct Purpose {
   int32_t first = -1;  // a reduce's root; one of a pair
   int32_t second = -1;
   int32_t rounds = 1;  // there and back between a pair
+  Half half = Half::kBoth;
 
+  // An allreduce as Horovod knows it.
+  bool ordinary() const { return kind == Kind::kAllreduce && half == Half::kBoth; }
   // Of the operation of this name.
   static Purpose Of(const std::string& name);
   bool operator<(const Purpose& other) const {
-    return std::tie(kind, first, second, rounds) < std::tie(other.kind, other.first, other.second, other.rounds);
+    return std::tie(kind, first, second, rounds, half) <
+           std::tie(other.kind, other.first, other.second, other.rounds, other.half);
   }
 };
 

@@ -38,6 +38,10 @@ CollectiveSchedule RingAllreduce(Place place, const BlockedMessage& message);
 
 // Every rank sends shard j to rank j, which combines what all have and sends it back to all.
 CollectiveSchedule DirectAllreduce(Place place, const BlockedMessage& message);
+// The first half of it: rank j has the reduction of shard j at the end, its other shards are as it brought them.
+CollectiveSchedule DirectReduceScatter(Place place, const BlockedMessage& message);
+// The second half: every rank sends its own shard to all others, whose values there do not matter.
+CollectiveSchedule DirectAllGather(Place place, const BlockedMessage& message);
 
 // Ranks at distance 1, 2, 4, ... exchange all that they have. If p is not a power of two, the first ranks begin and end
 // in pairs. The message travels undivided: `message.block` is not used. Not for codecs with loss: what a rank keeps and

@@ -11,7 +11,7 @@ namespace paceline::core {
 
 namespace {
 
-constexpr uint32_t kCodecAt = 3, kBlockAt = 7, kTensorsAt = 32;
+constexpr uint32_t kCodecAt = 4, kBlockAt = 8, kTensorsAt = 32;
 constexpr uint64_t kWays = (uint64_t{1} << kCodecAt) - 1;
 constexpr uint64_t kCodecs = (uint64_t{1} << (kBlockAt - kCodecAt)) - 1;
 constexpr uint64_t kBlocks = (uint64_t{1} << (kTensorsAt - kBlockAt)) - 1;
@@ -24,6 +24,10 @@ const char* NameOfWay(int32_t way) {
       return "broadcast";
     case MessageTerms::kPing:
       return "measurement";
+    case MessageTerms::kReduceScatter:
+      return "reduce-scatter";
+    case MessageTerms::kAllGather:
+      return "all-gather";
     default:
       return way < kAllreduceMethods ? NameOf(static_cast<AllreduceMethod>(way)) : "unknown";
   }

@@ -22,12 +22,12 @@ class TensorsDigest {
 };
 
 //   field     bits   what
-//   way       3      an AllreduceMethod, or one of the numbers below
+//   way       4      an AllreduceMethod, or one of the numbers below
 //   codec     4      its number among CodecNames(); 0: none
-//   block     25     elements in flight at a time; the largest number stands for all above
+//   block     24     elements in flight at a time; the largest number stands for all above
 //   tensors   32     TensorsDigest
 struct MessageTerms {
-  static constexpr int32_t kReduce = 4, kBroadcast = 5, kPing = 6;
+  static constexpr int32_t kReduce = 4, kBroadcast = 5, kPing = 6, kReduceScatter = 7, kAllGather = 8;
 
   int32_t way = 0;
   int32_t codec = 0;

@@ -166,6 +166,26 @@ TEST_CASE("a ring allreduce fills the wire: each rank sends without a pause, sta
   }
 }
 
+TEST_CASE("halves of a direct allreduce: each rank has its shard of the sum, and all ranks the shards of all") {
+  for (const auto& [name, make] : Halves()) {
+    for (const int32_t p : {1, 2, 3, 5, 8}) {
+      for (const int64_t n : {0, 1, 7, 12, 29}) {
+        INFO(name, ", ", p, " ranks, ", n, " elements");
+        const auto schedules = OnAll(p, [&, make = make](Place place) { return make(place, {n, 2}); });
+        const auto results = Terms(schedules, n);
+        for (int32_t rank = 0; rank < p; ++rank) {
+          for (int64_t element = 0; element < n; ++element) {
+            const auto owner = ShardOf(element, n, p);
+            const auto scattered = owner == rank ? InTurn(0, p) : Own(rank);
+            const auto& expected = name == "all-gather" ? Own(owner) : scattered;
+            CHECK(results[static_cast<size_t>(rank)][static_cast<size_t>(element)] == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a direct allreduce has two start-ups, and no two ranks send to the same one at a time") {
   for (int32_t p = 2; p <= 8; ++p) {
     for (const int64_t segments : {1, 2, 7}) {

@@ -1,0 +1,113 @@
+"""Operations of the split exchange in PyTorch (paceline.split.exchange.OwnersWire)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.exchange.wire import Bucket, Work
+from paceline.split.exchange import EVERYONE
+from paceline.torch.exchange.tensors import TorchTensors
+from paceline.torch.names import ParameterNames
+from paceline.torch.optimizer.buckets import fits, spans, spans_of
+from paceline.torch.split.shards import Shards
+from paceline.torch.split.weights import TravellingWeights, without_gradients
+
+
+class OwnersTensors(TorchTensors):
+    """Parameters and gradients of owners, and shards of buckets."""
+
+    library: ctypes.CDLL
+    process_set: Any
+    scope: str
+    elementwise = False  # the optimizer updates each element by itself
+    _compresses: bool
+    _optimizer: torch.optim.Optimizer
+    _names: ParameterNames
+
+    def encodes(self, bucket: Bucket) -> bool:
+        """Return True if gradients of the bucket may travel rounded."""
+        raise NotImplementedError
+
+    @cached_property
+    def of_shards(self) -> Shards:
+        """Shards of the optimizer's parameters."""
+        return Shards(self._optimizer, self.process_set)
+
+    @cached_property
+    def _weights(self) -> TravellingWeights:
+        return TravellingWeights(self.library, self.process_set, self.scope, self.of_shards)
+
+    def cuts(self, bucket: Bucket) -> bool:
+        """See OwnersWire.cuts."""
+        if not self.elementwise or self._compresses or self.encodes(bucket):
+            return False
+        parameters = self._parameters_of([bucket])
+        return len({one.dtype for one in parameters}) == 1 and all(fits(one, sys.maxsize) for one in parameters)
+
+    @contextlib.contextmanager
+    def shards(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> Iterator[None]:
+        """See OwnersWire.shards."""
+        given = [self._parameters_of([bucket]) for bucket in buckets]
+        self.of_shards.place(given, collect)
+        with self.of_shards.alone(one for parameters in given for one in parameters):
+            yield
+
+    def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
+        """See OwnersWire.spans."""
+        named = [(name, parameter.nbytes) for name, parameter in self._names.items()]
+        found = spans([count for _, count in named], spans_of(ranks))
+        return [[named[number] for number in span] for span in found]
+
+    def first(self, bucket: Bucket) -> str:
+        """See OwnersWire.first."""
+        return self._names[self._names.parameter(str(bucket.members[0]))]
+
+    def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
+        """See OwnersWire.send."""
+        self._weights.send(bucket, self._parameters_of([bucket]), self._root(owner), sent)
+
+    def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
+        """See OwnersWire.in_reading_order."""
+        return self._weights.in_reading_order(buckets)
+
+    def land(self, bucket: Bucket | None = None) -> None:
+        """See OwnersWire.land."""
+        self._weights.land(bucket)
+
+    def drop(self) -> None:
+        """See OwnersWire.drop."""
+        self._weights.drop()
+        self.of_shards.load({})
+
+    @contextlib.contextmanager
+    def left_out(self, buckets: Sequence[Bucket]) -> Iterator[None]:
+        """See OwnersWire.left_out."""
+        parameters = self._parameters_of(buckets)
+        with without_gradients(parameters):
+            yield
+        for one in parameters:
+            self._optimizer.state.pop(one, None)
+
+    def share_gradients(self, bucket: Bucket, owner: int) -> Callable[[], None]:
+        """See OwnersWire.share_gradients: those of parameters that are trained."""
+        trained = [one for one in self._parameters_of([bucket]) if one.requires_grad]
+        for one in trained:
+            if one.grad is None:
+                one.grad = torch.zeros_like(one)
+        if owner == EVERYONE:
+            return self._weights.share_shards(f"{bucket.name}.gradients", self._parameters_of([bucket]))
+        return self._weights.share(f"{bucket.name}.gradients", [one.grad for one in trained], self._root(owner))
+
+    def _root(self, owner: int) -> int:
+        return EVERYONE if owner == EVERYONE else int(self.process_set.ranks[owner])
+
+    def _parameters_of(self, buckets: Sequence[Bucket]) -> list[Tensor]:
+        return self._names.parameters(str(member) for bucket in buckets for member in bucket.members)
