@@ -29,6 +29,7 @@ from paceline.errors import UserError
 from paceline.fusion import costs
 from paceline.fusion.bridge import Bridge, ControlOp, Measurement, Status
 from paceline.fusion.gradient import Gradient
+from paceline.fusion.halves import bytes_as_allreduce
 from paceline.fusion.offer import Offer
 from paceline.fusion.planning import Plan, make_plan, predict
 from paceline.fusion.policies import Policy
@@ -364,7 +365,7 @@ def fastest(samples: list[tuple[float, float]]) -> list[tuple[float, float]]:
 def regular(measured: Measurement) -> list[Gradient]:
     """The tensors that every step has on every rank."""
     return [
-        Gradient(tensor.name, tensor.bytes, ready_s, type=tensor.type)
+        Gradient(tensor.name, bytes_as_allreduce(tensor.name, tensor.bytes), ready_s, type=tensor.type)
         for tensor, ready_s in zip(measured.tensors, measured.ready_s, strict=True)
         if ready_s is not None
     ]

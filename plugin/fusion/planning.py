@@ -12,9 +12,9 @@ from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient, check, in_order
+from paceline.fusion.halves import gathers_in_turn, of_one_kind
 from paceline.fusion.parts import first_whole, whole, with_parts
 from paceline.fusion.policies import Policy
-from paceline.native.halves import is_half
 from paceline.registry.policies import BUILT_IN, OPTIMAL, THRESHOLD
 
 TIME_LIMIT_S = 10.0
@@ -165,7 +165,7 @@ def make_plan(
     else:
         groups = _users(policy, gradients, task.with_rounds, time_limit_s, max_group_bytes)
         groups = first_whole(groups) if armed else whole(groups)
-        groups = _halves_alone(groups, gradients)
+        groups = of_one_kind(groups, gradients)
         prediction = task.predict(groups)
     predicted = {name: _predicted(task, *plan) for name, plan in plans.items()}
     predicted[policy.name] = _predicted(task, groups, prediction)
@@ -183,21 +183,10 @@ def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction
         groups = _core.plan_armed(*columns, task.costs, task.coordination_s, _core.TOGETHER, limit_bytes, task.work_s)
     else:
         groups = _core.plan(name, *columns, task.with_rounds, max_group_bytes=task.max_group_bytes)
-    groups = _halves_alone(groups, task.gradients)
+    if name == OPTIMAL:
+        groups = gathers_in_turn(groups, task.gradients, task.costs)
+    groups = of_one_kind(groups, task.gradients)
     return groups, task.predict(groups)
-
-
-def _halves_alone(groups: list[list[int]], gradients: Sequence[Gradient]) -> list[list[int]]:
-    """Groups in which each half of an allreduce is a group by itself, whole: nothing else has its shards."""
-    halves = {index for index, gradient in enumerate(gradients) if is_half(gradient.name)}
-    if not halves:
-        return groups
-    found: list[list[int]] = []
-    for members, parts in with_parts(groups):
-        others = [index for index in members if index not in halves]
-        found += [[index] for index in members if index in halves]
-        found += [others] * parts if others else []
-    return sorted(found, key=lambda group: (gradients[group[-1]].ready_s, group[-1]))
 
 
 def _predicted(task: _Task, groups: list[list[int]], prediction: _core.Prediction) -> Predicted:

@@ -44,6 +44,7 @@ SYSTEMS: dict[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "pipelined": ("paceline", {**_SYNC, **_PIPELINED}, _LATE),
     "pipelined_optimal": ("paceline", {**_OPTIMAL, **_PIPELINED}, {**_PLANNED, **_LATE}),
     "split": ("split", {**_SYNC, "PACELINE_WAKE": "events"}, _APART),
+    "split_armed": ("split", {**_OPTIMAL, **_ARMED}, {**_PLANNED, **_APART}),
     "majority": ("paceline", _MAJORITY, _APART),
     "unmodified_pipelined": ("horovod", {**_SYNC, **_PIPELINED}, _LATE),
     "unmodified_majority": ("horovod", _MAJORITY, _APART),

@@ -44,7 +44,8 @@ bool GroupMessage::Fits(const common::Response& response) {
          std::all_of(response.devices().begin(), response.devices().end(),
                      [](int32_t device) { return device == CPU_DEVICE_ID; }) &&
          std::none_of(response.tensor_names().begin(), response.tensor_names().end(), [&](const auto& name) {
-           return HalfOf(name) == Half::kBoth ? Reserved(name) : response.tensor_names().size() > 1;
+           const auto half = HalfOf(name);
+           return half != HalfOf(response.tensor_names()[0]) || (half == Half::kBoth && Reserved(name));
          });
 }
 
@@ -77,6 +78,10 @@ GroupMessage::GroupMessage(common::Response response, core::Place place, int32_t
   const auto elements = std::accumulate(sizes.begin(), sizes.end(), static_cast<int64_t>(0));
   first_ = elements * part / parts;
   elements_ = elements * (part + 1) / parts - first_;
+  stride_ = half_ == Half::kBoth ? elements_ + 1 : 1;
+  for (size_t n = 0; n < sizes.size() && half_ != Half::kBoth; ++n) {
+    stride_ += (sizes[n] + place.ranks - 1) / place.ranks;
+  }
   core::TensorsDigest digest;
   for (size_t n = 0; n < sizes.size(); ++n) {
     digest.Add(names()[n]);
@@ -101,28 +106,31 @@ bool GroupMessage::Asks(const common::Request& request, size_t tensor) const {
              response_.tensor_sizes()[tensor];
 }
 
-size_t GroupMessage::bytes() const { return static_cast<size_t>((elements_ + shards()) * core::BytesOf(dtype_)); }
+size_t GroupMessage::bytes() const { return static_cast<size_t>(shards() * stride_ * core::BytesOf(dtype_)); }
 
-// As ScheduleBuilder::Shards cuts the elements and a flag for each rank.
-GroupMessage::Shard GroupMessage::ShardOf(int32_t rank) const {
-  const auto least = elements_ / place_.ranks, larger = elements_ % place_.ranks;
-  const auto before = [&](int64_t shards) { return shards * least + std::min(shards, larger); };
-  const auto element_bytes = core::BytesOf(dtype_);
-  return {static_cast<size_t>(before(rank) * element_bytes),
-          static_cast<size_t>((before(rank + 1) - before(rank)) * element_bytes)};
+// Of each tensor the first shards have one element more, as in core's schedules.
+template <typename Tensor, typename Body>
+void GroupMessage::ForShards(int32_t rank, uint8_t* buffer, const std::vector<Tensor*>& tensors,
+                             const Body& body) const {
+  const int64_t ranks = place_.ranks, element_bytes = core::BytesOf(dtype_);
+  auto* at = buffer + rank * stride_ * element_bytes;
+  for (size_t n = 0; n < tensors.size(); ++n) {
+    const auto size = response_.tensor_sizes()[n], least = size / ranks, larger = size % ranks;
+    const auto first = rank * least + std::min<int64_t>(rank, larger), count = least + (rank < larger ? 1 : 0);
+    if (count > 0) {
+      body(tensors[n] + first * element_bytes, at, static_cast<size_t>(count * element_bytes));
+    }
+    at += (least + (larger > 0 ? 1 : 0)) * element_bytes;
+  }
 }
 
-// Behind a shard.
 uint8_t* GroupMessage::FlagAt(uint8_t* buffer, int32_t shard) const {
-  if (half_ == Half::kBoth) {
-    return buffer + elements_ * core::BytesOf(dtype_);
-  }
-  const auto found = ShardOf(shard);
-  return buffer + found.first_bytes + found.bytes + static_cast<size_t>(shard * core::BytesOf(dtype_));
+  return buffer + ((shard + 1) * stride_ - 1) * core::BytesOf(dtype_);
 }
 
 common::Status GroupMessage::Pack(const common::TensorQueue& queue, uint8_t* buffer) const {
   auto* to = buffer;
+  std::vector<const uint8_t*> tensors;  // of a half
   for (const auto& name : names()) {
     const auto& entry = queue.GetTensorEntry(name);
     const auto status = WaitReady(entry.ready_event_list, "Allreduce of " + name);
@@ -131,8 +139,8 @@ common::Status GroupMessage::Pack(const common::TensorQueue& queue, uint8_t* buf
     }
     const auto* from = static_cast<const uint8_t*>(entry.tensor->data());
     if (half_ != Half::kBoth) {
-      PackHalf(from, buffer);
-      return common::Status::OK();
+      tensors.push_back(from);
+      continue;
     }
     const auto bytes = BytesOf(entry);
     if (bytes > 0) {
@@ -140,33 +148,31 @@ common::Status GroupMessage::Pack(const common::TensorQueue& queue, uint8_t* buf
     }
     to += bytes;
   }
+  if (half_ != Half::kBoth) {
+    PackHalf(tensors, buffer);
+    return common::Status::OK();
+  }
   core::Scale(dtype_, buffer, elements_, response_.prescale_factor());
   return common::Status::OK();
 }
 
 // Of an all-gather others send their shards.
-void GroupMessage::PackHalf(const uint8_t* from, uint8_t* buffer) const {
+void GroupMessage::PackHalf(const std::vector<const uint8_t*>& tensors, uint8_t* buffer) const {
   for (int32_t rank = 0; rank < place_.ranks; ++rank) {
-    const auto shard = ShardOf(rank);
-    if (shard.bytes == 0 || (half_ == Half::kAllGather && rank != place_.rank)) {
-      continue;
+    if (half_ == Half::kReduceScatter || rank == place_.rank) {
+      ForShards(rank, buffer, tensors, [](const auto* from, auto* at, size_t bytes) { std::memcpy(at, from, bytes); });
     }
-    auto* to = FlagAt(buffer, rank) - shard.bytes;
-    std::memcpy(to, from + shard.first_bytes, shard.bytes);
-    core::Scale(dtype_, to, ElementsOf(shard), response_.prescale_factor());
   }
+  core::Scale(dtype_, buffer, shards() * stride_, response_.prescale_factor());
 }
 
 // Of a reduce-scatter this rank's shard is there; of an all-gather it was there before.
-void GroupMessage::UnpackHalf(uint8_t* buffer, uint8_t* to, double factor) const {
+void GroupMessage::UnpackHalf(uint8_t* buffer, const std::vector<uint8_t*>& tensors, double factor) const {
   for (int32_t rank = 0; rank < place_.ranks; ++rank) {
-    const auto shard = ShardOf(rank);
-    if (shard.bytes == 0 || (half_ == Half::kReduceScatter) != (rank == place_.rank)) {
-      continue;
+    if ((half_ == Half::kReduceScatter) == (rank == place_.rank)) {
+      core::Scale(dtype_, buffer + rank * stride_ * core::BytesOf(dtype_), stride_, factor);
+      ForShards(rank, buffer, tensors, [](auto* to, const auto* at, size_t bytes) { std::memcpy(to, at, bytes); });
     }
-    auto* from = FlagAt(buffer, rank) - shard.bytes;
-    core::Scale(dtype_, from, ElementsOf(shard), factor);
-    std::memcpy(to + shard.first_bytes, from, shard.bytes);
   }
 }
 
@@ -233,12 +239,16 @@ void GroupMessage::Complete(common::HorovodGlobalState& state, common::ProcessSe
   }
   timeline.ActivityStartAll(entries, kActivity);
   const auto* from = buffer;
+  std::vector<uint8_t*> tensors;  // of a half
   for (const auto& entry : entries) {
     if (half_ == Half::kBoth) {
       from = Unpack(entry, from);
     } else {
-      UnpackHalf(buffer, static_cast<uint8_t*>(const_cast<void*>(entry.output->data())), factor);
+      tensors.push_back(static_cast<uint8_t*>(const_cast<void*>(entry.output->data())));
     }
+  }
+  if (half_ != Half::kBoth) {
+    UnpackHalf(buffer, tensors, factor);
   }
   timeline.ActivityEndAll(entries);
   const auto status = common::Status::OK();

@@ -22,7 +22,7 @@ namespace horovod::paceline {
 class GroupMessage {
  public:
   // Whether such a message can travel in an armed step: a sum or average of floating-point numbers in CPU memory, none
-  // of them under a reserved name, or half of one of a single tensor.
+  // of them under a reserved name, or halves of some.
   static bool Fits(const common::Response& response);
   // Another text for whatever differs.
   static std::string Signature(const common::Response& response);
@@ -40,14 +40,15 @@ class GroupMessage {
   // What errors call it.
   std::string Text() const;
 
-  // What it takes on its way: its tensors, one behind the other, and the flag; of a half a flag behind each shard, or
-  // ranks would not hear of those of all others. A sum of the flags of all ranks is then in the own shard of each.
+  // What it takes on its way: its tensors, one behind the other, and the flag. Of a half, for each rank its shards of
+  // all tensors and a flag, or ranks would not hear of the flags of all others; all ranks have room for the largest
+  // shard, so that core cuts the message where we do.
   size_t bytes() const;
   // The entries stay in the table.
   common::Status Pack(const common::TensorQueue& queue, uint8_t* buffer) const;
   void SetFlag(uint8_t* buffer, bool raised) const;
   bool Flag(uint8_t* buffer) const;
-  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, elements_ + shards(), tensors_, half_}; }
+  Carrier::Values Values(uint8_t* buffer) const { return {dtype_, buffer, shards() * stride_, tensors_, half_}; }
   // Hands out the values, and with those of the last part takes the entries from the table and answers them.
   // `start_ns`: when the first part began, as in Executed.
   void Complete(common::HorovodGlobalState& state, common::ProcessSet& process_set, uint8_t* buffer,
@@ -56,16 +57,12 @@ class GroupMessage {
  private:
   // Each has a flag behind it.
   int32_t shards() const { return half_ == Half::kBoth ? 1 : place_.ranks; }
-  struct Shard {
-    size_t first_bytes, bytes;  // in the tensor; in the buffer behind the flags of those before
-  };
-  Shard ShardOf(int32_t rank) const;
-  int64_t ElementsOf(const Shard& shard) const {
-    return static_cast<int64_t>(shard.bytes) / ::paceline::core::BytesOf(dtype_);
-  }
+  // Calls `body(data of a tensor from `tensors`, its place in the buffer, bytes)` for a rank's shards of all tensors.
+  template <typename Tensor, typename Body>
+  void ForShards(int32_t rank, uint8_t* buffer, const std::vector<Tensor*>& tensors, const Body& body) const;
   uint8_t* FlagAt(uint8_t* buffer, int32_t shard) const;
-  void PackHalf(const uint8_t* from, uint8_t* buffer) const;
-  void UnpackHalf(uint8_t* buffer, uint8_t* to, double factor) const;
+  void PackHalf(const std::vector<const uint8_t*>& tensors, uint8_t* buffer) const;
+  void UnpackHalf(uint8_t* buffer, const std::vector<uint8_t*>& tensors, double factor) const;
   size_t offset_bytes() const { return static_cast<size_t>(first_ * ::paceline::core::BytesOf(dtype_)); }
   size_t BytesOf(const common::TensorTableEntry& entry) const;
   // Returns what comes behind.
@@ -78,6 +75,7 @@ class GroupMessage {
   int32_t part_, parts_;
   int64_t first_ = 0;     // element of the tensor, of a part
   int64_t elements_ = 0;  // without the flag
+  int64_t stride_ = 0;    // elements of a shard in the buffer, and its flag
   uint32_t tensors_ = 0;  // their digest
 };
 

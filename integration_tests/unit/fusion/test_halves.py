@@ -1,0 +1,62 @@
+"""Plans of steps that have halves of allreduces."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.core._core import CostModel
+from paceline.fusion.gradient import Gradient
+from paceline.fusion.halves import bytes_as_allreduce, gathers_in_turn, of_one_kind
+from paceline.fusion.planning import make_plan
+from paceline.fusion.resolve import resolve
+from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES, shard
+
+KINDS = {"r": REDUCE_SCATTER_NAMES, "g": ALL_GATHER_NAMES, "o": ""}
+COSTS = CostModel.linear(0.002, 1e-8)
+
+
+def _gradients(kinds: str, size_bytes: int = 100_000) -> list[Gradient]:
+    return [Gradient(f"{KINDS[kind]}{n}", size_bytes, 0.01 * n) for n, kind in enumerate(kinds)]
+
+
+@pytest.mark.parametrize("policy", ["none", "single", "mgwfbp", "optimal"])
+@pytest.mark.parametrize("armed", [False, True])
+def test_no_message_mixes_kinds(policy: str, armed: bool) -> None:
+    gradients = _gradients("rrorrroogggggggg")
+    plan = make_plan(
+        resolve(policy), gradients, COSTS, coordination_s=0.004, cycle_s=0.001, threshold_bytes=1 << 26, armed=armed
+    )
+    for group in plan.groups:
+        assert len({next(k for k, mark in KINDS.items() if mark in gradients[i].name) for i in group}) == 1, plan.groups
+    assert sorted(index for group in plan.groups for index in group) == list(range(len(gradients)))
+
+
+def test_halves_are_whole_and_in_order() -> None:
+    gradients = _gradients("roor")
+    assert of_one_kind([[0], [0], [1, 2, 3]], gradients) == [[0], [1, 2], [3]]
+    assert of_one_kind([[1], [1]], gradients) == [[1], [1]]
+    assert of_one_kind([[0, 1]], _gradients("oo")) == [[0, 1]]
+
+
+def test_gathers_go_in_eighths_but_in_no_message_that_is_mostly_start_up() -> None:
+    gradients = _gradients("rr" + "g" * 16)
+    assert gathers_in_turn([[0, 1], list(range(2, 18))], gradients, COSTS) == [
+        [0, 1], *[[n, n + 1] for n in range(2, 18, 2)]
+    ]  # fmt: skip
+    slow = gathers_in_turn([[0, 1], list(range(2, 18))], gradients, CostModel.linear(0.008, 1e-8))
+    assert [len(group) for group in slow] == [2, 8, 8]
+    assert gathers_in_turn([[0]], _gradients("r"), COSTS) == [[0]]
+
+
+def test_a_half_costs_half() -> None:
+    assert bytes_as_allreduce(f"{REDUCE_SCATTER_NAMES}x", 100) == 50
+    assert bytes_as_allreduce("x", 100) == 100
+
+
+@pytest.mark.parametrize("elements", [0, 1, 5, 64, 1001])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_shards_cover_all(elements: int, ranks: int) -> None:
+    ends = [shard(elements, rank, ranks) for rank in range(ranks)]
+    assert ends[0][0] == 0 and ends[-1][1] == elements
+    assert all(one[1] == two[0] for one, two in zip(ends, ends[1:]))
+    assert max(last - first for first, last in ends) - min(last - first for first, last in ends) <= 1

@@ -1,0 +1,61 @@
+"""Groups of a plan that has halves of allreduces (the split exchange).
+
+A message has halves of one kind, or none: all-gathers begin when reduce-scatters have ended, and each rank has shards
+of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.core._core import CostModel
+from paceline.fusion.gradient import Gradient, in_order
+from paceline.fusion.parts import with_parts
+from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES, is_half
+
+# All-gathers travel in about this many messages: the forward pass waits for the first of them.
+GATHERS = 8
+
+
+def bytes_as_allreduce(name: str, size_bytes: int) -> int:
+    """Return the bytes that an allreduce of equal cost has: a half sends each byte once."""
+    return size_bytes // 2 if is_half(name) else size_bytes
+
+
+def of_one_kind(groups: list[list[int]], gradients: Sequence[Gradient]) -> list[list[int]]:
+    """Divide groups of several kinds; halves are whole. In the order in which groups are complete."""
+    kinds = [_kind(gradient.name) for gradient in gradients]
+    if not any(kinds):
+        return groups
+    found: list[list[int]] = []
+    for members, parts in with_parts(groups):
+        for kind in dict.fromkeys(kinds[index] for index in members):
+            found += [[index for index in members if kinds[index] == kind]] * (1 if kind else parts)
+    return sorted(found, key=lambda group: max((gradients[index].ready_s, index) for index in group))
+
+
+def gathers_in_turn(groups: list[list[int]], gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
+    """Replace the groups of all-gathers: neighbours of about an eighth of all bytes, and no more start-up than bytes.
+
+    They are submitted together, and the sooner the first arrives, the sooner the forward pass begins.
+    """
+    gathers = {index for index, one in enumerate(gradients) if ALL_GATHER_NAMES in one.name}
+    if not gathers:
+        return groups
+    least_bytes = sum(gradients[index].bytes for index in gathers) / GATHERS
+    if costs.b_s_per_byte > 0:
+        least_bytes = max(least_bytes, costs.a_s / costs.b_s_per_byte)
+    found: list[list[int]] = [[]]
+    size_bytes = 0
+    for index in in_order(gradients, sorted(gathers)):
+        if found[-1] and size_bytes + gradients[index].bytes / 2 > least_bytes:
+            found.append([])
+            size_bytes = 0
+        found[-1].append(index)
+        size_bytes += gradients[index].bytes
+    others = [[index for index in group if index not in gathers] for group in groups]
+    return [*filter(None, others), *found]
+
+
+def _kind(name: str) -> int:
+    return 1 if REDUCE_SCATTER_NAMES in name else 2 if ALL_GATHER_NAMES in name else 0
