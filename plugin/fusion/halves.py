@@ -34,27 +34,28 @@ def of_one_kind(groups: list[list[int]], gradients: Sequence[Gradient]) -> list[
     return sorted(found, key=lambda group: max((gradients[index].ready_s, index) for index in group))
 
 
-def gathers_in_turn(groups: list[list[int]], gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
-    """Replace the groups of all-gathers: neighbours of about an eighth of all bytes, and no more start-up than bytes.
+def gathers(gradients: Sequence[Gradient]) -> list[int]:
+    """Return the numbers of all-gathers."""
+    return [index for index, one in enumerate(gradients) if ALL_GATHER_NAMES in one.name]
 
-    They are submitted together, and the sooner the first arrives, the sooner the forward pass begins.
+
+def in_eighths(indices: Sequence[int], gradients: Sequence[Gradient], costs: CostModel) -> list[list[int]]:
+    """Return groups of neighbours, of about an eighth of all bytes, that take no longer to start than to travel.
+
+    All-gathers are submitted together, and the sooner the first arrives, the sooner the forward pass begins.
     """
-    gathers = {index for index, one in enumerate(gradients) if ALL_GATHER_NAMES in one.name}
-    if not gathers:
-        return groups
-    least_bytes = sum(gradients[index].bytes for index in gathers) / GATHERS
+    least_bytes = sum(gradients[index].bytes for index in indices) / GATHERS
     if costs.b_s_per_byte > 0:
         least_bytes = max(least_bytes, costs.a_s / costs.b_s_per_byte)
     found: list[list[int]] = [[]]
     size_bytes = 0
-    for index in in_order(gradients, sorted(gathers)):
+    for index in in_order(gradients, indices):
         if found[-1] and size_bytes + gradients[index].bytes / 2 > least_bytes:
             found.append([])
             size_bytes = 0
         found[-1].append(index)
         size_bytes += gradients[index].bytes
-    others = [[index for index in group if index not in gathers] for group in groups]
-    return [*filter(None, others), *found]
+    return [group for group in found if group]
 
 
 def _kind(name: str) -> int:

@@ -12,7 +12,7 @@ from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.errors import UserError
 from paceline.fusion.gradient import Gradient, check, in_order
-from paceline.fusion.halves import gathers_in_turn, of_one_kind
+from paceline.fusion.halves import gathers, in_eighths, of_one_kind
 from paceline.fusion.parts import first_whole, whole, with_parts
 from paceline.fusion.policies import Policy
 from paceline.registry.policies import BUILT_IN, OPTIMAL, THRESHOLD
@@ -178,15 +178,25 @@ def _built_in(name: str, task: _Task) -> tuple[list[list[int]], _core.Prediction
     columns = task.columns
     if name == THRESHOLD:
         return _core.predict_stock(*columns, task.stock_costs, task.coordination_s, task.cycle_s, task.threshold_bytes)
+    # When all-gathers are ready follows from the end of all others, which so do not have until then.
+    late = gathers(task.gradients)
+    groups = _groups(name, task, sorted(set(range(len(task.gradients))) - set(late)))
+    groups += in_eighths(late, task.gradients, task.costs) if name == OPTIMAL else _groups(name, task, late)
+    groups = of_one_kind(groups, task.gradients)
+    return groups, task.predict(groups)
+
+
+def _groups(name: str, task: _Task, indices: list[int]) -> list[list[int]]:
+    """The groups of a built-in policy for some of the gradients."""
+    if not indices:
+        return []
+    columns = _columns([task.gradients[index] for index in indices])
     if task.armed and name == OPTIMAL:
         limit_bytes = task.max_group_bytes
         groups = _core.plan_armed(*columns, task.costs, task.coordination_s, _core.TOGETHER, limit_bytes, task.work_s)
     else:
         groups = _core.plan(name, *columns, task.with_rounds, max_group_bytes=task.max_group_bytes)
-    if name == OPTIMAL:
-        groups = gathers_in_turn(groups, task.gradients, task.costs)
-    groups = of_one_kind(groups, task.gradients)
-    return groups, task.predict(groups)
+    return [[indices[place] for place in group] for group in groups]
 
 
 def _predicted(task: _Task, groups: list[list[int]], prediction: _core.Prediction) -> Predicted:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from paceline.core._core import CostModel
 from paceline.fusion.gradient import Gradient
-from paceline.fusion.halves import bytes_as_allreduce, gathers_in_turn, of_one_kind
+from paceline.fusion.halves import bytes_as_allreduce, gathers, in_eighths, of_one_kind
 from paceline.fusion.planning import make_plan
 from paceline.fusion.resolve import resolve
 from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES, shard
@@ -40,12 +42,21 @@ def test_halves_are_whole_and_in_order() -> None:
 
 def test_gathers_go_in_eighths_but_in_no_message_that_is_mostly_start_up() -> None:
     gradients = _gradients("rr" + "g" * 16)
-    assert gathers_in_turn([[0, 1], list(range(2, 18))], gradients, COSTS) == [
-        [0, 1], *[[n, n + 1] for n in range(2, 18, 2)]
-    ]  # fmt: skip
-    slow = gathers_in_turn([[0, 1], list(range(2, 18))], gradients, CostModel.linear(0.008, 1e-8))
-    assert [len(group) for group in slow] == [2, 8, 8]
-    assert gathers_in_turn([[0]], _gradients("r"), COSTS) == [[0]]
+    late = gathers(gradients)
+    assert late == list(range(2, 18))
+    assert in_eighths(late, gradients, COSTS) == [[n, n + 1] for n in range(2, 18, 2)]
+    assert [len(group) for group in in_eighths(late, gradients, CostModel.linear(0.008, 1e-8))] == [8, 8]
+    assert in_eighths([], gradients, COSTS) == []
+
+
+def test_reduce_scatters_do_not_wait_for_what_comes_after_them() -> None:
+    """Alone or before all-gathers, they have the same groups."""
+    both = [Gradient(f"{REDUCE_SCATTER_NAMES}{n}", 100_000, 0.005 * n) for n in range(8)]
+    late = [Gradient(f"{ALL_GATHER_NAMES}{n}", 100_000, 0.2) for n in range(8)]
+    options = {"coordination_s": 0.004, "cycle_s": 0.001, "threshold_bytes": 1 << 26, "armed": True}
+    alone = make_plan(resolve("optimal"), both, COSTS, **options).groups
+    assert make_plan(resolve("optimal"), both + late, COSTS, **options).groups[: len(alone)] == alone
+    assert len(alone) > 1
 
 
 def test_a_half_costs_half() -> None:
@@ -58,5 +69,5 @@ def test_a_half_costs_half() -> None:
 def test_shards_cover_all(elements: int, ranks: int) -> None:
     ends = [shard(elements, rank, ranks) for rank in range(ranks)]
     assert ends[0][0] == 0 and ends[-1][1] == elements
-    assert all(one[1] == two[0] for one, two in zip(ends, ends[1:]))
+    assert all(one[1] == two[0] for one, two in itertools.pairwise(ends))
     assert max(last - first for first, last in ends) - min(last - first for first, last in ends) <= 1
