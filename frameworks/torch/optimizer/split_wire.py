@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,15 @@ from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.buckets import fits, spans, spans_of
 from paceline.torch.split.shards import Shards
 from paceline.torch.split.weights import TravellingWeights, without_gradients
+
+
+class _Members(NamedTuple):
+    """What is the same in each update of a bucket."""
+
+    bucket: Bucket
+    parameters: list[Tensor]
+    dtype: torch.dtype
+    cut: bool
 
 
 class OwnersTensors(TorchTensors):
@@ -45,19 +55,28 @@ class OwnersTensors(TorchTensors):
     def _weights(self) -> TravellingWeights:
         return TravellingWeights(self.library, self.process_set, self.scope, self.of_shards)
 
+    @cached_property
+    def _members(self) -> dict[str, _Members]:
+        return {}
+
     def cuts(self, bucket: Bucket) -> bool:
         """See OwnersWire.cuts."""
-        if not self.elementwise or self._compresses or self.encodes(bucket):
+        if not self.elementwise:
             return False
-        parameters = self._parameters_of([bucket])
-        return len({one.dtype for one in parameters}) == 1 and all(fits(one, sys.maxsize) for one in parameters)
+        known = self._members.get(bucket.name)
+        if known is None or known.bucket is not bucket or known.parameters[0].dtype is not known.dtype:
+            parameters = self._parameters_of([bucket])
+            alike = len({one.dtype for one in parameters}) == 1 and all(fits(one, sys.maxsize) for one in parameters)
+            cut = alike and not self._compresses and not self.encodes(bucket)
+            known = self._members[bucket.name] = _Members(bucket, parameters, parameters[0].dtype, cut)
+        return known.cut
 
     @contextlib.contextmanager
     def shards(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> Iterator[None]:
         """See OwnersWire.shards."""
-        given = [self._parameters_of([bucket]) for bucket in buckets]
+        given = [self._members[bucket.name].parameters for bucket in buckets]
         self.of_shards.place(given, collect)
-        with self.of_shards.alone(one for parameters in given for one in parameters):
+        with self.of_shards.alone(itertools.chain(*given)):
             yield
 
     def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
@@ -72,7 +91,8 @@ class OwnersTensors(TorchTensors):
 
     def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
         """See OwnersWire.send."""
-        self._weights.send(bucket, self._parameters_of([bucket]), self._root(owner), sent)
+        members = self._members[bucket.name].parameters if owner == EVERYONE else self._parameters_of([bucket])
+        self._weights.send(bucket, members, self._root(owner), sent)
 
     def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
         """See OwnersWire.in_reading_order."""

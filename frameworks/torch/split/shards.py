@@ -7,6 +7,7 @@ of its memory, and so are its gradient and its state. The elements of a bucket a
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,11 @@ class Place(NamedTuple):
     elements: int
     before: int
 
+    def range(self, count: int, rank: int, ranks: int) -> tuple[int, int]:
+        """Return begin and end of a rank's range of the parameter, which has `count` elements."""
+        begin, end = shard(self.elements, rank, ranks)
+        return min(max(begin - self.before, 0), count), min(max(end - self.before, 0), count)
+
 
 class Shards:
     """Shards of one optimizer's parameters; a parameter without a place is updated whole, by one rank."""
@@ -34,15 +40,20 @@ class Shards:
         self._optimizer = optimizer
         self._process_set = process_set
         self._places: dict[Tensor, Place] = {}
+        self._placed: Sequence[Sequence[Tensor]] = ()  # by the last call of `place`
+        self._ranges: dict[Tensor, tuple[int, int]] = {}  # what `own` returns; it is asked several times a step
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self._places
 
-    def place(self, buckets: Iterable[Sequence[Tensor]], collect: Callable[[], None]) -> None:
+    def place(self, buckets: Sequence[Sequence[Tensor]], collect: Callable[[], None]) -> None:
         """Give the parameters of these buckets their places.
 
-        `collect()` gives all ranks the whole state; it is called if a parameter had another place.
+        `collect()` gives all ranks the whole state; it is called if a parameter had another place. Lists of parameters
+        that are the same objects as in the last call have their places already.
         """
+        if len(buckets) == len(self._placed) and all(map(operator.is_, buckets, self._placed)):
+            return
         places = {}
         for parameters in buckets:
             elements, before = sum(one.numel() for one in parameters), 0
@@ -51,7 +62,8 @@ class Shards:
                 before += one.numel()
         if any(self._places.get(one, place) != place for one, place in places.items()):
             collect()
-        self._places.update(places)
+        self.load({**self._places, **places})
+        self._placed = buckets
 
     def saved(self) -> dict[Tensor, tuple[int, int]]:
         """Return the places, for `load`."""
@@ -59,18 +71,18 @@ class Shards:
 
     def load(self, places: Mapping[Tensor, tuple[int, int]]) -> None:
         """Take the places that belong to a state, in place of all others."""
+        self._placed = ()
+        rank, ranks = (self._process_set.rank(), self._process_set.size()) if places else (0, 1)
         self._places = {one: Place(*place) for one, place in places.items()}
+        self._ranges = {one: place.range(one.numel(), rank, ranks) for one, place in self._places.items()}
 
     def own(self, parameter: Tensor) -> tuple[int, int]:
         """Return begin and end of this rank's range of the parameter, in elements."""
-        elements, before = self._places[parameter]
-        begin, end = shard(elements, self._process_set.rank(), self._process_set.size())
-        count = parameter.numel()
-        return min(max(begin - before, 0), count), min(max(end - before, 0), count)
+        return self._ranges[parameter]
 
     def gradient(self, parameter: Tensor) -> Tensor | None:
         """Return this rank's range of the gradient, a view where the gradient is contiguous; None for none."""
-        begin, end = self.own(parameter)
+        begin, end = self._ranges[parameter]
         return None if parameter.grad is None or begin == end else parameter.grad.reshape(-1)[begin:end]
 
     @contextlib.contextmanager
@@ -79,21 +91,24 @@ class Shards:
 
         A parameter without a gradient is left as it is.
         """
-        given = [one for one in parameters if one.grad is not None]
         cut: list[tuple[Tensor, Tensor, Tensor]] = []
+        given = []
         try:
-            for one in given:
-                begin, end = self.own(one)
-                gradient = self.gradient(one)
+            for one in parameters:
+                gradient = one.grad
                 if gradient is None:
+                    continue
+                given.append(one)
+                begin, end = self._ranges[one]
+                if begin == end:
                     one.grad = None
                     self._optimizer.state.pop(one, None)
-                elif end - begin < one.numel():
+                elif end - begin < gradient.numel():
                     one.grad = None
                     whole = one.data
-                    one.data = whole.view(-1)[begin:end]
-                    cut.append((one, whole, one.data))
-                    one.grad = gradient
+                    piece = one.data = whole.view(-1)[begin:end]
+                    cut.append((one, whole, piece))
+                    one.grad = gradient.reshape(-1)[begin:end]
                     self._cut_state(one, whole.shape, begin, end)
             yield
         finally:
