@@ -163,7 +163,7 @@ def _ten_armed_steps(rank: int, size: int, hvd: Any, weighted: bool) -> dict[str
     """What ten armed steps in a row send."""
     model, done = net(), 0
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(f"armed.{weighted}"), bucket_bytes=0
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(f"ten.{weighted}"), bucket_bytes=0
     )
     sent: dict[str, int] = {}
 
