@@ -92,7 +92,7 @@ def main() -> int:
         usual: dict[str, list[tuple[tuple[int, ...], int]]] = {}  # of each rank: calls and bytes, in how many steps
         for name, env in worlds.items():
             one_round = {"HOROVOD_CYCLE_TIME": "30", "LD_PRELOAD": str(shim)}
-            results = run_ranks(count_body, 2, env={**env, **one_round}, timeout_s=120, fresh=True)
+            results = run_ranks(count_body, 2, env={**env, **one_round}, fresh=True)
             usual[name] = [Counter(map(tuple, result)).most_common(1)[0] for result in results]
         cpu_ms = in_turn(worlds, 2, _cpu_ms, TURNS)
     table = Table("build", "rank", "sends per step", "bytes per step", "steps alike")

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from integration_tests.support.packages import ROOT
 
 # The machine once more, but for a /run of its own, so that the two can be told apart.
@@ -32,7 +30,6 @@ with Cluster(hosts=2) as cluster:
 """
 
 
-@pytest.mark.timeout(180)
 def test_hosts_stand_in_the_chroot_of_their_owner(tmp_path: Path) -> None:
     command = ["unshare", "--mount", "sh", "-euc", _CHROOT, "sh", str(tmp_path), sys.executable, _CLUSTER]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120, check=False)

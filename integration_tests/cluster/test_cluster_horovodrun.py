@@ -22,7 +22,6 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("script", ["plain_torch.py", pytest.param("plain_keras.py", marks=pytest.mark.more)])
 def test_unmodified_script_trains_over_four_hosts(cluster: Cluster, script: str) -> None:
     assert "paceline" not in (SCRIPTS / script).read_text()
@@ -42,7 +41,6 @@ def test_unmodified_script_trains_over_four_hosts(cluster: Cluster, script: str)
         assert min(new.sent_bytes - old.sent_bytes, new.received_bytes - old.received_bytes) > 1_000_000
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.more
 def test_paceline_run_says_which_hosts_are_up_and_which_never_came(cluster: Cluster, tmp_path: Path) -> None:
     # On the last host a rank fails before it comes to init().

@@ -87,7 +87,6 @@ def _run(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("collective", ["linear", "direct"])
 def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path, collective: str) -> None:
     # TCP tries again after twice the time it waited before: up to as long as the link was cut after it is back.
@@ -96,7 +95,6 @@ def test_a_link_that_comes_back_costs_time_only(cluster: Cluster, tmp_path: Path
     assert sorted(re.findall(r"WELL (\d)", done.stdout)) == ["0", "1", "2"], done.stdout + done.stderr
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("collective", [more("linear"), pytest.param("ring", marks=pytest.mark.soak)])
 def test_a_link_that_stays_cut_is_an_error_on_every_rank_within_the_limit(
     cluster: Cluster, tmp_path: Path, collective: str

@@ -59,7 +59,6 @@ def run(cluster: Cluster, folder: Path, hosts: str, ranks: int, wanted: int) -> 
     return sorted(lines), done.stderr
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.more
 def test_job_whose_hosts_are_all_there_uses_the_interface_that_they_share(two_hosts: Cluster, tmp_path: Path) -> None:
     first, second = two_hosts.names
@@ -69,7 +68,6 @@ def test_job_whose_hosts_are_all_there_uses_the_interface_that_they_share(two_ho
 
 
 @pytest.mark.patch("elastic-hosts")
-@pytest.mark.timeout(240)
 def test_job_that_began_on_one_host_grows_when_another_comes(two_hosts: Cluster, tmp_path: Path) -> None:
     first, second = two_hosts.names
     said, noise = run(two_hosts, tmp_path, f"{first}:2\n", 2, 3)

@@ -39,7 +39,6 @@ def test_our_table_of_variables_is_what_the_launcher_sets(two_hosts: Cluster, la
     assert set(table) <= set_by_it
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("launcher", PRESENT)
 def test_tasks_on_one_host(two_hosts: Cluster, launcher: str) -> None:
     words = [launcher, "-n", "2", *PACELINE_RANK, "--", *RANK_SCRIPT]
@@ -48,7 +47,6 @@ def test_tasks_on_one_host(two_hosts: Cluster, launcher: str) -> None:
     assert ranks(done.stdout) == [(0, 0, 2, 1, "host0"), (1, 1, 2, 1, "host0")]
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("launcher", PRESENT)
 def test_tasks_on_two_hosts(two_hosts: Cluster, launcher: str) -> None:
     flags = LAUNCHERS[launcher][0].split()
@@ -66,7 +64,6 @@ def test_tasks_on_two_hosts(two_hosts: Cluster, launcher: str) -> None:
 
 
 @pytest.mark.more
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("launcher", PRESENT[:1])
 def test_the_example_trains_on_two_hosts(two_hosts: Cluster, launcher: str) -> None:
     flags = LAUNCHERS[launcher][0].split()
@@ -76,7 +73,6 @@ def test_the_example_trains_on_two_hosts(two_hosts: Cluster, launcher: str) -> N
     assert digits_result(done.stdout)["accuracy"] > 0.9
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("launcher", PRESENT)
 def test_a_failed_rank_is_named_before_the_launcher_ends_the_others(two_hosts: Cluster, launcher: str) -> None:
     words = [launcher, "-n", "2", *PACELINE_RANK, "--", *RANK_SCRIPT, "raise", "1"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import SLOW_CLOSE_MS, kill_in, train_in_steps
-from integration_tests.support.arming import ARMED, TorchSteps, arm, end, state
+from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, end, state
 from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
 from integration_tests.support.ranks import run_ranks
@@ -67,7 +67,6 @@ def _raises(rank: int, size: int) -> str:
     hvd.init()
     steps = TorchSteps(rank, size, SIZES)
     _, step = arm(steps.step, "faults.", GROUPS)
-    begun = time.monotonic()
     try:
         for name in NAMES:
             if rank == 1 and name == NAMES[3]:
@@ -79,28 +78,28 @@ def _raises(rank: int, size: int) -> str:
         hvd.shutdown()
         return "left"
     except hvd.HorovodInternalError as error:
-        assert time.monotonic() - begun < LIMIT_S
         return str(error)
     return "finished"
 
 
 def test_rank_that_raises_between_groups() -> None:
-    said = run_ranks(_raises, SIZE, env=ARMED, fresh=True)
+    """No rank waits until Gloo gives up."""
+    said = run_ranks(_raises, SIZE, env=ARMED | {"HOROVOD_GLOO_TIMEOUT_SECONDS": "600"}, fresh=True)
     assert said[1] == "left"
     assert all("shut down" in text for text in (said[0], said[2])), said
 
 
 def _stops(rank: int, size: int) -> None:
-    """Longer than anybody's patience, and then it goes on."""
+    """Until the others have lost their patience, and then it goes on."""
     import horovod.torch as hvd
 
     hvd.init()
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "faults.", GROUPS)
+    hand, step = arm(steps.step, "faults.", GROUPS, patience_s=PATIENCE_S)
     for number in range(step, step + 8):
         for name in NAMES:
             if rank == 1 and number == step + 2 and name == NAMES[3]:
-                time.sleep(1.5)
+                hand.wait(lambda: state().given_up == 1)
             steps.start(name, number)
         for name in NAMES:
             steps.finish(name, number)
@@ -114,7 +113,7 @@ def test_rank_that_stops_between_groups() -> None:
     run_ranks(_stops, SIZE, env=ARMED, fresh=True)
 
 
-LATE_S = 3.5
+GLOO_TIMEOUT_S = 5  # a busy rank keeps it
 
 
 def _is_late(rank: int, size: int) -> None:
@@ -127,7 +126,7 @@ def _is_late(rank: int, size: int) -> None:
     for number in range(step, step + 4):
         for name in NAMES:
             if rank == 1 and number == step + 1 and name == NAMES[3]:
-                time.sleep(LATE_S)
+                time.sleep(1.5 * GLOO_TIMEOUT_S)
             steps.start(name, number)
         for name in NAMES:
             steps.finish(name, number)
@@ -135,4 +134,4 @@ def _is_late(rank: int, size: int) -> None:
 
 
 def test_late_rank_ends_the_armed_step_before_the_transports_limit() -> None:
-    run_ranks(_is_late, SIZE, env=ARMED | {"HOROVOD_GLOO_TIMEOUT_SECONDS": "2"}, fresh=True)
+    run_ranks(_is_late, SIZE, env=ARMED | {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_S)}, fresh=True)

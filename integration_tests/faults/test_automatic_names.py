@@ -13,7 +13,7 @@ from integration_tests.support.ranks import ranks
 
 
 @pytest.mark.patch("automatic-names")
-@ranks(3, timeout_s=60, fresh=True)
+@ranks(3, fresh=True)
 def test_unnamed_operations_on_sets_and_on_all(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -33,7 +33,7 @@ def test_unnamed_operations_on_sets_and_on_all(rank: int, size: int) -> None:
 
 
 @pytest.mark.patch("automatic-names")
-@ranks(3, timeout_s=60, fresh=True)
+@ranks(3, fresh=True)
 def test_unnamed_operations_on_a_set_that_has_anothers_id(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -51,7 +51,7 @@ def test_unnamed_operations_on_a_set_that_has_anothers_id(rank: int, size: int) 
 
 
 @pytest.mark.patch("graph-names")
-@ranks(3, timeout_s=120, fresh=True)
+@ranks(3, fresh=True)
 def test_unnamed_operations_on_sets_and_on_all_in_a_graph(rank: int, size: int) -> None:
     import horovod.tensorflow as hvd
     import tensorflow as tf

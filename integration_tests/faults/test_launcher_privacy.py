@@ -23,7 +23,7 @@ TOKEN = 'token-5150 it\'s "quoted" $HOME `id` \\ %s !\n  and has a second line'
 def outputs(words: list[str], env: dict[str, str]) -> dict[int, Any]:
     """What each rank printed as JSON."""
     done = subprocess.run(
-        [*HOROVODRUN, *words], env={**os.environ, **QUIET, **env}, capture_output=True, text=True, timeout=100
+        [*HOROVODRUN, *words], env={**os.environ, **QUIET, **env}, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = (line.partition("<stdout>:") for line in done.stdout.splitlines())
@@ -190,6 +190,6 @@ def test_a_function_and_its_results_travel_over_loopback_alone(tmp_path: Path) -
         env={**os.environ, **QUIET, "TESTING": str(os.getpid())},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert done.stdout.splitlines()[-1] == "[['127.0.0.1'], ['127.0.0.1']]", done.stdout + done.stderr

@@ -41,7 +41,7 @@ def _stall(rank: int, size: int, log: str) -> None:
 def test_sleeping_rank_is_reported_by_number(size: int, tmp_path: Path) -> None:
     limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     log = tmp_path / "log"
-    run_ranks(_stall, size, str(log), env=limits, timeout_s=40, fresh=True)
+    run_ranks(_stall, size, str(log), env=limits, fresh=True)
     text = log.read_text()
     assert f"Missing ranks:\n{size - 1}: [allreduce.stalled]" in text
     assert "stalled for longer than 5 seconds. Will shutdown." in text
@@ -123,7 +123,7 @@ def test_exception_while_connecting_reaches_python() -> None:
     variables = {**create_run_env_vars("127.0.0.1", ["lo"], str(port)), **create_slot_env_vars(slot)}
     env = {**os.environ, **variables, "HOROVOD_GLOO_TIMEOUT_SECONDS": "2"}
     try:
-        result = subprocess.run([sys.executable, "-c", _LONELY], env=env, capture_output=True, text=True, timeout=60)
+        result = subprocess.run([sys.executable, "-c", _LONELY], env=env, capture_output=True, text=True, timeout=300)
     finally:
         server.stop()
     assert result.returncode == 0, result.stderr
@@ -149,14 +149,14 @@ def _join_below(rank: int, size: int) -> None:
 @pytest.mark.patch("joined-devices")
 def test_joined_lower_ranks_leave_memory_intact() -> None:
     check = {"LD_PRELOAD": "libc_malloc_debug.so.0", "GLIBC_TUNABLES": "glibc.malloc.check=3"}
-    run_ranks(_join_below, 3, env=check, timeout_s=100, fresh=True)
+    run_ranks(_join_below, 3, env=check, fresh=True)
 
 
 # --- automatic-names: the counter of all operations named unnamed ones, so ranks that did more waited for ever.
 
 
 @pytest.mark.patch("automatic-names")
-@ranks(3, more=(2, 4), timeout_s=30)
+@ranks(3, more=(2, 4))
 def test_unnamed_allreduce_after_uneven_join(rank: int, size: int) -> None:
     import horovod.torch as hvd
     import torch
@@ -217,7 +217,7 @@ def test_an_idle_rank_sleeps(rank: int, size: int) -> None:
 
 
 @pytest.mark.patch("stateful-join")
-@ranks(3, more=(2,), timeout_s=30)
+@ranks(3, more=(2,))
 def test_every_join_of_tensorflow_asks_the_ranks(rank: int, size: int) -> None:
     import horovod.tensorflow as hvd
     import tensorflow as tf
@@ -275,5 +275,5 @@ def test_zero_grad_takes_set_to_none(rank: int, size: int) -> None:
 @pytest.mark.patch("distutils")
 def test_jsrun_support_needs_no_distutils() -> None:
     code = "import sys; sys.modules['distutils'] = None; import horovod.runner.js_run"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr

@@ -78,7 +78,6 @@ def _refused(rank: int, size: int, cases: list[Case], folder: str) -> list[tuple
     return told
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("cases", [pytest.param(TOGETHER, id="together"), more(ALONE, id="alone")])
 def test_every_difference_is_named_on_all_ranks(cases: list[Case], tmp_path: Path) -> None:
     by_rank = run_ranks(_refused, SIZE, cases, str(tmp_path), fresh=True, timeout_s=250)

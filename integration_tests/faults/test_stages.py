@@ -25,7 +25,6 @@ def _all_end(cases: list[Case]) -> None:
         world.end()
 
 
-@pytest.mark.timeout(300)  # three faults in a row, one of which is waited for
 @pytest.mark.parametrize("stages", [more(2), 3, more(4)])
 def test_survivors_name_the_stage(stages: int) -> None:
     dice = random.Random(stages)

@@ -6,7 +6,7 @@ import random
 import time
 
 from integration_tests.support.arming import TorchSteps, end, state
-from integration_tests.support.merging import ByHand
+from integration_tests.support.merging import ByHand, repeat
 
 PLAN_STEPS = 25
 TENSORS = 11
@@ -29,10 +29,10 @@ def sizes_of(label: str) -> dict[str, int]:
     return {f"{label}.{n:02}": same.choice([1, 3, 17, 100, 1001, 40_099]) for n in range(TENSORS)}
 
 
-def torch_steps(rank: int, size: int, steps: int, seed: int = 7, patience_s: float = 0.1) -> int:
+def torch_steps(rank: int, size: int, steps: int, seed: int = 7, patience_s: float = 0.1, least: int = 0) -> int:
     """Steps in PyTorch whose sums are checked to the last bit; how many of them were armed.
 
-    `patience_s`: how long a group waits for its last gradient.
+    `patience_s`: how long a group waits for its last gradient. Makes more steps until `least` were armed.
     """
     import horovod.torch as hvd
     import torch
@@ -43,7 +43,8 @@ def torch_steps(rank: int, size: int, steps: int, seed: int = 7, patience_s: flo
     steps_of = TorchSteps(rank, size, sizes_of(label))
     names = list(steps_of.sizes)
     own, same = random.Random(1000 * seed + rank), random.Random(seed)
-    for step in range(steps):
+
+    def step_of(step: int) -> None:
         if rank == 0 and step and step % PLAN_STEPS == 0:
             hand.send(groups(sorted(hand.names(label)), random.Random(seed * steps + step)), patience_s)
         kind = same.random()
@@ -64,7 +65,10 @@ def torch_steps(rank: int, size: int, steps: int, seed: int = 7, patience_s: flo
         if kind > 0.9:
             total = hvd.allreduce(torch.tensor([float(rank + step)]), op=hvd.Sum, name="armedstress.metric")
             assert total.item() == size * (size - 1) / 2 + size * step
-    hvd.barrier()
+
+    for step in range(steps - 1):
+        step_of(step)
+    repeat("torch", step_of, lambda: state().steps - before >= least, steps - 1, state)
     armed = state().steps - before
     end(hand)
     return armed

@@ -6,16 +6,16 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from integration_tests.support.merging import ByHand
+from integration_tests.support.merging import ByHand, repeat
 from paceline.fusion.armed import ArmedReport, armed
 from paceline.native.library import loaded
 
 ARMED = {"PACELINE_ARMED": "yes"}
-# Steps under a plan before the first one that is armed: two that are equal, and one that begins when that is known.
-BEFORE = 3
-# More of them on a machine so busy that a group waited for too long.
-MOST = 40
-PATIENCE_S = 0.3
+# How long a group waits for its last gradient before a step is given up (core waits no longer than that): ranks on a
+# busy machine come in time.
+CALM_S = 5.0
+# Where a test makes them come too late: for as long does each of its ranks wait.
+PATIENCE_S = 1.0
 
 
 def state(library: str = "torch") -> ArmedReport:
@@ -91,27 +91,32 @@ def meet(library: str = "torch") -> None:
     importlib.import_module(f"horovod.{library}").broadcast_object(0, 0, name="arming.meet")
 
 
+def is_armed(library: str = "torch") -> bool:
+    """Return whether steps are armed, when all ranks have performed the same and are in the same state."""
+    meet(library)
+    return state(library).state == "armed"
+
+
 def arm(
     step: Callable[[int], None],
     label: str,
     sizes: Sequence[int],
     library: str = "torch",
     begin: int = 0,
-    patience_s: float = PATIENCE_S,
+    patience_s: float = CALM_S,
 ) -> tuple[ByHand, int]:
     """Make steps until they are armed, under a plan of groups of so many tensors; returns the next step's number."""
     hand = ByHand(library).start()
     step(begin)
     meet(library)
     hand.follow(groups_of(hand, label, sizes), patience_s)
-    for number in range(begin + 1, begin + 1 + MOST):
-        step(number)
-        if number > begin + BEFORE - 1:
-            meet(library)  # all ranks have performed the same from here on, and are in the same state
-            if state(library).state == "armed":
-                meet(library)  # a plan of one rank, which may come next, would change the state that others look at
-                return hand, number + 1
-    raise AssertionError(str(state(library)))
+    return hand, repeat(library, step, lambda: is_armed(library), begin + 1, lambda: state(library))
+
+
+def step_armed(step: Callable[[int], object], count: int, library: str = "torch", begin: int = 0) -> int:
+    """Make steps until so many more have been armed; returns the next step's number."""
+    before = state(library).steps
+    return repeat(library, step, lambda: state(library).steps >= before + count, begin, lambda: state(library))
 
 
 def end(hand: ByHand, library: str = "torch") -> None:

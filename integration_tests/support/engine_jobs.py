@@ -163,7 +163,7 @@ def on_ray(train: Callable[..., Any], arguments: list[Any], **workers: Any) -> l
     from horovod.ray import RayExecutor
 
     # One machine: finding the interface that hosts share would need two.
-    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60, nics={"lo"}), **workers)
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=200, nics={"lo"}), **workers)
     executor.start()
     try:
         found: list[Any] = executor.run(train, args=arguments)

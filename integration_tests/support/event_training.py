@@ -14,7 +14,7 @@ from torch import Tensor
 
 from integration_tests.support import arming
 from integration_tests.support.events import ARMED, RESIDUAL
-from integration_tests.support.merging import ask_for, step_until
+from integration_tests.support.merging import ask_for, repeat, step_until
 from integration_tests.support.training_events import LARGEST, LOST, RATE, part
 
 ELEMENTS = 300
@@ -94,12 +94,7 @@ class EventTraining:
             return
         ask_for("torch", "none")
         step_until("torch", self.step)
-        for _ in range(arming.MOST):
-            self.step()
-            # Of a busy machine some are given up; the first rank decides for all.
-            if self.hvd.broadcast_object(arming.state().state == "armed", 0, name="table.armed"):
-                return
-        raise AssertionError(str(arming.state()))
+        repeat("torch", self.step, arming.is_armed, about=arming.state)
 
     def go_on(self) -> None:
         """After the event: some updates, and a drain; weights are those of one process on every rank."""

@@ -31,7 +31,7 @@ _EARLY = ("KERAS_BACKEND",)
 # What Keras takes without it.
 _DEFAULTS = {"KERAS_BACKEND": "tensorflow"}
 # How long a template may take to import its frameworks and to answer.
-ANSWER_S = 60.0
+ANSWER_S = 120.0
 
 
 class Process(Protocol):

@@ -12,20 +12,15 @@ import pytest
 from integration_tests.support.more import more
 from integration_tests.support.ranks import ranks
 
-# Loading TensorFlow and building its graphs is slow on a busy machine.
-TIMEOUT_S = 150.0
 BACKENDS = ("tensorflow", "torch")
 
 # As `ranks`, with one backend after the other.
-keras_ranks = functools.partial(
-    ranks, timeout_s=TIMEOUT_S, worlds=[pytest.param({"KERAS_BACKEND": one}, id=one) for one in BACKENDS]
-)
+keras_ranks = functools.partial(ranks, worlds=[pytest.param({"KERAS_BACKEND": one}, id=one) for one in BACKENDS])
 
 
 # The same, of which `make test` has PyTorch's alone: for what takes TensorFlow long and is much the same there.
 mostly_on_torch = functools.partial(
     ranks,
-    timeout_s=TIMEOUT_S,
     worlds=[
         more({"KERAS_BACKEND": "tensorflow"}, id="tensorflow"),
         pytest.param({"KERAS_BACKEND": "torch"}, id="torch"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from paceline.record.snapshot import take
 
 # Any number that is not 0: all ranks of a test ask for the same "policy", and no driver knows it.
 BY_HAND = 4711
+# Only a hang takes longer, however busy the machine is.
+LIMIT_S = 60.0
 
 
 class ByHand:
@@ -108,8 +111,8 @@ class ByHand:
         self.wait(lambda: self.state().version >= version)
 
     @staticmethod
-    def wait(done: Callable[[], bool], limit_s: float = 20.0) -> None:
-        end = time.monotonic() + limit_s
+    def wait(done: Callable[[], bool]) -> None:
+        end = time.monotonic() + LIMIT_S
         while not done():
             assert time.monotonic() < end, "waited too long"
             time.sleep(0.002)
@@ -134,6 +137,11 @@ class Messages:
             ]
             for step in trace.steps
         ]
+
+    def size_bytes(self) -> int:
+        """Of all these messages together."""
+        steps = take(self._handle).steps
+        return sum(one.size_bytes for step in steps for one in step.collectives if one.kind == "allreduce")
 
     def stop(self) -> list[list[list[str]]]:
         """`steps`, and no more is recorded."""
@@ -161,20 +169,32 @@ def ask_for(library: str, fusion: Any) -> None:
     choose(loaded(library), fusion)
 
 
-def step_until(
-    library: str, step: Callable[[int], None], state: str = "active", begin: int = 0, most: int = 400
-) -> FusionReport:
-    """Make steps step(begin), step(begin + 1), ... on every rank until the first one reports `state`.
+def repeat(
+    library: str,
+    step: Callable[[int], object],
+    done: Callable[[], bool],
+    begin: int = 0,
+    about: Callable[[], object] = str,
+) -> int:
+    """Make steps step(begin), step(begin + 1), ... on every rank until `done` holds on the first one.
 
-    Returns this rank's report. The ranks tell each other by a broadcast, which is no part of plans; who is told has
-    performed everything that the first rank had performed.
+    Every rank calls `done`. Returns the number of the next step. The first rank's answer, and its clock if that never
+    comes, decide for all: a broadcast tells it, which is no part of plans; who is told has performed everything that
+    the first rank had performed. `about`: what the failure is to show.
     """
     hvd = importlib.import_module(f"horovod.{library}")
-    found = report(library)
-    for number in range(begin, begin + most):
+    end_s = time.monotonic() + LIMIT_S
+    for number in itertools.count(begin):
         step(number)
-        found = report(library)
-        if hvd.broadcast_object(found.state, 0, name="step_until.state") == state:
-            return report(library)
+        said = hvd.broadcast_object((done(), time.monotonic() > end_s), 0, name="repeat.done")
+        if said[0]:
+            return number + 1
+        assert not said[1], f"waited too long, {number + 1 - begin} steps: {about()}"
         time.sleep(0.003)
-    raise AssertionError(f"not {state} after {most} steps: {found}")
+    raise AssertionError
+
+
+def step_until(library: str, step: Callable[[int], object], state: str = "active", begin: int = 0) -> FusionReport:
+    """Make steps on every rank until the first one reports `state`; return this rank's report."""
+    repeat(library, step, lambda: report(library).state == state, begin, lambda: report(library))
+    return report(library)

@@ -14,7 +14,7 @@ HOROVODRUN = (str(Path(sys.executable).with_name("horovodrun")), "-np", "2", sys
 
 
 def finished(
-    *words: str | Path, folder: Path | None = None, timeout_s: float = 100, without: tuple[str, ...] = (),
+    *words: str | Path, folder: Path | None = None, timeout_s: float = 300, without: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run a command to its end and return its exit code and output.

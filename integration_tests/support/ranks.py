@@ -37,7 +37,9 @@ from integration_tests.support import debug
 from integration_tests.support.forks import Process, end_templates, forkable, frameworks_of, template
 
 ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 60.0
+# Limits of hangs: a busy machine takes a multiple of what an idle one does.
+START_TIMEOUT_S = 120.0
+TIMEOUT_S = 150.0
 # A rank that was stopped while it waited counts that time, too: Gloo gives up after 30 s.
 MAX_PAUSE_S = 20.0
 # More of them crowd each other out on two cores, and their tests take minutes.
@@ -71,8 +73,9 @@ class World:
         plan = get_host_assignments(parse_hosts(f"localhost:{size}"), size)
         self._rendezvous.init(plan)
         listener = Listener(str(Path(self._dir.name) / "socket"))
-        # A plan stays, even one that is made to be slow, unless a test says otherwise.
-        env = {**env, debug.NAME: ",".join(filter(None, ["fusion_trial_steps=0", env.get(debug.NAME)]))}
+        # A plan stays, even one that is made to be slow, and groups wait for busy ranks, unless a test says otherwise.
+        values = ["fusion_trial_steps=0", "gate_timeout_ms=5000", env.get(debug.NAME)]
+        env = {**env, debug.NAME: ",".join(filter(None, values))}
         own = {
             # A test may put another build of Horovod in front of the installed one.
             "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
@@ -239,7 +242,7 @@ def run_ranks(
     size: int,
     *args: Any,
     env: Mapping[str, str] | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = TIMEOUT_S,
     fresh: bool = False,
     grace_s: float = 5,
 ) -> list[Any]:
@@ -277,7 +280,7 @@ def ranks(
     more: Sequence[int] = (),
     soak: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = TIMEOUT_S,
     fresh: bool = False,
     worlds: Sequence[Any] = (),
     hvd: str = "",

@@ -11,7 +11,17 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
-from integration_tests.support.arming import ARMED, PATIENCE_S, TorchSteps, arm, end, groups_of, in_parts, state
+from integration_tests.support.arming import (
+    ARMED,
+    PATIENCE_S,
+    TorchSteps,
+    arm,
+    end,
+    groups_of,
+    in_parts,
+    state,
+    step_armed,
+)
 from integration_tests.support.ranks import ranks, run_ranks
 
 MOST_STRIKES = 3  # core/armed/step_watch.h
@@ -23,7 +33,7 @@ NAMES = list(SIZES)
 @ranks(2, 3, env=ARMED)
 def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "giving.", GROUPS)
+    hand, step = arm(steps.step, "giving.", GROUPS, patience_s=PATIENCE_S)
     given_up = state().given_up
     for number in range(step, step + 3):
         steps.step(number, [name for name in NAMES if name != NAMES[number % 3 * 2 + 1]])
@@ -38,7 +48,7 @@ def test_gradient_that_is_missing_on_all_ranks(rank: int, size: int) -> None:
 def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: int) -> None:
     """Time and again: steps are negotiated for good after some."""
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "giving.", GROUPS)
+    hand, step = arm(steps.step, "giving.", GROUPS, patience_s=PATIENCE_S)
     given_up = state().given_up
 
     def two_halves(number: int) -> None:
@@ -63,7 +73,7 @@ def test_rank_that_waits_before_it_hands_in_the_last_gradient(rank: int, size: i
 def test_other_operations_between_gradients(rank: int, size: int) -> None:
     """A broadcast, an allgather and an allreduce that nobody has seen before, each waited for within a step."""
     steps = TorchSteps(rank, size, SIZES)
-    hand, step = arm(steps.step, "giving.", GROUPS)
+    hand, step = arm(steps.step, "giving.", GROUPS, patience_s=PATIENCE_S)
     others: dict[str, Callable[[int], Any]] = {
         "broadcast": lambda n: hvd.broadcast(torch.tensor([float(rank + n)]), 0, name=f"between.{n}"),
         "allgather": lambda n: hvd.allgather(torch.tensor([float(rank)]), name=f"between.{n}").sum(),
@@ -86,7 +96,7 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
     groups = in_parts(sorted(hand.names("giving.")), {1: 2, 3: 6, 5: 3})
-    given_up = state().given_up
+    given_up, patience_s = state().given_up, 0.3
 
     def part_of_it(number: int, last: int) -> None:
         steps.step(number, NAMES[:last])
@@ -95,11 +105,11 @@ def test_steps_given_up_beside_tensors_in_parts(rank: int, size: int) -> None:
         steps.step_around(number, last, lambda: hvd.broadcast(torch.ones(1), 0, name="parts.other"))
 
     def late_rank(number: int, last: int) -> None:
-        steps.step_around(number, last, lambda: time.sleep(2 * PATIENCE_S * (rank == 1)))
+        steps.step_around(number, last, lambda: time.sleep(2 * patience_s * (rank == 1)))
 
     for fault in (part_of_it, other_operation, late_rank):
         for last in (2, 4, 5):
-            hand.follow(groups[:-1] if last == 4 else groups, PATIENCE_S)  # another plan, and no strikes
+            hand.follow(groups[:-1] if last == 4 else groups, patience_s)  # another plan, and no strikes
             for number in range(step, step + 6):
                 steps.step(number)
             fault(step + 6, last)
@@ -155,16 +165,18 @@ def test_another_process_set_within_steps(rank: int, size: int) -> None:
 def test_plans_that_change_while_steps_are_armed(rank: int, size: int) -> None:
     steps = TorchSteps(rank, size, SIZES)
     hand, step = arm(steps.step, "giving.", GROUPS)
-    armed = state().steps
     shapes = [(1, 5), (3, 3), (2, 2, 2), (6,), (1, 1, 1, 1, 1, 1)]
-    for turn in range(10):
-        if rank == 0:
-            hand.send(groups_of(hand, "giving.", shapes[turn % len(shapes)]), patience_s=0.3)
-        for number in range(step, step + 9):
-            steps.step(number)
-        step += 9
-    hvd.barrier()
-    assert state().steps - armed > 10, state()
+    begin = step
+
+    def changing(number: int) -> None:
+        turn, place = divmod(number - begin, 9)
+        if rank == 0 and place == 0:
+            hand.send(groups_of(hand, "giving.", shapes[turn % len(shapes)]))
+        steps.step(number)
+
+    for number in range(begin, begin + 90):
+        changing(number)
+    step_armed(changing, 10, begin=begin + 90)
     end(hand)
 
 
@@ -194,11 +206,8 @@ def _shut_down(rank: int, size: int) -> str:
     _, step = arm(steps.step, "giving.", GROUPS)
     for name in NAMES[: 3 if rank == 0 else 6]:
         steps.start(name, step)
-    time.sleep(0.05)
-    begun = time.monotonic()
     if rank == 0:
         hvd.shutdown()
-        assert time.monotonic() - begun < 10
         return "shutdown"
     errors: list[Any] = []
     for name in NAMES[2:]:
@@ -206,10 +215,11 @@ def _shut_down(rank: int, size: int) -> str:
             hvd.synchronize(steps.handles[name])
         except Exception as error:
             errors.append(error)
-    assert time.monotonic() - begun < 10
     assert errors
     return str(errors[0])
 
 
 def test_shutdown_in_the_middle_of_a_step() -> None:
-    assert "shut" in run_ranks(_shut_down, 3, env=ARMED, fresh=True)[1].lower()
+    """No rank waits until Gloo gives up."""
+    env = ARMED | {"HOROVOD_GLOO_TIMEOUT_SECONDS": "600"}
+    assert "shut" in run_ranks(_shut_down, 3, env=env, fresh=True)[1].lower()

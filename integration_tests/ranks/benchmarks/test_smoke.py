@@ -12,7 +12,7 @@ import pytest
 
 from integration_tests.support.debug import debug
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.more]
+pytestmark = pytest.mark.more
 
 TENSORS = 7  # of the model mini
 POLICIES = ("none", "single", "mgwfbp", "optimal")

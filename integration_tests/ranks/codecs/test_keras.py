@@ -66,7 +66,7 @@ def test_residuals_are_saved(rank: int, size: int, hvd: Any) -> None:
         assert np.array_equal(_arrived(variable), goal), exchange
 
 
-@ranks(2, timeout_s=120, hvd="paceline.tensorflow")
+@ranks(2, hvd="paceline.tensorflow")
 def test_tapes(rank: int, size: int, hvd: Any) -> None:
     variable = tf.Variable(tf.zeros(ELEMENTS))
     given = tf.constant(gradient(rank))

@@ -37,7 +37,7 @@ def _losses(rank: int, size: int) -> dict[str, float]:
 
 
 def test_digits_with_error_feedback() -> None:
-    losses = run_ranks(_losses, 2, timeout_s=120)[0]
+    losses = run_ranks(_losses, 2)[0]
     assert losses["none"] < 0.5, "the network has not learned"
     assert losses["q8"] < 1.2 * losses["none"] + 0.05, losses
 

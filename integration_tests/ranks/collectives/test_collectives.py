@@ -75,7 +75,7 @@ def _body(rank: int, size: int) -> list[bytes]:
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3])
 def test_values(collective: str, size: int) -> None:
     env = {"PACELINE_COLLECTIVE": collective, **debug(collective_block_bytes=BLOCK_BYTES)}
-    first, *others = run_ranks(_body, size, env=env, timeout_s=100, fresh=True)
+    first, *others = run_ranks(_body, size, env=env, fresh=True)
     assert all(other == first for other in others), "the bits differ between ranks"
 
 
@@ -154,7 +154,7 @@ def test_many_messages_in_flight(collective: str, threshold: str) -> None:
         "HOROVOD_FUSION_THRESHOLD": threshold,
         "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
     }
-    first, *others = run_ranks(_many, 3, env=env, timeout_s=100, fresh=True)
+    first, *others = run_ranks(_many, 3, env=env, fresh=True)
     assert all(other == first for other in others)
 
 
@@ -179,4 +179,4 @@ def test_messages_after_a_refused_one() -> None:
         **debug(collective_block_bytes=BLOCK_BYTES),
         "HOROVOD_FUSION_THRESHOLD": "68100000",
     }
-    run_ranks(_refused, 2, env=env, timeout_s=100, fresh=True)
+    run_ranks(_refused, 2, env=env, fresh=True)

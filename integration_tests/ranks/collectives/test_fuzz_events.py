@@ -12,7 +12,6 @@ from integration_tests.support.ranks import run_ranks
 
 
 @pytest.mark.more
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("event", fuzz_events.EVENTS)
 def test_event(event: str, seed: int) -> None:

@@ -103,7 +103,7 @@ def _activities(path: Path) -> dict[str, set[str]]:
 
 def test_auto_takes_what_was_measured_to_be_the_fastest(tmp_path: Path) -> None:
     network_file.write(network(["a"] * 3, ALLREDUCES | BROADCASTS), tmp_path / "network.json")
-    answers = run_ranks(_body, 3, str(tmp_path), env=ENV, timeout_s=100)
+    answers = run_ranks(_body, 3, str(tmp_path), env=ENV)
     assert answers[0][0] == f"{SAID}{tmp_path}/network.json)\n"
     assert [said for said, _ in answers[1:]] == ["", ""]
     assert answers[0][1] == answers[1][1] == answers[2][1]
@@ -148,7 +148,7 @@ def test_files_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None:
         for rank, content in enumerate(contents):
             if isinstance(content, bytes):
                 (tmp_path / f"{name}{rank}.json").write_bytes(content)
-    seen = run_ranks(_in_turn, 3, str(tmp_path), env=ENV, timeout_s=100, fresh=True)
+    seen = run_ranks(_in_turn, 3, str(tmp_path), env=ENV, fresh=True)
 
     def raised(name: str) -> list[str]:
         return [of_rank[name][1] for of_rank in seen]
@@ -190,4 +190,4 @@ def _alone(rank: int, size: int, path: str) -> None:
 
 def test_a_network_that_one_rank_alone_has_read_changes_nothing(tmp_path: Path) -> None:
     network_file.write(network(["a"] * 3, ALLREDUCES | BROADCASTS), tmp_path / "network.json")
-    run_ranks(_alone, 3, str(tmp_path / "network.json"), env=ENV, timeout_s=60, fresh=True)
+    run_ranks(_alone, 3, str(tmp_path / "network.json"), env=ENV, fresh=True)

@@ -12,7 +12,7 @@ import paceline.tensorflow as hvd
 from integration_tests.ranks.collectives.test_collectives import FOLDS, given, in_both
 
 
-@in_both(3, more=(2,), timeout_s=120)
+@in_both(3, more=(2,))
 def test_values(rank: int, size: int) -> None:
     def reduce(value: Any, root: int, name: str, op: Any) -> Any:
         return hvd.reduce(value, root, name, op)
@@ -52,7 +52,7 @@ def test_every_step_of_a_graph_reduces(rank: int, size: int) -> None:
         np.testing.assert_array_equal(step(), np.full(4, wanted))
 
 
-@in_both(3, more=(2,), timeout_s=120)
+@in_both(3, more=(2,))
 def test_gradients(rank: int, size: int) -> None:
     def gradient(value: Any, root: int, op: Any) -> Any:
         with tf.GradientTape() as tape:

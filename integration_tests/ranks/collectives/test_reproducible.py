@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from integration_tests.support.arming import ARMED, state
+from integration_tests.support.arming import ARMED, step_armed
 from integration_tests.support.merging import ask_for, step_until
 from integration_tests.support.ranks import ranks
 from paceline.errors import UserError
@@ -126,11 +126,7 @@ def test_armed_steps(rank: int, size: int, hvd: Any) -> None:
     training = Training(rank, size, hvd, "ordered.armed", bucket_bytes=80)
     ask_for("torch", "none")
     step_until("torch", training.step)
-    before = state()
-    for _ in range(STEPS):
-        training.step()
-    hvd.barrier()
-    assert state().steps > before.steps, state()
+    step_armed(training.step, STEPS)
     assert training.result() == alone(size, training.steps)
     ask_for("torch", "threshold")
 

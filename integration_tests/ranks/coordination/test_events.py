@@ -90,14 +90,12 @@ def test_an_idle_rank_sleeps(rank: int, size: int) -> None:
     assert hvd.allreduce(torch.tensor(1), op=hvd.Sum, name="after").item() == size
 
 
-@ranks(2, 3, env=LONG_CYCLE)
+@ranks(2, 3, env={**EVENTS, "HOROVOD_CYCLE_TIME": "1000"})
 def test_what_somebody_waits_for_does_not_wait_for_a_cycle(rank: int, size: int) -> None:
     for turn in range(3):
         hvd.allreduce(torch.tensor(turn), name="lone", op=hvd.Sum)
-    start_s = time.monotonic()
-    for turn in range(20):
+    for turn in range(500):  # waiting for half a cycle each time would take longer than a test may
         assert hvd.allreduce(torch.tensor(turn), name="lone", op=hvd.Sum).item() == turn * size
-    assert time.monotonic() - start_s < 20 * 0.1  # half a cycle each, which is what waiting for one takes
 
 
 @ranks(2, 3, env=LONG_CYCLE)
@@ -121,7 +119,7 @@ def test_what_comes_within_a_cycle_travels_together(rank: int, size: int) -> Non
         assert turn == 0 or messages <= 2 + size * (1 + cycles), f"{messages} for 20 tensors within {cycles:.1f} cycles"
 
 
-@ranks(2, 3, more=(4,), env={**EVENTS, "HOROVOD_CACHE_CAPACITY": "20000"}, timeout_s=120)
+@ranks(2, 3, more=(4,), env={**EVENTS, "HOROVOD_CACHE_CAPACITY": "20000"})
 def test_more_cached_tensors_than_a_message_has_bits(rank: int, size: int) -> None:
     count = 5000  # a message of a round has room for 4,096 bits
     tensors = [torch.tensor([float(n)]) for n in range(count)]

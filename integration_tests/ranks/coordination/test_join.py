@@ -44,4 +44,4 @@ def _join_behind(rank: int, size: int, cached: bool) -> None:
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("collective", ["horovod", "ring"])
 def test_it_takes_part_in_what_it_has_begun(collective: str, cached: bool) -> None:
-    run_ranks(_join_behind, 3, cached, env={"PACELINE_COLLECTIVE": collective}, timeout_s=60)
+    run_ranks(_join_behind, 3, cached, env={"PACELINE_COLLECTIVE": collective})

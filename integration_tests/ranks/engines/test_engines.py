@@ -16,7 +16,7 @@ from integration_tests.support.engine_jobs import ELASTIC, SETTINGS, TRAININGS, 
 from integration_tests.support.packages import ROOT
 from paceline.launch.templates import engines
 
-LIMIT_S = 150
+LIMIT_S = 500  # Spark and Ray start four trainings one after the other
 pytestmark = [pytest.mark.more, pytest.mark.timeout(LIMIT_S + 30)]
 NEEDS = {"ray": ["ray"], "spark": ["pyspark", "java"]}
 assert NEEDS.keys() == ELASTIC.keys() == engines.ENGINES.keys()

@@ -60,7 +60,7 @@ def _exchanges(hvd: Any, size: int) -> list[Any]:
     ]
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_turns_with_a_drain_between_them(rank: int, size: int) -> None:
     for number, exchange in enumerate(_exchanges(hvd, size)):
         for passes in (1, 2):
@@ -73,7 +73,7 @@ def test_turns_with_a_drain_between_them(rank: int, size: int) -> None:
                 assert pair.optimizer.in_flight() is None or not pair.optimizer.in_flight()["in_flight"]
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_turns_without_a_drain_are_refused(rank: int, size: int) -> None:
     for number, exchange in enumerate(_exchanges(hvd, size)):
         for passes in (1, 2):
@@ -102,7 +102,7 @@ def test_turns_without_a_drain_are_refused(rank: int, size: int) -> None:
             pair.check()
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_a_state_of_the_step_that_ran_last_is_resumed(rank: int, size: int) -> None:
     for number, exchange in enumerate(_exchanges(hvd, size)):
         first = _Pair(rank, size, f"saved{number}", exchange)
@@ -124,7 +124,7 @@ def test_a_state_of_the_step_that_ran_last_is_resumed(rank: int, size: int) -> N
         second.check()
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=60)
+@ranks(2, env=TENSORFLOW)
 def test_groups_of_a_step_after_a_freeze(rank: int, size: int) -> None:
     for number, exchange in enumerate(_exchanges(hvd, size)):
         variables = [keras.Variable(np.zeros(length, np.float32)) for length in (3, 5, 7)]
@@ -145,7 +145,7 @@ def test_groups_of_a_step_after_a_freeze(rank: int, size: int) -> None:
             np.testing.assert_allclose(variable.numpy(), np.full(variable.shape, -steps * (size + 1) / 2))
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=60)
+@ranks(2, env=TENSORFLOW)
 def test_turns_average_their_own_weights(rank: int, size: int) -> None:
     for number, exchange in enumerate((hvd.Local(sync_every=2), hvd.Local(sync_every=2, outer_momentum=0.5))):
         pair = _Pair(rank, size, f"averaged{number}", exchange)

@@ -34,7 +34,7 @@ def test_a_tensor_may_be_called_anything(rank: int, size: int, hvd: Any) -> None
             assert _sum(rank + step, name) == [size * (size - 1) / 2 + step * size] * 3, (step, name)
 
 
-@ranks(2, timeout_s=60, hvd="horovod.tensorflow")
+@ranks(2, hvd="horovod.tensorflow")
 def test_a_tensor_of_a_graph_may_be_called_anything(rank: int, size: int, hvd: Any) -> None:
     import paceline.tensorflow  # noqa: F401
 

@@ -45,7 +45,7 @@ def test_keras(rank: int, size: int, hvd: Any) -> None:
     _refused(hvd.check_replicas, model, r"1 of 4 weights, the first '.*kernel'.*on ranks 1\.")
 
 
-@ranks(2, timeout_s=120, hvd="paceline.tensorflow")
+@ranks(2, hvd="paceline.tensorflow")
 def test_tensorflow(rank: int, size: int, hvd: Any) -> None:
     weights = [tf.Variable([1.0, 2.0], name="first"), tf.Variable(3.0, name="second")]
     hvd.check_replicas(weights)

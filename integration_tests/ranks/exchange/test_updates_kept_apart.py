@@ -50,7 +50,7 @@ def _twice(optimizer: Any, variable: Any) -> Any:
     return tf.function(lambda: [optimizer.apply([tf.ones(3)], [variable]) for _ in range(2)], autograph=False)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, hvd="paceline.keras")
 def test_twins_in_one_function_are_drained(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("pipelined", hvd.Partial(quorum=size)):
         variables = [keras.Variable(np.zeros(3, np.float32)) for _ in range(2)]
@@ -73,7 +73,7 @@ def test_twins_in_one_function_are_drained(rank: int, size: int, hvd: Any) -> No
             _twice(once, variables[0])()
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_twin_tapes_and_then_twin_updates(rank: int, size: int, hvd: Any) -> None:
     def train(inside: bool, named: bool, clipped: bool) -> None:
         label = f"{inside}{named}{clipped}"
@@ -111,7 +111,7 @@ def test_twin_tapes_and_then_twin_updates(rank: int, size: int, hvd: Any) -> Non
                 train(inside, named, clipped)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_gradients_of_one_tape_for_two_optimizers(rank: int, size: int, hvd: Any) -> None:
     for inside in (False, True):
         weights = [tf.Variable(np.zeros(3, np.float32)) for _ in range(2)]
@@ -134,7 +134,7 @@ def test_gradients_of_one_tape_for_two_optimizers(rank: int, size: int, hvd: Any
         assert [one.numpy().tolist() for one in weights] == [[-4.0] * 3, [-6.0] * 3]
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_gradients_that_are_compile_time_constants(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("sync", "pipelined", hvd.Partial(quorum=size)):
         for wrapped in (True, False):
@@ -186,7 +186,7 @@ def test_a_dropped_optimizer_leaves_its_name_to_another(rank: int, size: int, hv
             np.testing.assert_allclose(numpy(variable), [-(2 if exchange == "pipelined" else 3) * 1.5] * width)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("pipelined", hvd.Partial(quorum=size)):
         for inside in (False, True):
@@ -211,7 +211,7 @@ def test_dropped_weights_leave_the_tapes_name_to_others(rank: int, size: int, hv
     assert not [kept for kept in tape_exchange._tapes().kept if kept.key[0] == "sweptFalse"]
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_eager_tapes_are_traced_once(rank: int, size: int, hvd: Any) -> None:
     traces = []
 

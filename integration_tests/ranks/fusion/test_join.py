@@ -47,7 +47,7 @@ def _tensorflow_sums(label: str) -> Any:
 
 
 @pytest.mark.parametrize("library", ["torch", "tensorflow"])
-@ranks(3, timeout_s=90)
+@ranks(3)
 def test_ranks_that_finish_at_different_steps(rank: int, size: int, library: str) -> None:
     hvd = importlib.import_module(f"horovod.{library}")
     hvd.init()

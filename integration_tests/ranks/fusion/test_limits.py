@@ -36,7 +36,7 @@ def _check(step: int, size: int, handles: list[int]) -> None:
         assert torch.equal(hvd.synchronize(handle), expected), (step, n)
 
 
-@ranks(2, env=LONG_CYCLES, timeout_s=90)
+@ranks(2, env=LONG_CYCLES)
 def test_a_plan_of_smaller_messages_among_large_messages(rank: int, size: int) -> None:
     """The call that brings the plan of small messages stands before a large message, in one list of responses."""
     hand = ByHand("torch").start()
@@ -97,7 +97,7 @@ def init_again_after_a_large_plan(rank: int, size: int) -> None:
 
 @pytest.mark.parametrize("env", [{}, {"HOROVOD_CYCLE_TIME": "2"}], ids=["defaults", "cycle-time"])
 def test_large_messages_of_one_world_do_not_change_the_next(env: dict[str, Any]) -> None:
-    run_ranks(init_again_after_a_large_plan, 2, env=env, timeout_s=60, fresh=True)
+    run_ranks(init_again_after_a_large_plan, 2, env=env, fresh=True)
 
 
 # What is sent to learn the costs is larger than all gradients together, and than these limits.

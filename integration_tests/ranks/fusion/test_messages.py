@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import tensorflow as tf
 import torch
 
+from integration_tests.support import timelines
 from integration_tests.support.merging import ByHand, Messages
 from integration_tests.support.ranks import ranks, run_ranks
 
@@ -27,8 +27,7 @@ def _operations(path: Path) -> list[tuple[set[str], set[str]]]:
     One thread performs one message after the other, so tensors whose reductions are under way at the same time travel
     together.
     """
-    text = path.read_text().rstrip().removesuffix(",")
-    events: list[dict[str, Any]] = json.loads(text if text.endswith("]") else text + "]")
+    events = timelines.events(path)
     named = [event for event in events if event.get("name") == "process_name" and "name" in event["args"]]
     names = {event["pid"]: event["args"]["name"] for event in named}
     messages: list[tuple[set[str], set[str]]] = []
@@ -64,11 +63,11 @@ def _train_by_plan(rank: int, size: int, timeline: str | None) -> None:
             name_of = [f"allreduce.line.{n}" for n in range(TENSORS)]
             hand.follow([[name_of[n] for n in group] for group in GROUPS])
         if step == STEPS:
-            record = Messages("torch")
             if rank == 0 and timeline:
                 hvd.start_timeline(timeline, False)
-                time.sleep(0.2)  # it is on from some later cycle on
-            hvd.broadcast(torch.zeros(1), 0, name="line.begin")
+            if timeline:  # it is on from some later cycle on
+                timelines.reach(Path(timeline), rank, "line.begin")
+            record = Messages("torch")
         handles = []
         for n in range(TENSORS):
             tensor = torch.full((3 * n + 1,), float(rank + n + step))
@@ -87,9 +86,10 @@ def _train_by_plan(rank: int, size: int, timeline: str | None) -> None:
         assert len(found) == len(set(found))
         assert set().union(*(message for message in found if message & loose)) == loose, found
     hand.end()
+    if timeline:
+        timelines.reach(Path(timeline), rank, "line.end")
     if rank == 0 and timeline:
         hvd.stop_timeline()
-        time.sleep(0.2)
 
 
 def test_timeline_and_record_show_exactly_the_messages_of_the_plan(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_timeline_and_record_show_exactly_the_messages_of_the_plan(tmp_path: Pat
     assert counts == dict.fromkeys(expected, STEPS)
 
 
-@ranks(3, timeout_s=100, hvd="horovod.tensorflow")
+@ranks(3, hvd="horovod.tensorflow")
 def test_tensorflow_messages_are_those_of_the_plan(rank: int, size: int, hvd: Any) -> None:
     hand = ByHand("tensorflow").start()
 

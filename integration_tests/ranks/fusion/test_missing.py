@@ -12,12 +12,12 @@ import torch
 
 from integration_tests.support.arming import TorchSteps
 from integration_tests.support.debug import debug
-from integration_tests.support.merging import ByHand, ask_for, step_until, variables
+from integration_tests.support.merging import ByHand, ask_for, step_until
 from integration_tests.support.ranks import ranks
 from paceline.fusion.report import report
 
 MOST_STRIKES = 3  # core/fusion/gate.h
-PATIENCE_S = 0.2
+PATIENCE_S = 1.0
 
 
 @ranks(3, more=(5, 7), hvd="horovod.torch")
@@ -35,13 +35,12 @@ def test_rank_that_waits_before_it_hands_in_the_last_tensor_of_a_group(rank: int
     hand.end()
 
 
-@ranks(3, more=(5, 7), hvd="horovod.torch")
+@ranks(3, more=(5, 7), env=debug(gate_timeout_ms=1000), hvd="horovod.torch")
 def test_tensor_that_is_missing_in_some_steps_on_all_ranks(rank: int, size: int, hvd: Any) -> None:
     names = [f"missing.{n}" for n in range(4)]
     steps = TorchSteps(rank, size, dict.fromkeys(names, 7))
-    with variables(**debug(fusion_trial_steps=0, gate_timeout_ms=200)):
-        ask_for("torch", "single")
-        found = step_until("torch", steps.step)
+    ask_for("torch", "single")
+    found = step_until("torch", steps.step)
     assert found.groups[0][: len(names)] == [f"allreduce.{name}" for name in names]
     for step in range(10):
         steps.step(step, names[:3] if step % 2 else names)
@@ -50,7 +49,7 @@ def test_tensor_that_is_missing_in_some_steps_on_all_ranks(rank: int, size: int,
 
 
 @pytest.mark.parametrize("wrapper", ["horovod.torch", "paceline.torch"])
-@ranks(3, fresh=True)
+@ranks(3, env=debug(gate_timeout_ms=20000), fresh=True)
 def test_parameters_unused_in_some_steps(rank: int, size: int, wrapper: str) -> None:
     hvd = importlib.import_module(wrapper)
     hvd.init()
@@ -72,10 +71,9 @@ def test_parameters_unused_in_some_steps(rank: int, size: int, wrapper: str) -> 
             alone[f"{part}.weight"] -= 0.1 * ((size - 1) / 2 + step % 7)
             alone[f"{part}.bias"] -= 0.1
 
-    # A gate that holds a group for longer than this has kept everyone waiting for a tensor that does not come.
-    with variables(**debug(fusion_trial_steps=0, gate_timeout_ms=20000)):
-        ask_for("torch", "single")
-        step_until("torch", step_of)
+    # A gate that holds a group for as long as that has kept everyone waiting for a tensor that does not come.
+    ask_for("torch", "single")
+    step_until("torch", step_of)
     for step in range(12):
         step_of(step)
     for name, value in model.state_dict().items():
@@ -103,7 +101,7 @@ def test_synchronous_torch_allreduces_of_one_group(rank: int, size: int, hvd: An
     hand.end()
 
 
-@ranks(3, timeout_s=100, hvd="horovod.tensorflow")
+@ranks(3, hvd="horovod.tensorflow")
 def test_tensorflow_allreduces_that_are_waited_for_one_by_one(rank: int, size: int, hvd: Any) -> None:
     """Two functions of one operation each, and an eager one: Horovod calls all of that kind by one name."""
     hand = ByHand("tensorflow").start()

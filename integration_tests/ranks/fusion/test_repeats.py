@@ -62,7 +62,6 @@ def _train(rank: int, size: int, seed: int, policies: list[str]) -> dict[str, st
 GROUPS = [[NAMES[5], NAMES[0]], [NAMES[1], NAMES[4], NAMES[3]], [NAMES[2]]]
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.more
 def test_two_runs_give_the_same_weights(tmp_path: Path) -> None:
     plan_file.write(tmp_path / "plan.json", "by hand", GROUPS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import threading
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from integration_tests.support.arming import TorchSteps
 from integration_tests.support.debug import debug
-from integration_tests.support.merging import ByHand, ask_for, step_until
+from integration_tests.support.merging import ByHand, ask_for, repeat, step_until
 from integration_tests.support.ranks import RankFailed, ranks, run_ranks
 from paceline.fusion.report import report
 
@@ -47,9 +48,12 @@ def omits(gradients: Any, costs: Any) -> list[list[str]]:
     return [[gradient.name for gradient in gradients][1:]]
 
 
+_over = threading.Event()
+
+
 def dawdles(gradients: Any, costs: Any) -> list[list[str]]:
     """A user's policy that takes longer than it may."""
-    time.sleep(3)
+    _over.wait()
     return [[gradient.name for gradient in gradients]]
 
 
@@ -69,22 +73,31 @@ FAULTS = {
     raises: "RuntimeError: nothing comes to my mind",
     repeats: "repeats the tensor allreduce.faulty.0, in groups 0 and 1",
     omits: "omits the tensor",
-    dawdles: "longer than 1 s",
 }
 
 
-@ranks(2, env=debug(fusion_time_limit_s=1))
+@ranks(2)
 def test_policies_that_fail_leave_merging_to_horovod(rank: int, size: int) -> None:
     step_of = _steps("faulty", rank, size)
     for policy, words in FAULTS.items():
-        ask_for("torch", policy)
-        found = step_until("torch", step_of, "refused")
-        for step in range(5):
-            step_of(step)
-        if rank == 0:
-            assert policy.__name__ in found.policy
-            assert words in found.reason, found.reason
-    # Nothing of it stays.
+        _refuse(rank, step_of, policy, words)
+
+
+@ranks(2, env=debug(fusion_time_limit_s=1))
+def test_policy_that_is_too_slow_leaves_merging_to_horovod(rank: int, size: int) -> None:
+    _refuse(rank, _steps("slow", rank, size), dawdles, "longer than 1 s")
+    _over.set()
+
+
+def _refuse(rank: int, step_of: Any, policy: Any, words: str) -> None:
+    """A policy is refused, with these words, and nothing of it stays."""
+    ask_for("torch", policy)
+    found = step_until("torch", step_of, "refused")
+    for step in range(5):
+        step_of(step)
+    if rank == 0:
+        assert policy.__name__ in found.policy
+        assert words in found.reason, found.reason
     ask_for("torch", "single")
     assert len(step_until("torch", step_of).groups) == 1
     ask_for("torch", "threshold")
@@ -94,21 +107,16 @@ def test_policies_that_fail_leave_merging_to_horovod(rank: int, size: int) -> No
 def test_ranks_that_ask_for_different_policies_go_on_without_a_plan(rank: int, size: int) -> None:
     step_of = _steps("different", rank, size)
     ask_for("torch", "mgwfbp" if rank == 1 else "single")
-    for step in range(400):
-        step_of(step)
-        time.sleep(0.01)
-        said = report("torch").reason
-        if hvd.broadcast_object(said, 0, name="different.said"):
-            break
+    repeat("torch", step_of, lambda: bool(report("torch").reason))
     if rank == 0:
-        assert said == "The ranks ask for different policies: single on rank 0, 2; mgwfbp on rank 1"
+        assert report("torch").reason == "The ranks ask for different policies: single on rank 0, 2; mgwfbp on rank 1"
     assert not report("torch").groups
     ask_for("torch", "single")  # and now they agree
     assert len(step_until("torch", step_of).groups) == 1
     ask_for("torch", "threshold")
 
 
-@ranks(2, env={"PACELINE_FUSION": "single", **debug(fusion_warmup_steps=2)}, fresh=True, timeout_s=100)
+@ranks(2, env={"PACELINE_FUSION": "single", **debug(fusion_warmup_steps=2)}, fresh=True)
 def test_every_new_world_plans_anew(rank: int, size: int) -> None:
     step_of = _steps("worlds", rank, size)
     for _ in range(10):
@@ -118,7 +126,7 @@ def test_every_new_world_plans_anew(rank: int, size: int) -> None:
         hvd.shutdown()
 
 
-@ranks(2, fresh=True, timeout_s=100)
+@ranks(2, fresh=True)
 def test_a_script_that_asks_for_the_plan_optimal_gets_armed_steps_and_buckets(rank: int, size: int) -> None:
     wrapped = importlib.import_module("paceline.torch")
     hvd.init()
@@ -159,7 +167,7 @@ def _leave(rank: int, size: int) -> None:
 def test_rank_that_dies_while_groups_are_held_is_an_error_on_the_others() -> None:
     with pytest.raises(RankFailed) as caught:
         # Whoever is in Gloo's exchange just then hears of it at once or, as in unmodified Horovod, when its time is up.
-        run_ranks(_leave, 3, env={"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}, timeout_s=60, fresh=True, grace_s=20)
+        run_ranks(_leave, 3, env={"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}, fresh=True, grace_s=20)
     report = str(caught.value)
     assert "--- rank 1: died\n-9" in report
     assert "--- rank 0: ok" in report and "--- rank 2: ok" in report

@@ -55,7 +55,7 @@ def test_what_is_slower_goes(policy: str, armed: bool, size: int) -> None:
     threshold = str(64 << 20) if policy == "alone" else "0"
     env = {**debug(fusion_trial_steps=100), "HOROVOD_FUSION_THRESHOLD": threshold}
     env |= {"PACELINE_ARMED": "yes", "PACELINE_WAKE": "events"} if armed else {"PACELINE_ARMED": "no"}
-    first, *others = run_ranks(_train, size, policy, env=env, fresh=True, timeout_s=100)
+    first, *others = run_ranks(_train, size, policy, env=env, fresh=True)
     stays = policy == "optimal"
     assert first.state == ("active" if stays else "stock"), first
     assert ("the plan stays" in first.trial) is stays and ("was not ahead" in first.reason) is not stays

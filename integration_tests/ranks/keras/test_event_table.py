@@ -265,14 +265,13 @@ def _try(rank: int, size: int, event: str, column: str) -> None:
     EVENTS[event](_Training(rank, size, column, f"table_{event}_{label(column)}", passes, scaled))
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize(("event", "column"), cases(__file__, "test_as_one_process", (ARMED, RESIDUAL)))
 def test_as_one_process(event: str, column: str) -> None:
-    run_ranks(_try, 2, event, column, env=TENSORFLOW | environment(column), timeout_s=90, fresh=event == "new_world")
+    run_ranks(_try, 2, event, column, env=TENSORFLOW | environment(column), fresh=event == "new_world")
 
 
 @pytest.mark.parametrize("column", [one if one in ("sync", "local") else more(one) for one in EXCHANGES])
-@ranks(2, env=TENSORFLOW, timeout_s=90, fresh=True, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, fresh=True, hvd="paceline.keras")
 def test_a_gradient_that_one_rank_lacks(rank: int, size: int, hvd: Any, column: str) -> None:
     training = _Training(rank, size, column, f"absent_{label(column)}")
     training.train([0, 1, 2] if rank == 0 else [0, 2])
@@ -282,7 +281,7 @@ def test_a_gradient_that_one_rank_lacks(rank: int, size: int, hvd: Any, column: 
 
 # Under a partial exchange the other rank trains on: one that is through takes part with zeros.
 @pytest.mark.parametrize("column", [one if one == "sync" else more(one) for one in EXCHANGES if one != "partial"])
-@ranks(2, env=TENSORFLOW, timeout_s=90, fresh=True, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, fresh=True, hvd="paceline.keras")
 def test_a_gradient_that_one_rank_lacks_later(rank: int, size: int, hvd: Any, column: str) -> None:
     training = _Training(rank, size, column, f"absent_later_{label(column)}")
     training.steps()
@@ -312,8 +311,7 @@ def _go_on_with(rank: int, size: int, column: str, saved: bytes) -> None:
     training.go_on()
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("column", EXCHANGES)
 def test_states_of_another_number_of_ranks(column: str) -> None:
-    saved = run_ranks(_save, 3, column, env=TENSORFLOW, timeout_s=90)
-    run_ranks(_go_on_with, 2, column, saved[0], env=TENSORFLOW, timeout_s=90)
+    saved = run_ranks(_save, 3, column, env=TENSORFLOW)
+    run_ranks(_go_on_with, 2, column, saved[0], env=TENSORFLOW)

@@ -52,12 +52,11 @@ def _steps(
     return call
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("exchange", "place", "passes", "everywhere"),
     by_pairs(("sync", "pipelined", "partial", "local"), PLACES, (1, 2, 3), (True, False)),
 )
-@ranks(2, env=TENSORFLOW, timeout_s=60, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, hvd="paceline.keras")
 def test_a_failed_pass_leaves_no_trace(
     rank: int, size: int, hvd: Any, exchange: str, passes: int, place: str, everywhere: bool
 ) -> None:
@@ -87,7 +86,7 @@ def test_a_failed_pass_leaves_no_trace(
         np.testing.assert_allclose(variable.numpy(), np.full(ELEMENTS, wanted), rtol=1e-6)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=60, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, hvd="paceline.keras")
 def test_a_failed_step_is_no_update_of_an_average(rank: int, size: int, hvd: Any) -> None:
     for number, exchange in enumerate((hvd.Local(sync_every=4), hvd.Partial(quorum=size, sync_every=4))):
         variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
@@ -104,7 +103,7 @@ def test_a_failed_step_is_no_update_of_an_average(rank: int, size: int, hvd: Any
             np.testing.assert_allclose(variable.numpy(), np.full(ELEMENTS, wanted), rtol=1e-6)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=90, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_a_tape_submits_nothing_of_a_failed_step(rank: int, size: int, hvd: Any) -> None:
     for exchange in ("sync", "pipelined"):
         variables = [tf.Variable(tf.zeros(ELEMENTS)) for _ in range(3)]
@@ -132,7 +131,7 @@ def test_a_tape_submits_nothing_of_a_failed_step(rank: int, size: int, hvd: Any)
             np.testing.assert_allclose(variable.numpy(), np.full(ELEMENTS, wanted), rtol=1e-6)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=60, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, hvd="paceline.keras")
 def test_steps_of_different_variables_count_their_passes_apart(rank: int, size: int, hvd: Any) -> None:
     variables = [tf.Variable(tf.zeros(3)) for _ in range(2)]
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), name="apart", backward_passes_per_step=2)

@@ -33,7 +33,7 @@ def _same(values: list[Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["horovod.keras", "horovod.tensorflow.keras"])
-@ranks(2, env=HOROVOD, timeout_s=150)
+@ranks(2, env=HOROVOD)
 def test_unmodified_script(rank: int, size: int, module: str, tmp_path: Path) -> None:
     hvd = importlib.import_module(module)
     hvd.init()
@@ -62,7 +62,7 @@ def test_unmodified_script(rank: int, size: int, module: str, tmp_path: Path) ->
     assert not {"paceline.keras", "paceline.tensorflow"} & set(sys.modules)
 
 
-@ranks(2, env=HOROVOD, timeout_s=120)
+@ranks(2, env=HOROVOD)
 def test_tape_with_explicit_groups_and_variables_of_one_name(rank: int, size: int) -> None:
     kernels = [tf.keras.Variable(np.full(2, float(place), np.float32), name="kernel") for place in range(3)]
     with tf.GradientTape() as tape:
@@ -72,7 +72,7 @@ def test_tape_with_explicit_groups_and_variables_of_one_name(rank: int, size: in
         np.testing.assert_allclose(grad, np.full(2, 1.5 * 10.0**place))
 
 
-@ranks(2, env=HOROVOD, timeout_s=120)
+@ranks(2, env=HOROVOD)
 def test_elastic_state_and_broadcast(rank: int, size: int) -> None:
     tf.keras.utils.set_random_seed(10 + rank)
     layers = [tf.keras.layers.Input((2,)), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(3)]
@@ -99,7 +99,7 @@ def test_elastic_state_and_broadcast(rank: int, size: int) -> None:
     np.testing.assert_array_equal(seed.numpy(), before[rank])
 
 
-@ranks(2, env=HOROVOD, timeout_s=120)
+@ranks(2, env=HOROVOD)
 def test_synchronous_batch_normalisation(rank: int, size: int) -> None:
     everything = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
     whole, mine = tf.keras.layers.BatchNormalization(fused=False), hvd.SyncBatchNormalization()

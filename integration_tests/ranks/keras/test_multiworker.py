@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import paceline.keras as hvd
-from integration_tests.support.keras_worlds import TIMEOUT_S, assert_near
+from integration_tests.support.keras_worlds import assert_near
 from integration_tests.support.ranks import ranks
 
 
 @pytest.mark.more
-@ranks(2, 3, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=TIMEOUT_S)
+@ranks(2, 3, env={"KERAS_BACKEND": "tensorflow"})
 def test_equals_one_process(rank: int, size: int) -> None:
     from paceline.examples import multiworker_keras as example
 

@@ -77,9 +77,8 @@ def _train(rows: Any, way: str, wrap_optimizer: Callable[[Any], Any], wrap_tape:
     return [*one.get_weights(), *two.get_weights()]
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize(("wrapped", "way"), CASES)
-@ranks(2, env=TENSORFLOW, timeout_s=150, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, hvd="paceline.keras")
 def test_twins_are_kept_apart(rank: int, size: int, hvd: Any, wrapped: str, way: str) -> None:
     passes = 2 if wrapped == ADDING_UP else 1
     optimizer: Callable[[Any], Any] = lambda one: one  # noqa: E731
@@ -97,9 +96,8 @@ def test_twins_are_kept_apart(rank: int, size: int, hvd: Any, wrapped: str, way:
         np.testing.assert_array_equal(weights, others)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("inside", [False, True], ids=["eager", "function"])
-@ranks(2, env=TENSORFLOW, timeout_s=90, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_jacobians_are_averaged_as_a_whole(rank: int, size: int, hvd: Any, inside: bool) -> None:
     one = tf.Variable([1.0, 2.0, 3.0])
 

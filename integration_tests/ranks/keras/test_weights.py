@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import paceline.keras as hvd
-from integration_tests.support.keras_worlds import TIMEOUT_S, compiled_or_not, keras_ranks, numpy
+from integration_tests.support.keras_worlds import compiled_or_not, keras_ranks, numpy
 from integration_tests.support.ranks import run_ranks
 
 # Keras on PyTorch computes means over samples in float32, whatever the type of the loss.
@@ -134,7 +134,7 @@ def _unmodified(rank: int, size: int) -> str:
 
 def test_a_variable_of_the_environment() -> None:
     env = {"KERAS_BACKEND": "tensorflow", "PACELINE_WEIGHT": "samples"}
-    assert run_ranks(_unmodified, 2, env=env, timeout_s=TIMEOUT_S, fresh=True) == ["samples"] * 2
+    assert run_ranks(_unmodified, 2, env=env, fresh=True) == ["samples"] * 2
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight"])

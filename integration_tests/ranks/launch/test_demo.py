@@ -14,7 +14,6 @@ from paceline.launch import cli
 from paceline.launch.demo import command
 from paceline.launch.demo.systems import FRAMEWORKS, Framework
 
-pytestmark = pytest.mark.timeout(300)
 TORCH, KERAS = FRAMEWORKS
 COMPARED = ("Horovod", "DDP", "pipelined")
 STEPS = {TORCH.name: "45", KERAS.name: "90"}  # with which all runs have learnt equally well

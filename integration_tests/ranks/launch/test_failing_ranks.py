@@ -46,7 +46,6 @@ TABLE = [
 # fmt: on
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "case",
     first_of(TABLE, ("ddp", "uneven", 1), ("pipeline", "backward", 1)),

@@ -34,7 +34,6 @@ def test_minimal_example_is_short_and_imports_nothing_else(example: str, framewo
     assert imported == {framework, "sklearn.datasets", f"paceline.{framework}"}
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("example", "size", "exchange"),
     [

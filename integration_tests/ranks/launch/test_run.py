@@ -97,7 +97,7 @@ def test_nothing_trains_on_when_the_command_is_killed(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
-    until_s = time.monotonic() + 30  # Horovod waits for 5 s twice before it kills
+    until_s = time.monotonic() + 90  # Horovod waits for 5 s twice before it kills
     while left := [pid for pid in pids if _lives(pid)]:
         assert time.monotonic() < until_s, left
         time.sleep(0.05)
@@ -112,7 +112,7 @@ def test_a_trace_and_the_first_step_do_not_disturb_each_other(tmp_path: Path) ->
 def test_errors_in_a_file_of_the_users_stay_the_users(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     words = [*RUN, "-np", "1", "sh", "-c", f"{sys.executable} train.py 2>errors"]
-    subprocess.run(words, capture_output=True, check=True, timeout=100, cwd=tmp_path)
+    subprocess.run(words, capture_output=True, check=True, timeout=300, cwd=tmp_path)
     assert "is done" in (tmp_path / "errors").read_text()
     assert "Paceline" not in (tmp_path / "errors").read_text()
 
@@ -120,7 +120,7 @@ def test_errors_in_a_file_of_the_users_stay_the_users(tmp_path: Path) -> None:
 def test_a_dry_run_prints_hosts_variables_and_command() -> None:
     words = [*RUN, "--dry-run", "--fusion", "optimal", "-np", "3", "-H", "a:2,b:2", "sh", "-c", "echo 'never said'"]
     environ = {**os.environ, "HOROVOD_CYCLE_TIME": "2"}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environ)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=150, env=environ)
     assert done.returncode == 0, done.stderr
     *lines, command = done.stdout.splitlines()
     assert lines == [

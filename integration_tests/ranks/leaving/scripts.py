@@ -113,7 +113,7 @@ def run(
     path = written(folder, BEGIN + script)
     own = {"SLOW_END": end, "SLOW_STEPS": str(list(steps) or [STEPS] * size), "SLOW_PAUSES": str(list(pauses))}
     words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(size), sys.executable, str(path)]
-    done = finished(*words, timeout_s=150, env={**own, **variables})
+    done = finished(*words, env={**own, **variables})
     found = {}
     for line in done.stdout.splitlines():
         _, mark, text = line.partition("RANK ")

@@ -10,7 +10,7 @@ import paceline.keras as hvd
 from integration_tests.support.ranks import ranks
 
 
-@ranks(2, env={"KERAS_BACKEND": "tensorflow"}, timeout_s=120, fresh=True)
+@ranks(2, env={"KERAS_BACKEND": "tensorflow"}, fresh=True)
 def test_fit_after_shutdown_names_the_remedy(rank: int, size: int) -> None:
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")

@@ -33,7 +33,6 @@ MARKS = {
 }
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, id="-".join(map(str, case)), marks=() if case in TESTED else MARKS[case]) for case in CASES],

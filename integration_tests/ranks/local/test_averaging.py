@@ -177,7 +177,7 @@ def test_variables_are_averaged(rank: int, size: int, hvd: Any) -> None:
         hvd.average_variables([keras.Variable(np.zeros(2), dtype="int32", trainable=False)])
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=150, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_tape_leaves_averaging_to_the_script(rank: int, size: int, hvd: Any) -> None:
     with tf.GradientTape() as tape:
         pass
@@ -202,7 +202,7 @@ def test_tape_leaves_averaging_to_the_script(rank: int, size: int, hvd: Any) -> 
     np.testing.assert_allclose(weight.numpy(), -_moved(size), rtol=1e-5)
 
 
-@ranks(2, env=TENSORFLOW, fresh=True, timeout_s=90, hvd="paceline.keras")
+@ranks(2, env=TENSORFLOW, fresh=True, hvd="paceline.keras")
 def test_keras_drain_after_unequally_many_updates_is_an_error_on_all_ranks(rank: int, size: int, hvd: Any) -> None:
     weight, other = (keras.Variable(np.zeros(3, np.float32)) for _ in range(2))
     exchange = hvd.Partial("solo", sync_every=10)

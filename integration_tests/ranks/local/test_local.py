@@ -184,7 +184,7 @@ def test_torch_forgets_what_other_ranks_had(rank: int, size: int, hvd: Any) -> N
 
 
 @pytest.mark.parametrize(("averages", "said"), [("local", "the local exchange"), ("partial", "")])
-@ranks(2, fresh=True, timeout_s=60, hvd="paceline.torch")
+@ranks(2, fresh=True, hvd="paceline.torch")
 def test_drain_after_unequally_many_updates_is_an_error_on_all_ranks(
     rank: int, size: int, hvd: Any, averages: str, said: str
 ) -> None:
@@ -275,7 +275,7 @@ def test_keras(rank: int, size: int, hvd: Any) -> None:
             np.testing.assert_allclose(numpy(weight), value, rtol=0 if size == 2 else 1e-5, err_msg=label)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=150, hvd="paceline.tensorflow")
+@ranks(2, env=TENSORFLOW, hvd="paceline.tensorflow")
 def test_tapes_say_why_they_cannot(rank: int, size: int, hvd: Any) -> None:
     with tf.GradientTape() as tape:
         pass

@@ -52,7 +52,7 @@ def test_examples_end_with_equal_models(
     example: str, ranks: int, exchanges: tuple[str, ...], arguments: tuple[str, ...]
 ) -> None:
     env = {} if example.endswith("_torch") or example.startswith("benchmarks") else TENSORFLOW
-    first, *others = run_ranks(_said, ranks, example, arguments, exchanges, env=env, timeout_s=100)
+    first, *others = run_ranks(_said, ranks, example, arguments, exchanges, env=env)
     for exchange, said in zip(exchanges, first):
         (result,) = results(said)
         assert result["equal"] is True and math.isfinite(result["loss"]) and 0 < result["accuracy"] <= 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 import paceline.torch as hvd
+from integration_tests.support.merging import ByHand
 from integration_tests.support.ranks import ranks, run_ranks
 from paceline.errors import UserError
 from paceline.native.exchanges import register
@@ -16,7 +18,7 @@ from paceline.native.library import loaded
 from paceline.partial.settings import Partial
 
 
-@ranks(3, more=(2,), timeout_s=40)
+@ranks(3, more=(2,))
 def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: int, size: int) -> None:
     mine = torch.full((5,), 10.0**rank)
     for turn in range(3):  # from the second one on with a response from the cache
@@ -36,7 +38,7 @@ def test_refused_first_call_leaves_the_name_to_the_operation_that_has_it(rank: i
     assert torch.equal(hvd.allreduce(mine, name="refused.kind", op=hvd.Max), torch.full((5,), 10.0 ** (size - 1)))
 
 
-def _flush_outlasts_a_round(rank: int, size: int) -> None:
+def _flush_outlasts_a_round(rank: int, size: int, told: Path) -> None:
     one = torch.ones(3)
     for _ in range(2):
         hvd.partial_allreduce(one, "outlasts", quorum="solo")
@@ -46,15 +48,16 @@ def _flush_outlasts_a_round(rank: int, size: int) -> None:
     if rank == 1:  # a round for those that still make calls
         hvd.partial_allreduce(one, "outlasts", quorum="solo")
     if flush is None:
-        time.sleep(7)
+        ByHand.wait(told.exists)
         return
     with pytest.raises(Exception, match=r"(?i)shut down|stall"):
         flush.wait()
+    told.touch()
 
 
-def test_flush_that_waits_after_a_round_is_seen_by_the_stall_inspector() -> None:
+def test_flush_that_waits_after_a_round_is_seen_by_the_stall_inspector(tmp_path: Path) -> None:
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
-    run_ranks(_flush_outlasts_a_round, 3, env=env, timeout_s=25, fresh=True)
+    run_ranks(_flush_outlasts_a_round, 3, tmp_path / "told", env=env, fresh=True)
 
 
 @ranks(2, fresh=True)

@@ -67,14 +67,14 @@ def _sets(rank: int, size: int, world: str, quorum: str, steps: int, pause_ms: f
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("quorum", QUORA)
 def test_no_set_waits_for_another(world: str, quorum: str) -> None:
-    run_ranks(_sets, 4, world, quorum, 60, 30.0, 1, env=ENV, timeout_s=40)
+    run_ranks(_sets, 4, world, quorum, 60, 30.0, 1, env=ENV)
 
 
 @pytest.mark.more
 # Long enough for an unlucky moment to come where ranks heed one set only: these stood still.
 @pytest.mark.parametrize(("world", "pause_ms", "seed"), [("within", 30.0, 2), ("overlapping", 10.0, 1)])
 def test_no_moment_is_unlucky(world: str, pause_ms: float, seed: int) -> None:
-    run_ranks(_sets, 4, world, "random", 300, pause_ms, seed, env=ENV, timeout_s=60)
+    run_ranks(_sets, 4, world, "random", 300, pause_ms, seed, env=ENV)
 
 
 @pytest.mark.soak
@@ -83,4 +83,4 @@ def test_no_moment_is_unlucky(world: str, pause_ms: float, seed: int) -> None:
 @pytest.mark.parametrize("quorum", QUORA)
 def test_no_set_waits_for_another_in_twenty_runs(world: str, quorum: str) -> None:
     for seed in range(20):
-        run_ranks(_sets, 4, world, quorum, 300, 30.0, seed, env=ENV, timeout_s=120)
+        run_ranks(_sets, 4, world, quorum, 300, 30.0, seed, env=ENV)

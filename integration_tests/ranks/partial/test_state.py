@@ -58,7 +58,7 @@ def _uneven(rank: int, weights: list[Any], optimizer: Any, steps: range) -> None
         hvd.barrier()
 
 
-@ranks(3, more=(2,), fresh=True, timeout_s=90, hvd="paceline.torch")
+@ranks(3, more=(2,), fresh=True, hvd="paceline.torch")
 def test_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any) -> None:
     weights, optimizer = _model()
     _step(weights, optimizer, _slope(rank, 0))
@@ -85,7 +85,7 @@ def test_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any)
     hvd.shutdown()
 
 
-@ranks(2, fresh=True, timeout_s=60, hvd="paceline.torch")
+@ranks(2, fresh=True, hvd="paceline.torch")
 def test_drain_right_after_loading_brings_everything_out(rank: int, size: int, hvd: Any) -> None:
     weights, optimizer = _model()
     _step(weights, optimizer, _slope(rank, 0))
@@ -102,7 +102,7 @@ def test_drain_right_after_loading_brings_everything_out(rank: int, size: int, h
     hvd.shutdown()
 
 
-@ranks(2, fresh=True, timeout_s=60, hvd="paceline.torch")
+@ranks(2, fresh=True, hvd="paceline.torch")
 def test_states_that_do_not_fit_are_refused_everywhere(rank: int, size: int, hvd: Any) -> None:
     weights, optimizer = _model()
     _step(weights, optimizer, 1.0)
@@ -165,7 +165,7 @@ def test_keras_run_that_goes_on_counts_everything_once(rank: int, size: int, hvd
         assert numpy(one).tolist() == np.full(one.shape, -_sum(size, 7)).tolist()
 
 
-@ranks(2, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, timeout_s=90, hvd="paceline.tensorflow")
+@ranks(2, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, hvd="paceline.tensorflow")
 def test_tape_that_goes_on_counts_everything_once(rank: int, size: int, hvd: Any) -> None:
     weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
     optimizer = keras.optimizers.SGD(1.0)

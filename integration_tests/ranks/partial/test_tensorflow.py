@@ -44,7 +44,7 @@ def _conserve(
 @pytest.mark.parametrize("compiled", [more(False, id="eager"), pytest.param(True, id="graph")])
 def test_everything_contributed_arrives_once(size: int, compiled: bool) -> None:
     for label, choices in CHOICES.items():
-        results = run_ranks(_conserve, size, label, 60, choices, 0.5, compiled, env=TENSORFLOW, timeout_s=90)
+        results = run_ranks(_conserve, size, label, 60, choices, 0.5, compiled, env=TENSORFLOW)
         assert all(one == results[0] for one in results)
 
 
@@ -61,7 +61,7 @@ def test_everything_contributed_arrives_once_in_many_rounds(size: int, rounds: i
         run_ranks(_conserve, size, f"long.{label}", rounds, choices, 0.3, compiled, env=TENSORFLOW, timeout_s=600)
 
 
-@ranks(3, more=(2,), env=TENSORFLOW, timeout_s=90)
+@ranks(3, more=(2,), env=TENSORFLOW)
 def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
     for step in range(10):
         mine = tf.random.stateless_normal([3, 7], [step, rank])
@@ -72,12 +72,12 @@ def test_all_ranks_as_quorum_is_an_allreduce(rank: int, size: int) -> None:
         assert fresh.dtype == tf.int32 and fresh.shape == () and int(fresh) == size
 
 
-@ranks(3, more=(2,), env=TENSORFLOW, timeout_s=90)
+@ranks(3, more=(2,), env=TENSORFLOW)
 def test_late_rank_gets_what_it_missed_and_brings_two_contributions(rank: int, size: int) -> None:
     come_late(rank, size, hvd, lambda value: hvd.partial_allreduce(tf.fill([3], value), "late", quorum="solo"))
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=90)
+@ranks(2, env=TENSORFLOW)
 def test_graph_makes_every_call_under_its_name(rank: int, size: int) -> None:
     """Constants, results that nobody uses, repeated names and loops are no calls less."""
     names = hvd.exchange_stats().names
@@ -110,7 +110,7 @@ def test_graph_makes_every_call_under_its_name(rank: int, size: int) -> None:
     assert hvd.exchange_stats().names - names == 3
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=90)
+@ranks(2, env=TENSORFLOW)
 def test_shapes_and_types(rank: int, size: int) -> None:
     for dtype in (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64):
         for shape in ((), (0,), (2, 3)):
@@ -134,7 +134,7 @@ def test_shapes_and_types(rank: int, size: int) -> None:
     assert unknown(tf.ones([3, 2])).shape == (3, 2)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=90)
+@ranks(2, env=TENSORFLOW)
 def test_asynchronous_call_leaves_the_caller_alone(rank: int, size: int) -> None:
     hvd.allgather_object(None, name="alone.before")
     if rank == 0:
@@ -149,7 +149,7 @@ def test_asynchronous_call_leaves_the_caller_alone(rank: int, size: int) -> None
         hvd.partial_allreduce(tf.ones([2]), "alone", quorum=size)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=90)
+@ranks(2, env=TENSORFLOW)
 def test_errors_name_both_sides(rank: int, size: int) -> None:
     one = tf.ones([4])
     for wrong in WRONG_QUORA:

@@ -30,7 +30,7 @@ def _conserve(rank: int, size: int, label: str, steps: int, choices: dict[str, A
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.more), 3, pytest.param(4, marks=pytest.mark.more)])
 @pytest.mark.parametrize("label", CHOICES)
 def test_everything_contributed_arrives_once(size: int, label: str) -> None:
-    results = run_ranks(_conserve, size, label, 120, CHOICES[label], 0.5, timeout_s=60)
+    results = run_ranks(_conserve, size, label, 120, CHOICES[label], 0.5)
     assert all(one == results[0] for one in results)
 
 
@@ -58,7 +58,7 @@ def test_what_holds_for_few_ranks_holds_for_many(size: int) -> None:
         test_rank_that_lags_is_waited_for,
         test_users_own_operations_still_match,
     ):
-        run_ranks(case, size, timeout_s=120)
+        run_ranks(case, size)
 
 
 @ranks(3, more=(2,))
@@ -92,7 +92,7 @@ def test_rank_that_lags_is_waited_for(rank: int, size: int) -> None:
     assert rank < size - 1 or stats.late > 0
 
 
-@ranks(3, more=(2,), timeout_s=90)
+@ranks(3, more=(2,))
 def test_users_own_operations_still_match(rank: int, size: int) -> None:
     """Unnamed allreduces, named by counting, between and after 1,000 uneven partial steps."""
     chance = random.Random(rank)
@@ -108,7 +108,7 @@ def test_users_own_operations_still_match(rank: int, size: int) -> None:
         assert hvd.allreduce(torch.full((2,), float(rank)), op=hvd.Sum).tolist() == [size * (size - 1) / 2] * 2
 
 
-@ranks(2, timeout_s=60)
+@ranks(2)
 def test_errors_name_both_sides(rank: int, size: int) -> None:
     one = torch.ones(4)
     for wrong in WRONG_QUORA:

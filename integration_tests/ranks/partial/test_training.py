@@ -60,13 +60,13 @@ def _torch(rank: int, size: int, exchange: Any) -> Any:
 
 @pytest.mark.parametrize("exchange", ["majority", "solo"])
 def test_replicas_are_equal_after_a_flush(exchange: str) -> None:
-    for stats in run_ranks(_torch, 3, exchange, timeout_s=60):
+    for stats in run_ranks(_torch, 3, exchange):
         assert stats.rounds > 0 and stats.on_time + stats.late >= 2 * STEPS
         assert sum(stats.lags) == stats.on_time + stats.late
         assert "in time" in str(stats)
 
 
-@ranks(3, more=(5,), timeout_s=60, hvd="paceline.torch")
+@ranks(3, more=(5,), hvd="paceline.torch")
 def test_unequal_numbers_of_batches_need_no_join(rank: int, size: int, hvd: Any) -> None:
     weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
     exchange = hvd.Partial("majority", max_lag=2)
@@ -112,7 +112,7 @@ def test_replicas_of_keras_are_equal_after_a_flush(rank: int, size: int, hvd: An
 
 
 @pytest.mark.more
-@ranks(3, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, timeout_s=90, hvd="paceline.tensorflow")
+@ranks(3, env={"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1"}, hvd="paceline.tensorflow")
 def test_replicas_of_a_compiled_tape_are_equal_after_a_flush(rank: int, size: int, hvd: Any) -> None:
     weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
     optimizer = keras.optimizers.SGD(1.0)

@@ -33,7 +33,7 @@ def _said(rank: int, size: int, example: str) -> list[str]:
 )
 def test_characters_learn_with_both_exchanges(example: str) -> None:
     env = {} if example == "characters_torch" else TENSORFLOW
-    first, second = run_ranks(_said, 2, example, env=env, timeout_s=100)
+    first, second = run_ranks(_said, 2, example, env=env)
     found = [result for said in first for result in results(said)]
     for result in found:
         assert math.isfinite(result["loss"]) and result["loss"] < math.log(characters.VOCABULARY)

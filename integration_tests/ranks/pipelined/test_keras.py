@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import paceline.keras as hvd
 import paceline.native.agreement
 from integration_tests.support.keras_steps import apply, averages, gradients, variables_from_one
 from integration_tests.support.keras_worlds import assert_near, keras_ranks, numpy, same_everywhere
+from integration_tests.support.merging import ByHand
 from integration_tests.support.more import first_of, more
 from paceline.errors import UserError
 from paceline.pipelined.settings import Pipelined
@@ -205,7 +205,7 @@ def test_sparse_gradients(rank: int, size: int) -> None:
 
 
 @keras_ranks(2)
-def test_what_is_refused(rank: int, size: int) -> None:
+def test_what_is_refused(rank: int, size: int, tmp_path: Path) -> None:
     unknown: list[Any] = ["pipelind", hvd.Pipelined]
     for one in unknown:
         with pytest.raises(UserError, match="not known"):
@@ -234,8 +234,9 @@ def test_what_is_refused(rank: int, size: int) -> None:
     if rank == 0:
         with pytest.raises(UserError, match=r"Rank 0 waited(.|\n)*not all ranks came within 2 s"):
             optimizer.drain()
+        (tmp_path / "told").touch()
     else:
-        time.sleep(4)
+        ByHand.wait((tmp_path / "told").exists)
     hvd.shutdown()
 
 

@@ -50,7 +50,7 @@ def _two_sizes(rank: int, size: int, k: int) -> int:
 def test_each_unit_of_k_costs_one_copy_of_the_gradients() -> None:
     # Each tensor is a message, so that Horovod's own buffer for merged ones is in no run.
     env = {"HOROVOD_FUSION_THRESHOLD": "0"}
-    resident = {k: run_ranks(_two_sizes, 2, k, env=env, fresh=True, timeout_s=120) for k in (1, 2, 3, 5)}
+    resident = {k: run_ranks(_two_sizes, 2, k, env=env, fresh=True) for k in (1, 2, 3, 5)}
     print(
         "copies of the gradients above K = 1:",
         {

@@ -94,7 +94,7 @@ class _Played:
 
 
 @pytest.mark.parametrize("features", ["", "clipped", "passes", "weights"])
-@ranks(3, more=(2,), timeout_s=120)
+@ranks(3, more=(2,))
 def test_own_as_one_process(rank: int, size: int, features: str) -> None:
     x, y = _data(size)
     for name, make in MAKERS.items():
@@ -133,7 +133,7 @@ def test_own_as_one_process(rank: int, size: int, features: str) -> None:
             torch.testing.assert_close(_flat(model), _flat(played.model), rtol=0, atol=1e-9)
 
 
-@ranks(2, timeout_s=120)
+@ranks(2)
 def test_own_goes_on_bit_for_bit(rank: int, size: int) -> None:
     x, y = _data(size)
     exchange = hvd.Pipelined(warmup_steps=2, compensation="own")
@@ -166,7 +166,7 @@ def test_own_goes_on_bit_for_bit(rank: int, size: int) -> None:
         assert torch.equal(_flat(model), _flat(again)), before
 
 
-@ranks(2, timeout_s=60)
+@ranks(2)
 def test_own_under_a_scaled_loss(rank: int, size: int) -> None:
     """As without scaling; a gradient that overflows moves nothing, and its update is left out."""
     x, y = _data(size)

@@ -48,7 +48,7 @@ def test_frozen_variables_stay(rank: int, size: int, hvd: Any) -> None:
         np.testing.assert_allclose(numpy(weights[0]), [-9 * (size + 1) / 2] * 3)
 
 
-@ranks(2, timeout_s=60, hvd="paceline.torch")
+@ranks(2, hvd="paceline.torch")
 def test_frozen_parameters_stay(rank: int, size: int, hvd: Any) -> None:
     for drained in (False, True):
         weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]

@@ -26,7 +26,7 @@ def _step(w: Any, optimizer: Any) -> None:
     optimizer.step()
 
 
-@ranks(3, more=(2,), timeout_s=90)
+@ranks(3, more=(2,))
 def test_updates_are_those_of_the_formulas(rank: int, size: int) -> None:
     for number, (k, alpha, momentum, anneal, correction, warmup) in enumerate(CASES):
         steps = 60
@@ -47,7 +47,7 @@ def test_updates_are_those_of_the_formulas(rank: int, size: int) -> None:
         assert len({tuple(one) for one in hvd.allgather_object(w.tolist(), name="formulas.end")}) == 1
 
 
-@ranks(2, timeout_s=90)
+@ranks(2)
 def test_rate_that_is_unstable_alone_is_stable_with_the_correction(rank: int, size: int) -> None:
     ends = []
     for correction in (0.0, 0.135):
@@ -59,7 +59,7 @@ def test_rate_that_is_unstable_alone_is_stable_with_the_correction(rank: int, si
     assert ends[0] > 1e3 and ends[1] < 1e-3
 
 
-@ranks(2, timeout_s=90)
+@ranks(2)
 def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
     exchange = hvd.Pipelined(k=3, warmup_steps=4, annealing_steps=10, correction=0.2)
     for before in (2, 5, 12):  # in the warm-up, while the pipeline fills, and later

@@ -39,7 +39,7 @@ def _quadratic(inside: bool, exchange: Any, steps: int, name: str, rate: float =
     return values, updates
 
 
-@ranks(3, more=(2, 4), env=TENSORFLOW, timeout_s=150)
+@ranks(3, more=(2, 4), env=TENSORFLOW)
 def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
     for inside in (False, True):
         values, updates = _quadratic(inside, "pipelined", 6, f"two{inside}")
@@ -50,7 +50,7 @@ def test_quadratic_goes_as_the_paper_says(rank: int, size: int) -> None:
         assert values == pytest.approx([1, 0.9, 0.81, 0.81, 0.729, 0.648], rel=1e-6) and updates == 5
 
 
-@ranks(2, more=(3,), env=TENSORFLOW, timeout_s=150)
+@ranks(2, more=(3,), env=TENSORFLOW)
 def test_steps_that_are_unrolled_in_one_graph_are_one_pipeline(rank: int, size: int) -> None:
     def run(name: str, unrolled: int, calls: int) -> Any:
         weight = tf.Variable([1.0, 2.0], dtype=tf.float64)
@@ -75,7 +75,7 @@ def test_steps_that_are_unrolled_in_one_graph_are_one_pipeline(rank: int, size: 
         np.testing.assert_allclose(run(f"unrolled{unrolled}", unrolled, 12 // unrolled), alone, rtol=1e-12)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
     def run(name: str, start: Any, first: int, last: int) -> Any:
         weight = tf.Variable(start)
@@ -100,7 +100,7 @@ def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
     np.testing.assert_array_equal(run("rest", half, 5, 12).numpy(), whole.numpy())
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_indexed_slices(rank: int, size: int) -> None:
     table = tf.Variable(tf.zeros([6, 2]))
     optimizer = keras.optimizers.SGD(1.0)
@@ -122,7 +122,7 @@ def test_indexed_slices(rank: int, size: int) -> None:
     assert hvd.drain_tape(optimizer, [table], name="sparse") == 1
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_loss_scaling_whose_factor_changes(rank: int, size: int) -> None:
     def run(scaled: bool, inside: bool, exchange: Any, name: str) -> Any:
         weight = tf.Variable(np.linspace(1, 2, 7))
@@ -149,7 +149,7 @@ def test_loss_scaling_whose_factor_changes(rank: int, size: int) -> None:
         run(True, False, "solo", "refused")
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=60)
+@ranks(2, env=TENSORFLOW)
 def test_dropped_batches_keep_the_scale_of_their_loss(rank: int, size: int) -> None:
     for k in (2, 3):
         variable = tf.Variable(tf.zeros(3))

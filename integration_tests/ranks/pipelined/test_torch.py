@@ -73,7 +73,7 @@ def _train(parameters: Any, optimizer: Any, data: Any, steps: int, pause: random
     return hashlib.sha256(whole).hexdigest()
 
 
-@ranks(3, more=(2, 4, 7), timeout_s=120)
+@ranks(3, more=(2, 4, 7))
 def test_weights_are_the_same_everywhere_after_every_step(rank: int, size: int) -> None:
     for k in (2, 3):
         parameters, optimizer = _model(f"same.{k}", hvd.Pipelined(k=k))
@@ -112,7 +112,7 @@ def test_results_are_those_of_k_minus_one_steps_ago(rank: int, size: int) -> Non
         assert optimizer.drain() == 0
 
 
-@ranks(2, timeout_s=90)
+@ranks(2)
 def test_resumed_run_goes_on_bit_for_bit(rank: int, size: int) -> None:
     for k in (2, 3):
         for before in (1, 7):  # the pipeline is still filling, and full

@@ -166,7 +166,7 @@ def test_rank_that_dies_while_results_are_in_flight() -> None:
     # Rank 0 is told by its connection to the dead one; rank 2, which waits for rank 0, when its time is up.
     limited = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}
     with pytest.raises(RankFailed) as caught:
-        run_ranks(_leave, 3, env=limited, timeout_s=60, fresh=True, grace_s=20)
+        run_ranks(_leave, 3, env=limited, fresh=True, grace_s=20)
     report = str(caught.value)
     assert "--- rank 1: died\n-9" in report
     assert "--- rank 0: ok" in report and "--- rank 2: ok" in report

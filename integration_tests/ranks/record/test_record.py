@@ -35,14 +35,15 @@ for step in range({STEPS}):
     optimizer.step()
 if "vanish" in sys.argv and hvd.rank() == 1:
     import os, time
-    time.sleep(2)  # the other has written its trace by then; its shutdown waits for this rank
+    while not os.path.exists("trace.json.rank0.json"):  # which is written before the shutdown that waits for this rank
+        time.sleep(0.05)
     os._exit(9)
 """
 
 
 def record(folder: Path, *words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [*PACELINE, "record", *flags, "-np", "2", sys.executable, str(written(folder, SCRIPT))]
-    return finished(*command, *words, folder=folder, timeout_s=110)
+    return finished(*command, *words, folder=folder, timeout_s=300)
 
 
 def test_ranks_get_flags_as_variables_and_the_exit_code_passes_through(tmp_path: Path) -> None:
@@ -126,13 +127,13 @@ def test_interrupted_record_leaves_its_trace(number: signal.Signals, words: list
             env={**os.environ, **QUIET},
             preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
         )
-    limit = time.monotonic() + 80
+    limit = time.monotonic() + 150
     while log.read_text().count("five steps") < 2:
         assert time.monotonic() < limit and process.poll() is None, log.read_text()
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(number)
-    assert process.wait(40) == 130, log.read_text()
+    assert process.wait(150) == 130, log.read_text()
     merged = trace.load(tmp_path / "trace.json")
     assert merged.missing == [], log.read_text()
     assert all(len(one.steps) >= 4 for one in merged.ranks)

@@ -28,7 +28,7 @@ def _said(rank: int, size: int, script: str, *arguments: tuple[str, ...]) -> lis
 def test_characters_learn_with_every_kind_of_schedule() -> None:
     begin = ("--steps", "14", "--learning-rate", "0.01", "--schedule")
     asked = ((*begin, "gpipe"), (*begin, "pipemare", *CORRECTED), (*begin, "pipemare", *OTHERS))
-    first, *others = run_ranks(_said, 3, "characters_stages_torch", *asked, timeout_s=100)
+    first, *others = run_ranks(_said, 3, "characters_stages_torch", *asked)
     assert others == [["", "", ""]] * 2, "rank 0 speaks"
     losses = [result["loss"] for said in first for result in results(said)]
     assert len(set(losses)) == 3, "schedules make other updates"

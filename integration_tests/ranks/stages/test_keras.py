@@ -23,8 +23,6 @@ from paceline.stages.delays import delays
 from paceline.stages.flow import program
 from paceline.stages.versions import activations, copies, versions
 
-pytestmark = pytest.mark.timeout(240)  # TensorFlow traces a graph for each stage and shape
-
 CUTS = {1: [0], 2: [0, 4], 3: [0, 3, 6]}
 RATE = 0.125  # learning rates are float32 variables
 

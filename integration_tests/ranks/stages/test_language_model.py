@@ -51,7 +51,7 @@ def test_training_and_evaluation_equal_one_process(rank: int, size: int) -> None
     pipeline.close()
 
 
-@ranks(4, env=DYNAMIC, timeout_s=120)
+@ranks(4, env=DYNAMIC)
 def test_replicas_of_tied_stages(rank: int, size: int) -> None:
     """Under every exchange copies are their owners, bit for bit; under sync all equal one process."""
     replica = rank % 2

@@ -41,7 +41,7 @@ def assert_equal(result: dict[str, Any], weights: dict[str, Tensor], losses: lis
     assert result["losses"] == pytest.approx(losses, rel=0, abs=1e-12)
 
 
-@ranks(4, more=(6,), env=DYNAMIC, timeout_s=120)
+@ranks(4, more=(6,), env=DYNAMIC)
 def test_replicas_equal_one_process_with_all_their_batches(rank: int, size: int) -> None:
     for stages in (2, 3) if size == 6 else (2,):
         assert_equals_one_process(rank, stages, size // stages)
@@ -63,7 +63,7 @@ def assert_equals_one_process(rank: int, stages: int, replicas: int) -> None:
         assert_equal(result, weights, losses)
 
 
-@ranks(4, env=DYNAMIC, timeout_s=120)
+@ranks(4, env=DYNAMIC)
 def test_replicas_count_as_many_rows_as_they_have(rank: int, size: int) -> None:
     """Batches of 24 and 8 rows, cut into micro-batches, equal one process with 32; so do the losses."""
     rows = [[24, 8], [4, 0], [5, 11], [0, 0]]

@@ -16,7 +16,7 @@ from paceline.errors import UserError
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_everything_of_horovod_is_there(rank: int, size: int) -> None:
     theirs = {name for name in dir(horovod.tensorflow) if not name.startswith("_")}
     assert theirs <= set(hvd.__all__) and all(hasattr(hvd, name) for name in theirs)
@@ -24,7 +24,7 @@ def test_everything_of_horovod_is_there(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_tape_gives_averages(rank: int, size: int, inside: bool) -> None:
     table = tf.Variable(tf.ones([5, 2]))
     dense = tf.keras.Variable(np.ones(3, np.float32))
@@ -55,7 +55,7 @@ def test_tape_gives_averages(rank: int, size: int, inside: bool) -> None:
         np.testing.assert_allclose(tf.convert_to_tensor(sparse), expected)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_partial_tape_and_groups(rank: int, size: int) -> None:
     model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(1)])
     for variable in model.trainable_variables:
@@ -77,7 +77,7 @@ def test_partial_tape_and_groups(rank: int, size: int) -> None:
         np.testing.assert_allclose(part, alone / size if place < 2 else expected)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_optimizer_in_a_function_with_the_loop_of_keras_2(rank: int, size: int) -> None:
     for op, expected in ((hvd.Average, 1.5), (hvd.Sum, 3.0)):
         variable = tf.Variable([0.0, 0.0])
@@ -96,13 +96,13 @@ def test_optimizer_in_a_function_with_the_loop_of_keras_2(rank: int, size: int) 
         np.testing.assert_allclose(variable.numpy(), [-2 * expected, -expected])
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_optimizer_of_tensorflow_1_is_horovods(rank: int, size: int) -> None:
     optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0))
     assert type(optimizer).__module__ == "horovod.tensorflow"
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_sparse_gradients_of_an_optimizer_stay_sparse(rank: int, size: int) -> None:
     rows = tf.IndexedSlices(tf.fill([2, 3], float(rank + 1)), tf.constant([rank, 3]), tf.constant([4, 3]))
     table = tf.keras.Variable(np.zeros([4, 3], np.float32))
@@ -146,14 +146,14 @@ def _gan(rank: float, size: int, way: str) -> list[Any]:
     return [one.numpy() for one in weights]
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=60)
+@ranks(2, env=TENSORFLOW)
 def test_two_of_equal_class_in_one_step_do_not_meet(rank: int, size: int) -> None:
     for way in ("optimizers", "passes", "keras", "tapes"):
         for mine, alone in zip(_gan(rank, size, way), _gan(0.5, 1, way), strict=True):
             np.testing.assert_allclose(mine, alone, rtol=1e-5, err_msg=way)
 
 
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
     weight = tf.Variable([1.0, 2.0])
     before = hvd.exchange_stats()  # of tests before in this process
@@ -172,7 +172,7 @@ def test_results_are_of_the_types_that_are_named(rank: int, size: int) -> None:
 
 @pytest.mark.parametrize("exchange", ["sync", "pipelined", "partial"])
 @pytest.mark.parametrize("inside", [False, True])
-@ranks(2, more=(3,), env=TENSORFLOW, timeout_s=120)
+@ranks(2, more=(3,), env=TENSORFLOW)
 def test_weights(rank: int, size: int, inside: bool, exchange: str) -> None:
     """sum(w g) / sum(w); the gradient of a rank with the weight 0 is NaN. What is in flight is saved and drained."""
     one = tf.Variable(tf.zeros([3], tf.float64))
@@ -213,7 +213,7 @@ def test_weights(rank: int, size: int, inside: bool, exchange: str) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-@ranks(2, env=TENSORFLOW, timeout_s=120)
+@ranks(2, env=TENSORFLOW)
 def test_weights_of_what_stays_on_its_rank_and_of_nobody(rank: int, size: int, inside: bool) -> None:
     one, other = (tf.Variable(tf.zeros([3], tf.float64)) for _ in range(2))
 

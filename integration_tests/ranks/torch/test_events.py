@@ -12,13 +12,13 @@ from integration_tests.support.training_events import train
 PLANNED = {"PACELINE_FUSION": "mgwfbp", **debug(fusion_warmup_steps=2), "PACELINE_ARMED": "yes"}
 
 
-@ranks(2, more=(3, 4), timeout_s=120)
+@ranks(2, more=(3, 4))
 def test_weights_are_those_of_one_process(rank: int, size: int) -> None:
     for seed in range(3):
         train(rank, size, seed)
 
 
-@ranks(3, more=(2, 4), timeout_s=120, env=PLANNED)
+@ranks(3, more=(2, 4), env=PLANNED)
 def test_under_plans(rank: int, size: int) -> None:
     for seed in range(3, 6):
         train(rank, size, seed)

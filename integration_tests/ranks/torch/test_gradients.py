@@ -252,7 +252,7 @@ def test_a_dropped_optimizer_no_longer_watches(rank: int, size: int) -> None:
     assert_replicas_equal(model, "gradients.again")
 
 
-@ranks(2, timeout_s=110)
+@ranks(2)
 def test_a_compiled_step_of_the_held_optimizer(rank: int, size: int) -> None:
     model, plain = net(), net()
     optimizer = wrapped(model, lr=0.1)
@@ -264,7 +264,7 @@ def test_a_compiled_step_of_the_held_optimizer(rank: int, size: int) -> None:
 
 
 @pytest.mark.more
-@ranks(2, timeout_s=110)
+@ranks(2)
 def test_a_compiled_training_step(rank: int, size: int) -> None:
     """The user compiles a function that holds all of a step; what cannot be compiled runs as it is."""
     model, plain = net(), net()

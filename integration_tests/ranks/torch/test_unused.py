@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paceline.torch as hvd
-from integration_tests.support.arming import ARMED, state
+from integration_tests.support.arming import ARMED, step_armed
 from integration_tests.support.branches import Branches, wrapped
 from integration_tests.support.debug import debug
 from integration_tests.support.merging import ask_for, step_until
@@ -121,11 +121,7 @@ def test_steps_are_armed_all_the_same(rank: int, size: int) -> None:
 
     ask_for("torch", "none")
     step_until("torch", step)
-    before = state().steps
-    for number in range(12):
-        step(number)
-    hvd.broadcast(torch.zeros(1), 0, name="unused.end")
-    assert state().steps >= before + 8, state()
+    step_armed(step, 8)
     ask_for("torch", "threshold")
 
 

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 import paceline.torch as hvd
-from integration_tests.support.arming import ARMED, state
-from integration_tests.support.merging import ask_for, step_until
+from integration_tests.support.arming import ARMED, is_armed, meet, state
+from integration_tests.support.merging import Messages, ask_for, repeat, step_until
 from integration_tests.support.ranks import ranks
 from integration_tests.support.torch_training import assert_replicas_equal, parameters
 from integration_tests.support.weighing import LIMIT, assert_equal, batch, loss_of, net, rows, together, train_alone
-from paceline.native.library import counters
 from paceline.torch.optimizer import weighing
 
 STEPS = 6
@@ -160,41 +159,46 @@ def test_join(rank: int, size: int, hvd: Any) -> None:
     assert_equal(model, train_alone(alone))
 
 
+def _ten_armed_steps(rank: int, size: int, hvd: Any, weighted: bool) -> dict[str, int]:
+    """What ten armed steps in a row send."""
+    model, done = net(), 0
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(f"ten.{weighted}"), bucket_bytes=0
+    )
+    sent: dict[str, int] = {}
+
+    def step_of(_: int) -> None:
+        nonlocal done
+        optimizer.zero_grad()
+        if weighted:
+            optimizer.weight = rows(rank, done)
+        loss_of(model, batch(rank, done, None if weighted else 8)).backward()
+        optimizer.step()
+        done += 1
+
+    def ten_steps(_: int) -> None:
+        record, armed = Messages(), state().steps
+        for _ in range(10):
+            step_of(0)
+        meet()
+        sent["armed"], sent["bytes"] = state().steps - armed, record.size_bytes()
+        messages = [message for step in record.stop() for message in step]
+        sent["messages"], sent["tensors"] = len(messages), sum(map(len, messages))
+
+    ask_for("torch", "none")
+    step_until("torch", step_of)
+    repeat("torch", step_of, is_armed)
+    repeat("torch", ten_steps, lambda: sent["armed"] == 10, about=state)
+    if weighted:
+        assert_equal(model, train_alone([_all(size, step) for step in range(done)]))
+    ask_for("torch", "threshold")
+    return sent
+
+
 @ranks(2, env=ARMED, hvd="paceline.torch")
 def test_armed_steps_and_what_a_weight_costs(rank: int, size: int, hvd: Any) -> None:
     """As many messages, and one element more for each gradient."""
-    grown = []
-    for weighted in (False, True):
-        model, done = net(), 0
-        optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(f"armed.{weighted}"), bucket_bytes=0
-        )
-
-        def step_of(_: int, model: Any = model, optimizer: Any = optimizer, weighted: bool = weighted) -> None:
-            nonlocal done
-            optimizer.zero_grad()
-            if weighted:
-                optimizer.weight = rows(rank, done)
-            loss_of(model, batch(rank, done, None if weighted else 8)).backward()
-            optimizer.step()
-            done += 1
-
-        ask_for("torch", "none")
-        step_until("torch", step_of)
-        while state().state != "armed":
-            step_of(done)
-            hvd.broadcast_object(0, 0, name="weights.meet")
-        armed = state().steps
-        while hvd.broadcast_object(state().steps, 0, name="weights.meet") < armed + 5:  # a busy machine gives some up
-            before = counters("torch")
-            for _ in range(10):
-                step_of(done)
-            after = counters("torch")
-        grown.append({key: after[key] - before[key] for key in ("messages", "tensors", "bytes")})
-        if weighted:
-            assert_equal(model, train_alone([_all(size, step) for step in range(done)]))
-        ask_for("torch", "threshold")
-    without, with_weights = grown
+    without, with_weights = (_ten_armed_steps(rank, size, hvd, weighted) for weighted in (False, True))
     gradients = 4
     assert with_weights["messages"] == without["messages"]
     assert with_weights["tensors"] == without["tensors"] == 10 * gradients

@@ -158,7 +158,6 @@ def _differences(rank: int, size: int, name: str, folder: str) -> dict[str, floa
     return found
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "case",
     first_of([(name, size) for name in TRAINERS for size in (2, 3)], ("accelerate", 2)),

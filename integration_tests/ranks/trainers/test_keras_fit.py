@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 
 import paceline.keras as hvd
 from integration_tests.support.keras_worlds import mostly_on_torch, numpy, same_everywhere
@@ -62,7 +61,6 @@ def _alone(exchange: str, whole: Any, parts: Any, size: int) -> np.ndarray[Any, 
     return np.mean(found, 0)
 
 
-@pytest.mark.timeout(300)
 @mostly_on_torch(2, more=(3,))
 def test_replicas_end_equal_and_as_one_process(rank: int, size: int) -> None:
     from paceline.examples import digits

@@ -34,7 +34,7 @@ def invoke(*words: str) -> Result:
 
 def start(*words: str, python: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *python, "-m", "paceline.launch.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **variables})
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **variables})
 
 
 def refused(result: Result, *phrases: str) -> None:
@@ -264,7 +264,7 @@ def test_unwritable_and_unknown_folders_are_done_without(monkeypatch: pytest.Mon
 def test_backend_of_matplotlib_is_of_no_importance() -> None:
     code = "from pathlib import Path; from paceline.launch import outputs; outputs.check_picture(Path('p.png'))"
     env = {**os.environ, "MPLBACKEND": "nonsense"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -373,7 +373,7 @@ def test_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
 
 
 def test_colours_are_left_out_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import ctypes
 import signal
 import sys
 import threading
-import time
 from types import FrameType
 from typing import Any
 
@@ -16,7 +15,7 @@ from paceline import lifecycle
 from paceline.errors import UserError
 from paceline.native.interruptible import interruptible
 
-WAIT_S = 20
+WAIT_S = 1000  # longer than a test may take
 
 
 def _raise(_number: int, _frame: FrameType | None) -> None:
@@ -25,7 +24,6 @@ def _raise(_number: int, _frame: FrameType | None) -> None:
 
 def test_signal_ends_a_wait_in_c() -> None:
     before = signal.signal(signal.SIGALRM, _raise)
-    begun = time.monotonic()
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
@@ -33,7 +31,6 @@ def test_signal_ends_a_wait_in_c() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - begun < WAIT_S / 4
 
 
 def _refuses() -> int:
