@@ -1,4 +1,4 @@
-"""Pages of the API: every public name of ours is on the page of its framework."""
+"""The documentation: names of the API, error messages and llms.txt are complete."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from integration_tests.support import messages_page
 from integration_tests.support.packages import ROOT
 from paceline.registry import exchanges
 
@@ -35,3 +36,22 @@ def test_every_public_name_is_on_the_page_of_its_framework(framework: str) -> No
     page = (ROOT / "docs" / "reference" / f"api_{framework}.md").read_text()
     documented = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE)}
     assert _ours(framework) - documented - IN_PROSE == set()
+
+
+def test_page_of_messages_is_that_of_the_sources() -> None:
+    page = (ROOT / "docs" / "reference" / "messages.md").read_text()
+    command = "python -m integration_tests.support.messages_page > docs/reference/messages.md"
+    assert page == messages_page.messages_page(), command
+
+
+def test_llms_txt_has_a_line_for_every_page() -> None:
+    docs = ROOT / "docs"
+    listed = re.findall(r"^- \[[^]]+\]\((\S+)\): \S", (docs / "llms.txt").read_text(), re.MULTILINE)
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} - {"README.md"}
+    assert sorted(listed) == sorted(pages)
+
+
+def test_every_picture_that_is_drawn_is_on_a_page() -> None:
+    docs = ROOT / "docs"
+    text = "".join(path.read_text() for path in docs.rglob("*.md"))
+    assert [path.name for path in docs.rglob("*.svg") if f"pictures/{path.name}" not in text] == []
