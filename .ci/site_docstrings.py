@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ MADE = {
     "partial_allreduce": ("plugin/partial/calls.py", "calls"),
     "partial_allreduce_async": ("plugin/partial/calls.py", "calls"),
 }
+# Functions that declare a field of an exchange's settings.
+SETTINGS = ("setting", "sync_every")
 FRAMEWORKS = ("torch", "tensorflow", "keras")
+PAGE = re.compile(r"(?<![\[/\w])(?<!\]\()docs/([\w/]+)\.md")
 
 
 class PublicNames(griffe.Extension):
-    """Documents functions that are made at run time, and the exchanges in docstrings."""
+    """Documents functions that are made at run time, the exchanges in docstrings, and links to pages."""
 
     def on_function(self, *, func: griffe.Function, **kwargs: Any) -> None:
         """List the exchanges where a docstring has their place, as the decorator does at run time."""
@@ -44,6 +48,22 @@ class PublicNames(griffe.Extension):
             for name, (file, maker) in MADE.items():
                 if name in module.members and not _is_defined(module.members[name]):
                     module.set_member(name, _inner(ROOT / file, maker, name))
+        _finish(pkg)
+
+
+def _finish(parent: Any) -> None:
+    """Turn paths of pages in docstrings into links, and declarations of settings into their defaults.
+
+    All pages of the API are in one folder of docs/.
+    """
+    for member in parent.members.values():
+        if not member.is_alias:
+            if member.docstring is not None:
+                member.docstring.value = PAGE.sub(r"[docs/\1.md](../\1.html)", member.docstring.value)
+            value = member.value if member.is_attribute else None
+            if isinstance(value, griffe.ExprCall) and str(value.function) in SETTINGS:
+                member.value = value.arguments[0]
+            _finish(member)
 
 
 def _is_defined(member: Any) -> bool:

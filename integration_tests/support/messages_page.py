@@ -59,8 +59,9 @@ SUBJECTS = (
 HEAD = """# Error messages
 
 Every error of Paceline that you can put right has two lines: the problem, then the remedy. This page has all of them,
-by subject; search for the first words. "…" stands for a name or a number. [Troubleshooting](../troubleshooting.md) lists
-other symptoms, and the messages of ranks that fail while they wait for each other.
+by subject; search for the first words. "…" stands for a name or a number.
+[Troubleshooting](../troubleshooting.md) lists other symptoms, and the messages of ranks that fail while they wait for
+each other.
 
 `python -m integration_tests.support.messages_page` prints this page, and a test compares them.
 """
