@@ -18,6 +18,10 @@ from integration_tests.support.packages import ROOT
 
 CLASSES = ("UserError", "UsageError", "ranks_lost")
 NOTES = 'Notes, in lines that begin with "Paceline:"'
+IN_CPP = "Errors and warnings of operations, from Horovod's background thread"
+# Where a text of C++ begins; it ends with the statement.
+RAISED = re.compile(r"\b(?:InvalidArgument|Aborted|runtime_error|logic_error|LostRank)\b|\bLOG\((?:WARNING|ERROR)")
+LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Beginning of a path -> subject; the first that fits.
 SUBJECTS = (
     ("plugin/horovod/", "Building and installing Horovod"),
@@ -119,11 +123,28 @@ def _messages(path: Path) -> Iterator[Message]:
                 yield Message(subject, problem, remedy or "…")
 
 
+def _in_cpp(path: Path) -> Iterator[Message]:
+    """Texts in C++: the literals of a statement, and "…" for what stands between them. Whole sentences alone."""
+    source = re.sub(r"//.*", "", path.read_text())
+    for begin in RAISED.finditer(source):
+        statement = source[begin.end() : source.find(";", begin.end())]
+        literals = list(LITERAL.finditer(statement))
+        text, end = "", 0
+        for literal in literals:
+            between = statement[end : literal.start()]
+            value = re.sub(r"process_set\.controller->GetRank\(\)|[\s<>+(),]", "", between)
+            text += ("…" if value else "") + literal[1].replace("\\", "")
+            end = literal.end()
+        if re.search(r"[.:?]\s*$", text) and len(text.split()) > 4:
+            yield Message(IN_CPP, text[1:] if text[0] == "…" and text[1].isupper() else text, "")
+
+
 def messages() -> list[Message]:
     """All of them, in the order of subjects and of the alphabet."""
     paths = [path for floor in ("plugin", "frameworks", "launch") for path in sorted((ROOT / floor).rglob("*.py"))]
-    order = [*dict.fromkeys(subject for _, subject in SUBJECTS), NOTES]
+    order = [*dict.fromkeys(subject for _, subject in SUBJECTS), NOTES, IN_CPP]
     found = {message for path in paths for message in _messages(path)}
+    found |= {message for path in (ROOT / "plugin" / "bridge").rglob("*.cc") for message in _in_cpp(path)}
     return sorted(found, key=lambda one: (order.index(one.subject), one.problem.lstrip("…\"' ").lower(), one))
 
 
@@ -139,7 +160,9 @@ def messages_page() -> str:
     parts = [HEAD]
     found = messages()
     for subject in dict.fromkeys(one.subject for one in found):
-        parts.append(f"\n## {subject}\n\n" + ("" if subject == NOTES else "| message | remedy |\n| --- | --- |\n"))
+        parts.append(
+            f"\n## {subject}\n\n" + ("" if subject in (NOTES, IN_CPP) else "| message | remedy |\n| --- | --- |\n")
+        )
         for one in found:
             if one.subject == subject:
                 row = f"| {_cell(one.problem)} | {_cell(one.remedy)} |\n" if one.remedy else f"- {_cell(one.problem)}\n"
