@@ -41,6 +41,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=
 # Not $(MAKE) in the recipe itself: `make -n` would run that line, without -n, because MAKEFLAGS is unexported.
 MAKE_NEWEST = $(MAKE) --no-print-directory VENV='$(VENV)-newest' CONSTRAINTS=
 PYTEST := $(PY) -m pytest -q -rsfE --durations 10 $(PYTEST_ARGS)
+BUILD_SITE = NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS))
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
@@ -49,7 +50,7 @@ HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patch
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
 .PHONY: help demo bench test test-more test-newest engines unit test-cpp soak races fuzz addresses gpu patches idle \
-    upstream docs lint lint-style lint-readme lint-types lint-layers lint-pages lint-cpp lint-tidy cluster-tools clean
+    upstream docs lint lint-style lint-readme lint-types lint-layers lint-pages lint-docs lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
 help:
@@ -144,13 +145,13 @@ upstream: $(STAMPS)/horovod $(STAMPS)/test
 
 # Warnings are errors: a link or an anchor that leads nowhere, a page that is in no menu, a name that the API lacks.
 docs: $(STAMPS)/docs
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
-	@echo "The documentation is in build/site/index.html."
+	@$(BUILD_SITE)
+	@echo "The documentation is in build/site/index.html; for its search: python -m http.server -d build/site"
 
 # All of them run, so that one call tells everything.
-lint: $(STAMPS)/lint $(STAMPS)/docs $(STAMPS)/doctest
+lint: $(STAMPS)/lint $(STAMPS)/doctest
 	@$(MAKE) --no-print-directory --keep-going VENV='$(VENV)' lint-style lint-readme lint-types lint-layers \
-	    lint-pages docs lint-cpp lint-tidy
+	    lint-pages lint-docs lint-cpp lint-tidy
 
 lint-style:
 	$(VENV)/bin/ruff check --quiet --output-format concise
@@ -170,6 +171,9 @@ lint-layers:
 
 lint-pages:
 	$(PY) .ci/pages
+
+lint-docs:
+	@$(BUILD_SITE)
 
 lint-cpp:
 	@$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
@@ -222,7 +226,7 @@ $(STAMPS)/horovod: $(STAMPS)/install $(HOROVOD)
 # Linters look at the sources alone, so that `make lint` does not wait for the frameworks.
 $(STAMPS)/lint: $(STAMPS)/build-tools setup.py pyproject.toml
 	@echo "Installing the linters."
-	@$(PIP) --no-build-isolation --editable '.[lint,test]'
+	@$(PIP) --no-build-isolation --editable '.[lint,test,docs]'
 	@touch $@
 
 # mkdocstrings reads the sources alone; an extension imports Paceline, without a framework.

@@ -59,7 +59,7 @@ def _finish(parent: Any) -> None:
     for member in parent.members.values():
         if not member.is_alias:
             if member.docstring is not None:
-                member.docstring.value = PAGE.sub(r"[docs/\1.md](../\1.html)", member.docstring.value)
+                member.docstring.value = PAGE.sub(r"[docs/\1.md](../\1.md)", member.docstring.value)
             value = member.value if member.is_attribute else None
             if isinstance(value, griffe.ExprCall) and str(value.function) in SETTINGS:
                 member.value = value.arguments[0]
