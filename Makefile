@@ -6,7 +6,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 # Extra arguments for every `pip install`, for example an index that carries PyTorch's small CPU build
-# (docs/developing.md).
+# (docs/developers/developing.md).
 PIP_INSTALL_ARGS ?=
 # File of versions that pip must take. Empty for the newest that pyproject.toml allows.
 CONSTRAINTS ?= .ci/constraints.txt
@@ -41,6 +41,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=
 # Not $(MAKE) in the recipe itself: `make -n` would run that line, without -n, because MAKEFLAGS is unexported.
 MAKE_NEWEST = $(MAKE) --no-print-directory VENV='$(VENV)-newest' CONSTRAINTS=
 PYTEST := $(PY) -m pytest -q -rsfE --durations 10 $(PYTEST_ARGS)
+BUILD_SITE = NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 SIDE_BY_SIDE := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS))
 
 CORE := $(wildcard plugin/core/*.cc plugin/core/*.h plugin/core/*/*.cc plugin/core/*/*.h)
@@ -49,7 +50,7 @@ HOROVOD := $(CORE) $(BRIDGE) $(wildcard plugin/horovod/*.py plugin/horovod/patch
 CPP := $(CORE) $(BRIDGE) $(wildcard $(foreach folder,. *,$(addprefix integration_tests/unit/cpp/$(folder)/,*.cc *.h)))
 
 .PHONY: help demo bench test test-more test-newest engines unit test-cpp soak races fuzz addresses gpu patches idle \
-    upstream lint lint-style lint-readme lint-types lint-layers lint-cpp lint-tidy cluster-tools clean
+    upstream docs lint lint-style lint-readme lint-types lint-layers lint-pages lint-docs lint-cpp lint-tidy cluster-tools clean
 .DELETE_ON_ERROR:
 
 help:
@@ -70,11 +71,12 @@ help:
 	@echo "make patches   show that each patch of Horovod is needed: its test fails on a Horovod without it"
 	@echo "make idle      show that idle hooks change nothing: counts and CPU time with and without them"
 	@echo "make upstream  Horovod's own tests, unchanged: DIR=folder test/ of a checkout at tag v0.28.1; half an hour"
-	@echo "make bench     run all benchmarks and write the tables of docs/benchmarks.md, about two hours on an idle machine;"
-	@echo "               root, or rows that emulate hosts are left out; BENCH_ARGS='NAMES', --list, --quick, --resume"
-	@echo "make lint      formatters' checks, linters and types, of Python and C++"
+	@echo "make bench     run all benchmarks and write the tables of docs/measurements/benchmarks.md, about two hours on an"
+	@echo "               idle machine; root, or rows that emulate hosts are left out; BENCH_ARGS='NAMES', --list, --quick, --resume"
+	@echo "make docs      build the documentation as a site, build/site/index.html"
+	@echo "make lint      formatters' checks, linters and types, of Python and C++; links, anchors and words of the pages"
 	@echo "make clean     remove $(VENV), build/ and caches in this folder (the cache of built Horovod wheels stays)"
-	@echo "Variables: VENV, PYTHON, CXX, CONSTRAINTS, PIP_INSTALL_ARGS; see docs/developing.md."
+	@echo "Variables: VENV, PYTHON, CXX, CONSTRAINTS, PIP_INSTALL_ARGS; see docs/developers/developing.md."
 
 demo: $(STAMPS)/horovod
 	$(VENV)/bin/paceline demo $(DEMO_ARGS)
@@ -82,7 +84,7 @@ demo: $(STAMPS)/horovod
 # Without root, or without the tools of emulated hosts, the command says which cases it leaves out.
 bench: $(STAMPS)/horovod
 	@.ci/bring-tools cluster || true
-	$(PY) -m examples.benchmarks --output docs/benchmarks.md $(BENCH_ARGS)
+	$(PY) -m examples.benchmarks --output docs/measurements/benchmarks.md $(BENCH_ARGS)
 
 test: cluster-tools $(STAMPS)/horovod $(STAMPS)/test $(STAMPS)/doctest
 	$(PYTEST) $(SIDE_BY_SIDE) $(TESTS:%=integration_tests/%)
@@ -141,10 +143,15 @@ endif
 upstream: $(STAMPS)/horovod $(STAMPS)/test
 	$(PY) -m integration_tests.upstream --tests $(DIR) $(UPSTREAM_ARGS)
 
+# Warnings are errors: a link or an anchor that leads nowhere, a page that is in no menu, a name that the API lacks.
+docs: $(STAMPS)/docs
+	@$(BUILD_SITE)
+	@echo "The documentation is in build/site/index.html; for its search: python -m http.server -d build/site"
+
 # All of them run, so that one call tells everything.
 lint: $(STAMPS)/lint $(STAMPS)/doctest
 	@$(MAKE) --no-print-directory --keep-going VENV='$(VENV)' lint-style lint-readme lint-types lint-layers \
-	    lint-cpp lint-tidy
+	    lint-pages lint-docs lint-cpp lint-tidy
 
 lint-style:
 	$(VENV)/bin/ruff check --quiet --output-format concise
@@ -161,6 +168,12 @@ lint-types:
 
 lint-layers:
 	$(PY) .ci/layers
+
+lint-pages:
+	$(PY) .ci/pages
+
+lint-docs:
+	@$(BUILD_SITE)
 
 lint-cpp:
 	@$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
@@ -213,7 +226,13 @@ $(STAMPS)/horovod: $(STAMPS)/install $(HOROVOD)
 # Linters look at the sources alone, so that `make lint` does not wait for the frameworks.
 $(STAMPS)/lint: $(STAMPS)/build-tools setup.py pyproject.toml
 	@echo "Installing the linters."
-	@$(PIP) --no-build-isolation --editable '.[lint,test]'
+	@$(PIP) --no-build-isolation --editable '.[lint,test,docs]'
+	@touch $@
+
+# mkdocstrings reads the sources alone; an extension imports Paceline, without a framework.
+$(STAMPS)/docs: $(STAMPS)/build-tools setup.py pyproject.toml $(CONSTRAINTS)
+	@echo "Installing what builds the documentation."
+	@$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@
 
 $(STAMPS)/doctest: $(STAMPS)/venv

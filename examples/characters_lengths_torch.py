@@ -2,7 +2,7 @@
 
 The transformer of characters_torch.py on pieces of text of 16 to 256 characters (characters_lengths.py). A step takes
 as long as its batch is, so in every step some ranks are done long before others. `--exchange majority` and `solo` do
-not wait for all of them (docs/partial.md); what a script does for that is marked with (*).
+not wait for all of them (docs/methods/partial.md); what a script does for that is marked with (*).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 No rank has the whole model; micro-batches pass through the stages, and gradients back. `--schedule gpipe` or `1f1b`
 trains as one process would. `pipemare` keeps all stages at work all the time, with gradients that are late, and what is
-left to choose is what is done about that (docs/stages.md). What makes the script one of stages is marked with (1) to
-(5).
+left to choose is what is done about that (docs/methods/stages.md). What makes the script one of stages is marked with
+(1) to (5).
 """
 
 from __future__ import annotations

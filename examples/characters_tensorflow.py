@@ -1,8 +1,8 @@
 """A character-level transformer in a loop of one's own: `horovodrun -np 2 python examples/characters_tensorflow.py`.
 
 The network of characters_keras.py, trained by a compiled step with TensorFlow's tape. `--exchange pipelined` lets
-gradients travel while the next step is computed (docs/pipelined.md), `--exchange majority` or `solo` does not wait for
-late ranks (docs/partial.md); what a script does for that is marked with (*).
+gradients travel while the next step is computed (docs/methods/pipelined.md), `--exchange majority` or `solo` does not
+wait for late ranks (docs/methods/partial.md); what a script does for that is marked with (*).
 """
 
 from __future__ import annotations

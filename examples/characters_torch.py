@@ -1,8 +1,8 @@
 """A character-level transformer with PyTorch: `horovodrun -np 2 python examples/characters_torch.py --steps 300`.
 
 It learns to predict the next character of Python's standard library. `--exchange pipelined` lets gradients travel
-while the next step is computed (docs/pipelined.md), `--exchange majority` or `solo` does not wait for late ranks
-(docs/partial.md); what a script does for that is marked with (*).
+while the next step is computed (docs/methods/pipelined.md), `--exchange majority` or `solo` does not wait for late
+ranks (docs/methods/partial.md); what a script does for that is marked with (*).
 """
 
 from __future__ import annotations

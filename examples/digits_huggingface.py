@@ -1,7 +1,7 @@
 """Handwritten digits with Hugging Face's Trainer: `horovodrun -np 2 python examples/digits_huggingface.py --epochs 8`.
 
 Each rank runs a Trainer of its own on its share of the images; the optimizer that it is given combines the gradients
-(docs/huggingface.md). What makes the script distributed is marked with (1) to (4).
+(docs/guides/huggingface.md). What makes the script distributed is marked with (1) to (4).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> None:
     trainer.train()
     optimizer.drain()  # for the exchanges that do not wait
     if hvd.exchange_stats().rounds:
-        replicas_torch.average(model)  # ranks that do not wait for each other drift apart (docs/partial.md)
+        replicas_torch.average(model)  # ranks that do not wait for each other drift apart (docs/methods/partial.md)
     with torch.no_grad():
         found = model.net(test_x.to(trainer.args.device)).cpu()
     accuracy = (found.argmax(1) == test_y).float().mean().item()

@@ -1,7 +1,7 @@
 """Handwritten digits with Lightning: `horovodrun -np 2 python examples/digits_lightning.py --epochs 8`.
 
 Lightning has no strategy for Horovod. `HorovodStrategy` is one: it works with any LightningModule, and any exchange:
-`--exchange pipelined` lets gradients travel while the next step is computed (docs/lightning.md).
+`--exchange pipelined` lets gradients travel while the next step is computed (docs/guides/lightning.md).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def main() -> None:
     trainer = pl.Trainer(strategy=strategy, devices=1, max_epochs=arguments.epochs, **quiet)
     trainer.fit(model, DataLoader(TensorDataset(train_x, train_y), digits.BATCH, shuffle=True))
     if hvd.exchange_stats().rounds:
-        replicas_torch.average(model)  # ranks that do not wait for each other drift apart (docs/partial.md)
+        replicas_torch.average(model)  # ranks that do not wait for each other drift apart (docs/methods/partial.md)
     (logged,) = trainer.test(model, DataLoader(TensorDataset(test_x, test_y), len(test_x)), verbose=False)
     result = {**logged, "equal": replicas_torch.equal(model)}
     if hvd.rank() == 0:

@@ -3,8 +3,8 @@
 A small convolutional net learns scikit-learn's 1797 images of 8x8 pixels. Each rank trains on its share of the images
 and Horovod averages the gradients; what makes the script distributed is marked with (1) to (5). How the gradients are
 merged into messages is chosen from outside: PACELINE_FUSION=optimal in front of the command. `--exchange pipelined`
-lets gradients travel while the next step is computed (docs/pipelined.md). `--exchange majority` or `solo` does not wait
-for ranks that are late (docs/partial.md); what a script does for that is marked with (*).
+lets gradients travel while the next step is computed (docs/methods/pipelined.md). `--exchange majority` or `solo` does
+not wait for ranks that are late (docs/methods/partial.md); what a script does for that is marked with (*).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def average(model: keras.Model) -> None:
     """Give all ranks the mean of their weights, all floating-point.
 
     What a partial exchange needs before all ranks evaluate or save: its replicas drift apart unless they are trained
-    with plain SGD (docs/partial.md).
+    with plain SGD (docs/methods/partial.md).
     """
     weights = enumerate(model.get_weights())
     model.set_weights([np.asarray(hvd.allreduce(one, name=f"mean.{place}")) for place, one in weights])

@@ -21,7 +21,7 @@ def average(model: nn.Module) -> float:
     """Give all ranks the mean of their weights, all floating-point; returns by how much a weight was away from it.
 
     What a partial exchange needs before all ranks evaluate or save: its replicas drift apart unless they are trained
-    with plain SGD (docs/partial.md). The distance is the largest of all weights and ranks.
+    with plain SGD (docs/methods/partial.md). The distance is the largest of all weights and ranks.
     """
     apart = torch.zeros(1)
     for name, weights in model.state_dict().items():

@@ -2,7 +2,8 @@
 
     python -m integration_tests.starts --turns 5 --ranks 2
 
-Prints medians in seconds, of the start until the last rank has reduced three times. docs/launching.md has figures.
+Prints medians in seconds, of the start until the last rank has reduced three times. docs/guides/launching.md has
+figures.
 """
 
 from __future__ import annotations

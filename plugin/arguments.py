@@ -150,4 +150,7 @@ def told_where_it_acts(rank: int) -> None:
 
 @functools.cache
 def _tell_where_it_acts() -> None:
-    tell("PACELINE_WEIGHT=samples acts in Model.fit of Keras alone: here the script gives weights (docs/weights.md).")
+    tell(
+        "PACELINE_WEIGHT=samples acts in Model.fit of Keras alone: here the script gives weights "
+        "(docs/guides/weights.md)."
+    )

@@ -1,8 +1,8 @@
 """Every option of Paceline, declared once: those of exchanges with their exchange (paceline.registry.exchanges).
 
-The command line's flags, the `PACELINE_*` variables, the help texts, the tables in docs/options.md and the checks all
-derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so there is one place that parses them:
-`read`. A name that is not declared here is refused, with the nearest that is.
+The command line's flags, the `PACELINE_*` variables, the help texts, the tables in docs/reference/options.md and the
+checks all derive from `OPTIONS`. Values given by flag travel to the ranks as variables, so there is one place that
+parses them: `read`. A name that is not declared here is refused, with the nearest that is.
 """
 
 from __future__ import annotations
@@ -70,16 +70,17 @@ OPTIONS: tuple[Option, ...] = (
         "fusion", of.text, "policy", "", THRESHOLD,
         f"how gradients are merged into messages: {', '.join(BUILT_IN)} ({THRESHOLD} is Horovod's own; {OPTIMAL} also "
         "switches on armed steps, coordination by events and buckets, each unless its own option says otherwise), or a "
-        "policy of your own (docs/fusion.md); `paceline run` plans where nothing else is asked for", "run",
+        "policy of your own (docs/methods/fusion.md); `paceline run` plans where nothing else is asked for", "run",
     ),
     Option(
         "bucket_bytes", of.count, "whole number", "bytes", 0,
         "of PyTorch's dense gradients in CPU memory, those of at most so many bytes travel together, e.g. 65536; 0: "
-        "each by itself (docs/small_gradients.md)", "run", along=("fusion", OPTIMAL, SMALL_BYTES),
+        "each by itself (docs/methods/small_gradients.md)", "run", along=("fusion", OPTIMAL, SMALL_BYTES),
     ),
     Option(
         "armed", of.boolean, "yes or no", "", False,
-        "where steps are alike and merged by plan, negotiate only the first message of each (docs/armed.md)", "run",
+        "where steps are alike and merged by plan, negotiate only the first message of each "
+        "(docs/methods/armed.md)", "run",
         ("fusion", ()), unless=_POLICY, along=("fusion", OPTIMAL, True),
     ),
     Option(
@@ -93,36 +94,38 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "collective", of.one_of(COLLECTIVES), "collective", "", HOROVODS,
-        f"how messages move between ranks, those in CPU memory: {_listed(COLLECTIVES)} (docs/collectives.md)", "run",
+        f"how messages move between ranks, those in CPU memory: {_listed(COLLECTIVES)} "
+        "(docs/methods/collectives.md)", "run",
     ),
     Option(
         "network_file", of.path, "path", "", None,
         "predict with the network in this file, which `paceline probe` wrote, the same on all ranks, where the "
-        f"collective is {AUTO} (docs/collectives.md)", "run", shared=whether_given,  # contents: collectives/probed.py
+        f"collective is {AUTO} (docs/methods/collectives.md)", "run",
+        shared=whether_given,  # contents: collectives/probed.py
     ),
     Option(
         "codec", of.one_of(CODECS), "codec", "", EXACT,
-        f"how floating-point values of allreduces travel in our own collectives: {_listed(CODECS)} (docs/codecs.md); "
-        f"without a collective of our own messages go by {OF_CODECS}", "run",
+        f"how floating-point values of allreduces travel in our own collectives: {_listed(CODECS)} "
+        f"(docs/methods/codecs.md); without a collective of our own messages go by {OF_CODECS}", "run",
     ),
     Option(
         "reproducible", of.boolean, "yes or no", "", False,
         "add up in the order of ranks, so that every run gives the same bits; refuse what cannot "
-        "(docs/reproducible.md)", "run",
+        "(docs/guides/reproducible.md)", "run",
     ),
     Option(
         "weight", of.one_of((NONE, SAMPLES)), "word", "", NONE,
         f"how much the gradients of a rank count in Model.fit of Keras: {NONE} (all ranks alike) or {SAMPLES} (as many "
-        "as its batch has); other scripts give weights themselves (docs/weights.md)", "run",
+        "as its batch has); other scripts give weights themselves (docs/guides/weights.md)", "run",
     ),
     Option(
         "wake", of.one_of((CYCLE, EVENTS)), "word", "", CYCLE,
         "when ranks coordinate: in every cycle, as Horovod does, or when something was handed in "
-        "(docs/coordination.md)", "run", along=("fusion", OPTIMAL, EVENTS),
+        "(docs/developers/coordination.md)", "run", along=("fusion", OPTIMAL, EVENTS),
     ),
     Option(
         debug_values.NAME, debug_values.parse, "name=value,...", "", None,
-        "values for tests and support (docs/options.md)", "run", shared=debug_values.shared,
+        "values for tests and support (docs/reference/options.md)", "run", shared=debug_values.shared,
     ),
     Option(
         "cache_dir", of.path, "path", "", _cache_home,

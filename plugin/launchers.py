@@ -48,7 +48,7 @@ def alone_by_mistake(environ: Mapping[str, str]) -> str:
         return (
             f"{variable}={count}, so {launcher.name} started {count} processes, but Horovod knows of none but itself: "
             f"each of them trains a model of its own. Start them with `paceline run -np {count} python train.py` or "
-            f"horovodrun, or let {launcher.name} start `paceline rank -- python train.py` (docs/launching.md). mpirun "
-            "and srun alone do where Horovod was installed by `paceline horovod install --mpi`."
+            f"horovodrun, or let {launcher.name} start `paceline rank -- python train.py` (docs/guides/launching.md). "
+            "mpirun and srun alone do where Horovod was installed by `paceline horovod install --mpi`."
         )
     return ""

@@ -1,6 +1,6 @@
-"""docs/options.md: the page that is made from the declarations of options.
+"""docs/reference/options.md: the page that is made from the declarations of options.
 
-python -m paceline.options_page > docs/options.md
+python -m paceline.options_page > docs/reference/options.md
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def renamed_table() -> str:
 
 
 def options_page() -> str:
-    """The whole of docs/options.md."""
+    """The whole of docs/reference/options.md."""
     horovods = "\n".join(f"| `{one.name}` | {one.default or 'by build'} | {one.why} |" for one in HOROVODS)
     return f"""# Options
 
@@ -76,7 +76,7 @@ force. An unknown `PACELINE_*` variable and a value that does not parse are refu
 {options_table()}
 
 Settings of an exchange that have no variable are arguments in the script: `hvd.Pipelined(annealing_steps=100)`,
-`hvd.Local(outer_momentum=0.9)`; see [pipelined.md](pipelined.md) and [local.md](local.md).
+`hvd.Local(outer_momentum=0.9)`; see [pipelined.md](../methods/pipelined.md) and [local.md](../methods/local.md).
 
 Every option is declared once, in `plugin/config.py` or with its exchange. `python -m paceline.options_page` prints this
 page, and a test compares them.

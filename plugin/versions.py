@@ -1,7 +1,8 @@
 """Versions of Python and of the frameworks: what Paceline supports, and what its tests have run with.
 
 Declared here once. `paceline doctor` and `.ci/pin` read these tables, `.ci/versions` writes them into README.md and
-docs/horovod.md, and integration_tests/unit/test_versions.py compares them with pyproject.toml and the matrix of CI.
+docs/developers/horovod.md, and integration_tests/unit/test_versions.py compares them with pyproject.toml and the matrix
+of CI.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class Supported:
     Attributes:
         title: name for readers.
         releases: every supported minor release, oldest first.
-        tested: releases that passed the tests; docs/developing.md has the criterion.
+        tested: releases that passed the tests; docs/developers/developing.md has the criterion.
         pinned: release that `make` installs; empty for the newest of the range.
     """
 
@@ -50,7 +51,7 @@ class Supported:
 PYTHON = Supported("Python", ("3.10", "3.11", "3.12", "3.13"), ("3.11",))
 # By import name.
 FRAMEWORKS = {
-    # docs/benchmarks.md is measured with the pinned release.
+    # docs/measurements/benchmarks.md is measured with the pinned release.
     "torch": Supported("PyTorch", ("2.12", "2.13", "2.14", "2.15"), ("2.13",), pinned="2.13.0"),
     "tensorflow": Supported("TensorFlow", ("2.20", "2.21"), ("2.21",)),
     "keras": Supported("Keras", ("3.12", "3.13", "3.14", "3.15"), ("3.15",)),
@@ -78,7 +79,7 @@ def oldest() -> str:
 
 
 def markdown_table() -> str:
-    """The table of README.md and docs/horovod.md."""
+    """The table of README.md and docs/developers/horovod.md."""
     rows = ["| | supported | tested |", "| --- | --- | --- |"]
     rows += [f"| {one.title} | {one.span} | {', '.join(one.tested)} |" for one in (*FRAMEWORKS.values(), PYTHON)]
     return "\n".join([*rows, "", NOTE]) + "\n"

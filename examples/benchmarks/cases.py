@@ -1,4 +1,4 @@
-"""The cases of docs/benchmarks.md as data: name, kind, title, limit and settings.
+"""The cases of docs/measurements/benchmarks.md as data: name, kind, title, limit and settings.
 
 At most four systems take turns: more crowd each other out of a small machine's processor.
 """

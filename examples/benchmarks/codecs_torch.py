@@ -3,8 +3,8 @@
     horovodrun -np 2 python examples/benchmarks/codecs_torch.py --model digits --seeds 5
 
 Trains one model once for each coding and seed, all else being the same: first weights, batches, steps. A coding is a
-codec (docs/codecs.md), with `_plain` behind it where error feedback is left out. All runs are made by the same ranks,
-one after another; (*) marks what chooses a coding, and what keeps the runs of one process apart.
+codec (docs/methods/codecs.md), with `_plain` behind it where error feedback is left out. All runs are made by the same
+ranks, one after another; (*) marks what chooses a coding, and what keeps the runs of one process apart.
 
 `digits` is the net of digits_torch.py, `characters` that of characters_torch.py. `uneven` is hard for codecs: a linear
 classifier, each rank has other digits, and training ends at the same weights wherever it began.

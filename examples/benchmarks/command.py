@@ -57,7 +57,7 @@ LONGEST_S = 86400.0
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Page to write the tables into, between its markers, after every case: docs/benchmarks.md.",
+    help="Page to write the tables into, between its markers, after every case: docs/measurements/benchmarks.md.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each table in place of tables.")
 def main(

@@ -6,9 +6,10 @@ Runs each example with every exchange and every seed, one run at a time, and pri
 and accuracy on data that no rank trained on: means, standard deviations over the seeds, and how far a mean is from that
 of the synchronous exchange, in standard deviations (the root of the mean of both variances). All else is the same:
 steps, batches, learning rate, first weights. The exchanges that --exchanges chooses among: sync; pipelined; corrected,
-which is pipelined with the correction for stale gradients (docs/pipelined.md) and which --correction 0 leaves out; own,
-whose passes use weights moved by the rank's own gradient;
-majority and solo, which do not wait for late ranks (docs/partial.md); local, which averages models (docs/local.md).
+which is pipelined with the correction for stale gradients (docs/methods/pipelined.md) and which --correction 0 leaves
+out; own, whose passes use weights moved by the rank's own gradient;
+majority and solo, which do not wait for late ranks (docs/methods/partial.md); local, which averages models
+(docs/methods/local.md).
 """
 
 from __future__ import annotations

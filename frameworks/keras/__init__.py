@@ -1,7 +1,7 @@
 """Keras 3: `import paceline.keras as hvd` in place of `import horovod.keras as hvd`.
 
 Works with Keras on TensorFlow and on PyTorch (KERAS_BACKEND=torch, without TensorFlow). Everything that horovod.keras
-and horovod.tensorflow.keras offer is here; see docs/keras.md.
+and horovod.tensorflow.keras offer is here; see docs/guides/keras.md.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class DrainCallback(keras.callbacks.Callback):
 
 
 class ExchangeStatsCallback(keras.callbacks.Callback):
-    """Shows, epoch by epoch, how often this rank was in time for rounds that do not wait for all (docs/partial.md).
+    """Shows, epoch by epoch, how often this rank was in time for rounds that do not wait for all
+    (docs/methods/partial.md).
 
     Adds to the logs, and so to the progress bar, the history and what comes later in the list of callbacks,
     `exchange_in_time`: the share of calls that were in the round they asked for; `exchange_missed`: rounds without a

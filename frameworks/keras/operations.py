@@ -32,7 +32,7 @@ def allreduce(
     """`value`, of the same shape and dtype on all ranks, combined by `op` (Average unless given).
 
     `average` is Horovod's old way to choose between Average and Sum. `codec`: how a sum or an average of floating-point
-    numbers travels, such as "q8" (docs/codecs.md); None: as it is. Raises UsageError for what cannot.
+    numbers travels, such as "q8" (docs/methods/codecs.md); None: as it is. Raises UsageError for what cannot.
     """
     if average is not None and op is not None:
         raise UserError("allreduce() got both op and average.", "Give op=hvd.Average or op=hvd.Sum alone.")

@@ -68,20 +68,20 @@ def DistributedOptimizer(
             old name.
         process_set: average over these ranks only.
         scale_local_gradients: divide gradients of variables registered by `register_local_var` by the number of ranks.
-        fusion: how gradients are merged into messages (docs/fusion.md), for all operations of this process; None: as
-            PACELINE_FUSION says.
+        fusion: how gradients are merged into messages (docs/methods/fusion.md), for all operations of this process;
+            None: as PACELINE_FUSION says.
         exchange: what becomes of gradients before the update.
             {exchanges}
             The result also has drain(), in_flight() and load_in_flight(state).
-        codec: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md); not with
+        codec: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/methods/codecs.md); not with
             `compression`. None: as PACELINE_CODEC says.
         error_feedback: whether what the codec loses of a gradient is added to the next one; in_flight() has it, to be
             saved. None: it is.
         collective: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
-            "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
-            "direct". These three are the same on all ranks, which compare them before the first update.
-        weight: how much this rank's gradients count (docs/weights.md), on all ranks: "samples", the batch size in
-            Model.fit; a number, or a variable that a script assigns before each step. It can be set later, too
+            "doubling" or "auto" (docs/methods/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and
+            neither, "direct". These three are the same on all ranks, which compare them before the first update.
+        weight: how much this rank's gradients count (docs/guides/weights.md), on all ranks: "samples", the batch size
+            in Model.fit; a number, or a variable that a script assigns before each step. It can be set later, too
             (`optimizer.weight`). None: as PACELINE_WEIGHT says.
 
     Raises UserError for what is no optimizer, for one that is wrapped already, and for settings that cannot be used.

@@ -62,7 +62,7 @@ class Distributed:
 
     @property
     def weight(self) -> Any:
-        """Weight of this rank's gradients (docs/weights.md): None, "samples", a number, or a variable of one.
+        """Weight of this rank's gradients (docs/guides/weights.md): None, "samples", a number, or a variable of one.
 
         It holds from the next step on, also where Model.fit has compiled one.
         """

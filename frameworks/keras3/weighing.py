@@ -1,7 +1,7 @@
 """Weighted means for Keras and TensorFlow's tapes: what a weight is, and gradients that travel with theirs.
 
 A gradient g of a rank with the weight w travels as one vector, w g with w behind it; the mean is the sum of the first
-divided by the sum of the second (docs/weights.md).
+divided by the sum of the second (docs/guides/weights.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TensorFlow: `import paceline.tensorflow as hvd` in place of `import horovod.tensorflow as hvd`.
 
 Everything public in horovod.tensorflow is here. `DistributedGradientTape`, `PartialDistributedGradientTape` and
-`DistributedOptimizer` are ours, with Horovod's arguments; docs/tensorflow.md lists what is new.
+`DistributedOptimizer` are ours, with Horovod's arguments; docs/guides/tensorflow.md lists what is new.
 """
 
 from __future__ import annotations

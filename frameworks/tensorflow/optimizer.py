@@ -47,14 +47,15 @@ def DistributedOptimizer(
     """An optimizer that averages gradients over all ranks before it applies them.
 
     Arguments are those of horovod.tensorflow.DistributedOptimizer, and `fusion`: how gradients are merged into messages
-    (docs/fusion.md); None: as PACELINE_FUSION says. For an optimizer of Keras `groups` is heeded, which Horovod forgets
-    on the way; see docs/keras.md. `use_locking` has no meaning for those. `exchange`, for optimizers of Keras:
+    (docs/methods/fusion.md); None: as PACELINE_FUSION says. For an optimizer of Keras `groups` is heeded, which Horovod
+    forgets on the way; see docs/guides/keras.md. `use_locking` has no meaning for those. `exchange`, for optimizers of
+    Keras:
 
     {exchanges}
 
     `codec`, `error_feedback` and `collective`, for these as well: how gradients travel, as of hvd.DistributedOptimizer
-    of paceline.keras (docs/codecs.md, docs/collectives.md); None: as the variables say. `weight`: how much this rank's
-    gradients count, as there (docs/weights.md).
+    of paceline.keras (docs/methods/codecs.md, docs/methods/collectives.md); None: as the variables say. `weight`: how
+    much this rank's gradients count, as there (docs/guides/weights.md).
 
     Raises UserError for settings that cannot be used, and with another optimizer for an exchange that is not
     synchronous and for a codec or collective.

@@ -1,4 +1,4 @@
-"""Internal constants of the ranks, set by a test (docs/options.md)."""
+"""Internal constants of the ranks, set by a test (docs/reference/options.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of events: what becomes of a training under each exchange when something happens to it, and its test.
 
-Data only. docs/events.md is made from it (events_page.py); a unit test refuses an empty cell and a test that does not
-exist.
+Data only. docs/developers/events.md is made from it (events_page.py); a unit test refuses an empty cell and a test that
+does not exist.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""docs/events.md: the page that is made from the table of events.
+"""docs/developers/events.md: the page that is made from the table of events.
 
-python -m integration_tests.support.events_page > docs/events.md
+python -m integration_tests.support.events_page > docs/developers/events.md
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from integration_tests.support.events import COLUMNS, EVENTS, Answer, Event
 def _row(column: str, answer: Answer) -> str:
     name = f"{column} ({answer.on})" if answer.on else column
     tests = ", ".join(
-        f"[{one.partition('::')[2]}](../integration_tests/{one.partition('::')[0]})" for one in answer.tests
+        f"[{one.partition('::')[2]}](../../integration_tests/{one.partition('::')[0]})" for one in answer.tests
     )
     return f"| {name} | {answer.outcome} | {answer.what} | {tests} |"
 
@@ -36,8 +36,8 @@ one row for each exchange.
 | refused | an error names the rank or the gradient, and the remedy |
 | nothing to do | the event does not concern the exchange |
 
-"sync, armed" is the synchronous exchange with [armed steps](armed.md). The "residual of a codec" is what error feedback
-keeps of a gradient ([codecs.md](codecs.md)). A row without a framework holds for all of them.
+"sync, armed" is the synchronous exchange with [armed steps](../methods/armed.md). The "residual of a codec" is what
+error feedback keeps of a gradient ([codecs.md](../methods/codecs.md)). A row without a framework holds for all of them.
 
 The table is in `integration_tests/support/events.py`; `python -m integration_tests.support.events_page` prints this
 page, and a test compares them. Tests with ranks take their cases from the table.

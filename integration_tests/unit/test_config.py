@@ -11,7 +11,7 @@ from paceline import config, options_page, renamed, variables
 from paceline.debug_values import DEBUG_VALUES
 from paceline.errors import UserError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.md"
 
 
 def test_flag_wins_over_variable_and_variable_over_default() -> None:
@@ -95,7 +95,8 @@ def test_declarations_are_complete_unique_at_most_twenty_and_on_the_page() -> No
     # There are at most twenty options.
     assert len(config.OPTIONS) <= 20
     # Options page is up to date.
-    assert PAGE.read_text() == options_page.options_page(), "python -m paceline.options_page > docs/options.md"
+    command = "python -m paceline.options_page > docs/reference/options.md"
+    assert PAGE.read_text() == options_page.options_page(), command
 
 
 def test_debug_values_are_read_as_options_are_and_shared_where_they_must_be_equal() -> None:

@@ -1,4 +1,4 @@
-"""Pages: docs/limits.md has the limits of waits, links of README lead somewhere."""
+"""Pages: docs/reference/limits.md has the limits of waits, links of README lead somewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_CPP = {
 
 
 def _rows() -> dict[str, list[str]]:
-    lines = (ROOT / "docs/limits.md").read_text().splitlines()
+    lines = (ROOT / "docs/reference/limits.md").read_text().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return {row[0].split(":")[0]: row for row in cells[2:]}
 

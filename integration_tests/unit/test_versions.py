@@ -62,7 +62,7 @@ def test_pyproject_and_ci_name_the_supported_pythons_the_ends_with_the_oldest_an
     assert set(files[1:-1]) == {".ci/constraints.txt"}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/horovod.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/developers/horovod.md"])
 def test_pages_have_the_table(page: str) -> None:
     assert f"-->\n{versions.markdown_table()}<!--" in (ROOT / page).read_text(), "run .ci/versions"
 

@@ -130,7 +130,7 @@ def _uneven(early: Sequence[Fate], fates: Sequence[Fate], hosts: Mapping[int, st
         f"{ranks_text([one.rank for one in waiting]).lower()} {wait}: uneven data."
     )
     join = ", or call hvd.join() after the last batch" if gradient else ""
-    remedy = f"Give all ranks the same number of batches{join} (docs/launching.md, Uneven data)."
+    remedy = f"Give all ranks the same number of batches{join} (docs/guides/launching.md, Uneven data)."
     return Verdict([(problem, remedy)], [], first.rank, next((one.status for one in waiting if one.status), code))
 
 

@@ -89,8 +89,8 @@ def trace_command(
     TRACE is what `paceline record` wrote; nothing is run. Prints for each policy when the last gradient would have been
     reduced and how much of that time is exposed, that is, after the backward pass; then what a step would take with
     each remedy, and which is worth it; with --algorithm, all collectives side by side; then the plan of one policy, a
-    row per message. Costs are fitted to the trace unless --cost or --algorithm gives them. docs/planning.md explains
-    the model.
+    row per message. Costs are fitted to the trace unless --cost or --algorithm gives them. docs/guides/planning.md
+    explains the model.
     """
     for name, value in (("--cycle-time-ms", cycle_time_ms), ("--coordination-ms", coordination_ms or 0.0)):
         if not 0 <= value < float("inf"):

@@ -46,7 +46,8 @@ def probe_command(
     """Measure the network between ranks: `paceline probe -np 4 -H a:1,b:1,c:1,d:1`.
 
     Latency and bandwidth of all pairs of ranks, and every collective on messages of several sizes. Flags say where the
-    ranks are, as with `paceline run`. `paceline plan --network FILE` predicts with it; docs/collectives.md explains it.
+    ranks are, as with `paceline run`. `paceline plan --network FILE` predicts with it; docs/methods/collectives.md
+    explains it.
     """
     from paceline.launch.probe import plot
     from paceline.launch.probe.rank import Order

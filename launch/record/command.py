@@ -143,9 +143,9 @@ def record_command(
 ) -> int:
     """Run an unmodified script and trace its communication: `paceline record -np 2 python train.py`.
 
-    Writes one trace of all ranks (docs/trace.md describes it) and prints where a step's time goes. Other flags are
-    those of `paceline run`. The exit code is horovodrun's; what was traced is kept also when the script fails, and when
-    Ctrl-C or a termination request ends it (exit code 130).
+    Writes one trace of all ranks (docs/developers/trace.md describes it) and prints where a step's time goes. Other
+    flags are those of `paceline run`. The exit code is horovodrun's; what was traced is kept also when the script
+    fails, and when Ctrl-C or a termination request ends it (exit code 130).
     """
     given = flags.texts(values)
     if "record" in given:

@@ -14,7 +14,7 @@ from paceline.errors import UsageError
 
 _DOCUMENTED = """
 
-    `codec` (Paceline): how values in CPU memory travel, such as "q8" (docs/codecs.md), for sums and
+    `codec` (Paceline): how values in CPU memory travel, such as "q8" (docs/methods/codecs.md), for sums and
     averages of floating-point numbers that have a `name`. Nothing is fed back: what rounding loses is lost. None, the
     default, and "none": as they are, whatever PACELINE_CODEC says. All ranks give the same. Raises UsageError for what
     cannot travel so.

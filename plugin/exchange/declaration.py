@@ -116,8 +116,8 @@ class Declaration:
     `settings`: the class that users may give; `word`: its name in small letters. `short`: the names and what they mean
     in a few words, for the option; `text`: what becomes of gradients, a sentence for docstrings. `in_flight(tag)`: what
     a saved state with this tag has in flight; "" for tags of other exchanges. Unless given follow from the word:
-    `names`, what users may call it and the fields that each name stands for; `page`, in docs/; `implementation`, its
-    class (paceline.exchange.base) as "module:name": who reads options need not load it.
+    `names`, what users may call it and the fields that each name stands for; `page`, in docs/methods/;
+    `implementation`, its class (paceline.exchange.base) as "module:name": who reads options need not load it.
     """
 
     settings: type[ExchangeSettings]
@@ -131,7 +131,7 @@ class Declaration:
     def __post_init__(self) -> None:
         for name, value in (
             ("names", {self.word: {}}),
-            ("page", f"docs/{self.word}.md"),
+            ("page", f"docs/methods/{self.word}.md"),
             ("implementation", f"paceline.{self.word}.exchange:{self.settings.__name__}Exchange"),
         ):
             object.__setattr__(self, name, getattr(self, name) or value)

@@ -25,6 +25,6 @@ DECLARATION = Declaration(
     settings=Sync,
     short="sync (in their step)",
     text="updates use gradients of their own step, of all ranks",
-    page="docs/pytorch.md",
+    page="docs/guides/pytorch.md",
     implementation="paceline.exchange.sync:SyncExchange",
 )

@@ -1,4 +1,4 @@
-"""Arrays of gradients that travel with weights: each has its weight behind it, one element more (docs/weights.md)."""
+"""Arrays of gradients with weights: each has its weight as one more element at the end (docs/guides/weights.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Merging of gradients: measured costs, plans, and the policies that make them.
 
-`register` names a policy of your own, a function of `Gradient`s and a `CostModel`. docs/planning.md has an example.
+`register` names a policy of your own, a function of `Gradient`s and a `CostModel`. docs/guides/planning.md has an
+example.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ OTHER_SET = "only the process set of all ranks has armed steps"
 
 @dataclass(frozen=True)
 class ArmedReport:
-    """Armed steps of this world, as this rank sees them (docs/armed.md).
+    """Armed steps of this world, as this rank sees them (docs/methods/armed.md).
 
     - `state`: "off", "watching" (steps are compared), "proved" (the next but one is armed), "armed", "running".
     - `reason`: why steps are not armed; empty if they are. `given_up_because`: why this rank last gave up one that was.

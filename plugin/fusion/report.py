@@ -29,7 +29,8 @@ class FusionReport:
     - `trial`: on the first rank, how the plan did against Horovod's own merging (`paceline.fusion.trial`), once that is
       known.
     - `armed`: whether steps are negotiated once only, how many were, and why not (`paceline.fusion.armed`).
-    - `timeouts`: groups that were let go incomplete, because no gradient came for gate_timeout_ms (docs/options.md).
+    - `timeouts`: groups that were let go incomplete, because no gradient came for gate_timeout_ms
+    (docs/reference/options.md).
     """
 
     policy: str

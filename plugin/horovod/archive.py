@@ -59,7 +59,7 @@ def fetch(cache_dir: Path) -> Path:
             raise UserError(
                 f"Horovod {HOROVOD_VERSION} could not be downloaded by pip: {' '.join(errors) or 'no reason given'}",
                 f"Check the network and pip's settings, or put {ARCHIVE_NAME} (sha256 {ARCHIVE_SHA256}) "
-                f"into {cache_dir} by hand (docs/offline.md).",
+                f"into {cache_dir} by hand (docs/guides/offline.md).",
             )
     _verify(archive)
     return archive

@@ -112,7 +112,7 @@ def reader(library_name: str) -> Callable[..., ExchangeStats]:
     """`exchange_stats` of one adapter."""
 
     def exchange_stats(process_set: Any = 0) -> ExchangeStats:
-        """Totals since hvd.init(), of the rounds that did not wait for all ranks (docs/partial.md)."""
+        """Totals since hvd.init(), of the rounds that did not wait for all ranks (docs/methods/partial.md)."""
         number = getattr(process_set, "process_set_id", process_set)
         library = loaded(library_name)
         found, lateness = (read(library, f"partial_{kind}", number) or {} for kind in ("counters", "lateness"))

@@ -1,1 +1,1 @@
-"""What an iteration of training takes, synchronous or pipelined, and which is worth it: docs/planning.md."""
+"""What an iteration of training takes, synchronous or pipelined, and which is worth it: docs/guides/planning.md."""

@@ -19,7 +19,7 @@ _taking = threading.RLock()
 
 
 def take(library: ctypes.CDLL) -> RankTrace:
-    """This rank's trace so far (docs/trace.md)."""
+    """This rank's trace so far (docs/developers/trace.md)."""
     tensors, steps = decode(*_words(library))
     messages = [collective for step in steps for collective in step.collectives]
     return RankTrace(

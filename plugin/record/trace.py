@@ -1,7 +1,8 @@
 """The trace of a run: what `paceline record` writes, as typed values, with loading, checking and merging.
 
 A file holds either one rank's trace or the merged trace of all ranks. Times are seconds since that rank's recording
-began, on its own steady clock; clocks of different ranks are not comparable. docs/trace.md describes the format.
+began, on its own steady clock; clocks of different ranks are not comparable. docs/developers/trace.md describes the
+format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The picture of coordination by the number of ranks: measured on this machine, and simulated beyond it.
 
-python -m examples.benchmarks.scale.plot bench-results/scale.json docs/scale.png
+python -m examples.benchmarks.scale.plot bench-results/scale.json docs/pictures/scale.png
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Pipeline(StagedTraining):
         history = pipeline.fit(x, y, batch_size=32, epochs=3, validation_data=(test_x, test_y))
         whole = pipeline.consolidate()
 
-    Schedules, what they cost and when to use which: docs/stages.md.
+    Schedules, what they cost and when to use which: docs/methods/stages.md.
 
     - `model`: a keras.Sequential or a functional model that is a chain of layers, built. Each rank keeps the layers of
       its own stage, with the weights that it built them with (seed all ranks alike), and gives back the memory of the

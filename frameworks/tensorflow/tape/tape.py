@@ -173,18 +173,19 @@ def DistributedGradientTape(
     Arguments are those of horovod.tensorflow.DistributedGradientTape, and `name`: how operations are named, with the
     index of the source in the list behind it. Tapes of one name are told apart by their sources: the second list gets
     "_2" behind the name. Tapes that different threads use for the first time need different names. `fusion`: how
-    gradients are merged into messages (docs/fusion.md); None: as PACELINE_FUSION says. `exchange`: what becomes of
-    gradients before the update.
+    gradients are merged into messages (docs/methods/fusion.md); None: as PACELINE_FUSION says. `exchange`: what becomes
+    of gradients before the update.
 
     {exchanges}
 
     Where a pipelined exchange has no gradients yet they are zeros, `tape.answered` is false, and an optimizer of Keras
     leaves out the update.
 
-    `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md), with
+    `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/methods/codecs.md), with
     `error_feedback` or without, which tape_in_flight() saves. `collective`: how they move between ranks
-    (docs/collectives.md). None: as the variables say. The same on all ranks. `weight`: how much this rank's gradients
-    count, its samples or tokens (docs/weights.md): a number or a scalar tensor, on all ranks; None: all alike.
+    (docs/methods/collectives.md). None: as the variables say. The same on all ranks. `weight`: how much this rank's
+    gradients count, its samples or tokens (docs/guides/weights.md): a number or a scalar tensor, on all ranks; None:
+    all alike.
 
     Raises UserError for settings that cannot be used.
     """

@@ -68,7 +68,7 @@ def DistributedOptimizer(
     - `compression`: hvd.Compression.none or .fp16, or a class with compress and decompress.
     - `backward_passes_per_step`: gradients of so many backward passes are added up (not averaged) for one update.
       step() and zero_grad() may be called after every pass: only the call that completes them acts.
-    - `op`: hvd.Average, hvd.Sum or hvd.Adasum. Adasum is Horovod's own optimizer; what docs/pytorch.md says of
+    - `op`: hvd.Average, hvd.Sum or hvd.Adasum. Adasum is Horovod's own optimizer; what docs/guides/pytorch.md says of
       accumulation, closures and GradScaler does not hold for it.
     - `gradient_predivide_factor`: with Average, divide by this before the sum and by size/this after it.
     - `num_groups`: the old name of `groups` as a number.
@@ -76,19 +76,20 @@ def DistributedOptimizer(
     - `sparse_as_dense`: sparse gradients travel as dense ones and come back sparse.
     - `process_set`: the ranks to combine over; on other ranks the optimizer acts alone.
     - `fusion`: how gradients are merged into messages: the name of a policy, such as "optimal", or one of your own
-      (docs/fusion.md); the same on all ranks. It holds for all operations of this process and goes before
+      (docs/methods/fusion.md); the same on all ranks. It holds for all operations of this process and goes before
       PACELINE_FUSION. None: what that variable says.
     - `exchange`: what becomes of gradients between the backward pass and the update.
       {exchanges}
-    - `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/codecs.md). The optimizer is
-      given what the ranks have decoded, the same on all of them. Not together with `compression`. None: as
+    - `codec`: how gradients travel: "none" (as they are), or a codec such as "q8" (docs/methods/codecs.md). The
+      optimizer is given what the ranks have decoded, the same on all of them. Not together with `compression`. None: as
       PACELINE_CODEC says.
     - `error_feedback`: whether what the codec loses of a gradient is added to the next one; it is saved with
       `state_dict`. None: it is.
     - `collective`: how gradients in CPU memory move between ranks: "horovod" (its own), "linear", "ring", "direct",
-      "doubling" or "auto" (docs/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither, "direct".
+      "doubling" or "auto" (docs/methods/collectives.md). None: as PACELINE_COLLECTIVE says; with a codec and neither,
+      "direct".
     - `bucket_bytes`: dense gradients in CPU memory of so many bytes and less travel with their neighbours in one tensor
-      (docs/small_gradients.md); 0: each by itself. None: as PACELINE_BUCKET_BYTES says.
+      (docs/methods/small_gradients.md); 0: each by itself. None: as PACELINE_BUCKET_BYTES says.
     - `find_unused_parameters`: leave a parameter alone in every update in which no rank has a gradient for it, as one
       process does; for synchronous exchanges. Costs one small operation per update. False: as long as no rank ever had
       one; afterwards a missing gradient is zeros, by which weight decay and momentum still move the parameter.

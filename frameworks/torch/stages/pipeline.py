@@ -58,14 +58,14 @@ class Pipeline(StagedTraining):
             loss = pipeline.step(batch, target)
         pipeline.drain()
 
-    Schedules, what they cost and when to use which: docs/stages.md.
+    Schedules, what they cost and when to use which: docs/methods/stages.md.
 
-    - `model`: an nn.Sequential or a list of modules. Layers hand on tensors, or structures of them (docs/stages.md).
-      Each rank keeps the layers of its own stage, with the weights that it built them with (seed all ranks alike), and
-      frees the others, which become layers without memory (device "meta"). Or a list of functions without arguments
-      that build them, of which each rank calls those of its own stage; a Pipe or PipelineStage of
-      torch.distributed.pipelining; or another module, which is traced with `sample` and cut where the submodules that
-      `stages` names begin.
+    - `model`: an nn.Sequential or a list of modules. Layers hand on tensors, or structures of them
+      (docs/methods/stages.md). Each rank keeps the layers of its own stage, with the weights that it built them with
+      (seed all ranks alike), and frees the others, which become layers without memory (device "meta"). Or a list of
+      functions without arguments that build them, of which each rank calls those of its own stage; a Pipe or
+      PipelineStage of torch.distributed.pipelining; or another module, which is traced with `sample` and cut where the
+      submodules that `stages` names begin.
     - `optimizer`: called with the parameters of this stage, returns their optimizer; `pipeline.optimizer` for
       schedulers.
     - `loss`: called on the last stage with the model's output and the target of a micro-batch.

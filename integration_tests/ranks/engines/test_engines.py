@@ -123,6 +123,6 @@ def test_the_script_that_paceline_template_writes_learns_digits(engine: str, tmp
 
 
 def test_the_page_about_engines_has_the_scripts() -> None:
-    page = (ROOT / "docs" / "ray_and_spark.md").read_text()
+    page = (ROOT / "docs" / "guides" / "ray_and_spark.md").read_text()
     for engine in engines.ENGINES:
         assert engines.script(engine) in page

@@ -1,4 +1,4 @@
-"""Every event of docs/events.md under every exchange, in compiled steps of Keras: as one process, or refused."""
+"""Every event of docs/developers/events.md in compiled steps of Keras: as one process, or refused."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_step_of_the_page_for_ddp(rank: int, size: int) -> None:
 
     import paceline.torch as hvd
 
-    (block,) = blocks("from_ddp.md")
+    (block,) = blocks("guides/from_ddp.md")
     found: dict[str, Any] = {}
     torch.manual_seed(0)
     exec(block, found)
@@ -42,7 +42,7 @@ def test_functions_of_the_page_about_logging(rank: int, size: int, hvd: Any) -> 
 
     hvd.partial_allreduce(torch.ones(3), "pages.partial", quorum=size)
     found: dict[str, Any] = {}
-    *functions, _ = blocks("logging.md")
+    *functions, _ = blocks("guides/logging.md")
     for block in functions:
         exec(block, found)
     file = io.StringIO()
@@ -54,7 +54,7 @@ def test_functions_of_the_page_about_logging(rank: int, size: int, hvd: Any) -> 
     assert scalars["exchange/rounds"] == line["exchange"]["rounds"]
     assert scalars["fusion/version"] == 0
     assert all(isinstance(value, (int, float)) for value in scalars.values())
-    for name in re.findall(r"`(fusion|exchange)\.(\w+)`", (ROOT / "docs" / "logging.md").read_text()):
+    for name in re.findall(r"`(fusion|exchange)\.(\w+)`", (ROOT / "docs" / "guides/logging.md").read_text()):
         assert name[1] in line[name[0]]
 
 
@@ -83,7 +83,7 @@ def test_loop_of_the_page_about_logging(rank: int, size: int) -> None:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for block in blocks("logging.md"):
+        for block in blocks("guides/logging.md"):
             exec(block, found)
         lines = [json.loads(line) for line in Path(f"log.{rank}.jsonl").read_text().splitlines()]
         os.chdir("/")
@@ -95,7 +95,7 @@ def test_loop_of_the_page_about_logging(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_training_of_the_page_about_stages(rank: int, size: int) -> None:
-    block, _, _ = blocks("stages.md")
+    block, _, _ = blocks("methods/stages.md")
     found: dict[str, Any] = {}
     exec(block, found)
     assert found["loss"] < 10
@@ -107,7 +107,7 @@ def test_training_of_the_page_about_stages(rank: int, size: int) -> None:
 
 @ranks(2)
 def test_training_of_the_page_of_one_screen(rank: int, size: int) -> None:
-    (block,) = blocks("train_in_stages.md")
+    (block,) = blocks("guides/train_in_stages.md")
     found: dict[str, Any] = {}
     exec(block, found)
     assert found["outputs"].shape == (5, 10)
@@ -119,7 +119,7 @@ def test_training_of_the_page_of_one_screen(rank: int, size: int) -> None:
 @pytest.mark.timeout(400)
 @ranks(2, timeout_s=300, env={"KERAS_BACKEND": "tensorflow"})
 def test_training_with_keras_of_the_page_about_stages(rank: int, size: int) -> None:
-    _, _, block = blocks("stages.md")
+    _, _, block = blocks("methods/stages.md")
     found: dict[str, Any] = {}
     exec(block, found)
     assert len(found["history"].history["val_loss"]) == 3
@@ -131,4 +131,4 @@ def test_training_with_keras_of_the_page_about_stages(rank: int, size: int) -> N
 
 def test_page_for_ddp_quotes_what_processes_of_torchrun_hear() -> None:
     said = alone_by_mistake({"WORLD_SIZE": "2", "RANK": "0"})
-    assert f"Paceline: {said}" in " ".join((ROOT / "docs" / "from_ddp.md").read_text().split())
+    assert f"Paceline: {said}" in " ".join((ROOT / "docs" / "guides/from_ddp.md").read_text().split())

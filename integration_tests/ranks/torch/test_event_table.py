@@ -1,4 +1,4 @@
-"""Every event of docs/events.md under every exchange: after it, training goes on as that of one process."""
+"""Every event of docs/developers/events.md under every exchange: after it, training goes on as that of one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accelerate prepares a wrapped optimizer as any other, in the loop of docs/lightning.md."""
+"""Accelerate prepares a wrapped optimizer as any other, in the loop of docs/guides/lightning.md."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_without_root_cases_of_hosts_are_left_out(stand: Stand, monkeypatch: pyt
 
 def test_tables_are_written_between_the_markers_of_the_page(stand: Stand, tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
-    path.write_text((ROOT / "docs/benchmarks.md").read_text())
+    path.write_text((ROOT / "docs/measurements/benchmarks.md").read_text())
     before = path.read_text()
     assert run("many", "--output", str(path)).exit_code == 0
     text = path.read_text()
@@ -255,9 +255,9 @@ def test_tables_are_written_between_the_markers_of_the_page(stand: Stand, tmp_pa
 
 
 def test_the_page_has_a_part_for_cases_only_and_titles_as_the_table() -> None:
-    text = (ROOT / "docs/benchmarks.md").read_text()
+    text = (ROOT / "docs/measurements/benchmarks.md").read_text()
     names = {case.name: case.title for case in cases.CASES}
-    blocks = page._BLOCK.findall(page._parts(ROOT / "docs/benchmarks.md")[1])
+    blocks = page._BLOCK.findall(page._parts(ROOT / "docs/measurements/benchmarks.md")[1])
     assert blocks and all(name in names and f"#### {name}: {names[name]}\n" in text for name, _ in blocks)
 
 
@@ -346,7 +346,7 @@ RANKS = (2, 4, 8, 16, 32)
 
 @pytest.mark.parametrize(("ranks", "hops", "messages"), [(2, 1, 1), (4, 1, 3), (8, 1, 7), (32, 2, 10), (64, 2, 14)])
 def test_events_take_the_hops_and_messages_of_the_page(ranks: int, hops: int, messages: int) -> None:
-    """docs/coordination.md has this table."""
+    """docs/developers/coordination.md has this table."""
     assert told(ranks) == Work(hops, messages, ranks * messages)
     assert ring(ranks).hops == ring(ranks).messages == 2 * (ranks - 1)
 

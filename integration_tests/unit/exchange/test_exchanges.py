@@ -111,7 +111,7 @@ def test_arguments_of_0_1_are_refused_with_the_new_name(settings: Any, old: str,
 
 
 TESTS = Path(__file__).resolve().parents[2]
-PAGE = TESTS.parent / "docs" / "events.md"
+PAGE = TESTS.parent / "docs" / "developers" / "events.md"
 
 
 def _tests_of(path: Path) -> set[str]:
@@ -137,7 +137,7 @@ def test_the_table_of_events_has_all_exchanges_an_answer_for_each_and_tests_that
 
 def test_page_is_up_to_date() -> None:
     assert PAGE.read_text() == events_page.events_page(), (
-        "python -m integration_tests.support.events_page > docs/events.md"
+        "python -m integration_tests.support.events_page > docs/developers/events.md"
     )
 
 

@@ -115,7 +115,7 @@ def test_hooks_and_patches_are_edits_of_single_lines_and_stand_on_the_page() -> 
     rows = hooks + [edit for patch in PATCHES for edit in patch.edits]
     assert all("\n" not in edit.anchor and "\n" not in (edit.within or "") for edit in rows)
     # The page about horovod names every hook and patch.
-    page = (Path(__file__).resolve().parents[3] / "docs" / "horovod.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "developers" / "horovod.md").read_text()
     for name in [*HOOKS, *(patch.name for patch in PATCHES)]:
         assert name == "include" or f"| {name} |" in page, name
 

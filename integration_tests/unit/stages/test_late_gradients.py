@@ -214,7 +214,7 @@ def _last(alpha: float, tau: int, momentum: float, decay: float) -> float:
 
 @pytest.mark.parametrize(("tau", "alone", "corrected"), [(1, 0.1005, 0.2419), (2, 0.0515, 0.0955), (3, 0.0345, 0.0535)])
 def test_correction_makes_sgd_with_momentum_stable_at_larger_rates(tau: int, alone: float, corrected: float) -> None:
-    """Bounds found by the eigenvalues of the recursion; docs/pipelined.md has the table."""
+    """Bounds found by the eigenvalues of the recursion; docs/methods/pipelined.md has the table."""
     assert _last(0.96 * alone, tau, 0.9, 0.0) < 1 < _last(1.04 * alone, tau, 0.9, 0.0)
     assert _last(0.96 * corrected, tau, 0.9, 0.135) < 1 < _last(1.04 * corrected, tau, 0.9, 0.135)
 

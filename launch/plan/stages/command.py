@@ -51,7 +51,7 @@ def stages_command(
 
     Prints what each stage does in each tick, as the papers draw it, then for each stage how late its gradients are, in
     updates, up to which learning rate that is stable, how busy it is, and how many copies of weights and activations it
-    keeps. docs/stages.md explains all of it.
+    keeps. docs/methods/stages.md explains all of it.
     """
     for option, value, least in (
         ("--steps", steps, 1),

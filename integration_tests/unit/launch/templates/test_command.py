@@ -172,8 +172,8 @@ _FILE = re.compile(r"^    (paceline template .*?)\n\n```[a-z]*\n(.*?)^```$", re.
 
 @pytest.mark.parametrize("name", [scheduler.name for scheduler in SCHEDULERS])
 def test_page_has_the_file_that_the_command_prints_and_names_every_kind(name: str) -> None:
-    shown = _FILE.findall(page(name))
-    assert shown, f"docs/{name}.md has no command `paceline template` followed by its file"
+    shown = _FILE.findall(page(f"guides/{name}"))
+    assert shown, f"docs/guides/{name}.md has no command `paceline template` followed by its file"
     for shown_command, file in shown:
         words = shlex.split(shown_command.replace("\\\n", " "))[2:]
         at = words.index("-o")
@@ -182,10 +182,10 @@ def test_page_has_the_file_that_the_command_prints_and_names_every_kind(name: st
         assert _without_first_line(text) == _without_first_line(file), f"make it anew: {shown_command}"
     # Page names every kind.
     (scheduler,) = (one for one in SCHEDULERS if one.name == name)
-    text = page(name)
+    text = page(f"guides/{name}")
     assert [kind.name for kind in scheduler.kinds if f"--{scheduler.chooser} {kind.name}" not in text] == []
-    assert f"({name}.md)" in page("README")
-    assert f"({name}.md)" in page("command")
+    assert f"({name}.md)" in page("guides/launching")
+    assert f"(../guides/{name}.md)" in page("reference/command")
 
 
 def _without_first_line(text: str) -> list[str]:
