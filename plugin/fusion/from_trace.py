@@ -78,7 +78,7 @@ def measure(recorded: Trace, cycle_s: float) -> Measurements:
             "Record a script whose every step calls allreduce, as DistributedOptimizer does. " + RECORD_MORE,
         )
     messages = _messages(ranks, main_set)
-    coordination_s = _coordination_s(messages, cycle_s)
+    coordination_s = _coordination_s(messages, cycle_s) if recorded.costs is None else recorded.costs.coordination_s
     return Measurements(
         _gradients(ranks, names),
         tuple((float(one.size_bytes), one.duration_s) for one in messages if one.size_bytes > 0),

@@ -44,14 +44,22 @@ class Remedy:
 
 
 def remedies(
-    iteration: Iteration, ranks: int, costs: CostModel, finish_of: FinishOf, late_s: float, armed: bool
+    iteration: Iteration,
+    ranks: int,
+    costs: CostModel,
+    finish_of: FinishOf,
+    late_s: float,
+    armed: bool,
+    own: CostModel | None = None,
+    split: bool = False,
 ) -> list[Remedy]:
     """All that may be switched on, Horovod's own first, then the fastest first; equal ones as they come.
 
-    `costs`: one message among `ranks` ranks without coordination. `late_s`: `waits_for_others_s`. `armed`: plans may
-    have armed steps.
+    `costs`: one message among `ranks` ranks without coordination; `own`: by Paceline's collectives, where that is
+    known. `late_s`: `waits_for_others_s`. `armed`: plans may have armed steps. `split`: the framework has the split
+    exchange.
     """
-    stock, *others = _all(iteration, ranks, costs, finish_of, late_s, armed)
+    stock, *others = _all(iteration, ranks, costs, finish_of, late_s, armed, own or costs, split)
     return [stock, *sorted(others, key=lambda one: -one.pace)]
 
 
@@ -75,7 +83,14 @@ def _fastest(found: Sequence[Remedy]) -> Remedy | None:
 
 
 def _all(
-    iteration: Iteration, ranks: int, costs: CostModel, finish_of: FinishOf, late_s: float, armed: bool
+    iteration: Iteration,
+    ranks: int,
+    costs: CostModel,
+    finish_of: FinishOf,
+    late_s: float,
+    armed: bool,
+    own: CostModel,
+    split: bool,
 ) -> Iterator[Remedy]:
     compute_s = iteration.compute_s
 
@@ -88,17 +103,27 @@ def _all(
         if policy != THRESHOLD:
             arms = " --armed" if armed and policy not in (SEQUENTIAL, OPTIMAL) else ""  # optimal brings them along
             yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
-    pipelined = "--exchange pipelined --fusion single"
+    # One message in place of Horovod's saves start-ups, which count only where communication is the longer part.
+    hidden = communication_s(iteration) <= compute_s
+    pipelined = "--exchange pipelined" if hidden else "--exchange pipelined --fusion single"
     late = "gradients are one step late"
     yield Remedy(pipelined, pipelined_s(iteration), ranks, late)
     for codec in (name for name, one in CODECS.items() if name != EXACT and one.suggested):
         share = CODECS[codec].wire_share
         rounded = f"gradients are rounded to {8 * 4 * share:.2g} bits, error feedback makes up for it"
-        by_policy = steps(on_the_wire(costs, share), False)  # a message with a codec does not go armed
-        policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD, one != OPTIMAL))
+        by_policy = steps(on_the_wire(own, share), False)  # a message with a codec does not go armed
+        least_s = min(by_policy.values())
+        near = [policy for policy, step_s in by_policy.items() if step_s <= least_s * (1 + LEAST_MERGING_GAIN)]
+        policy = min(near, key=lambda one: (one != THRESHOLD, one != OPTIMAL, by_policy[one]))
         yield Remedy(f"--codec {codec} --fusion {policy}", by_policy[policy], ranks, rounded)
         encoded = dataclasses.replace(iteration, costs=on_the_wire(iteration.costs, share))
         yield Remedy(f"{pipelined} --codec {codec}", pipelined_s(encoded), ranks, f"{late}; {rounded}")
+    if split:
+        halves = half_of(own, ranks)
+        reduced_s = max(iteration.l_back_s, finish_of(halves, False)[THRESHOLD])
+        weights_s = max(iteration.l_for_s, halves(sum(one.bytes for one in iteration.gradients)))
+        price = "each rank updates its share of the parameters and broadcasts it"
+        yield Remedy("--exchange split", iteration.l_up_s + reduced_s + weights_s, ranks, price)
     every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
     yield Remedy("--exchange local", compute_s + communication_s(iteration) / every, ranks, local)
@@ -117,6 +142,16 @@ def on_the_wire(costs: CostModel, share: float) -> CostModel:
     if costs.points:
         return CostModel.measured([(size / share, seconds) for size, seconds in costs.points])
     return CostModel.linear(costs.a_s, costs.b_s_per_byte * share)
+
+
+def half_of(costs: CostModel, ranks: int) -> CostModel:
+    """The reduction to one rank, or the broadcast from it, along a chain: half the start-up of an allreduce, and all
+    bytes once where a ring sends (p - 1) / p of them twice.
+    """
+    share = ranks / (2 * (ranks - 1)) if ranks > 1 else 1.0
+    if costs.points:
+        return CostModel.measured([(size, seconds * share) for size, seconds in costs.points])
+    return CostModel.linear(costs.a_s / 2, costs.b_s_per_byte * share)
 
 
 def among(costs: CostModel, ranks: int, fewer: int) -> CostModel:

@@ -75,6 +75,19 @@ class Totals(Struct, frozen=True, rename=_AS_BYTES):
     size_bytes: Count
 
 
+class Costs(Struct, frozen=True):
+    """What the ranks measured together before they made a plan: messages as (bytes, seconds), each alone.
+
+    `stock` went by Horovod's own collective, `armed` by the fastest of Paceline's. `work_s`: what a message in flight
+    with others adds to their time in addition to its bytes. `coordination_s`: one coordination round.
+    """
+
+    stock: tuple[tuple[float, float], ...]
+    armed: tuple[tuple[float, float], ...]
+    work_s: float
+    coordination_s: float
+
+
 class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
     """What one rank saw. Raises ValueError for values that contradict each other."""
 
@@ -87,6 +100,7 @@ class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
     tensors: tuple[Tensor, ...]
     steps: tuple[Step, ...]
     totals: Totals
+    costs: Costs | UnsetType = UNSET
     version: Literal[1] = VERSION
 
     def __post_init__(self) -> None:
@@ -119,6 +133,11 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
         for one in self.ranks:
             if one.size != self.size:
                 raise ValueError(f"rank {one.rank} saw a world of {one.size}, the trace says {self.size}")
+
+    @property
+    def costs(self) -> Costs | None:
+        """What the ranks measured together, if they did."""
+        return next((one.costs for one in self.ranks if one.costs is not UNSET), None)
 
     @property
     def missing(self) -> list[int]:

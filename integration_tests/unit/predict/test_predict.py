@@ -227,7 +227,7 @@ def _recommended(found: dict[str, Remedy]) -> str:
     [
         ((1e-5, 1e-11), {}, ""),
         ((2e-3, 2e-9), {}, "--fusion optimal"),
-        ((1e-3, 0.09 / 2e6), {}, "--exchange pipelined --fusion single"),
+        ((1e-3, 0.09 / 2e6), {}, "--exchange pipelined"),
         ((1.0, 4e-5), {}, "-np 1"),
         ((1e-5, 1e-11), {"late_s": 0.03}, "--exchange majority"),
     ],

@@ -1,0 +1,149 @@
+"""Step times of all settings on one recorded run, at the network's own bandwidth and at any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from paceline.core._core import CostModel
+from paceline.fusion import costs as cost_models
+from paceline.fusion.from_trace import Measurements, measure
+from paceline.fusion.planning import Plan, make_plan
+from paceline.fusion.resolve import resolve
+from paceline.predict.iteration import Iteration
+from paceline.predict.recorded import RecordedIteration, of_trace
+from paceline.predict.remedies import Remedy, remedies, waits_for_others_s
+from paceline.record.trace import Trace
+from paceline.registry.policies import OPTIMAL, THRESHOLD
+
+# Horovod's defaults.
+CYCLE_S = 1e-3
+THRESHOLD_BYTES = 128 << 20
+TORCH = "torch"
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """What a recorded run says about its steps.
+
+    `stock` and `own`: seconds of a message of some bytes without coordination, by Horovod's collective and by the
+    fastest of Paceline's. `coordination_s`: a round of Horovod's; `events_s`: a round with PACELINE_WAKE=events.
+    `work_s`: what a message in flight with others adds to their time. `late_s`: what a step loses because another rank
+    is the slowest each time.
+    """
+
+    recorded: RecordedIteration
+    measured: Measurements
+    stock: CostModel
+    own: CostModel
+    coordination_s: float
+    events_s: float
+    work_s: float
+    late_s: float
+    split: bool
+    cycle_s: float = CYCLE_S
+    threshold_bytes: int = THRESHOLD_BYTES
+
+    @property
+    def step_s(self) -> float:
+        """Median step of the recorded run."""
+        return self.recorded.step_s
+
+    @property
+    def stock_s(self) -> float:
+        """Predicted step of Horovod's own merging, which the run was recorded with."""
+        finish_s = self._plan(self.stock, THRESHOLD, armed=False).predicted[THRESHOLD].finish_s
+        return self.recorded.iteration.step_s(finish_s)
+
+    @property
+    def error(self) -> float:
+        """Error of the prediction of the recorded step, relative to it."""
+        return self.stock_s / self.step_s - 1 if self.step_s > 0 else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes of gradients per second of a long message; infinite where size costs no time."""
+        slope = self.stock.b_s_per_byte
+        return 1 / slope if slope > 0 else float("inf")
+
+    def remedies(self, slower: float = 1.0) -> list[Remedy]:
+        """All settings with predicted steps, Horovod's own first, where each byte takes `slower` times as long."""
+        at = self if slower == 1.0 else self._slowed(slower)
+        return remedies(
+            at.recorded.iteration,
+            at.measured.ranks,
+            at.stock,
+            at._finish_of,
+            at.late_s,
+            armed=True,
+            own=at.own,
+            split=at.split,
+        )
+
+    def plan(self, policy: str) -> Plan:
+        """The plan of a policy, with the times of its messages."""
+        return self._plan(self.stock, policy, armed=policy == OPTIMAL)
+
+    def _finish_of(self, costs: CostModel, armed: bool) -> dict[str, float]:
+        predicted = self._plan(costs, OPTIMAL, armed).predicted
+        return {name: one.finish_s for name, one in predicted.items()}
+
+    def _plan(self, costs: CostModel, policy: str, armed: bool) -> Plan:
+        """Armed messages go by Paceline's own collective, after a round that begins with an event."""
+
+        def made(name: str, of: CostModel, round_s: float) -> Plan:
+            return make_plan(
+                resolve(name),
+                self.measured.gradients,
+                of,
+                coordination_s=round_s,
+                cycle_s=self.cycle_s,
+                threshold_bytes=self.threshold_bytes,
+                armed=armed,
+                work_s=self.work_s,
+            )
+
+        if not armed:
+            return made(policy, costs, self.coordination_s)
+        plan = made(policy, self.own, self.events_s)
+        stock = made(THRESHOLD, costs, self.coordination_s).predicted[THRESHOLD]
+        return replace(plan, predicted={**plan.predicted, THRESHOLD: stock})
+
+    def _slowed(self, slower: float) -> StepModel:
+        stock, own = _slowed(self.stock, slower), _slowed(self.own, slower)
+        iteration = self.recorded.iteration
+        costs = stock.plus(self.coordination_s)
+        slowed = Iteration(iteration.l_up_s, iteration.l_for_s, iteration.l_back_s, iteration.gradients, costs)
+        return replace(self, recorded=replace(self.recorded, iteration=slowed), stock=stock, own=own)
+
+
+def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRESHOLD_BYTES) -> StepModel | None:
+    """The model of a run that was recorded with Horovod's own merging; None if no step has a time.
+
+    Raises UserError where the trace has too few steps, nothing that is reduced in every step, or messages of one size
+    only and no measured costs.
+    """
+    measured = measure(trace, cycle_s)
+    told = trace.costs
+    stock = cost_models.fit(measured.samples if told is None else (*measured.samples, *told.stock))
+    own = stock if told is None or not told.armed else cost_models.fit(told.armed)
+    recorded = of_trace(trace, measured, stock.plus(measured.coordination_s))
+    if recorded is None:
+        return None
+    return StepModel(
+        recorded,
+        measured,
+        stock,
+        own,
+        measured.coordination_s,
+        # A round with events has as many hops as a small message.
+        min(measured.coordination_s, own.a_s),
+        0.0 if told is None else told.work_s,
+        waits_for_others_s(trace),
+        split=all(rank.library == TORCH for rank in trace.ranks),
+        cycle_s=cycle_s,
+        threshold_bytes=threshold_bytes,
+    )
+
+
+def _slowed(costs: CostModel, slower: float) -> CostModel:
+    return CostModel.linear(costs.a_s, costs.b_s_per_byte * slower)
