@@ -150,7 +150,7 @@ def test_remedies_beside_what_was_measured() -> None:
     # Two data types: two messages at least, each with its round.
     assert remedies["communication_s"] == pytest.approx(2 * (0.1 + COORDINATION_S))
     assert step_s["--exchange pipelined"] == remedies["compute_s"]
-    assert remedies["recommended"] == "--exchange pipelined --fusion single"
+    assert remedies["recommended"] == "--exchange pipelined"
 
 
 def moved(change: Callable[[trace.Collective], trace.Collective], everywhere: bool = False) -> trace.Trace:
