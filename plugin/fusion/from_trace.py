@@ -29,8 +29,8 @@ class Measurements:
 
     `finish_s` is what was measured, comparable with a plan's: from the first gradient of a step to the end of the last
     message with gradients, the median over steps and ranks; `messages` is the median number of these messages.
-    `exposed_s`: from the last gradient to the end of that message, the median over steps, on the rank that comes last in
-    each: the others wait for it meanwhile.
+    `exposed_s`: from the last gradient to the end of that message, the median over steps, on the rank that comes last
+    in each: the others wait for it meanwhile.
     `coordination_known`: whether the trace tells `coordination_s`; else it is taken for 0.
     """
 
