@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paceline.launch import outputs
-from paceline.launch.advise.ranking import Row, rows
+from paceline.launch.advise.effects import options
+from paceline.launch.advise.ranking import Row, is_another_policy
 from paceline.predict.advice import StepModel
 
 if TYPE_CHECKING:
@@ -32,31 +33,25 @@ def curves(model: StepModel, shown: Sequence[Row]) -> list[Curve]:
     if model.bytes_per_s == float("inf"):
         return []
     predicted = [_steps(model, 1 / factor) for factor in FACTORS]
-    made = []
-    for row in shown[:MOST_CURVES]:
-        # Where communication is longer, the setting may come with another way of merging.
-        steps = [min(s for key, s in at.items() if _same(key, _key(row))) for at in predicted]
-        made.append(Curve(row.name, [model.bytes_per_s * factor for factor in FACTORS], steps))
-    return made
+    rates = [model.bytes_per_s * factor for factor in FACTORS]
+    return [Curve(row.name, rates, [at[_key(row.options)] for at in predicted]) for row in shown[:MOST_CURVES]]
 
 
+# Exchange, codec, and whether anything is switched on. The best way of merging depends on the bandwidth.
 _Key = tuple[str, str, bool]
 
 
-def _key(row: Row) -> _Key:
-    given = row.options
+def _key(given: Mapping[str, str]) -> _Key:
     return given.get("exchange", ""), given.get("codec", ""), bool(given)
 
 
-def _same(key: _Key, other: _Key) -> bool:
-    return key == other
-
-
 def _steps(model: StepModel, slower: float) -> dict[_Key, float]:
-    found: dict[_Key, float] = {}
-    for one in rows(model.remedies(slower)):
-        key = _key(one)
-        found[key] = min(one.step_s, found.get(key, one.step_s))
+    stock, *others = model.remedies(slower)
+    found = {_key({}): stock.step_s}
+    for one in others:
+        given = options(one.flags)
+        if one.ranks == stock.ranks and given and not is_another_policy(given):
+            found[_key(given)] = min(one.step_s, found.get(_key(given), one.step_s))
     return found
 
 

@@ -13,6 +13,9 @@ from paceline.registry.policies import OPTIMAL
 HOROVODS = "Horovod's own"
 # Policies that are compared by `paceline plan` alone.
 _OTHER_POLICIES = frozenset({"none", "single", "mgwfbp"})
+# By exchange, the options that must gain this share of the step without them, to be worth a row.
+LEAST_SEEN = 0.02
+_SPECIAL: Mapping[str | None, tuple[str, ...]] = {"majority": ("exchange",), "pipelined": ("codec",), None: ("codec",)}
 # Predictions are believed to this share of a step, even where the recorded step was predicted better.
 LEAST_ERROR = 0.05
 MOST_ERROR = 0.20
@@ -49,19 +52,27 @@ class Row:
 
 
 def rows(found: Sequence[Remedy]) -> list[Row]:
-    """Horovod's own first, then every sensible setting, the fastest first. Fewer ranks are none, and of the policies
-    of merging it is the best one.
+    """Horovod's own first, then every sensible setting, the fastest first.
+
+    Left out are fewer ranks, all policies of merging but `optimal`, codecs where the wire is not what is waited for,
+    and partial rounds where no rank is late.
     """
     stock, *others = found
+    steps = {tuple(sorted(options(one.flags).items())): one.step_s for one in found if one.ranks == stock.ranks}
     made = [Row({}, stock.step_s, False)]
     for one in others:
         given = options(one.flags)
-        if one.ranks == stock.ranks and given and not _is_another_policy(given):
+        if one.ranks != stock.ranks or not given or is_another_policy(given):
+            continue
+        simpler = {name: value for name, value in given.items() if name not in _SPECIAL.get(given.get("exchange"), ())}
+        base_s = steps.get(tuple(sorted(simpler.items())), stock.step_s)
+        if simpler == given or one.step_s < base_s * (1 - LEAST_SEEN):
             made.append(Row(given, one.step_s, bool(one.price)))
     return made
 
 
-def _is_another_policy(given: Mapping[str, str]) -> bool:
+def is_another_policy(given: Mapping[str, str]) -> bool:
+    """Whether all that the options change is merging, by another policy than `optimal`."""
     return "exchange" not in given and "codec" not in given and given.get("fusion") in _OTHER_POLICIES
 
 
@@ -94,12 +105,16 @@ class Advice:
     @property
     def best(self) -> Row:
         """The recommended row; the first one is Horovod's own."""
-        stock = self.rows[0]
-        sure = [one for one in self.rows[1:] if self._sure(one)]
-        free = min((one for one in sure if not one.priced), key=self._rank, default=stock)
-        priced = min((one for one in sure if one.priced), key=self._rank, default=None)
-        free_ratio = 1.0 if free is stock else self.ratio(free)
+        free = self.best_free
+        priced = min((one for one in self.rows[1:] if one.priced and self._sure(one)), key=self._rank, default=None)
+        free_ratio = 1.0 if free is self.rows[0] else self.ratio(free)
         return free if priced is None or self.ratio(priced) > free_ratio * (1 - LEAST_GAIN) else priced
+
+    @property
+    def best_free(self) -> Row:
+        """The best row that leaves results as they are."""
+        free = (one for one in self.rows[1:] if not one.priced and self._sure(one))
+        return min(free, key=self._rank, default=self.rows[0])
 
     def _rank(self, row: Row) -> tuple[float, int, bool]:
         """Of settings that are equally fast, the one with the fewest variables."""

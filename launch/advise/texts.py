@@ -15,8 +15,8 @@ def table(advice: Advice, title: str) -> Table:
     from rich.table import Table
 
     made = Table(title=title, title_justify="left")
-    made.add_column("in front of the command", overflow="fold")
-    made.add_column("step, predicted", justify="right", no_wrap=True)
+    made.add_column("in front of the command", no_wrap=True)
+    made.add_column("predicted", justify="right", no_wrap=True)
     made.add_column("of stock", justify="right", no_wrap=True)
     if advice.verified:
         made.add_column("of stock, measured", justify="right", no_wrap=True)
@@ -28,7 +28,7 @@ def table(advice: Advice, title: str) -> Table:
         effect = row.effect
         measured = [measured_text(row)] if advice.verified else []
         made.add_row(
-            row.name,
+            row.name.replace(" PACELINE", "\nPACELINE"),
             f"{1e3 * row.step_s:.1f} ms",
             f"{row.step_s / advice.stock_s:.2f}",
             *measured,
@@ -65,6 +65,9 @@ def _recommended(advice: Advice, launcher: str) -> list[str]:
         lines = [f"Recommended: {best.name} {launcher}", f"In the script: {best.code}", f"Expected: {gain}."]
         if best.effect.page:
             lines[-1] += f" Read docs/{best.effect.page.replace(', ', ', docs/')} first."
+        free = advice.best_free
+        if best.priced and free is not advice.rows[0]:
+            lines.append(f"With results as they are: {free.name}, {advice.ratio(free):.2f} of stock Horovod's step.")
         if best.measured is None:
             lines.append("Add --verify to measure it.")
         return lines

@@ -21,6 +21,7 @@ from paceline.launch.advise import curves, effects, hints, ranking, report, text
 from paceline.launch.advise.ranking import Advice, Row
 from paceline.launch.advise.script import Script
 from paceline.launch.enough import OTHERS_S, Enough
+from paceline.launch.failures.output import Output
 from paceline.launch.intervals import Interval
 from paceline.predict.advice import StepModel, model_of
 from paceline.predict.remedies import Remedy
@@ -171,7 +172,9 @@ def test_the_json_has_every_row() -> None:
     assert all(one["measured_ratio"] is None and one["predicted_step_s"] > 0 for one in made["settings"])
     assert made["recommended"] is None, "a step of a second has a few milliseconds of communication"
     stock = made["curves"][0]
-    assert stock["step_s"][0] == max(stock["step_s"]) and len(made["curves"]) == curves.MOST_CURVES
+    assert stock["step_s"][0] == max(stock["step_s"]) and len(made["curves"]) == min(
+        curves.MOST_CURVES, len(found.rows)
+    )
 
 
 class _Loaded(HTMLParser):
@@ -268,3 +271,30 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytes
     refused(invoke("-np", "2", "--exchange", "local", "python", "train.py"), "--exchange")
     assert invoke("-np", "2", "--steps", "3", "python", "train.py").exit_code == 2
     assert list(tmp_path.iterdir()) == [tmp_path / "train.py"]
+
+
+def test_codecs_and_partial_rounds_are_rows_where_they_gain() -> None:
+    found = [
+        Remedy("", 1.0, 4),
+        Remedy("--exchange pipelined", 0.5, 4, "late"),
+        Remedy("--exchange pipelined --codec q8", 0.495, 4, "late and rounded"),
+        Remedy("--exchange majority", 0.99, 4, "late"),
+        Remedy("--codec q8 --fusion threshold", 0.9, 4, "rounded"),
+        Remedy("--codec bf16 --fusion threshold", 0.99, 4, "rounded"),
+    ]
+    names = [one.name for one in ranking.rows(found)[1:]]
+    assert names == ["PACELINE_EXCHANGE=pipelined", "PACELINE_CODEC=q8"]
+    gaining = [Remedy("", 1.0, 4), Remedy("--exchange majority", 0.8, 4, "late")]
+    gaining += [Remedy("--exchange pipelined", 0.7, 4, "l"), Remedy("--exchange pipelined --codec q8", 0.5, 4, "l")]
+    assert len(ranking.rows(gaining)) == 4
+
+
+def test_a_muted_run_shows_nothing_and_has_no_verdict() -> None:
+    shown: list[str] = []
+    output = Output(shown.append, shown.append)
+    output.err("[0]<stderr>:before\n")
+    output.mute()
+    output.out("Process 0 exit with status code 143.\n")
+    output.err("[0]<stderr>:Traceback (most recent call last):\n")
+    verdict = output.ended(0)
+    assert shown == ["[0]<stderr>:before\n"] and verdict.errors == [] and verdict.code == 0
