@@ -183,7 +183,8 @@ def _write(library: ctypes.CDLL, record: Path) -> None:
     if stop is not None and stop.written:  # what follows are steps of a run that is being ended
         return
     with _writing:
-        trace = msgspec.structs.replace(take(library), costs=_costs(library))
+        processors = None if stop is None else stop.processors()
+        trace = msgspec.structs.replace(take(library), costs=_costs(library), processors=processors or msgspec.UNSET)
         if trace.steps:
             path = part_path(record, trace.rank)
             path.parent.mkdir(parents=True, exist_ok=True)

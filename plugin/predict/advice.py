@@ -19,6 +19,7 @@ from paceline.registry.policies import OPTIMAL, THRESHOLD
 CYCLE_S = 1e-3
 THRESHOLD_BYTES = 128 << 20
 TORCH = "torch"
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class StepModel:
     `stock` and `own`: seconds of a message of some bytes without coordination, by Horovod's collective and by the
     fastest of Paceline's. `coordination_s`: a round of Horovod's; `events_s`: a round with PACELINE_WAKE=events.
     `work_s`: what a message in flight with others adds to their time. `late_s`: what a step loses because another rank
-    is the slowest each time.
+    is the slowest each time. `busy_s`: what the processors of the busiest machine need for a step.
     """
 
     recorded: RecordedIteration
@@ -39,6 +40,7 @@ class StepModel:
     events_s: float
     work_s: float
     late_s: float
+    busy_s: float
     split: bool
     cycle_s: float = CYCLE_S
     threshold_bytes: int = THRESHOLD_BYTES
@@ -68,16 +70,15 @@ class StepModel:
     def remedies(self, slower: float = 1.0) -> list[Remedy]:
         """All settings with predicted steps, Horovod's own first, where each byte takes `slower` times as long."""
         at = self if slower == 1.0 else self._slowed(slower)
-        return remedies(
-            at.recorded.iteration,
-            at.measured.ranks,
-            at.stock,
-            at._finish_of,
-            at.late_s,
-            armed=True,
-            own=at.own,
-            split=at.split,
+        ranks = at.measured.ranks
+        found = remedies(
+            at.recorded.iteration, ranks, at.stock, at._finish_of, at.late_s, armed=True, own=at.own, split=at.split
         )
+        return [at._not_faster_than_processors(one) if one.ranks == ranks else one for one in found]
+
+    def _not_faster_than_processors(self, one: Remedy) -> Remedy:
+        """What is hidden behind computation takes processors as well. Of ranks that seldom send it is not known."""
+        return one if LOCAL in one.flags else replace(one, step_s=max(one.step_s, self.busy_s))
 
     def plan(self, policy: str) -> Plan:
         """The plan of a policy, with the times of its messages."""
@@ -139,6 +140,7 @@ def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRE
         min(measured.coordination_s, own.a_s),
         0.0 if told is None else told.work_s,
         waits_for_others_s(trace),
+        trace.busy_s,
         split=all(rank.library == TORCH for rank in trace.ranks),
         cycle_s=cycle_s,
         threshold_bytes=threshold_bytes,

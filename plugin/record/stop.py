@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paceline.failure import reports
+from paceline.record.processors import busy_s, cores
 from paceline.record.snapshot import steps
-from paceline.record.trace import parts
+from paceline.record.trace import Processors, parts
 
 # Bounds of the pause between two looks at the number of steps, in seconds.
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0
@@ -24,6 +25,7 @@ _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.05, 5.0
 _OTHERS_S, _LAUNCHER_S = 60.0, 3.0
 _FORCED_S = 5.0  # from the request to end to the end of a rank whose main thread waits in a library
 _LOOK_S = 0.2
+_FIRST_SHARE = 3  # of the steps, after which the load of processors is that of any step
 _ENDED_BY_TERM = 128 + signal.SIGTERM
 
 
@@ -34,7 +36,15 @@ class Stop:
         self._library, self._path, self._most_steps, self._write = library, path, most_steps, write
         self._size = int(library.horovod_size())
         self.written = False
+        self._begun: tuple[int, float] | None = None  # a step, and the processors' busy seconds then
         threading.Thread(target=self._run, daemon=True, name="paceline record stop").start()
+
+    def processors(self) -> Processors | None:
+        """Processor time of a step on this machine, of all its processes; None where that is not known."""
+        made, now_s = self._made(), busy_s()
+        if self._begun is None or now_s is None or made <= self._begun[0]:
+            return None
+        return Processors((now_s - self._begun[1]) / (made - self._begun[0]), cores())
 
     def _run(self) -> None:
         begin_s = time.monotonic()
@@ -42,6 +52,10 @@ class Stop:
             made = self._made()
             if not made:
                 begin_s = time.monotonic()
+            next_steps = self._most_steps
+            if self._begun is None:
+                next_steps = self._most_steps // _FIRST_SHARE
+                self._begun = (made, now_s) if made >= next_steps and (now_s := busy_s()) is not None else None
             if made >= self._most_steps:
                 self._write()
                 self.written = True
@@ -49,7 +63,7 @@ class Stop:
                     reports.send(reports.Recorded(self._size, made))
                 self._end()
                 return
-            left_s = (time.monotonic() - begin_s) / made * (self._most_steps - made) if made else 0.0
+            left_s = (time.monotonic() - begin_s) / made * max(0, next_steps - made) if made else 0.0
             time.sleep(min(max(_LEAST_PAUSE_S, left_s / 2), _MOST_PAUSE_S))
 
     def _made(self) -> int:

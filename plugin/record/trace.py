@@ -88,6 +88,13 @@ class Costs(Struct, frozen=True):
     coordination_s: float
 
 
+class Processors(Struct, frozen=True):
+    """Processor seconds of a step on a rank's machine, of all processes, and the number of its processors."""
+
+    busy_s: Annotated[float, Meta(ge=0)]
+    cores: Annotated[int, Meta(ge=1)]
+
+
 class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
     """What one rank saw. Raises ValueError for values that contradict each other."""
 
@@ -101,6 +108,7 @@ class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
     steps: tuple[Step, ...]
     totals: Totals
     costs: Costs | UnsetType = UNSET
+    processors: Processors | UnsetType = UNSET
     version: Literal[1] = VERSION
 
     def __post_init__(self) -> None:
@@ -138,6 +146,12 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
     def costs(self) -> Costs | None:
         """What the ranks measured together, if they did."""
         return next((one.costs for one in self.ranks if one.costs is not UNSET), None)
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the processors of the busiest machine need for a step; 0 where that is not known."""
+        known = [one.processors for one in self.ranks if one.processors is not UNSET]
+        return max((one.busy_s / one.cores for one in known), default=0.0)
 
     @property
     def missing(self) -> list[int]:

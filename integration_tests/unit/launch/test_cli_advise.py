@@ -26,7 +26,8 @@ from paceline.launch.intervals import Interval
 from paceline.predict.advice import StepModel, model_of
 from paceline.predict.remedies import Remedy
 from paceline.record.pace import update_s
-from paceline.record.trace import Arrival, Costs, Trace
+from paceline.record.processors import busy_s, cores
+from paceline.record.trace import Arrival, Costs, Processors, Trace
 
 LAUNCHER = "horovodrun -np 3 python train.py"
 SAMPLES = tuple((float(size), A_S + B_S * size) for size in (4_096, 32_768, 500_000))
@@ -72,6 +73,18 @@ def test_costs_that_ranks_measured_are_those_of_the_model() -> None:
     slower = {one.flags: one.step_s for one in found.remedies(8.0)}
     for one in found.remedies():
         assert one.step_s <= slower.get(one.flags, one.step_s) * (1 + 1e-3), "merging in cycles may be lucky"
+
+
+def test_no_step_is_predicted_shorter_than_processors_need_for_it() -> None:
+    whole = measured_trace()
+    busy = structs.replace(whole.ranks[1], processors=Processors(1.8, 2))
+    slow = Trace(whole.size, (whole.ranks[0], busy, *whole.ranks[2:]))
+    assert (whole.busy_s, slow.busy_s) == (0.0, 0.9)
+    before = {one.flags: one.step_s for one in model().remedies(1000.0)}
+    for one in model(slow).remedies(1000.0):
+        bound = 0.0 if one.ranks < 3 or "local" in one.flags else 0.9
+        assert one.step_s == max(before[one.flags], bound)
+    assert busy_s() is not None and cores() >= 1, "of a system that counts"
 
 
 def test_rows_are_stock_and_sensible_settings_fastest_first() -> None:
