@@ -194,5 +194,5 @@ def _verified(script: Script, advice: Advice, steps: int, turns: int) -> Advice:
     from paceline.launch.advise import ranking
     from paceline.launch.advise.verify import verify
 
-    chosen = [advice.rows[0], *ranking.to_verify(advice.rows)]
+    chosen = [advice.rows[0], *ranking.to_verify(advice.rows, advice.stock_s)]
     return ranking.with_measured(advice, verify(script, chosen, steps, turns, console.note))

@@ -14,7 +14,7 @@ HOROVODS = "Horovod's own"
 # Policies that are compared by `paceline plan` alone.
 _OTHER_POLICIES = frozenset({"none", "single", "mgwfbp"})
 # By exchange, the options that must gain this share of the step without them, to be worth a row.
-LEAST_SEEN = 0.02
+LEAST_SEEN = 0.05
 _SPECIAL: Mapping[str | None, tuple[str, ...]] = {"majority": ("exchange",), "pipelined": ("codec",), None: ("codec",)}
 # Predictions are believed to this share of a step, even where the recorded step was predicted better.
 LEAST_ERROR = 0.05
@@ -76,9 +76,9 @@ def is_another_policy(given: Mapping[str, str]) -> bool:
     return "exchange" not in given and "codec" not in given and given.get("fusion") in _OTHER_POLICIES
 
 
-def to_verify(found: Sequence[Row], count: int = VERIFIED) -> list[Row]:
-    """The fastest of the rows with one variable."""
-    return [one for one in found[1:] if len(one.options) == 1][:count]
+def to_verify(found: Sequence[Row], stock_s: float, count: int = VERIFIED) -> list[Row]:
+    """The fastest of the rows with one variable that are predicted to take less than the recorded `stock_s`."""
+    return [one for one in found[1:] if len(one.options) == 1 and one.step_s < stock_s][:count]
 
 
 @dataclass(frozen=True)

@@ -103,10 +103,13 @@ def _all(
         if policy != THRESHOLD:
             arms = " --armed" if armed and policy not in (SEQUENTIAL, OPTIMAL) else ""  # optimal brings them along
             yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
-    # One message in place of Horovod's saves start-ups, which count only where communication is the longer part.
-    hidden = communication_s(iteration) <= compute_s
-    pipelined = "--exchange pipelined" if hidden else "--exchange pipelined --fusion single"
+    pipelined = "--exchange pipelined"
     late = "gradients are one step late"
+    if communication_s(iteration) > compute_s:
+        # Then one message in place of Horovod's, which are two at least, saves start-ups.
+        two_s = communication_s(iteration) + iteration.costs(0)
+        yield Remedy(pipelined, max(compute_s, two_s), ranks, late)
+        pipelined += " --fusion single"
     yield Remedy(pipelined, pipelined_s(iteration), ranks, late)
     for codec in (name for name, one in CODECS.items() if name != EXACT and one.suggested):
         share = CODECS[codec].wire_share

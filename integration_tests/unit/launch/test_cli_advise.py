@@ -105,7 +105,8 @@ def test_rows_are_stock_and_sensible_settings_fastest_first() -> None:
         "PACELINE_EXCHANGE=pipelined PACELINE_FUSION=single",
     ]
     assert [one.priced for one in made] == [False, True, False, True]
-    assert [one.name for one in ranking.to_verify(made)] == ["PACELINE_CODEC=q8", "PACELINE_FUSION=optimal"]
+    assert [one.name for one in ranking.to_verify(made, 1.0)] == ["PACELINE_CODEC=q8", "PACELINE_FUSION=optimal"]
+    assert [one.name for one in ranking.to_verify(made, 0.45)] == ["PACELINE_CODEC=q8"]
     assert made[1].code == 'optimizer = hvd.DistributedOptimizer(optimizer, ..., codec="q8")'
     assert made[1].effect.wire == pytest.approx(260 / 1024)
     assert made[3].effect.page == "pipelined.md, fusion.md"
