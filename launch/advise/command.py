@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paceline.record.trace import Trace
 
 STEPS, FEWEST_STEPS = 60, 10
+MEASURED_STEPS = 30  # after which ranks have measured costs, also of a script with short steps
 TURNS = 5
 LIMIT_S = 300
 STANDARD_OUTPUT = Path("-")
@@ -76,7 +77,6 @@ def advise_command(
     """
     from paceline.launch.advise import curves, hints, ranking, report, texts, values
     from paceline.launch.advise.script import Script
-    from paceline.predict.advice import model_of
 
     for path, what in ((json_path, "the JSON file"), (html_path, "the report"), (trace_path, "the trace")):
         if path not in (None, STANDARD_OUTPUT):
@@ -95,7 +95,7 @@ def advise_command(
             from paceline.record import trace
 
             trace.write(recorded, trace_path)
-        model = _model(model_of(recorded))
+        model = _model(recorded, outcome.steps)
         notes += _notes(model, recorded, hints.stages(model.measured.gradients))
         advice = ranking.Advice(ranking.rows(model.remedies()), model.step_s, model.error, notes=notes)
         found = curves.curves(model, advice.rows)
@@ -167,7 +167,18 @@ def _usable(outcome: Outcome, steps: int, limit_s: int) -> Trace:
     return outcome.recorded
 
 
-def _model(model: StepModel | None) -> StepModel:
+def _model(recorded: Trace, steps: int) -> StepModel:
+    from paceline.predict.advice import model_of
+
+    try:
+        model = model_of(recorded)
+    except UserError as error:
+        if recorded.costs is not None:
+            raise
+        raise UserError(
+            f"The script made {steps} steps, too few to measure what its messages cost. {error.problem}",
+            f"Let it train for {MEASURED_STEPS} steps or more.",
+        ) from None
     if model is None:
         raise UserError(
             "No recorded step is followed by the next one, so none has a time.",

@@ -19,7 +19,9 @@ from paceline.registry.policies import EXCLUDING, OPTIMAL
 KEPT = frozenset({"progress", "drain_limit_s", "network_file", "weight", "debug", "cache_dir"})
 SHOWN = ("stderr", "stderr")  # where the script's output goes: standard output has the table
 HIDDEN = ("", "")
-# Ranks measure costs in about 20 steps; the steps after them are like those of any run.
+# Steps that ranks measure coordination in, after the first messages of growing sizes.
+MEASURED_STEPS = 5
+# Ranks measure costs in about 12 steps; the steps after them are like those of any run.
 SKIPPED_SHARE = 3
 
 
@@ -59,7 +61,9 @@ class Script:
         """Run with Horovod's own merging; the ranks measure what messages cost meanwhile."""
         measuring = {} if self._excludes_plans else {"fusion": OPTIMAL, "wake": config.CYCLE}
         kept = steps - steps // SKIPPED_SHARE
-        return self._run(measuring, f"fusion_follow=no,record_steps={kept}", steps, SHOWN)
+        return self._run(
+            measuring, f"fusion_follow=no,fusion_warmup_steps={MEASURED_STEPS},record_steps={kept}", steps, SHOWN
+        )
 
     def measure(self, options: Mapping[str, str], steps: int, kept: int) -> Outcome:
         """Run under the setting that `options`, by name, make; the last `kept` of `steps` recorded steps count."""

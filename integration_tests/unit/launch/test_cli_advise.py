@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from integration_tests.unit.fusion.test_from_trace import A_S, B_S, COORDINATION_S, STEP_S, recorded
 from integration_tests.unit.launch.test_cli import refused
+from paceline.errors import UserError
 from paceline.failure.reports import Recorded
 from paceline.fusion import Gradient
 from paceline.launch import cli
-from paceline.launch.advise import curves, effects, hints, ranking, report, texts, values
+from paceline.launch.advise import command, curves, effects, hints, ranking, report, texts, values
 from paceline.launch.advise.ranking import Advice, Row
 from paceline.launch.advise.script import Script
 from paceline.launch.enough import OTHERS_S, Enough
@@ -312,3 +313,31 @@ def test_a_muted_run_shows_nothing_and_has_no_verdict() -> None:
     output.err("[0]<stderr>:Traceback (most recent call last):\n")
     verdict = output.ended(0)
     assert shown == ["[0]<stderr>:before\n"] and verdict.errors == [] and verdict.code == 0
+
+
+def test_messages_of_one_size_need_measured_costs() -> None:
+    whole = recorded()
+    ranks = [
+        structs.replace(
+            rank,
+            steps=tuple(
+                structs.replace(
+                    step,
+                    collectives=(
+                        structs.replace(
+                            step.collectives[0],
+                            tensors=tuple(range(len(rank.tensors))),
+                            size_bytes=sum(tensor.size_bytes for tensor in rank.tensors),
+                            end_s=step.collectives[-1].end_s,
+                        ),
+                    ),
+                )
+                for step in rank.steps
+            ),
+        )
+        for rank in whole.ranks
+    ]
+    with pytest.raises(UserError, match="made 12 steps, too few to measure"):
+        command._model(Trace(whole.size, tuple(ranks)), 12)
+    ranks[0] = structs.replace(ranks[0], costs=measured_trace().ranks[0].costs or UNSET)
+    assert command._model(Trace(whole.size, tuple(ranks)), 12).own.a_s == pytest.approx(A_S / 4, rel=1e-3)
