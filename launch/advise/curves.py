@@ -21,20 +21,17 @@ MOST_CURVES = 7
 
 @dataclass(frozen=True)
 class Curve:
-    """Predicted steps of a setting in seconds, at bandwidths in bytes of gradients per second."""
+    """Predicted steps of a setting in seconds, at multiples of the recorded network's bandwidth."""
 
     name: str
-    bytes_per_s: list[float]
+    bandwidth: list[float]
     step_s: list[float]
 
 
 def curves(model: StepModel, shown: Sequence[Row]) -> list[Curve]:
-    """A curve for stock Horovod and the first of the settings; none where messages of any size take equally long."""
-    if model.bytes_per_s == float("inf"):
-        return []
+    """A curve for stock Horovod and the first of the settings; latencies stay what they were."""
     predicted = [_steps(model, 1 / factor) for factor in FACTORS]
-    rates = [model.bytes_per_s * factor for factor in FACTORS]
-    return [Curve(row.name, rates, [at[_key(row.options)] for at in predicted]) for row in shown[:MOST_CURVES]]
+    return [Curve(row.name, list(FACTORS), [at[_key(row.options)] for at in predicted]) for row in shown[:MOST_CURVES]]
 
 
 # Exchange, codec, and whether anything is switched on. The best way of merging depends on the bandwidth.
@@ -55,17 +52,16 @@ def _steps(model: StepModel, slower: float) -> dict[_Key, float]:
     return found
 
 
-def figure(found: Sequence[Curve], bytes_per_s: float) -> Figure:
+def figure(found: Sequence[Curve]) -> Figure:
     """Draw the curves; a line marks the recorded network."""
     made = outputs.figure(figsize=(9, 4.5), layout="constrained")
     axes = made.add_subplot()
     for one in found:
-        megabits = [8e-6 * rate for rate in one.bytes_per_s]
-        axes.plot(megabits, [1e3 * step for step in one.step_s], marker=".", label=one.name)
-    axes.axvline(8e-6 * bytes_per_s, color="#888888", linestyle="dashed", label="recorded")
+        axes.plot(one.bandwidth, [1e3 * step for step in one.step_s], marker=".", label=one.name)
+    axes.axvline(1, color="#888888", linestyle="dashed", label="recorded")
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:.4g}")
-    axes.set_xlabel("gradients reduced, Mbit/s")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("bandwidth, multiples of the recorded network's")
     axes.set_ylabel("predicted step, ms")
     axes.set_ylim(bottom=0)
     axes.grid(color="#dddddd")

@@ -42,7 +42,7 @@ def html(advice: Advice, model: StepModel, recorded: Trace, lines: Sequence[str]
         exposed_ms=1e3 * max(0.0, model.step_s - iteration.compute_s),
         late_ms=1e3 * model.late_s,
         timeline=_svg(step_figure(recorded)),
-        curves=_svg(figure(found, model.bytes_per_s)) if found else "",
+        curves=_svg(figure(found)) if found else "",
     )
 
 

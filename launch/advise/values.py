@@ -31,7 +31,7 @@ def as_values(advice: Advice, model: StepModel, command: Sequence[str], curves: 
         "settings": [_row(one, advice) for one in advice.rows],
         "recommended": None if best is advice.rows[0] else best.name,
         "notes": list(advice.notes),
-        "curves": [{"setting": one.name, "bytes_per_s": one.bytes_per_s, "step_s": one.step_s} for one in curves],
+        "curves": [{"setting": one.name, "bandwidth": one.bandwidth, "step_s": one.step_s} for one in curves],
     }
 
 

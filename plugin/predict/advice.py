@@ -67,12 +67,6 @@ class StepModel:
         """Error of the prediction of the recorded step, relative to it."""
         return self.stock_s / self.step_s - 1 if self.step_s > 0 else 0.0
 
-    @property
-    def bytes_per_s(self) -> float:
-        """Bytes of gradients per second of a long message; infinite where size costs no time."""
-        slope = self.stock.b_s_per_byte
-        return 1 / slope if slope > 0 else float("inf")
-
     def remedies(self, slower: float = 1.0) -> list[Remedy]:
         """All settings with predicted steps, Horovod's own first, where each byte takes `slower` times as long."""
         at = self if slower == 1.0 else self._slowed(slower)

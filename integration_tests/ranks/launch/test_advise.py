@@ -68,7 +68,7 @@ class Setting(Struct, forbid_unknown_fields=True):
 
 class Curve(Struct, forbid_unknown_fields=True):
     setting: str
-    bytes_per_s: list[Positive]
+    bandwidth: list[Positive]
     step_s: list[Positive]
 
 
