@@ -77,8 +77,8 @@ def is_another_policy(given: Mapping[str, str]) -> bool:
 
 
 def to_verify(found: Sequence[Row], stock_s: float, count: int = VERIFIED) -> list[Row]:
-    """The fastest of the rows with one variable that are predicted to take less than the recorded `stock_s`."""
-    return [one for one in found[1:] if len(one.options) == 1 and one.step_s < stock_s][:count]
+    """The fastest of the rows with one variable that are not predicted to take longer than the recorded `stock_s`."""
+    return [one for one in found[1:] if len(one.options) == 1 and one.step_s <= stock_s][:count]
 
 
 @dataclass(frozen=True)

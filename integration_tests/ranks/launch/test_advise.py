@@ -184,7 +184,7 @@ def test_the_best_settings_are_measured_in_turn(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = msgspec.json.decode(json.dumps(json.loads(done.stdout)), type=Advised)
     measured = [one for one in found.settings if one.measured_ratio is not None]
-    assert found.verified and len(measured) == 4, done.stderr
+    assert found.verified and 2 <= len(measured) <= 4 and measured[0].variables == {}, done.stderr
     assert all(len(one.variables) <= 1 for one in measured)
     slower = {tuple(one.variables.items()) for one in measured if one.measured_ratio and one.measured_ratio.high >= 1}
     assert found.recommended not in {f"{name}={value}" for pairs in slower for name, value in pairs}
