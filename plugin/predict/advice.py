@@ -145,7 +145,7 @@ def model_of(trace: Trace, cycle_s: float = CYCLE_S, threshold_bytes: int = THRE
         min(measured.coordination_s, own.a_s),
         0.0 if told is None else told.work_s,
         waits_for_others_s(trace),
-        min(trace.busy_s, recorded.step_s),  # a mean, which pauses of the script may raise
+        trace.busy_share * recorded.step_s,
         recorded.iteration.step_s(replayed_s),
         split=all(rank.library == TORCH for rank in trace.ranks),
         cycle_s=cycle_s,

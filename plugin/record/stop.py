@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paceline.failure import reports
-from paceline.record.processors import busy_s, cores
+from paceline.record.processors import Used, used
 from paceline.record.snapshot import steps
 from paceline.record.trace import Processors, parts
 
@@ -36,15 +36,12 @@ class Stop:
         self._library, self._path, self._most_steps, self._write = library, path, most_steps, write
         self._size = int(library.horovod_size())
         self.written = False
-        self._begun: tuple[int, float] | None = None  # a step, and the processors' busy seconds then
+        self._before: Used | None = None
         threading.Thread(target=self._run, daemon=True, name="paceline record stop").start()
 
     def processors(self) -> Processors | None:
-        """Processor time of a step on this machine, of all its processes; None where that is not known."""
-        made, now_s = self._made(), busy_s()
-        if self._begun is None or now_s is None or made <= self._begun[0]:
-            return None
-        return Processors((now_s - self._begun[1]) / (made - self._begun[0]), cores())
+        """Processors that this process has used in the steps after the first third; None before."""
+        return None if self._before is None else used().since(self._before)
 
     def _run(self) -> None:
         begin_s = time.monotonic()
@@ -53,9 +50,9 @@ class Stop:
             if not made:
                 begin_s = time.monotonic()
             next_steps = self._most_steps
-            if self._begun is None:
+            if self._before is None:
                 next_steps = self._most_steps // _FIRST_SHARE
-                self._begun = (made, now_s) if made >= next_steps and (now_s := busy_s()) is not None else None
+                self._before = used() if made >= next_steps else None
             if made >= self._most_steps:
                 self._write()
                 self.written = True

@@ -89,10 +89,11 @@ class Costs(Struct, frozen=True):
 
 
 class Processors(Struct, frozen=True):
-    """Processor seconds of a step on a rank's machine, of all processes, and the number of its processors."""
+    """Processors that a rank's process used on average, of the `cores` of its `machine`, a word that no other has."""
 
-    busy_s: Annotated[float, Meta(ge=0)]
+    machine: str
     cores: Annotated[int, Meta(ge=1)]
+    used: Annotated[float, Meta(ge=0)]
 
 
 class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
@@ -148,10 +149,13 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
         return next((one.costs for one in self.ranks if one.costs is not UNSET), None)
 
     @property
-    def busy_s(self) -> float:
-        """Seconds that the processors of the busiest machine need for a step; 0 where that is not known."""
-        known = [one.processors for one in self.ranks if one.processors is not UNSET]
-        return max((one.busy_s / one.cores for one in known), default=0.0)
+    def busy_share(self) -> float:
+        """Share of its processors that the ranks of the busiest machine used; 0 where that is not known."""
+        shares: dict[str, float] = {}
+        for one in self.ranks:
+            if (on := one.processors) is not UNSET:
+                shares[on.machine] = shares.get(on.machine, 0.0) + on.used / on.cores
+        return min(1.0, max(shares.values(), default=0.0))
 
     @property
     def missing(self) -> list[int]:

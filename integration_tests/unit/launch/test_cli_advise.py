@@ -26,8 +26,8 @@ from paceline.launch.failures.output import Output
 from paceline.launch.intervals import Interval
 from paceline.predict.advice import StepModel, model_of
 from paceline.predict.remedies import Remedy
+from paceline.record import processors
 from paceline.record.pace import update_s
-from paceline.record.processors import busy_s, cores
 from paceline.record.trace import Arrival, Costs, Processors, Trace
 
 LAUNCHER = "horovodrun -np 3 python train.py"
@@ -78,14 +78,21 @@ def test_costs_that_ranks_measured_are_those_of_the_model() -> None:
 
 def test_no_step_is_predicted_shorter_than_processors_need_for_it() -> None:
     whole = measured_trace()
-    busy = structs.replace(whole.ranks[1], processors=Processors(1.8, 2))
-    slow = Trace(whole.size, (whole.ranks[0], busy, *whole.ranks[2:]))
-    assert (whole.busy_s, slow.busy_s) == (0.0, 0.9)
+    used = [("a", 0.5), ("b", 1.2), ("b", 0.6)]
+    busy = [
+        structs.replace(rank, processors=Processors(machine, 2, each))
+        for rank, (machine, each) in zip(whole.ranks, used)
+    ]
+    slow = Trace(whole.size, tuple(busy))
+    assert whole.busy_share == 0.0 and slow.busy_share == pytest.approx(0.9)
     before = {one.flags: one.step_s for one in model().remedies(1000.0)}
     for one in model(slow).remedies(1000.0):
-        bound = 0.0 if one.ranks < 3 or "local" in one.flags else 0.9
-        assert one.step_s == max(before[one.flags], bound)
-    assert busy_s() is not None and cores() >= 1, "of a system that counts"
+        bound = 0.0 if one.ranks < 3 or "local" in one.flags else 0.9 * 10 * STEP_S
+        assert one.step_s == pytest.approx(max(before[one.flags], bound))
+    begun = processors.used()
+    sum(range(1_000_000))
+    found = processors.used().since(begun)
+    assert found is not None and 0 < found.used <= found.cores and found.machine and begun.since(begun) is None
 
 
 def test_rows_are_stock_and_sensible_settings_fastest_first() -> None:
