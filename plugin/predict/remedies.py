@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from paceline.codecs.choice import EXACT
+from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS
 from paceline.local.settings import Local
@@ -16,6 +17,7 @@ from paceline.record.timed import timed_steps
 from paceline.record.trace import Trace
 from paceline.registry.codecs import CODECS
 from paceline.registry.policies import OPTIMAL, THRESHOLD
+from paceline.split.spans import spans, spans_of
 
 # Seconds from a step's first gradient to the end of its last message by policy, for messages that cost so much; armed
 # where the flag says so.
@@ -23,6 +25,7 @@ FinishOf = Callable[[CostModel, bool], Mapping[str, float]]
 # Stale or rounded gradients cost stability at large learning rates, so a remedy with a price must bring more than the
 # error of a prediction. Merging changes no result: its gain only has to be seen.
 LEAST_GAIN = 0.05
+SPLIT = "each rank updates its share of the parameters and broadcasts it"
 LEAST_MERGING_GAIN = 0.01
 
 
@@ -122,11 +125,8 @@ def _all(
         encoded = dataclasses.replace(iteration, costs=on_the_wire(iteration.costs, share))
         yield Remedy(f"{pipelined} --codec {codec}", pipelined_s(encoded), ranks, f"{late}; {rounded}")
     if split:
-        halves = half_of(own, ranks)
-        reduced_s = max(iteration.l_back_s, finish_of(halves, False)[THRESHOLD])
-        weights_s = max(iteration.l_for_s, halves(sum(one.bytes for one in iteration.gradients)))
-        price = "each rank updates its share of the parameters and broadcasts it"
-        yield Remedy("--exchange split", iteration.l_up_s + reduced_s + weights_s, ranks, price)
+        round_s = iteration.costs(0) - costs(0)
+        yield Remedy("--exchange split", split_s(iteration, half_of(own, ranks), round_s, ranks), ranks, SPLIT)
     every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
     yield Remedy("--exchange local", compute_s + communication_s(iteration) / every, ranks, local)
@@ -145,6 +145,25 @@ def on_the_wire(costs: CostModel, share: float) -> CostModel:
     if costs.points:
         return CostModel.measured([(size / share, seconds) for size, seconds in costs.points])
     return CostModel.linear(costs.a_s, costs.b_s_per_byte * share)
+
+
+def split_s(iteration: Iteration, halves: CostModel, round_s: float, ranks: int) -> float:
+    """Reductions to the owners hide behind the backward pass, broadcasts of their weights behind the forward pass.
+
+    `halves`: a message of either, without coordination. Each span of neighbours has an owner and is a message each way.
+    Messages of a phase wait for one round of `round_s` before the first; ranks agree on the others meanwhile.
+    """
+    sizes = [one.bytes for one in iteration.gradients]
+    # Gradients are in order of readiness, spans begin with the last of what they are given.
+    groups = [[len(sizes) - 1 - at for at in span] for span in spans(sizes[::-1], spans_of(ranks))]
+
+    def finish_s(ready_s: list[float]) -> float:
+        types = [one.type for one in iteration.gradients]
+        return round_s + _core.predict(groups, list(map(float, sizes)), ready_s, types, halves).finish_s
+
+    reduced_s = finish_s([one.ready_s for one in iteration.gradients])
+    back_s, for_s = max(iteration.l_back_s, reduced_s), max(iteration.l_for_s, finish_s([0.0] * len(sizes)))
+    return iteration.l_up_s + back_s + for_s
 
 
 def half_of(costs: CostModel, ranks: int) -> CostModel:

@@ -30,7 +30,16 @@ from paceline.predict.iteration import (
 )
 from paceline.predict.parameter_server import parameter_server_costs
 from paceline.predict.recorded import of_trace
-from paceline.predict.remedies import Remedy, among, best, on_the_wire, remedies, waits_for_others_s
+from paceline.predict.remedies import (
+    Remedy,
+    among,
+    best,
+    half_of,
+    on_the_wire,
+    remedies,
+    split_s,
+    waits_for_others_s,
+)
 from paceline.record.trace import Step, Trace
 from paceline.registry.policies import OPTIMAL
 
@@ -290,3 +299,13 @@ def test_waits_are_for_ranks_that_are_late_now_and_then_and_costs_of_fewer_ranks
     assert among(line, 4, 2)(1e6) == pytest.approx(2e-3 + 2e-2)
     curve = CostModel.measured([(1e3, 1e-3), (1e6, 1e-1)])
     assert on_the_wire(curve, 0.5)(2e6) == pytest.approx(1e-1)
+
+
+def test_split_reduces_under_the_backward_pass_and_broadcasts_under_the_forward_pass() -> None:
+    halves = half_of(CostModel.linear(4e-3, 3e-8), 4)
+    assert (halves.a_s, halves.b_s_per_byte) == (2e-3, pytest.approx(3e-8 * 4 / 6))
+    iteration = of_layers(0.01, 0.2, 0.3, [1_000_000] * 4, CostModel.linear(1e-3, 0.0))
+    assert split_s(iteration, CostModel.linear(0.0, 0.0), 0.0, 4) == pytest.approx(0.51)
+    # Each layer is a span: it takes 0.1 s each way, and begins when it is ready.
+    assert split_s(iteration, CostModel.linear(0.1, 0.0), 0.0, 4) == pytest.approx(0.01 + (0.075 + 0.4) + 0.4)
+    assert split_s(iteration, CostModel.linear(0.0, 0.0), 0.5, 4) == pytest.approx(0.01 + 0.5 + 0.3 + 0.5)
