@@ -17,10 +17,7 @@ from torch import Tensor
 
 from paceline.exchange.base import Exchange
 from paceline.exchange.weighing import mean_of
-from paceline.split.spans import LEAST_SPAN_BYTES as LEAST_SPAN_BYTES
-from paceline.split.spans import SPANS as SPANS
-from paceline.split.spans import spans
-from paceline.split.spans import spans_of as spans_of
+from paceline.split.spans import SPANS, spans
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames

@@ -17,11 +17,11 @@ from paceline.collectives.reduce import REDUCE_NAMES
 from paceline.errors import UserError
 from paceline.exchange.wire import Array, Bucket, Key, Work
 from paceline.native.library import loaded
+from paceline.split.spans import spans, spans_of
 from paceline.torch.errors import UsageError
 from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
-from paceline.torch.optimizer.buckets import spans, spans_of
 from paceline.torch.optimizer.trial import Trial
 from paceline.torch.optimizer.weighing import Weighing, about_weights, with_weight, worked
 from paceline.torch.split.weights import TravellingWeights, without_gradients

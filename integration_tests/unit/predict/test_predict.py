@@ -303,7 +303,7 @@ def test_waits_are_for_ranks_that_are_late_now_and_then_and_costs_of_fewer_ranks
 
 def test_split_reduces_under_the_backward_pass_and_broadcasts_under_the_forward_pass() -> None:
     halves = half_of(CostModel.linear(4e-3, 3e-8), 4)
-    assert (halves.a_s, halves.b_s_per_byte) == (2e-3, pytest.approx(3e-8 * 4 / 6))
+    assert halves.a_s == 2e-3 and halves.b_s_per_byte == pytest.approx(3e-8 * 4 / 6)
     iteration = of_layers(0.01, 0.2, 0.3, [1_000_000] * 4, CostModel.linear(1e-3, 0.0))
     assert split_s(iteration, CostModel.linear(0.0, 0.0), 0.0, 4) == pytest.approx(0.51)
     # Each layer is a span: it takes 0.1 s each way, and begins when it is ready.
