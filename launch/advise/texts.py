@@ -9,6 +9,9 @@ from paceline.launch.advise.ranking import MOST_ERROR, Advice, Row
 if TYPE_CHECKING:
     from rich.table import Table
 
+# Of stock Horovod's step between the recorded run and the measured ones, as a share of it.
+MOST_DRIFT = 0.15
+
 
 def table(advice: Advice, title: str) -> Table:
     """A row per setting: stock Horovod first, then the fastest first."""
@@ -53,6 +56,12 @@ def sentences(advice: Advice, launcher: str) -> list[str]:
     step = f"Stock Horovod's step took {1e3 * advice.stock_s:.1f} ms"
     predicted_ms = 1e3 * advice.rows[0].step_s
     found = [f"{step} in the recorded run; the model predicts {predicted_ms:.1f} ms ({advice.error:+.1%})."]
+    measured_s = advice.rows[0].measured_s
+    if measured_s is not None and abs(measured_s / advice.stock_s - 1) > MOST_DRIFT:
+        found.append(
+            f"It took {1e3 * measured_s:.1f} ms in the measured runs: something else used the machines or the network. "
+            "Predicted ratios are less certain than measured ones."
+        )
     found += [f"{row.name} did not run: {row.failed}" for row in advice.rows if row.failed]
     return [*found, *_recommended(advice, launcher), *advice.notes]
 

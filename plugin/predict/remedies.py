@@ -108,11 +108,8 @@ def _all(
             yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
     pipelined = "--exchange pipelined"
     late = "gradients are one step late"
-    if communication_s(iteration) > compute_s:
-        # Then one message in place of Horovod's, which are two at least, saves start-ups.
-        two_s = communication_s(iteration) + iteration.costs(0)
-        yield Remedy(pipelined, max(compute_s, two_s), ranks, late)
-        pipelined += " --fusion single"
+    # While the gradients of a step are in flight, those of the next queue up: Horovod makes one message of them, or
+    # computation is the longer part and start-ups do not matter.
     yield Remedy(pipelined, pipelined_s(iteration), ranks, late)
     for codec in (name for name, one in CODECS.items() if name != EXACT and one.suggested):
         share = CODECS[codec].wire_share
@@ -129,7 +126,10 @@ def _all(
         yield Remedy("--exchange split", split_s(iteration, half_of(own, ranks), round_s, ranks), ranks, SPLIT)
     every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
-    yield Remedy("--exchange local", compute_s + communication_s(iteration) / every, ranks, local)
+    # Ranks wait for each other, and for messages, at averages only.
+    alone_s = max(0.0, compute_s - late_s)
+    step_s = alone_s + (communication_s(iteration) + compute_s - alone_s) / every
+    yield Remedy("--exchange local", step_s, ranks, local)
     if late_s > 0:
         step_s = max(compute_s, exact[THRESHOLD]) - late_s
         yield Remedy("--exchange majority", step_s, ranks, "late gradients are added to the next step's")

@@ -161,6 +161,9 @@ def test_measurements_overrule_predictions() -> None:
         "PACELINE_CODEC=q8",
     ]
     assert "No setting was measured to be faster" in " ".join(texts.sentences(found, LAUNCHER))
+    drifted = replace(found, rows=[replace(found.rows[0], measured_s=1.3), *found.rows[1:]])
+    assert "took 1300.0 ms in the measured runs" in " ".join(texts.sentences(drifted, LAUNCHER))
+    assert "in the measured runs" not in " ".join(texts.sentences(found, LAUNCHER))
     found = advice(predicted, 0.3, measured={**slower, "--fusion optimal": (0.85, 0.83, 0.9)})
     assert found.best.options == {"fusion": "optimal"}, "what is measured needs no model"
 

@@ -256,7 +256,7 @@ def test_fewer_bytes_where_communication_takes_much_longer_and_armed_plans() -> 
     found = _found(CostModel.linear(1e-3, 0.6 / 2e6))
     (encoded,) = (one for flags, one in found.items() if flags.startswith("--codec q8"))
     assert encoded.pace > 2 * found[""].pace
-    assert found["--exchange pipelined --fusion single --codec q8"].step_s == pytest.approx(0.6 * 260 / 1024, rel=0.02)
+    assert found["--exchange pipelined --codec q8"].step_s == pytest.approx(0.6 * 260 / 1024, rel=0.02)
     assert found["--exchange local"].step_s == pytest.approx(0.1 + 0.6 / 8, rel=0.02)
     assert found["-np 1"].pace == pytest.approx(10.0)
     everything = {flags: one for flags, one in found.items() if "codec" not in flags}
