@@ -29,8 +29,8 @@ from integration_tests.patches import overlay
 from integration_tests.support.ranks import ROOT, World, run_ranks
 from integration_tests.support.turns import in_turn
 from paceline import config
-from paceline.examples.benchmarks.harness.ratio import median_interval
 from paceline.horovod import build
+from paceline.launch.intervals import median_interval
 
 COUNT_STEPS = 100
 CPU_STEPS = 250

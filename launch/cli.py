@@ -22,6 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "run": ("paceline.launch.run:run_command", "Start a script on several ranks: horovodrun with Paceline's options."),
     "rank": ("paceline.launch.rank.command:rank_command", "Run a script as one rank, in a task of Slurm, MPI, ..."),
+    "advise": (
+        "paceline.launch.advise.command:advise_command",
+        "Record a script, predict every setting, and recommend one.",
+    ),
     "record": (
         "paceline.launch.record.command:record_command",
         "Run an unmodified script and trace its communication.",
@@ -49,8 +53,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 FIRST_COMMANDS = (
     ("paceline horovod install", "build Horovod with Paceline's hooks: some minutes, once"),
     ("paceline demo", "train on real data over a slow network, and compare"),
-    ("paceline record -np 2 python train.py", "trace your script: where do its steps wait?"),
-    ("paceline plan trace.json", "predict from that trace what each remedy saves"),
+    ("paceline advise -np 2 python train.py", "find out what to switch on for your script"),
+    ("paceline advise --verify -np 2 python train.py", "also measure the best settings"),
     ("paceline run -np 2 --exchange pipelined python train.py", "start your script with a remedy"),
 )
 

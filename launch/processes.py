@@ -48,8 +48,11 @@ def call(
     environ: Mapping[str, str],
     *on_pieces: Callable[[str], None],
     limit_s: float | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> int:
     """Run a command to its end and return its exit code (128 + n where signal n ended it).
+
+    `enough` is called several times a second; when it returns true, the command is ended and 0 returned.
 
     `on_pieces`: one gets standard output and standard error, two get one of these each; without, both go where ours go.
     A piece goes up to the end of a line or a carriage return, with it. When we are asked to end (Ctrl-C, a termination
@@ -74,7 +77,7 @@ def call(
             for reader in readers:
                 reader.daemon = True
                 reader.start()
-            code = _wait(process, limit_s)
+            code = _wait(process, limit_s, enough)
         finally:
             end(process)
             for reader in readers:
@@ -102,8 +105,8 @@ def read(stream: IO[bytes], on_piece: Callable[[bytes], None], late_s: float | N
         on_piece(rest)
 
 
-def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
-    """The exit code. Raises KeyboardInterrupt if we are asked to end, UserError after `limit_s`."""
+def _wait(process: subprocess.Popen[bytes], limit_s: float | None, enough: Callable[[], bool]) -> int:
+    """The exit code, 0 after `enough`. Raises KeyboardInterrupt if we are asked to end, UserError after `limit_s`."""
     end_s = None if limit_s is None else time.monotonic() + limit_s
     while True:
         # In slices, because a signal between a look at what was noted and a blocking call would not end that call.
@@ -112,6 +115,8 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None) -> int:
             return process.wait(max(0.0, left_s))
         except subprocess.TimeoutExpired as error:
             interrupts.check()
+            if enough():
+                return 0
             if left_s <= 0:
                 raise UserError(
                     f"{shlex.join(error.cmd)} did not end within {limit_s:g} s and was stopped.",

@@ -16,8 +16,10 @@ from paceline import config, variables
 from paceline.errors import UserError
 from paceline.failure import reports
 from paceline.launch import console, flags, horovodrun, hosts, interrupts, mistakes, processes, start, status
+from paceline.launch.enough import Enough
 from paceline.launch.environment import announce, environment
 from paceline.launch.failures.output import Output, writer
+from paceline.launch.failures.verdict import Verdict
 
 
 class HorovodrunCommand(click.Command):
@@ -88,22 +90,47 @@ def job(
 def call(job: Job) -> int:
     """Run horovodrun to its end; its exit code. What ranks say is passed on, who failed first is said at the end.
 
+    A run whose ranks stop recording (`record_stop`) is ended when all have written their traces, with exit code 0.
     Raises KeyboardInterrupt.
+    """
+    code, verdict = finished(job, Enough())
+    console.show_verdict(verdict)
+    return code
+
+
+def finished(job: Job, enough: Enough, show: tuple[str, str] = ("stdout", "stderr")) -> tuple[int, Verdict]:
+    """Run horovodrun to its end, or until there is enough; return its exit code, and who failed first.
+
+    `show`: the streams, by name, to which the ranks' standard output and standard error go; "" for nowhere. Raises
+    KeyboardInterrupt.
     """
     line = status.StatusLine(sys.stderr)
     begun = start.Start(job.ranks, line, line.around(lambda text: console.note(text.rstrip())))
-    output = Output(line.around(writer("stdout")), line.around(writer("stderr")), job.ranks, begun.heard)
+
+    def heard(rank: int, report: reports.Report) -> None:
+        begun.heard(rank, report)
+        enough.heard(rank, report)
+
+    def over() -> bool:
+        if enough.over:
+            output.mute()
+        return enough.over
+
+    out, err = (line.around(writer(name)) for name in show)
+    output = Output(out, err, job.ranks, heard)
     sys.stdout.flush()
     code = interrupts.INTERRUPTED
     interrupted = True
     try:
         with begun.told() if job.progress else contextlib.nullcontext():
-            code = processes.call(job.words, job.environ, output.out, output.err)
+            code = processes.call(job.words, job.environ, output.out, output.err, enough=over)
             interrupted = False
     finally:
         begun.ended(0 if interrupted else code)
-        console.show_verdict(output.ended(code, interrupted))
-    return code
+        verdict = output.ended(code, interrupted)
+        if interrupted:
+            console.show_verdict(verdict)
+    return code, verdict
 
 
 def shown(job: Job) -> list[str]:

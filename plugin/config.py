@@ -289,4 +289,4 @@ def buckets_beside(policy: str | None) -> int:
 
     None where steps are recorded: each gradient of a trace is one that a plan may merge with others.
     """
-    return 0 if settings().record else int(beside(policy, "bucket_bytes"))
+    return 0 if settings().record and not settings().record_buckets else int(beside(policy, "bucket_bytes"))

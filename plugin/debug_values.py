@@ -18,6 +18,15 @@ DEBUG_VALUES: tuple[Option, ...] = (
         "a trace keeps this many most recent steps", NAME, shared=None,
     ),
     Option(
+        "record_stop", of.count, "whole number", "steps", 0,
+        "end a run after this many recorded steps, once every rank has written its trace; 0: when the script ends",
+        NAME, shared=None,
+    ),
+    Option(
+        "record_buckets", of.boolean, "yes or no", "", False,
+        "gradients travel in buckets although steps are recorded", NAME,
+    ),
+    Option(
         "check_horovod", of.boolean, "yes or no", "", True,
         "at start, check that Horovod was built by this Paceline for the frameworks that are installed", NAME,
         shared=None,
@@ -34,6 +43,11 @@ DEBUG_VALUES: tuple[Option, ...] = (
     Option(
         "fusion_trial_steps", of.count, "whole number", "steps", 100,
         "steps within which a plan must prove faster than Horovod's own merging; 0: plans are not tried", NAME,
+    ),
+    Option(
+        "fusion_follow", of.boolean, "yes or no", "", True,
+        "bring plans into force; no: measure, write what was measured into the trace, and leave merging to Horovod",
+        NAME,
     ),
     Option(
         "fusion_time_limit_s", of.positive, "whole number", "s", 10,

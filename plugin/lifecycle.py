@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from paceline import config, progress, uncaught, variables
 from paceline.arguments import check_reproducible, choice_asked
 from paceline.collectives import probed
@@ -29,7 +31,8 @@ from paceline.native.world import begin_world, everywhere, process
 from paceline.partial.state import drain_for_at_most
 from paceline.record.last_chance import before_the_end
 from paceline.record.snapshot import take
-from paceline.record.trace import part_path, write
+from paceline.record.stop import Stop
+from paceline.record.trace import Costs, part_path, write
 from paceline.registry import making
 from paceline.registry.collectives import AUTO
 from paceline.registry.policies import THRESHOLD
@@ -108,6 +111,11 @@ def after_init(library: ctypes.CDLL) -> None:
     networks.
     """
     settings = config.settings()
+    recording = process(library).find(_Recording)
+    if recording is not None and settings.record_stop:
+        process(library).of(
+            Stop, lambda: Stop(library, recording.path, settings.record_stop, lambda: _write(library, recording.path))
+        )
     if library.horovod_size() == 1 and (mistake := alone_by_mistake(variables.environ())):
         tell(mistake)
     _agree_on_network(library, settings)
@@ -115,7 +123,7 @@ def after_init(library: ctypes.CDLL) -> None:
         if library.horovod_size() > 1:
             _announce_collective(settings)
         if progress.asked():
-            progress.watch(library, recorded=process(library).find(_Recording) is not None)
+            progress.watch(library, recorded=recording is not None)
         for sentence in settings.without_effect():
             tell(sentence)
 
@@ -171,12 +179,25 @@ def _write(library: ctypes.CDLL, record: Path) -> None:
     # After shutdown() a rank has no number any more, and everything was written then.
     if not library.horovod_is_initialized():
         return
+    stop = process(library).find(Stop)
+    if stop is not None and stop.written:  # what follows are steps of a run that is being ended
+        return
     with _writing:
-        trace = take(library)
+        processors = None if stop is None else stop.processors()
+        trace = msgspec.structs.replace(take(library), costs=_costs(library), processors=processors or msgspec.UNSET)
         if trace.steps:
             path = part_path(record, trace.rank)
             path.parent.mkdir(parents=True, exist_ok=True)
             write(trace, path)
+
+
+def _costs(library: ctypes.CDLL) -> Costs | msgspec.UnsetType:
+    """What the ranks measured together for plans, on the rank that makes these."""
+    if "paceline.fusion.control" not in sys.modules:
+        return msgspec.UNSET
+    from paceline.fusion.control import measured
+
+    return measured(library) or msgspec.UNSET
 
 
 def _write_all() -> None:

@@ -65,6 +65,7 @@ class Output:
         self._holding: set[int] = set()
         self._own: list[str] = []  # horovodrun's traceback
         self._ending = False  # horovodrun ends all ranks
+        self._muted = False
         self._timer: threading.Timer | None = None
         self._pieces: collections.deque[str] = collections.deque(maxlen=KEPT_PIECES)
         self._lock = threading.RLock()
@@ -72,6 +73,8 @@ class Output:
     def out(self, piece: str) -> None:
         """Take a piece of standard output."""
         with self._lock:
+            if self._muted:
+                return
             if ended := _ENDED.fullmatch(piece.rstrip("\r\n")):
                 self._ended(int(ended[1]), int(ended[2]))
             self._ending = self._ending or _OTHERS_ENDED.fullmatch(piece.rstrip("\r\n")) is not None
@@ -83,6 +86,8 @@ class Output:
     def err(self, piece: str) -> None:
         """Take a piece of standard error."""
         with self._lock:
+            if self._muted:
+                return
             rest = self._without_report(piece)
             if not rest:
                 return
@@ -94,6 +99,12 @@ class Output:
                 self._own.append(rest)
             else:
                 self._show_err(rest)
+
+    def mute(self) -> None:
+        """Show nothing any more: the run is being ended as intended."""
+        with self._lock:
+            self._muted = True
+            self._stop()
 
     def _without_report(self, piece: str) -> str:
         marked = MARKED.match(piece)
@@ -174,6 +185,8 @@ class Output:
         """
         with self._lock:
             self._stop()
+            if self._muted:
+                return Verdict(code=0)
             if any(line.rstrip() == _NO_SSH for line in self._own):
                 return Verdict([_UNREACHED], code=code)
             if self._own and not any(line.startswith(_HOROVODRUNS) for line in self._own):
@@ -224,7 +237,9 @@ class Output:
 
 
 def writer(name: str) -> Write:
-    """Return what writes to standard output or error, whichever is named."""
+    """Return what writes to standard output or error, whichever is named; "": to neither."""
+    if not name:
+        return lambda text: None
 
     def write(text: str) -> None:
         stream = getattr(sys, name)

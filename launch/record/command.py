@@ -133,9 +133,13 @@ def plot(merged: trace.Trace, picture: Path) -> None:
 @flags.with_options("run", hidden={"record"})
 @click.command("record", cls=run.HorovodrunCommand)
 @click.option("-o", "--output", type=Path, default=Path("trace.json"), show_default=True, help="The trace to write.")
+@click.option(
+    "--steps", type=click.IntRange(1), help="End the run after so many steps. [default: when the script ends]"
+)
 @click.option("--plot", "picture", type=Path, help="Also draw one step's timeline (PNG, PDF or SVG).")
 def record_command(
     output: Path,
+    steps: int | None,
     picture: Path | None,
     horovodrun_arguments: tuple[str, ...],
     command: tuple[str, ...],
@@ -152,6 +156,9 @@ def record_command(
         raise UserError("--record belongs to `paceline run`.", "For `paceline record`, name the trace with -o FILE.")
     given["record"] = str(output.absolute())
     settings = config.read(flags=given)
+    if steps is not None:
+        given["debug"] = ",".join([*([str(settings.debug)] if settings.debug else []), f"record_stop={steps}"])
+        settings = config.read(flags=given)
     job = run.job(horovodrun_arguments, command, environment(settings, given), settings)
     if picture is not None:
         outputs.check_picture(picture)

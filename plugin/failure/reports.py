@@ -31,6 +31,13 @@ class Reduced(msgspec.Struct, tag="reduced"):
     """The first allreduce is done."""
 
 
+class Recorded(msgspec.Struct, tag="recorded"):
+    """The rank, one of `size`, has written its trace after `steps` steps, as many as were asked for."""
+
+    size: int
+    steps: int
+
+
 class Left(msgspec.Struct, tag="left"):
     """The rank has ended its script in order."""
 
@@ -58,7 +65,7 @@ class Failed(msgspec.Struct, tag="failed"):
     follows: str = ""
 
 
-Report = Came | Reduced | Left | Exits | Failed
+Report = Came | Reduced | Recorded | Left | Exits | Failed
 _DECODER = msgspec.json.Decoder(Report)
 
 

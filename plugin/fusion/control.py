@@ -20,10 +20,12 @@ from paceline.variables import switched_on
 
 if TYPE_CHECKING:
     from paceline.fusion.policies import PolicyFunction
+    from paceline.record.trace import Costs
 
 # How often drivers look: often while a plan is being made, seldom while one is followed.
 LOOK_S = 0.02
 REST_S = 0.2
+_WORLD = 0  # the process set of all ranks
 
 
 class Control:
@@ -90,6 +92,7 @@ def _limits(settings: config.Settings) -> Limits:
         settings.fusion_time_limit_s,
         settings.gate_timeout_ms * 1e-3,
         settings.fusion_trial_steps,
+        settings.fusion_follow,
     )
 
 
@@ -117,6 +120,13 @@ def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy) -> str:
     policy = _checked(resolve(fusion), "fusion")
     control(library).choose(policy, _limits(config.settings()))
     return policy.name
+
+
+def measured(library: ctypes.CDLL) -> Costs | None:
+    """What the ranks of `library` measured for the first plan of all ranks, on the rank that drives it."""
+    found = chosen(library)
+    driver = None if found is None else found.drivers.get(_WORLD)
+    return None if driver is None else driver.costs
 
 
 def chosen(library: ctypes.CDLL) -> Any:

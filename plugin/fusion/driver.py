@@ -35,6 +35,7 @@ from paceline.fusion.planning import Plan, make_plan, predict
 from paceline.fusion.policies import Policy
 from paceline.fusion.resolve import resolve
 from paceline.fusion.trial import WINDOW_STEPS, WORTH_TRYING, Trial
+from paceline.record.trace import Costs
 from paceline.registry.policies import BUILT_IN, FIXED, THRESHOLD
 from paceline.telling import tell
 
@@ -81,6 +82,7 @@ class Limits:
     time_limit_s: float
     gate_timeout_s: float
     trial_steps: int = 0
+    follow: bool = True
 
 
 class Driver:
@@ -115,6 +117,7 @@ class Driver:
         self._with_plan = False  # what all ranks were told last
         self._could_arm = False  # a plan whose steps could be armed was in force
         self.trial: Trial | None = None
+        self.costs: Costs | None = None
         self._where = "" if process_set == 0 else f" in process set {process_set}"
 
     def look(self) -> None:
@@ -193,6 +196,11 @@ class Driver:
                 self._refuse(error)
             else:
                 self._sweep(status)
+            return
+        self.costs = costs_of(measured, model)
+        if not self._limits.follow:
+            self.reason = "Only measurements were asked for; Horovod's own merging is used."
+            self._go(State.REFUSED, 0)
             return
         try:
             plan = self._make(measured, status, model)
@@ -381,6 +389,16 @@ def work_s(measured: Measurement, model: CostModel) -> float:
     size_bytes = burst[0][0]
     longer_s = max(seconds for _, seconds in burst) - model(size_bytes)
     return max(longer_s / (len(burst) - 1) - size_bytes * model.b_s_per_byte, 0.0)
+
+
+def costs_of(measured: Measurement, model: CostModel) -> Costs:
+    """What a trace keeps of a measurement."""
+    return Costs(
+        stock=tuple(measured.sweeps),
+        armed=tuple(fastest(measured.fast_sweeps)),
+        work_s=work_s(measured, model),
+        coordination_s=max(0.0, measured.coordination_s),
+    )
 
 
 def predicted_s(groups: list[list[str]], measured: Measurement, model: CostModel, work_s: float | None = None) -> float:

@@ -29,6 +29,8 @@ class Measurements:
 
     `finish_s` is what was measured, comparable with a plan's: from the first gradient of a step to the end of the last
     message with gradients, the median over steps and ranks; `messages` is the median number of these messages.
+    `exposed_s`: from the last gradient to the end of that message, the median over steps, on the rank that comes last
+    in each: the others wait for it meanwhile.
     `coordination_known`: whether the trace tells `coordination_s`; else it is taken for 0.
     """
 
@@ -40,6 +42,7 @@ class Measurements:
     ranks: int
     finish_s: float
     messages: float
+    exposed_s: float
     coordination_known: bool = True
 
 
@@ -78,7 +81,7 @@ def measure(recorded: Trace, cycle_s: float) -> Measurements:
             "Record a script whose every step calls allreduce, as DistributedOptimizer does. " + RECORD_MORE,
         )
     messages = _messages(ranks, main_set)
-    coordination_s = _coordination_s(messages, cycle_s)
+    coordination_s = _coordination_s(messages, cycle_s) if recorded.costs is None else recorded.costs.coordination_s
     return Measurements(
         _gradients(ranks, names),
         tuple((float(one.size_bytes), one.duration_s) for one in messages if one.size_bytes > 0),
@@ -217,9 +220,10 @@ def _gradients(ranks: Sequence[_Rank], names: set[str]) -> tuple[Gradient, ...]:
     return tuple(made)
 
 
-def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float]:
-    """The median finish of a step, and the median number of messages that carried gradients."""
+def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float, float]:
+    """The median finish of a step, the median number of messages that carried gradients, and what was exposed."""
     finishes_s, counts = [], []
+    exposed_s: dict[int, list[float]] = {}
     for rank in ranks:
         for step, arrivals in zip(rank.steps, rank.arrivals, strict=True):
             carriers = rank.carriers(step, names)
@@ -227,7 +231,11 @@ def _measured(ranks: Sequence[_Rank], names: set[str]) -> tuple[float, float]:
             if carriers and arrivals_s:
                 finishes_s.append(max(one.end_s for one in carriers) - min(arrivals_s))
                 counts.append(len(carriers))
-    return median(finishes_s), float(median(counts))
+                exposed_s.setdefault(step.index, []).append(max(one.end_s for one in carriers) - max(arrivals_s))
+    # Where ranks wrote different steps, none of them is the last of all.
+    everywhere = [min(found) for found in exposed_s.values() if len(found) == len(ranks)]
+    least_s = median(everywhere or [min(found) for found in exposed_s.values()])
+    return median(finishes_s), float(median(counts)), max(0.0, least_s)
 
 
 # What messages cost.

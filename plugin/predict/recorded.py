@@ -38,6 +38,6 @@ def of_trace(recorded: Trace, measured: Measurements, costs: CostModel) -> Recor
     step_s = median(one.time_ms for one in steps if one.step.index >= first) / 1e3
     l_back_s = measured.gradients[-1].ready_s
     overlaps = measured.finish_s > step_s
-    exposed_s = 0.0 if overlaps else max(0.0, measured.finish_s - l_back_s)
+    exposed_s = 0.0 if overlaps else measured.exposed_s
     l_for_s = max(0.0, step_s - exposed_s - l_back_s)
     return RecordedIteration(Iteration(0.0, l_for_s, l_back_s, measured.gradients, costs), step_s, overlaps)

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from statistics import mean
 
 from paceline.codecs.choice import EXACT
+from paceline.core import _core
 from paceline.core._core import CostModel
 from paceline.fusion.from_trace import WARM_UP_STEPS
+from paceline.fusion.gradient import Gradient
+from paceline.fusion.halves import in_eighths
 from paceline.local.settings import Local
 from paceline.predict.iteration import SEQUENTIAL, Iteration, communication_s, pipelined_s
 from paceline.record.timed import timed_steps
 from paceline.record.trace import Trace
 from paceline.registry.codecs import CODECS
 from paceline.registry.policies import OPTIMAL, THRESHOLD
+from paceline.split.spans import spans, spans_of
 
 # Seconds from a step's first gradient to the end of its last message by policy, for messages that cost so much; armed
 # where the flag says so.
@@ -23,6 +27,7 @@ FinishOf = Callable[[CostModel, bool], Mapping[str, float]]
 # Stale or rounded gradients cost stability at large learning rates, so a remedy with a price must bring more than the
 # error of a prediction. Merging changes no result: its gain only has to be seen.
 LEAST_GAIN = 0.05
+SPLIT = "each rank updates its share of the parameters"
 LEAST_MERGING_GAIN = 0.01
 
 
@@ -44,14 +49,22 @@ class Remedy:
 
 
 def remedies(
-    iteration: Iteration, ranks: int, costs: CostModel, finish_of: FinishOf, late_s: float, armed: bool
+    iteration: Iteration,
+    ranks: int,
+    costs: CostModel,
+    finish_of: FinishOf,
+    late_s: float,
+    armed: bool,
+    own: CostModel | None = None,
+    split: bool = False,
 ) -> list[Remedy]:
     """All that may be switched on, Horovod's own first, then the fastest first; equal ones as they come.
 
-    `costs`: one message among `ranks` ranks without coordination. `late_s`: `waits_for_others_s`. `armed`: plans may
-    have armed steps.
+    `costs`: one message among `ranks` ranks without coordination; `own`: by Paceline's collectives, where that is
+    known. `late_s`: `waits_for_others_s`. `armed`: plans may have armed steps. `split`: the framework has the split
+    exchange.
     """
-    stock, *others = _all(iteration, ranks, costs, finish_of, late_s, armed)
+    stock, *others = _all(iteration, ranks, costs, finish_of, late_s, armed, own or costs, split)
     return [stock, *sorted(others, key=lambda one: -one.pace)]
 
 
@@ -75,7 +88,14 @@ def _fastest(found: Sequence[Remedy]) -> Remedy | None:
 
 
 def _all(
-    iteration: Iteration, ranks: int, costs: CostModel, finish_of: FinishOf, late_s: float, armed: bool
+    iteration: Iteration,
+    ranks: int,
+    costs: CostModel,
+    finish_of: FinishOf,
+    late_s: float,
+    armed: bool,
+    own: CostModel,
+    split: bool,
 ) -> Iterator[Remedy]:
     compute_s = iteration.compute_s
 
@@ -88,20 +108,31 @@ def _all(
         if policy != THRESHOLD:
             arms = " --armed" if armed and policy not in (SEQUENTIAL, OPTIMAL) else ""  # optimal brings them along
             yield Remedy(f"--fusion {policy}{arms}", step_s, ranks)
-    pipelined = "--exchange pipelined --fusion single"
+    pipelined = "--exchange pipelined"
     late = "gradients are one step late"
+    # While the gradients of a step are in flight, those of the next queue up: Horovod makes one message of them, or
+    # computation is the longer part and start-ups do not matter.
     yield Remedy(pipelined, pipelined_s(iteration), ranks, late)
     for codec in (name for name, one in CODECS.items() if name != EXACT and one.suggested):
         share = CODECS[codec].wire_share
         rounded = f"gradients are rounded to {8 * 4 * share:.2g} bits, error feedback makes up for it"
-        by_policy = steps(on_the_wire(costs, share), False)  # a message with a codec does not go armed
-        policy = min(by_policy, key=lambda one: (by_policy[one], one != THRESHOLD, one != OPTIMAL))
+        by_policy = steps(on_the_wire(own, share), False)  # a message with a codec does not go armed
+        least_s = min(by_policy.values())
+        near = [policy for policy, step_s in by_policy.items() if step_s <= least_s * (1 + LEAST_MERGING_GAIN)]
+        policy = min(near, key=lambda one: (one != THRESHOLD, one != OPTIMAL, by_policy[one]))
         yield Remedy(f"--codec {codec} --fusion {policy}", by_policy[policy], ranks, rounded)
         encoded = dataclasses.replace(iteration, costs=on_the_wire(iteration.costs, share))
         yield Remedy(f"{pipelined} --codec {codec}", pipelined_s(encoded), ranks, f"{late}; {rounded}")
+    if split:
+        round_s = iteration.costs(0) - costs(0)
+        split_step_s = split_s(iteration, half_of(own), round_s, ranks)
+        yield Remedy("--exchange split --fusion optimal", split_step_s, ranks, SPLIT)
     every = Local().sync_every
     local = f"models are averaged after every {every} updates of their own gradients"
-    yield Remedy("--exchange local", compute_s + communication_s(iteration) / every, ranks, local)
+    # Ranks wait for each other, and for messages, at averages only.
+    alone_s = max(0.0, compute_s - late_s)
+    step_s = alone_s + (communication_s(iteration) + compute_s - alone_s) / every
+    yield Remedy("--exchange local", step_s, ranks, local)
     if late_s > 0:
         step_s = max(compute_s, exact[THRESHOLD]) - late_s
         yield Remedy("--exchange majority", step_s, ranks, "late gradients are added to the next step's")
@@ -117,6 +148,35 @@ def on_the_wire(costs: CostModel, share: float) -> CostModel:
     if costs.points:
         return CostModel.measured([(size / share, seconds) for size, seconds in costs.points])
     return CostModel.linear(costs.a_s, costs.b_s_per_byte * share)
+
+
+def split_s(iteration: Iteration, halves: CostModel, round_s: float, ranks: int) -> float:
+    """Reduce-scatters hide behind the backward pass, all-gathers of new weights behind the forward pass.
+
+    `halves`: a message of either, without coordination. Steps are armed: one round of `round_s`. The forward pass
+    begins when the first all-gather has ended.
+    """
+    sizes = [one.bytes for one in iteration.gradients]
+    # Gradients are in order of readiness, spans begin with the last of what they are given.
+    buckets = [[len(sizes) - 1 - at for at in span] for span in spans(sizes[::-1], spans_of(ranks))]
+    size_of = [float(sum(sizes[at] for at in bucket)) for bucket in buckets]
+    ready_s = [max(iteration.gradients[at].ready_s for at in bucket) for bucket in buckets]
+    types = [iteration.gradients[bucket[0]].type for bucket in buckets]
+    groups = _core.plan_armed(size_of, ready_s, types, halves, round_s, _core.TOGETHER)
+    reduced = _core.predict_armed(groups, size_of, ready_s, types, halves, round_s, _core.TOGETHER)
+    gathers = [Gradient(f"{at}", int(size), 0.0) for at, size in enumerate(size_of)]
+    late = in_eighths(range(len(buckets)), gathers, halves)
+    gathered = _core.predict_armed(late, size_of, [0.0] * len(buckets), types, halves, 0.0, _core.TOGETHER)
+    back_s = max(iteration.l_back_s, reduced.finish_s)
+    for_s = max(iteration.l_for_s + gathered.ends_s[0], gathered.finish_s)
+    return iteration.l_up_s + back_s + for_s
+
+
+def half_of(costs: CostModel) -> CostModel:
+    """A reduce-scatter or an all-gather: half an allreduce."""
+    if costs.points:
+        return CostModel.measured([(size, seconds / 2) for size, seconds in costs.points])
+    return CostModel.linear(costs.a_s / 2, costs.b_s_per_byte / 2)
 
 
 def among(costs: CostModel, ranks: int, fewer: int) -> CostModel:

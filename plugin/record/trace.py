@@ -76,6 +76,27 @@ class Totals(Struct, frozen=True, rename=_AS_BYTES):
     size_bytes: Count
 
 
+class Costs(Struct, frozen=True):
+    """What the ranks measured together before they made a plan: messages as (bytes, seconds), each alone.
+
+    `stock` went by Horovod's own collective, `armed` by the fastest of Paceline's. `work_s`: what a message in flight
+    with others adds to their time in addition to its bytes. `coordination_s`: one coordination round.
+    """
+
+    stock: tuple[tuple[float, float], ...]
+    armed: tuple[tuple[float, float], ...]
+    work_s: float
+    coordination_s: float
+
+
+class Processors(Struct, frozen=True):
+    """Processors that a rank's process used on average, of the `cores` of its `machine`, a word that no other has."""
+
+    machine: str
+    cores: Annotated[int, Meta(ge=1)]
+    used: Annotated[float, Meta(ge=0)]
+
+
 class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
     """What one rank saw. Raises ValueError for values that contradict each other."""
 
@@ -88,6 +109,8 @@ class RankTrace(Struct, frozen=True, tag_field="format", tag=FORMAT):
     tensors: tuple[Tensor, ...]
     steps: tuple[Step, ...]
     totals: Totals
+    costs: Costs | UnsetType = UNSET
+    processors: Processors | UnsetType = UNSET
     version: Literal[1] = VERSION
 
     def __post_init__(self) -> None:
@@ -120,6 +143,20 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
         for one in self.ranks:
             if one.size != self.size:
                 raise ValueError(f"rank {one.rank} saw a world of {one.size}, the trace says {self.size}")
+
+    @property
+    def costs(self) -> Costs | None:
+        """What the ranks measured together, if they did."""
+        return next((one.costs for one in self.ranks if one.costs is not UNSET), None)
+
+    @property
+    def busy_share(self) -> float:
+        """Share of its processors that the ranks of the busiest machine used; 0 where that is not known."""
+        shares: dict[str, float] = {}
+        for one in self.ranks:
+            if (on := one.processors) is not UNSET:
+                shares[on.machine] = shares.get(on.machine, 0.0) + on.used / on.cores
+        return min(1.0, max(shares.values(), default=0.0))
 
     @property
     def missing(self) -> list[int]:

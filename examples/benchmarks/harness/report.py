@@ -10,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.examples.benchmarks.harness.ratio import Interval
 from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, shown
+from paceline.launch.intervals import Interval
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paceline.examples.benchmarks.harness.ratio import FEWEST, Interval, Ratio, median_interval
+from paceline.examples.benchmarks.harness.ratio import Ratio
 from paceline.examples.benchmarks.harness.turn import Turn
+from paceline.launch.intervals import FEWEST, Interval, median_interval
 
 SHOWN = 2  # ratios on the line of progress
 Tell = Callable[[str], None]

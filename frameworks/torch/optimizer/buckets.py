@@ -17,15 +17,14 @@ from torch import Tensor
 
 from paceline.exchange.base import Exchange
 from paceline.exchange.weighing import mean_of
+from paceline.split.spans import SPANS, spans
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames
 from paceline.torch.optimizer.bucket import DENSE, Bucket, FlatBucket, Gradient, listed
 
-# A bucket goes when its last gradient is there: it ends when so many bytes of gradients have appeared since its first,
-# its own and those between, so that the first does not wait for long. The span is an eighth of all gradients, within
-# these limits: a bucket of a whole model would travel only after the backward pass.
-LEAST_SPAN_BYTES, SPAN_BYTES, SPANS = 1 << 16, 1 << 20, 8
+# A bucket goes when its last gradient is there: it ends with the span of its first one, its own gradients and those
+# between, so that the first does not wait for long.
 _TYPES = (torch.float16, torch.float32, torch.float64)
 Group = tuple[Tensor, ...]
 
@@ -300,25 +299,6 @@ def neighbours(gradients: Sequence[Gradient], small: set[Gradient], count: int =
                 by_type.setdefault(gradient.parameter.dtype, []).append(gradient)
         made += by_type.values()
     return [bucket for bucket in made if len(bucket) > 1]
-
-
-def spans(sizes_bytes: Sequence[int], count: int = SPANS) -> list[list[int]]:
-    """Numbers of neighbours, from the last to the first, in about `count` spans of bytes within the limits above."""
-    most_bytes = min(max(sum(sizes_bytes) // count, LEAST_SPAN_BYTES), SPAN_BYTES)
-    found: list[list[int]] = []
-    span_bytes = 0
-    for number in reversed(range(len(sizes_bytes))):
-        if not found or span_bytes + sizes_bytes[number] > most_bytes:
-            found.append([])
-            span_bytes = 0
-        found[-1].append(number)
-        span_bytes += sizes_bytes[number]
-    return found
-
-
-def spans_of(ranks: int) -> int:
-    """Return the number of spans for sharding among `ranks`: at least two per rank."""
-    return max(SPANS, 2 * ranks)
 
 
 def digest(gradients: Sequence[Gradient], small: set[Gradient]) -> int:

@@ -20,10 +20,11 @@ from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import declaration_of, lists_exchanges
 from paceline.registry.making import give, make
 from paceline.split.exchange import SplitExchange
+from paceline.split.spans import SPANS, spans_of
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
 from paceline.torch.names import ParameterNames, scope_of
-from paceline.torch.optimizer.buckets import SPANS, Buckets, spans_of
+from paceline.torch.optimizer.buckets import Buckets
 from paceline.torch.optimizer.reduction import Reduction
 from paceline.torch.optimizer.wire import TorchWire
 from paceline.torch.optimizer.wrapper import WrappedOptimizer

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from paceline.exchange.wire import Bucket, Work
 from paceline.split.exchange import EVERYONE
+from paceline.split.spans import spans, spans_of
 from paceline.torch.exchange.tensors import TorchTensors
 from paceline.torch.names import ParameterNames
-from paceline.torch.optimizer.buckets import fits, spans, spans_of
+from paceline.torch.optimizer.buckets import fits
 from paceline.torch.split.shards import Shards
 from paceline.torch.split.weights import TravellingWeights, without_gradients
 

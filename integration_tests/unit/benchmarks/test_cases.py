@@ -21,7 +21,7 @@ from paceline.examples.benchmarks.cases import CASES, KINDS, Case, benchmark, ch
 from paceline.examples.benchmarks.cluster import tools
 from paceline.examples.benchmarks.collectives.systems import find as find_collective
 from paceline.examples.benchmarks.harness import report
-from paceline.examples.benchmarks.harness.ratio import Interval, Ratio, each_over, median_interval, over
+from paceline.examples.benchmarks.harness.ratio import Ratio, each_over, over
 from paceline.examples.benchmarks.harness.turn import Turn
 from paceline.examples.benchmarks.harness.turns import Comparison, Limits, Tell, compare, count_for
 from paceline.examples.benchmarks.networks import models
@@ -47,6 +47,7 @@ from paceline.examples.benchmarks.steps.benchmark import find as find_steps
 from paceline.examples.benchmarks.training import local
 from paceline.examples.benchmarks.training.codecs import CODINGS
 from paceline.examples.benchmarks.training.uneven import SYSTEMS as UNEVEN
+from paceline.launch.intervals import Interval, median_interval
 
 LOCAL = ("many", "many-wrapper", "many-unmodified", "collectives-small")
 TABLES: dict[str, Any] = {"pipeline": STAGES, "coordination": SCALE, "skew": SKEW, "codecs": CODINGS, "uneven": UNEVEN}

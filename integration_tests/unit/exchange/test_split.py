@@ -15,7 +15,7 @@ import torch
 from paceline.errors import UserError
 from paceline.gradient_arguments import asked
 from paceline.split.owners import Owners
-from paceline.torch.optimizer.buckets import spans
+from paceline.split.spans import spans
 from paceline.torch.split.arriving import Arriving
 from paceline.torch.split.state import check
 

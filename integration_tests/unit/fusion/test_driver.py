@@ -153,6 +153,17 @@ def test_way_to_a_plan() -> None:
     ]
 
 
+def test_plans_that_are_not_to_be_followed_are_not_made_and_costs_are_kept() -> None:
+    run = Run(limits=replace(LIMITS, follow=False))
+    fast = [(4096.0, 2e-3), (4096.0, 1e-3), (150_000.0, 3e-3)]
+    run.to(State.REFUSED, measured(fast_sweeps=fast))
+    assert run.calls() == [ControlOp.SWEEP, ControlOp.MEASURE] and run.lines == []
+    costs = run.driver.costs
+    assert costs is not None and costs.coordination_s == 1e-3 and costs.work_s == 0.0
+    assert costs.stock == tuple(measured().sweeps) and costs.armed == ((4096.0, 1e-3), (150_000.0, 3e-3))
+    assert run.look(1000) is State.REFUSED
+
+
 def test_plan_travels_in_the_layout_of_the_core() -> None:
     process_set, call, values = Run().to(State.OFFERING).bridge.asked[-1]
     assert (process_set, call) == (0, ControlOp.PLAN)

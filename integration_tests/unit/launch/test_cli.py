@@ -52,7 +52,7 @@ def test_help_lists_every_command_and_five_lead_a_new_user() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
     assert [name for name in cli.COMMANDS if name not in result.output] == []
-    assert len(cli.COMMANDS) <= 9
+    assert len(cli.COMMANDS) <= 10
     result = invoke()
     assert result.exit_code == 0
     assert len(cli.FIRST_COMMANDS) == 5

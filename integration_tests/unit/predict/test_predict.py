@@ -30,7 +30,16 @@ from paceline.predict.iteration import (
 )
 from paceline.predict.parameter_server import parameter_server_costs
 from paceline.predict.recorded import of_trace
-from paceline.predict.remedies import Remedy, among, best, on_the_wire, remedies, waits_for_others_s
+from paceline.predict.remedies import (
+    Remedy,
+    among,
+    best,
+    half_of,
+    on_the_wire,
+    remedies,
+    split_s,
+    waits_for_others_s,
+)
 from paceline.record.trace import Step, Trace
 from paceline.registry.policies import OPTIMAL
 
@@ -227,7 +236,7 @@ def _recommended(found: dict[str, Remedy]) -> str:
     [
         ((1e-5, 1e-11), {}, ""),
         ((2e-3, 2e-9), {}, "--fusion optimal"),
-        ((1e-3, 0.09 / 2e6), {}, "--exchange pipelined --fusion single"),
+        ((1e-3, 0.09 / 2e6), {}, "--exchange pipelined"),
         ((1.0, 4e-5), {}, "-np 1"),
         ((1e-5, 1e-11), {"late_s": 0.03}, "--exchange majority"),
     ],
@@ -247,7 +256,7 @@ def test_fewer_bytes_where_communication_takes_much_longer_and_armed_plans() -> 
     found = _found(CostModel.linear(1e-3, 0.6 / 2e6))
     (encoded,) = (one for flags, one in found.items() if flags.startswith("--codec q8"))
     assert encoded.pace > 2 * found[""].pace
-    assert found["--exchange pipelined --fusion single --codec q8"].step_s == pytest.approx(0.6 * 260 / 1024, rel=0.02)
+    assert found["--exchange pipelined --codec q8"].step_s == pytest.approx(0.6 * 260 / 1024, rel=0.02)
     assert found["--exchange local"].step_s == pytest.approx(0.1 + 0.6 / 8, rel=0.02)
     assert found["-np 1"].pace == pytest.approx(10.0)
     everything = {flags: one for flags, one in found.items() if "codec" not in flags}
@@ -290,3 +299,16 @@ def test_waits_are_for_ranks_that_are_late_now_and_then_and_costs_of_fewer_ranks
     assert among(line, 4, 2)(1e6) == pytest.approx(2e-3 + 2e-2)
     curve = CostModel.measured([(1e3, 1e-3), (1e6, 1e-1)])
     assert on_the_wire(curve, 0.5)(2e6) == pytest.approx(1e-1)
+
+
+def test_split_scatters_under_the_backward_pass_and_gathers_under_the_forward_pass() -> None:
+    halves = half_of(CostModel.linear(4e-3, 3e-8))
+    assert halves.a_s == 2e-3 and halves.b_s_per_byte == 1.5e-8
+    iteration = of_layers(0.01, 0.2, 0.3, [1_000_000] * 4, CostModel.linear(1e-3, 0.0))
+    assert split_s(iteration, CostModel.linear(0.0, 0.0), 0.0, 4) == pytest.approx(0.51)
+    # One round, which begins with the first layer's gradient; then 4 MB each way.
+    assert split_s(iteration, CostModel.linear(0.0, 0.0), 0.5, 4) == pytest.approx(0.01 + (0.075 + 0.5) + 0.2)
+    slow = split_s(iteration, CostModel.linear(0.0, 1e-7), 0.0, 4)
+    assert slow == pytest.approx(0.01 + (0.075 + 0.4) + 0.4)
+    # The forward pass waits for the first weights.
+    assert split_s(iteration, CostModel.linear(0.1, 0.0), 0.0, 4) >= 0.01 + 0.3 + 0.1 + (0.1 + 0.2)

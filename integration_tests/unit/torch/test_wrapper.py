@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from paceline.errors import UserError
+from paceline.split.spans import LEAST_SPAN_BYTES
 from paceline.torch.errors import UsageError
 from paceline.torch.names import ParameterNames
-from paceline.torch.optimizer import buckets
 from paceline.torch.optimizer.bucket import DENSE, Gradient
 from paceline.torch.optimizer.buckets import Buckets, digest, fits, form_groups, neighbours
 from paceline.torch.optimizer.passes import Passes
@@ -110,7 +110,7 @@ def test_buckets_are_small_neighbours_of_one_type_within_an_eighth_of_all() -> N
     assert _formed(_gradients(3, 17, 16, 1, 99, 2)) == [["p5", "p3", "p2", "p0"]]
     assert [len(bucket) for bucket in _formed(_gradients(*[16] * (1 << 14)))] == [1 << 11] * 8
     # Of a small model a bucket ends when 64 KiB have gone by.
-    large = buckets.LEAST_SPAN_BYTES // 4 - 3
+    large = LEAST_SPAN_BYTES // 4 - 3
     assert _formed(_gradients(1, 2, 3, large, 1, 2)) == [["p5", "p4"], ["p2", "p1", "p0"]]
     assert _formed(_gradients(2, large, 1)) == [["p2", "p0"]]
     assert _formed(_gradients(3, large, 1)) == [], "alone, each of them"

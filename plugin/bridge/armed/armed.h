@@ -83,7 +83,7 @@ class Armed : public Participant {
   // Messages that may be under way together, beside the first group's. The plan's model counts that one, too.
   static constexpr int32_t kTogether = ::paceline::core::kTogether;
   // At most so long, and half of the transport's limit, a rank waits for a gradient of an armed step: then it sends its
-  // flag, before a rank that waits for this one's message ends the world (docs/limits.md).
+  // flag, before a rank that waits for this one's message ends the world (docs/reference/limits.md).
   static constexpr int64_t kMostPatience_ns = 5'000'000'000;
 
   void Follow(common::ProcessSet& process_set);

@@ -133,9 +133,10 @@ void CheckSame(Transport& transport, const CollectiveChoice& choice) {
   }
   if (!differing.str().empty()) {
     transport.GiveUp();
-    throw std::runtime_error("Rank " + std::to_string(transport.rank()) + " of " + std::to_string(transport.size()) +
-                             ": expected the same settings of collectives on all ranks, found" + differing.str() +
-                             " the numbers are those of docs/collectives.md. Start all ranks with the same variables.");
+    throw std::runtime_error(
+        "Rank " + std::to_string(transport.rank()) + " of " + std::to_string(transport.size()) +
+        ": expected the same settings of collectives on all ranks, found" + differing.str() +
+        " the numbers are those of docs/methods/collectives.md. Start all ranks with the same variables.");
   }
 }
 

@@ -34,7 +34,7 @@ bool OnCpu(const Entries& entries) {
   return std::all_of(entries.begin(), entries.end(), [](const auto& one) { return one.device == CPU_DEVICE_ID; });
 }
 
-// What the user chose, or what is best on a link whose queue holds 50 ms: docs/collectives.md.
+// What the user chose, or what is best on a link whose queue holds 50 ms: docs/methods/collectives.md.
 int64_t BlockBytes(int64_t usual_bytes) {
   const auto chosen_bytes = TheChoices().chosen().block_bytes;
   return chosen_bytes > 0 ? chosen_bytes : usual_bytes;

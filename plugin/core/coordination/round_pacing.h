@@ -48,7 +48,8 @@ class RoundPacing {
 
   enum class State { kIdle, kExpecting, kHeld, kGathering, kUrgent };
 
-  // So long one that holds lets others wait for the next of what it holds, as an armed step does (docs/armed.md).
+  // So long one that holds lets others wait for the next of what it holds, as an armed step does
+  // (docs/methods/armed.md).
   static constexpr std::chrono::milliseconds kHold{10};
   // So long it waits by itself. How long what is missing may take is looked at in rounds.
   static constexpr std::chrono::milliseconds kRest{100};

@@ -1,4 +1,4 @@
-// When the messages of an armed step (docs/armed.md) begin and end.
+// When the messages of an armed step (docs/methods/armed.md) begin and end.
 
 #ifndef PACELINE_CORE_FUSION_ARMED_MESSAGES_H
 #define PACELINE_CORE_FUSION_ARMED_MESSAGES_H

@@ -1,0 +1,1 @@
+"""`paceline advise`: record a script, predict every setting, and recommend one."""

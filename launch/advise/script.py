@@ -1,0 +1,111 @@
+"""The user's script, run for some steps under one setting with its steps recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline import config, variables
+from paceline.errors import UserError
+from paceline.launch import flags, run
+from paceline.launch.enough import Enough
+from paceline.launch.failures.verdict import Verdict
+from paceline.record import trace
+from paceline.registry.policies import EXCLUDING, OPTIMAL
+
+# Options that are the same in every run: what the script or its network needs, not what is compared.
+KEPT = frozenset({"progress", "drain_limit_s", "network_file", "weight", "debug", "cache_dir"})
+SHOWN = ("stderr", "stderr")  # where the script's output goes: standard output has the table
+HIDDEN = ("", "")
+# Steps that ranks measure coordination in, after the first messages of growing sizes.
+MEASURED_STEPS = 5
+# Ranks measure costs in about 12 steps; the steps after them are like those of any run.
+SKIPPED_SHARE = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `recorded`: None where no rank wrote a trace. `timed_out`: the time limit ended it."""
+
+    code: int
+    verdict: Verdict
+    recorded: trace.Trace | None
+    timed_out: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Complete steps, on the rank that made the most."""
+        ranks = self.recorded.ranks if self.recorded is not None else ()
+        return max((rank.steps[-1].index + 1 for rank in ranks if rank.steps), default=0)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is run: horovodrun's arguments and the command of the ranks. `limit_s`: seconds that a run may take."""
+
+    horovodrun_arguments: Sequence[str]
+    command: Sequence[str]
+    folder: Path
+    limit_s: float
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """Variables of the user's that choose a setting, which no run is started with."""
+        compared = {one.variable for one in config.OPTIONS if one.scope == "run" and one.name not in KEPT}
+        return {name: text for name, text in self.environ.items() if name in compared and text}
+
+    def record(self, steps: int) -> Outcome:
+        """Run with Horovod's own merging; the ranks measure what messages cost meanwhile."""
+        measuring = {} if self._excludes_plans else {"fusion": OPTIMAL, "wake": config.CYCLE}
+        kept = steps - steps // SKIPPED_SHARE
+        return self._run(
+            measuring, f"fusion_follow=no,fusion_warmup_steps={MEASURED_STEPS},record_steps={kept}", steps, SHOWN
+        )
+
+    def measure(self, options: Mapping[str, str], steps: int, kept: int) -> Outcome:
+        """Run under the setting that `options`, by name, make; the last `kept` of `steps` recorded steps count."""
+        debug = f"record_buckets=yes,fusion_trial_steps=0,record_steps={kept}"
+        return self._run(options, debug, steps, HIDDEN)
+
+    @property
+    def _excludes_plans(self) -> bool:
+        switches = any(variables.switched_on(name, self.environ) for name in EXCLUDING)
+        return switches or "--autotune" in self.horovodrun_arguments
+
+    def _run(self, options: Mapping[str, str], debug: str, steps: int, show: tuple[str, str]) -> Outcome:
+        path = self.folder / "trace.json"
+        for part in trace.parts(path):
+            part.unlink()
+        users = self.environ.get(_variable("debug"), "")
+        debug = ",".join(filter(None, (users, debug, f"record_stop={steps}")))
+        quiet = {} if show == SHOWN else {"progress": "no"}
+        given = {**options, **quiet, "record": str(path), "debug": debug}
+        left = {name: text for name, text in self.environ.items() if name not in self.set_aside}
+        environ = {**left, **flags.environment(given)}
+        job = run.job(self.horovodrun_arguments, self.command, environ, config.read(environ))
+        enough = Enough(self.limit_s)
+        code, verdict = run.finished(job, enough, show)
+        return Outcome(code, verdict, _merged(path), enough.timed_out)
+
+
+def _variable(name: str) -> str:
+    return config.PREFIX + name.upper()
+
+
+def _merged(path: Path) -> trace.Trace | None:
+    """The trace of all ranks that wrote one; their files are removed."""
+    parts = trace.parts(path)
+    if not parts:
+        return None
+    try:
+        merged = trace.merge([trace.load(part) for part in parts])
+    except ValueError as error:
+        raise UserError(
+            f"The ranks' traces in {path.parent} do not belong together: {error}.", "Run the command again."
+        ) from None
+    for part in parts:
+        part.unlink()
+    return merged
