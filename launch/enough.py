@@ -32,7 +32,7 @@ class Enough:
 
     @property
     def over(self) -> bool:
-        """Whether the run is to be ended."""
+        """Return True if the run is to be ended."""
         if self._recorded and len(self._recorded) >= self._size:
             return True
         if self._end_s is not None and self._clock() >= self._end_s:

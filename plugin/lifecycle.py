@@ -192,7 +192,7 @@ def _write(library: ctypes.CDLL, record: Path) -> None:
 
 
 def _costs(library: ctypes.CDLL) -> Costs | msgspec.UnsetType:
-    """What the ranks measured together for plans, on the rank that makes these."""
+    """Return the measurement of all ranks for plans, on the rank that makes them."""
     if "paceline.fusion.control" not in sys.modules:
         return msgspec.UNSET
     from paceline.fusion.control import measured

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.kills import kill_in
+from integration_tests.support.arming import state
 from integration_tests.support.deaths import assert_named
 from integration_tests.support.more import more
 
@@ -15,8 +16,11 @@ SIZE = 3
 LIMIT_S = 20.0
 
 
-def _train(rank: int, size: int, phase: str, folder: str) -> tuple[float, str]:
-    """Most of the time is spent in that phase: after backward(), or after step()."""
+def _train(rank: int, size: int, phase: str, kind: str, folder: str) -> tuple[float, str]:
+    """Most of the time is spent in that phase: after backward(), or after step().
+
+    `kind`: ranks own whole parameters, or shards, also in armed steps.
+    """
     import torch
 
     import paceline.torch as hvd
@@ -24,10 +28,15 @@ def _train(rank: int, size: int, phase: str, folder: str) -> tuple[float, str]:
     hvd.init()
     layers = [torch.nn.Linear(300, 300) for _ in range(4)]
     model = torch.nn.Sequential(*layers)
-    held = torch.optim.Adam(model.parameters(), lr=0.01)
-    optimizer = hvd.DistributedOptimizer(held, model.named_parameters(), exchange="split")
+
+    class OthersAdam(torch.optim.Adam):
+        pass
+
+    held = (OthersAdam if kind == "whole" else torch.optim.Adam)(model.parameters(), lr=0.01)
+    split, fusion = hvd.Split(independent=True), "optimal" if kind == "armed" else None
+    optimizer = hvd.DistributedOptimizer(held, model.named_parameters(), exchange=split, fusion=fusion)
     end_s = time.monotonic() + 60
-    step = 0
+    step, ready = 0, False
     try:
         while time.monotonic() < end_s:
             optimizer.zero_grad()
@@ -36,7 +45,8 @@ def _train(rank: int, size: int, phase: str, folder: str) -> tuple[float, str]:
             optimizer.step()
             time.sleep(0.05 if phase == "weights" else 0)
             step += 1
-            if step == 3:
+            if not ready and (state().steps > 0 if kind == "armed" else step >= 3):
+                ready = True
                 (Path(folder) / str(rank)).touch()
     except hvd.HorovodInternalError as error:
         heard = time.monotonic()
@@ -45,7 +55,8 @@ def _train(rank: int, size: int, phase: str, folder: str) -> tuple[float, str]:
     raise TimeoutError(f"rank {rank} heard of no death")
 
 
+@pytest.mark.parametrize("kind", ["armed", more("shards"), more("whole")])
 @pytest.mark.parametrize(("phase", "victim"), [("weights", 0), more("gradients", 1), more("", 2)])
-def test_survivors_name_the_rank_that_dies(phase: str, victim: int) -> None:
-    heard = kill_in(_train, (phase,), victim, moment_s=0.3, size=SIZE)
+def test_survivors_name_the_rank_that_dies(phase: str, victim: int, kind: str) -> None:
+    heard = kill_in(_train, (phase, kind), victim, moment_s=0.3, size=SIZE)
     assert_named(heard, victim, SIZE - 1, LIMIT_S)

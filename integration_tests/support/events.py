@@ -241,7 +241,8 @@ EVENTS = (
         "partial": (_works("After drain() its rounds start again.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         "local": (_works("The next average has it.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         "split": (
-            _works("A replaced one keeps its owner; an added one is given one.", *_REPLACED, on=PYTORCH),
+            _works("Replaced parameters keep their owner; added ones get one. If shards change, ranks exchange their state.",
+                   *_REPLACED, on=PYTORCH),
             _SPLIT_IN_KERAS,
         ),
         RESIDUAL: (_works("The new parameter begins without one.",
@@ -392,7 +393,7 @@ EVENTS = (
         "local": (_works("Ranks count updates from the beginning, or as in the committed state.", *_ELASTIC,
                          "ranks/local/test_local.py::test_torch_forgets_what_other_ranks_had"),),
         "split": (
-            _works("Owners are found anew; ranks go on from the committed state, which is whole.", _TORCH, on=PYTORCH),
+            _works("Owners are assigned again; ranks go on from the committed state, all of it.", _TORCH, on=PYTORCH),
             _SPLIT_IN_KERAS,
         ),
         RESIDUAL: (_works("Loading the committed state replaces them; without that a rank keeps its own."),),

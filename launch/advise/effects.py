@@ -1,4 +1,4 @@
-"""What each setting costs besides time: staleness, memory, bytes on the wire, accuracy as the pages measured it."""
+"""Costs of each setting besides time: staleness, memory, bytes on the wire, accuracy as the pages measured it."""
 
 from __future__ import annotations
 

@@ -23,5 +23,5 @@ def stages(gradients: Sequence[Gradient]) -> str:
         return ""
     return (
         f"The model has {len(most)} numbered layers. If they run one after another and the model does not fit "
-        "one rank, pipeline stages may help: docs/train_in_stages.md."
+        "one rank, pipeline stages may help: docs/guides/train_in_stages.md."
     )

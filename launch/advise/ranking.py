@@ -47,7 +47,7 @@ class Row:
 
     @property
     def effect(self) -> Effect:
-        """What the setting costs besides time."""
+        """Costs of the setting besides time."""
         return effect(self.options)
 
 
@@ -72,7 +72,7 @@ def rows(found: Sequence[Remedy]) -> list[Row]:
 
 
 def is_another_policy(given: Mapping[str, str]) -> bool:
-    """Whether all that the options change is merging, by another policy than `optimal`."""
+    """Return True if the options change merging alone, to another policy than `optimal`."""
     return "exchange" not in given and "codec" not in given and given.get("fusion") in _OTHER_POLICIES
 
 

@@ -27,7 +27,7 @@ SKIPPED_SHARE = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `recorded`: None where no rank wrote a trace. `timed_out`: the time limit ended it."""
+    """End of a run. `recorded`: None where no rank wrote a trace. `timed_out`: the time limit ended it."""
 
     code: int
     verdict: Verdict
@@ -43,7 +43,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Script:
-    """What is run: horovodrun's arguments and the command of the ranks. `limit_s`: seconds that a run may take."""
+    """A command to run: horovodrun's arguments and the command of the ranks. `limit_s`: seconds that a run may take."""
 
     horovodrun_arguments: Sequence[str]
     command: Sequence[str]

@@ -123,7 +123,7 @@ def choose(library: ctypes.CDLL, fusion: str | PolicyFunction | Policy) -> str:
 
 
 def measured(library: ctypes.CDLL) -> Costs | None:
-    """What the ranks of `library` measured for the first plan of all ranks, on the rank that drives it."""
+    """Return the measurement of the ranks of `library` for the first plan of all ranks, on the rank that drives it."""
     found = chosen(library)
     driver = None if found is None else found.drivers.get(_WORLD)
     return None if driver is None else driver.costs

@@ -59,7 +59,7 @@ OFFER_STEPS = 50
 
 
 class State(Enum):
-    """See the table above."""
+    """States of the table above."""
 
     AGREEING = "agreeing"
     WARMING = "warming"
@@ -392,7 +392,7 @@ def work_s(measured: Measurement, model: CostModel) -> float:
 
 
 def costs_of(measured: Measurement, model: CostModel) -> Costs:
-    """What a trace keeps of a measurement."""
+    """Return the part of a measurement that a trace keeps."""
     return Costs(
         stock=tuple(measured.sweeps),
         armed=tuple(fastest(measured.fast_sweeps)),
@@ -420,7 +420,7 @@ def promise(plan: Plan, measured: Measurement) -> float:
 
 
 def summary(plan: Plan, measured: Measurement) -> str:
-    """What was chosen and what it is expected to bring, in one line."""
+    """Return one line with the plan and its expected gain."""
     chosen, stock = plan.predicted[plan.policy], plan.predicted[THRESHOLD]
     step_s, stock_s = measured.compute_s + chosen.exposed_s, measured.compute_s + stock.exposed_s
     gain = promise(plan, measured)

@@ -28,7 +28,7 @@ HOROVODS_MERGING = ("", "--exchange majority")
 
 @dataclass(frozen=True)
 class StepModel:
-    """What a recorded run says about its steps.
+    """Facts of a recorded run about its steps.
 
     `stock` and `own`: seconds of a message of some bytes without coordination, by Horovod's collective and by the
     fastest of Paceline's. `coordination_s`: a round of Horovod's; `events_s`: a round with PACELINE_WAKE=events.
@@ -81,7 +81,7 @@ class StepModel:
         return [at._not_faster_than_processors(one) if one.ranks == ranks else one for one in found]
 
     def _not_faster_than_processors(self, one: Remedy) -> Remedy:
-        """What is hidden behind computation takes processors as well. Of ranks that seldom send it is not known."""
+        """Bound by processors, which hidden communication takes as well; unknown for ranks that seldom send."""
         return one if LOCAL in one.flags else replace(one, step_s=max(one.step_s, self.busy_s))
 
     def plan(self, policy: str) -> Plan:

@@ -1,4 +1,4 @@
-"""How many processors this rank's process uses, and of which machine."""
+"""Processors that the process of this rank uses, and their machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Used(NamedTuple):
     at_s: float
 
     def since(self, before: Used) -> Processors | None:
-        """What was used from `before` on, in processors; None where no time has passed."""
+        """Return the number of processors used since `before`; None where no time has passed."""
         passed_s = self.at_s - before.at_s
         if passed_s <= 0:
             return None

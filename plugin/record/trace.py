@@ -77,7 +77,7 @@ class Totals(Struct, frozen=True, rename=_AS_BYTES):
 
 
 class Costs(Struct, frozen=True):
-    """What the ranks measured together before they made a plan: messages as (bytes, seconds), each alone.
+    """Measurement of all ranks before they made a plan: messages as (bytes, seconds), each alone.
 
     `stock` went by Horovod's own collective, `armed` by the fastest of Paceline's. `work_s`: what a message in flight
     with others adds to their time in addition to its bytes. `coordination_s`: one coordination round.
@@ -146,7 +146,7 @@ class Trace(Struct, frozen=True, tag_field="format", tag=FORMAT):
 
     @property
     def costs(self) -> Costs | None:
-        """What the ranks measured together, if they did."""
+        """Measurement of all ranks, if there is one."""
         return next((one.costs for one in self.ranks if one.costs is not UNSET), None)
 
     @property

@@ -24,7 +24,7 @@ from paceline.torch.split.weights import TravellingWeights, without_gradients
 
 
 class _Members(NamedTuple):
-    """What is the same in each update of a bucket."""
+    """Parameters of a bucket, the same in each update."""
 
     bucket: Bucket
     parameters: list[Tensor]
@@ -61,7 +61,7 @@ class OwnersTensors(TorchTensors):
         return {}
 
     def cuts(self, bucket: Bucket) -> bool:
-        """See OwnersWire.cuts."""
+        """Return True if every rank updates a shard of the bucket."""
         if not self.elementwise:
             return False
         known = self._members.get(bucket.name)
@@ -74,43 +74,43 @@ class OwnersTensors(TorchTensors):
 
     @contextlib.contextmanager
     def shards(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> Iterator[None]:
-        """See OwnersWire.shards."""
+        """Return a context in which parameters of these buckets are the shards of this rank."""
         given = [self._members[bucket.name].parameters for bucket in buckets]
         self.of_shards.place(given, collect)
         with self.of_shards.alone(itertools.chain(*given)):
             yield
 
     def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
-        """See OwnersWire.spans."""
+        """Return all parameters as (name, bytes), from the last one on; one owner per span."""
         named = [(name, parameter.nbytes) for name, parameter in self._names.items()]
         found = spans([count for _, count in named], spans_of(ranks))
         return [[named[number] for number in span] for span in found]
 
     def first(self, bucket: Bucket) -> str:
-        """See OwnersWire.first."""
+        """Return the name of the first parameter of a bucket."""
         return self._names[self._names.parameter(str(bucket.members[0]))]
 
     def send(self, bucket: Bucket, owner: int, sent: Work) -> None:
-        """See OwnersWire.send."""
+        """Start to broadcast or all-gather the parameters of the bucket."""
         members = self._members[bucket.name].parameters if owner == EVERYONE else self._parameters_of([bucket])
         self._weights.send(bucket, members, self._root(owner), sent)
 
     def in_reading_order(self, buckets: Sequence[Bucket]) -> list[Bucket]:
-        """See OwnersWire.in_reading_order."""
+        """Return `buckets` in the order in which the last forward pass read them."""
         return self._weights.in_reading_order(buckets)
 
     def land(self, bucket: Bucket | None = None) -> None:
-        """See OwnersWire.land."""
+        """Wait for the parameters in flight of the bucket, or for all."""
         self._weights.land(bucket)
 
     def drop(self) -> None:
-        """See OwnersWire.drop."""
+        """Discard the parameters in flight."""
         self._weights.drop()
         self.of_shards.load({})
 
     @contextlib.contextmanager
     def left_out(self, buckets: Sequence[Bucket]) -> Iterator[None]:
-        """See OwnersWire.left_out."""
+        """Return a context that hides these gradients, and drops the optimizer state at its end."""
         parameters = self._parameters_of(buckets)
         with without_gradients(parameters):
             yield
@@ -118,7 +118,7 @@ class OwnersTensors(TorchTensors):
             self._optimizer.state.pop(one, None)
 
     def share_gradients(self, bucket: Bucket, owner: int) -> Callable[[], None]:
-        """See OwnersWire.share_gradients: those of parameters that are trained."""
+        """Start to give all ranks the gradients of trained parameters; return a function that waits."""
         trained = [one for one in self._parameters_of([bucket]) if one.requires_grad]
         for one in trained:
             if one.grad is None:

@@ -160,7 +160,7 @@ def test_join(rank: int, size: int, hvd: Any) -> None:
 
 
 def _ten_armed_steps(rank: int, size: int, hvd: Any, weighted: bool) -> dict[str, int]:
-    """What ten armed steps in a row send."""
+    """Return messages, tensors and bytes of ten armed steps in a row."""
     model, done = net(), 0
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(f"ten.{weighted}"), bucket_bytes=0

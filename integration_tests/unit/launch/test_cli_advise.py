@@ -203,7 +203,7 @@ def test_the_json_has_every_row() -> None:
 
 
 class _Loaded(HTMLParser):
-    """What a page would load, and the tags that it has."""
+    """Addresses that a page would load, and its tags."""
 
     def __init__(self) -> None:
         super().__init__()
