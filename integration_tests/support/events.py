@@ -241,7 +241,7 @@ EVENTS = (
         "partial": (_works("After drain() its rounds start again.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         "local": (_works("The next average has it.", *_REPLACED, on=PYTORCH), _NEW_IN_KERAS),
         "split": (
-            _works("Replaced parameters keep their owner; added ones get one. If shards change, ranks exchange their state.",
+            _works("Replaced parameters keep their owner; added ones get one. If shards change, their state moves.",
                    *_REPLACED, on=PYTORCH),
             _SPLIT_IN_KERAS,
         ),
