@@ -132,7 +132,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 def _check(horovodrun_arguments: Sequence[str], command: Sequence[str]) -> None:
     if not command:
         raise UserError(
-            "There is no script to advise on.", "Put its command last: `paceline advise -np 2 python train.py`."
+            "No script was given to advise on.", "Put its command last: `paceline advise -np 2 python train.py`."
         )
     if horovodrun.parsed(horovodrun_arguments, command).num_proc == 1:
         raise UserError("One rank exchanges no gradients: there is nothing to advise.", "Give -np 2 or more.")
