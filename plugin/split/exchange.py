@@ -34,11 +34,15 @@ class OwnersWire(Wire, Protocol):
         """Return True if every rank updates a shard of the bucket; the same on all ranks."""
         ...
 
-    def shards(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> AbstractContextManager[None]:
-        """Return a context in which parameters of these buckets are this rank's shards of them.
+    def cut(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> None:
+        """Cut the parameters of these buckets into shards.
 
         `collect()` gives all ranks the whole optimizer state; it is called if shards have changed.
         """
+        ...
+
+    def shards(self, buckets: Sequence[Bucket]) -> AbstractContextManager[None]:
+        """Return a context in which parameters of these buckets are this rank's shards of them."""
         ...
 
     def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
@@ -149,9 +153,14 @@ class SplitExchange(Exchange):
         return self.owners.of(name)
 
     def complete(self) -> bool:
-        """See Exchange.complete."""
+        """Cut parameters into shards: gradients may be clipped before the update."""
+        self.wire.cut(self.cut_buckets(), self.collect)
         self._completed = True
         return True
+
+    def cut_buckets(self) -> list[Bucket]:
+        """Return the buckets of this update of which every rank owns a shard."""
+        return [one.bucket for one in self._reduced.values() if one.owner == EVERYONE]
 
     def share(self) -> None:
         """See Exchange.share."""
@@ -207,10 +216,10 @@ class OwnersUpdates(AroundUpdates):
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
         """See AroundUpdates.update."""
         exchange, wire = self._exchange, self._exchange.wire
+        cut = exchange.cut_buckets()
         reduced = {one.bucket.name: one for one in exchange.end_update()}
         others = [one.bucket for one in reduced.values() if not one.here(exchange.rank)]
-        cut = [one.bucket for one in reduced.values() if one.owner == EVERYONE]
-        with wire.left_out(others), wire.shards(cut, exchange.collect):
+        with wire.left_out(others), wire.shards(cut):
             result = step()
         exchange.updates += 1
         for bucket in wire.in_reading_order([one.bucket for one in reduced.values()]):

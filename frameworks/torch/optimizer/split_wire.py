@@ -7,6 +7,7 @@ import ctypes
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -72,13 +73,13 @@ class OwnersTensors(TorchTensors):
             known = self._members[bucket.name] = _Members(bucket, parameters, parameters[0].dtype, cut)
         return known.cut
 
-    @contextlib.contextmanager
-    def shards(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> Iterator[None]:
+    def cut(self, buckets: Sequence[Bucket], collect: Callable[[], None]) -> None:
+        """Cut the parameters of these buckets into shards; `collect()` is called if shards have changed."""
+        self.of_shards.place([self._members[bucket.name].parameters for bucket in buckets], collect)
+
+    def shards(self, buckets: Sequence[Bucket]) -> AbstractContextManager[None]:
         """Return a context in which parameters of these buckets are the shards of this rank."""
-        given = [self._members[bucket.name].parameters for bucket in buckets]
-        self.of_shards.place(given, collect)
-        with self.of_shards.alone(itertools.chain(*given)):
-            yield
+        return self.of_shards.alone(itertools.chain(*(self._members[bucket.name].parameters for bucket in buckets)))
 
     def spans(self, ranks: int) -> list[list[tuple[str, int]]]:
         """Return all parameters as (name, bytes), from the last one on; one owner per span."""
