@@ -20,6 +20,7 @@ from paceline.horovod.shims import unmodified
 from paceline.registry.exchanges import declaration_of, lists_exchanges
 from paceline.registry.making import give, make
 from paceline.split.exchange import SplitExchange
+from paceline.split.settings import Split
 from paceline.split.spans import SPANS, spans_of
 from paceline.torch.errors import UsageError
 from paceline.torch.horovod import horovod_torch as horovod
@@ -157,7 +158,8 @@ def DistributedOptimizer(
         give(asked)  # other ranks may have a use for it
         asked = Sync()
     wire = TorchWire(optimizer, names, op, compression, gradient_predivide_factor, process_set, scope, word, choice)
-    wire.elementwise = type(optimizer) in ELEMENTWISE or bool(getattr(asked, "elementwise", False))
+    if isinstance(asked, Split):
+        wire.elementwise = asked.elementwise or type(optimizer) in ELEMENTWISE
     made = make(asked, wire)
     small_bytes, shapes_stay = 0 if alone else most_bytes, not asked.in_step
     spans = (lambda: spans_of(process_set.size())) if asked.sharded else (lambda: SPANS)

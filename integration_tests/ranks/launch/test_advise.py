@@ -116,7 +116,7 @@ def test_a_torch_example_is_advised_on_and_its_own_settings_are_set_aside(tmp_pa
     assert done.returncode == 0, done.stderr
     found = advised((tmp_path / "advice.json").read_text())
     assert not found.verified and all(one.measured_ratio is None for one in found.settings)
-    assert any(one.variables == {"PACELINE_EXCHANGE": "split"} for one in found.settings)
+    assert any(one.variables.get("PACELINE_EXCHANGE") == "split" for one in found.settings)
     assert "Set aside in all runs: PACELINE_EXCHANGE=pipelined." in done.stderr
     assert "Stock Horovod's step took" in done.stdout
     assert "PACELINE_EXCHANGE=local" in done.stdout.replace("\n", "")

@@ -117,7 +117,7 @@ def test_rows_are_stock_and_sensible_settings_fastest_first() -> None:
     assert [one.name for one in ranking.to_verify(made, 0.45)] == ["PACELINE_CODEC=q8"]
     assert made[1].code == 'optimizer = hvd.DistributedOptimizer(optimizer, ..., codec="q8")'
     assert made[1].effect.wire == pytest.approx(260 / 1024)
-    assert made[3].effect.page == "pipelined.md, fusion.md"
+    assert made[3].effect.page == "methods/pipelined.md, methods/fusion.md"
 
 
 def test_every_setting_has_its_effects_and_its_page() -> None:
@@ -290,7 +290,7 @@ def invoke(*words: str) -> Result:
 def test_what_is_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
-    refused(invoke("-np", "2"), "no script to advise on", "paceline advise -np 2 python train.py")
+    refused(invoke("-np", "2"), "No script was given", "paceline advise -np 2 python train.py")
     refused(invoke("-np", "1", "python", "train.py"), "One rank exchanges no gradients", "-np 2")
     refused(invoke("-np", "2", "--html", "none/there.html", "python", "train.py"), "does not exist")
     refused(invoke("-np", "2", "--exchange", "local", "python", "train.py"), "--exchange")

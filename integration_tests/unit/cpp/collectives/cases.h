@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "collectives/job.h"
@@ -36,21 +35,16 @@ inline std::vector<Algorithm> Allreduces() {
            [](Place place, const BlockedMessage& message, int32_t) { return DoublingAllreduce(place, message); }}};
 }
 
-using Half = CollectiveSchedule (*)(Place, const BlockedMessage&);
-
-inline std::vector<std::pair<std::string, Half>> Halves() {
-  return {{"reduce-scatter", paceline::core::DirectReduceScatter}, {"all-gather", paceline::core::DirectAllGather}};
-}
-
 inline std::vector<Algorithm> AllAlgorithms() {
   auto all = Allreduces();
   all.push_back({"broadcast", true, paceline::core::LinearBroadcast});
   all.push_back({"reduce", true, paceline::core::LinearReduce});
-  for (const auto& [name, make] : Halves()) {
-    all.push_back({name, false, [make = make](Place place, const BlockedMessage& message, int32_t) {
-                     return make(place, message);
-                   }});
-  }
+  all.push_back({"reduce-scatter", false, [](Place place, const BlockedMessage& message, int32_t) {
+                   return paceline::core::DirectReduceScatter(place, message);
+                 }});
+  all.push_back({"all-gather", false, [](Place place, const BlockedMessage& message, int32_t) {
+                   return paceline::core::DirectAllGather(place, message);
+                 }});
   return all;
 }
 
