@@ -17,6 +17,9 @@ from paceline.examples.benchmarks.networks.layers import Shape
 from paceline.examples.benchmarks.networks.models import Model
 from paceline.examples.benchmarks.networks.network import Network, write_mark
 
+# A host that takes longer to read weights has waited for them.
+WAIT_S = 1e-3
+
 
 class Accelerator:
     """A device that computes one thing after another.
@@ -32,6 +35,12 @@ class Accelerator:
     def begin(self) -> None:
         """A pass starts now."""
         self._free_at_s = time.monotonic()
+
+    def fed(self, since_s: float) -> None:
+        """The host has waited since then for the weights of the next computation, which cannot begin before."""
+        now_s = time.monotonic()
+        if now_s - since_s > WAIT_S:
+            self._free_at_s = max(self._free_at_s, now_s)
 
     def compute(self, duration_s: float) -> None:
         """Return when the device has computed for `duration_s`; never earlier unless it is `hurried`."""
@@ -96,8 +105,10 @@ class SleepingLayer(nn.Module):
 
     def forward(self, carrier: torch.Tensor) -> torch.Tensor:
         """Sleep, and hand the scalar on; weights are read as a layer's are."""
+        begin_s = time.monotonic()
         for parameter in self.parameters():
             parameter.data_ptr()
+        self.accelerator.fed(begin_s)
         result: torch.Tensor = _Pass.apply(self, carrier, *self.parameters())
         return result
 
