@@ -1,4 +1,4 @@
-"""What the pages of the API cannot read from the sources alone (an extension of Griffe)."""
+"""Facts that the pages of the API cannot read from the sources alone (an extension of Griffe)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _finish(parent: Any) -> None:
 
 
 def _is_defined(member: Any) -> bool:
-    """Whether the name was imported from where it is defined by `def`."""
+    """Return True if the name was imported from where `def` defines it."""
     try:
         return bool(member.is_function)
     except griffe.AliasResolutionError:

@@ -1,4 +1,4 @@
-"""What MkDocs does beside rendering docs/ (hooks of mkdocs.yml).
+"""Steps of the site in addition to rendering docs/ (hooks of mkdocs.yml).
 
 Pages link to files outside docs/, such as examples and tests, by paths that GitHub follows. Each file that is linked
 becomes a page of the site, under source/, and links to it are turned there. A link to a file that does not exist stays,
@@ -92,7 +92,7 @@ def _outside(path: str, text: str) -> set[str]:
 
 
 def _page(target: str) -> str:
-    """Where the page of a file outside docs/ is in the site."""
+    """Place in the site of the page of a file outside docs/."""
     return f"{OUTSIDE}/{target if target.endswith('.md') else target + '.md'}"
 
 

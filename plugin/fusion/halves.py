@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from paceline.core._core import CostModel
 from paceline.fusion.gradient import Gradient, in_order
 from paceline.fusion.parts import with_parts
-from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES, is_half
+from paceline.native.halves import ALL_GATHER_NAMES, REDUCE_SCATTER_NAMES
 
 # All-gathers travel in about this many messages: the forward pass waits for the first of them.
 GATHERS = 8
@@ -19,7 +19,7 @@ GATHERS = 8
 
 def bytes_as_allreduce(name: str, size_bytes: int) -> int:
     """Return the bytes that an allreduce of equal cost has: a half sends each byte once."""
-    return size_bytes // 2 if is_half(name) else size_bytes
+    return size_bytes // 2 if _kind(name) else size_bytes
 
 
 def of_one_kind(groups: list[list[int]], gradients: Sequence[Gradient]) -> list[list[int]]:
@@ -59,4 +59,5 @@ def in_eighths(indices: Sequence[int], gradients: Sequence[Gradient], costs: Cos
 
 
 def _kind(name: str) -> int:
+    """Return 1 for a reduce-scatter, 2 for an all-gather, 0 for what is no half."""
     return 1 if REDUCE_SCATTER_NAMES in name else 2 if ALL_GATHER_NAMES in name else 0

@@ -9,11 +9,6 @@ REDUCE_SCATTER_NAMES = "\x7fpaceline.reduce_scatter."
 ALL_GATHER_NAMES = "\x7fpaceline.all_gather."
 
 
-def is_half(name: str) -> bool:
-    """Return True for a half: it is a message by itself, because its shards are those of its tensor."""
-    return REDUCE_SCATTER_NAMES in name or ALL_GATHER_NAMES in name
-
-
 def shard(elements: int, rank: int, ranks: int) -> tuple[int, int]:
     """Return begin and end of a rank's shard, in elements; the first shards have one more (core/collectives)."""
     least, larger = divmod(elements, ranks)

@@ -40,13 +40,10 @@ class OwnersTensors(TorchTensors):
     process_set: Any
     scope: str
     elementwise = False  # the optimizer updates each element by itself
+    encodes: Callable[[Bucket], bool]  # whether gradients of the bucket may travel rounded
     _compresses: bool
     _optimizer: torch.optim.Optimizer
     _names: ParameterNames
-
-    def encodes(self, bucket: Bucket) -> bool:
-        """Return True if gradients of the bucket may travel rounded."""
-        raise NotImplementedError
 
     @cached_property
     def of_shards(self) -> Shards:

@@ -80,7 +80,7 @@ GroupMessage::GroupMessage(common::Response response, core::Place place, int32_t
   elements_ = elements * (part + 1) / parts - first_;
   stride_ = half_ == Half::kBoth ? elements_ + 1 : 1;
   for (size_t n = 0; n < sizes.size() && half_ != Half::kBoth; ++n) {
-    stride_ += (sizes[n] + place.ranks - 1) / place.ranks;
+    stride_ += Room(n);
   }
   core::TensorsDigest digest;
   for (size_t n = 0; n < sizes.size(); ++n) {
@@ -108,20 +108,23 @@ bool GroupMessage::Asks(const common::Request& request, size_t tensor) const {
 
 size_t GroupMessage::bytes() const { return static_cast<size_t>(shards() * stride_ * core::BytesOf(dtype_)); }
 
-// Of each tensor the first shards have one element more, as in core's schedules.
 template <typename Tensor, typename Body>
 void GroupMessage::ForShards(int32_t rank, uint8_t* buffer, const std::vector<Tensor*>& tensors,
                              const Body& body) const {
-  const int64_t ranks = place_.ranks, element_bytes = core::BytesOf(dtype_);
+  const int64_t element_bytes = core::BytesOf(dtype_);
   auto* at = buffer + rank * stride_ * element_bytes;
   for (size_t n = 0; n < tensors.size(); ++n) {
-    const auto size = response_.tensor_sizes()[n], least = size / ranks, larger = size % ranks;
-    const auto first = rank * least + std::min<int64_t>(rank, larger), count = least + (rank < larger ? 1 : 0);
-    if (count > 0) {
-      body(tensors[n] + first * element_bytes, at, static_cast<size_t>(count * element_bytes));
+    const auto shard = core::ShardOf(response_.tensor_sizes()[n], {rank, place_.ranks});
+    if (shard.count > 0) {
+      body(tensors[n] + shard.offset * element_bytes, at, static_cast<size_t>(shard.count * element_bytes));
     }
-    at += (least + (larger > 0 ? 1 : 0)) * element_bytes;
+    at += Room(n) * element_bytes;
   }
+}
+
+// Elements that each rank has for a tensor.
+int64_t GroupMessage::Room(size_t tensor) const {
+  return core::ShardOf(response_.tensor_sizes()[tensor], {0, place_.ranks}).count;
 }
 
 uint8_t* GroupMessage::FlagAt(uint8_t* buffer, int32_t shard) const {

@@ -60,6 +60,7 @@ class GroupMessage {
   // Calls `body(data of a tensor from `tensors`, its place in the buffer, bytes)` for a rank's shards of all tensors.
   template <typename Tensor, typename Body>
   void ForShards(int32_t rank, uint8_t* buffer, const std::vector<Tensor*>& tensors, const Body& body) const;
+  int64_t Room(size_t tensor) const;
   uint8_t* FlagAt(uint8_t* buffer, int32_t shard) const;
   void PackHalf(const std::vector<const uint8_t*>& tensors, uint8_t* buffer) const;
   void UnpackHalf(uint8_t* buffer, const std::vector<uint8_t*>& tensors, double factor) const;

@@ -16,6 +16,17 @@ struct Place {
   int32_t ranks = 1;
 };
 
+// A part of a message, in elements.
+struct Shard {
+  int64_t offset = 0, count = 0;
+};
+
+// The shard of this rank: ranks have parts as equal as can be; the first ones have one element more.
+constexpr Shard ShardOf(int64_t elements, Place place) {
+  const int64_t least = elements / place.ranks, larger = elements % place.ranks, rank = place.rank;
+  return {rank * least + (rank < larger ? rank : larger), least + (rank < larger ? 1 : 0)};
+}
+
 // Elements and how they are cut. All ranks must give the same.
 struct BlockedMessage {
   int64_t elements = 0;

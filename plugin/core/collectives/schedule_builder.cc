@@ -49,13 +49,10 @@ ScheduleBuilder::Ranges ScheduleBuilder::Whole() {
 }
 
 std::vector<ScheduleBuilder::Ranges> ScheduleBuilder::Shards() {
-  const int64_t least = message_.elements / place_.ranks, larger = message_.elements % place_.ranks;
   std::vector<Ranges> shards;
-  int64_t offset = 0;
-  for (int32_t shard = 0; shard < place_.ranks; ++shard) {
-    const int64_t count = least + (shard < larger ? 1 : 0);
-    shards.push_back(Blocks(offset, count));
-    offset += count;
+  for (int32_t rank = 0; rank < place_.ranks; ++rank) {
+    const auto shard = ShardOf(message_.elements, {rank, place_.ranks});
+    shards.push_back(Blocks(shard.offset, shard.count));
   }
   return shards;
 }

@@ -34,7 +34,7 @@ class ScheduleBuilder {
   Ranges Blocks(int64_t offset, int64_t count);
   // The whole message, as one range or none.
   Ranges Whole();
-  // p shards in blocks. The first shards have one element more if p does not divide the message.
+  // The shards of all ranks (ShardOf), in blocks.
   std::vector<Ranges> Shards();
 
   // Returns the number of the operation.
