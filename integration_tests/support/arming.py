@@ -60,15 +60,21 @@ class TorchSteps:
         for name in chosen:
             self.finish(name, step)
 
-    def step_around(self, step: int, first: int, between: Callable[[], Any]) -> Any:
-        """Make a step with a call after its `first` tensors; return the result of the call."""
+    def step_around(self, step: int, first: int, between: Callable[[], Any], finished: int = 0) -> Any:
+        """Make a step with a call after its `first` tensors; return the result of the call.
+
+        `finished`: tensors that are waited for before the call. Those of the first group: without that its round may
+        perform the call's operation, too, before the armed part of the step begins.
+        """
         names = list(self.sizes)
         for name in names[:first]:
             self.start(name, step)
+        for name in names[:finished]:
+            self.finish(name, step)
         result = between()
         for name in names[first:]:
             self.start(name, step)
-        for name in names:
+        for name in names[finished:]:
             self.finish(name, step)
         return result
 
