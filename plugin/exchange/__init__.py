@@ -1,1 +1,1 @@
-"""What an allreduce call means: what all exchanges share."""
+"""Base of all exchanges: the meaning of an allreduce of gradients."""

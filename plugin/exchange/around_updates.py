@@ -1,4 +1,4 @@
-"""What an exchange does around the updates of an optimizer, beside changing their gradients."""
+"""Hooks of an exchange around the updates of an optimizer, in addition to changing their gradients."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from paceline.exchange.wire import Weights
 
 
 class AroundUpdates:
-    """Nothing; subclasses compensate for staleness, or average models."""
+    """Hooks without effect; subclasses compensate for staleness or average models."""
 
-    # Where a saved state has that of this.
+    # Key of the hooks' state in a saved state.
     key = ""
-    # Whether this rank leaves: all ranks are through, and make their models equal after all has been drained.
+    # True while this rank leaves: all ranks have finished, and will make their models equal after the drain.
     leaving = False
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
-        """Call `step`, which updates `weights`. `late`: whether its gradients are older than the weights."""
+        """Call `step`, which updates `weights`. `late`: True if its gradients are older than the weights."""
         return step()
 
     def update_of_drain(self, weights: Weights, step: Callable[[], Any]) -> Any:
-        """The same for gradients that a drain has taken out."""
+        """Call `step` as `update` does, for gradients that a drain returned."""
         return self.update(weights, step, True)
 
     def worked(self, weight: Any) -> None:
-        """Gradients of an update had this weight here."""
+        """Note the weight of this rank's gradients in the next update."""
 
     def scaled(self, scale: Any) -> None:
-        """The loss of this update was multiplied by `scale`."""
+        """Note the factor by which the loss of this update was scaled."""
 
     def look_ahead(self, weights: Weights, updates: Any) -> None:
-        """After an update, or one that was left out, so many updates being in flight."""
+        """Follow an update, made or skipped, after which `updates` updates are in flight."""
 
     def rate(self, rate: Any) -> Any:
-        """The learning rate of the update that is made now, where the optimizer's own is `rate`."""
+        """Return the learning rate of the current update, where `rate` is the optimizer's own."""
         return rate
 
     def real_weights(self) -> AbstractContextManager[None]:
-        """A context in which weights are what the updates made of them. Not in a graph."""
+        """Return a context in which weights have the values that the updates produced. Not in a graph."""
         return nullcontext()
 
     def drained(self, weights: Weights, updates: int) -> None:
-        """A drain has made so many updates, on all ranks. Not in a graph."""
+        """Follow a drain that made `updates` updates, on all ranks. Not in a graph."""
 
     @property
     def left(self) -> int:
-        """How many updates of this rank are not in the models of the others, as far as it knows by itself."""
+        """Number of this rank's updates that are not in the other ranks' models, as far as this rank knows."""
         return 0
 
     def average(self, weights: Weights) -> None:
-        """Make the weights of all ranks equal, after gradients were dropped that not all ranks had been given."""
+        """Make the weights of all ranks equal after dropping gradients that not all ranks had received."""
 
     def state(self) -> dict[str, Any] | None:
-        """What a run that goes on from here needs, numbers and arrays; None if that is nothing."""
+        """Return the state for continuing from here, of numbers and arrays; None if there is none."""
         return None
 
     def load(self, state: dict[str, Any] | None, weights: Weights) -> None:
-        """Go on where `state` was taken; None: from the beginning. Not in a graph."""
+        """Restore `state`; None: start from the beginning. Not in a graph."""
 
     def forget(self) -> None:
-        """Begin anew: the ranks failed or changed. Not in a graph."""
+        """Reset, because ranks failed or changed. Not in a graph."""

@@ -1,4 +1,4 @@
-"""The mean of all ranks' models: now and then, where an exchange lets them drift apart, or as a call of its own."""
+"""The mean of all ranks' models: periodic, where an exchange lets them diverge, or by a call of its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paceline.native.library import loaded
 
 
 class ModelAveraging(AroundUpdates):
-    """After `sync_every` updates of a rank, and after a drain, its weights become the mean of all ranks'; 0: never.
+    """Average the weights over all ranks after `sync_every` updates (0 disables it), and after a drain.
 
-    The ranks wait for each other there, so all must make equally many updates; partial rounds of those that have not
-    come yet do not wait for those that have. Updates of different weights that take turns, as those of a GAN, count
-    apart: each averages its own weights.
+    The ranks wait for each other there, so all must make the same number of updates. Ranks already waiting here are not
+    counted in the partial rounds of ranks still training. Updates of different weights that alternate, as in a GAN, are
+    counted separately: each averages its own weights.
     """
 
     def __init__(
@@ -31,18 +31,21 @@ class ModelAveraging(AroundUpdates):
         members: Callable[[], set[Key]],
         word: str,
     ) -> None:
-        """`meet`: Exchange.meet. `members()`: whose gradients travel. `word`: what errors call `sync_every`."""
+        """Construct the averaging of one optimizer.
+
+        `meet`: Exchange.meet. `members()`: keys of the exchanged gradients. `word`: name of `sync_every` in errors.
+        """
         self._every = sync_every
         self._wire = wire
         self._ops = ops
         self._meet = meet
         self._members = members
         self._meaning = f"updates since the last drain or average, which must be equally many with {word},"
-        # Updates since the last average or drain, of each set of weights that has updates of its own.
+        # Updates since the last average or drain, of each set of weights that is updated separately.
         self._counts: dict[frozenset[int] | None, Cell] = {}
 
     def update(self, weights: Weights, step: Callable[[], Any], late: Any) -> Any:
-        """See AroundUpdates.update: and average if that is due."""
+        """Call `step`, and average if that is due."""
         result = step()
         if self._every:
             wire, ops, known = self._wire, self._ops, weights()
@@ -56,7 +59,7 @@ class ModelAveraging(AroundUpdates):
         return result
 
     def _updated(self, count: Any, known: Mapping[int, Any], key: frozenset[int] | None) -> None:
-        """The set `key` of weights, `known`, had its update number `count` since the last average; also in a graph."""
+        """Average if that is due after update number `count` of the set `key` of weights; also in a graph."""
         self._ops.cond(count >= self._every, lambda: self.average(lambda: known), lambda: None)
 
     def _count(self, key: frozenset[int] | None) -> Cell:
@@ -74,39 +77,39 @@ class ModelAveraging(AroundUpdates):
             cell.set(0)
 
     def update_of_drain(self, weights: Weights, step: Callable[[], Any]) -> Any:
-        """See AroundUpdates.update_of_drain: averages come after the last of them."""
+        """Call `step`; the average follows the last update of the drain."""
         return step()
 
     def meet_before_drain(self) -> None:
-        """Raises UserError, within a minute, where ranks have made unequally many updates: they would wait for ever."""
+        """Raise UserError within a minute if ranks have made different numbers of updates, instead of a deadlock."""
         if self._every and not self.leaving:
             self._meet("average", [self._since_average], self._meaning)
 
     def drained(self, weights: Weights, updates: int) -> None:
-        """Every rank has been given all results, but averages have divided what it had before."""
+        """Average after a drain: all ranks received all results, but averages in between divided the earlier ones."""
         if updates and self._every and not self.leaving:
             self._restart()
             self.average(weights)
 
     def average(self, weights: Weights) -> None:
-        """See AroundUpdates.average: all ranks must. Also in a graph."""
+        """Average the weights over all ranks, which must all call this; also in a graph."""
         shared = self._wire.shared(weights(), self._members())
         for index, mean in self._wire.start_means(shared)().items():
             self._wire.assign(shared[index], mean)
 
     def forget(self) -> None:
-        """See AroundUpdates.forget: all count from the beginning."""
+        """Reset all counts."""
         self._restart()
 
 
 class VariableMeans:
-    """The means of variables over all ranks, for Keras and TensorFlow; the ranks wait for each other.
+    """Means of variables over all ranks, for Keras and TensorFlow; the ranks wait for each other.
 
     Also within a graph.
     """
 
     def __init__(self, wire: Any, settings: Any) -> None:
-        """`wire`: paceline.keras3.on_tensorflow or on_torch; `settings` are those of its operations."""
+        """Construct means with `wire`, paceline.keras3.on_tensorflow or on_torch, and settings of its operations."""
         self._name = settings.name
         self._wire = wire
         self._reduce = wire.Reducer(settings)
@@ -116,8 +119,8 @@ class VariableMeans:
     ) -> dict[int, Any]:
         """Return the means of `variables`, numbered the same on all ranks, or of `values` in their place.
 
-        With `work` each rank's count as much as that; without any on all ranks they are what they were. Raises
-        UsageError for whole numbers.
+        `work` weights each rank's values; if all ranks have work 0, the values stay as they are. Raises UsageError for
+        integer variables.
         """
         for variable in variables.values():
             if "float" not in str(variable.dtype):
@@ -135,17 +138,24 @@ class VariableMeans:
 
 
 def averager(horovod: Any, wire: Any, settings: Any) -> Callable[..., None]:
-    """`average_variables` of one wire: its Horovod module, and the modules wire and settings beside it."""
-    known: dict[tuple[str, int], VariableMeans] = {}  # TensorFlow compiles the operations of each
+    """Return `average_variables` for a Horovod module and the modules `wire` and `settings` of its framework."""
+    known: dict[tuple[str, int], VariableMeans] = {}  # kept, because TensorFlow compiles the operations of each
 
     def average_variables(
         variables: Sequence[Any], name: str = "average_variables", process_set: Any = horovod.global_process_set
     ) -> None:
-        """Give all ranks the mean of their values of `variables`, such as `model.trainable_variables`.
+        """Set `variables` on all ranks to the mean of their values.
 
-        All ranks must call it, with as many variables of the same shapes and dtypes, floating point numbers, in the
-        same order; eagerly or within a graph. `name`: of the operations; averages that may travel at the same time need
-        different names. Raises UsageError, a ValueError, for variables of whole numbers.
+        All ranks must call it, with the same number of variables of the same shapes and dtypes in the same order;
+        eagerly or within a graph.
+
+        Args:
+            variables: floating-point variables, such as `model.trainable_variables`.
+            name: name of the operations. Averages that may be in flight at the same time need different names.
+            process_set: ranks to average over; all ranks by default.
+
+        Raises:
+            UsageError: for integer variables; it is a ValueError.
         """
         key = (name, process_set.process_set_id)
         if key not in known:

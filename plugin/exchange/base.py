@@ -1,11 +1,11 @@
-"""What becomes of gradients between the backward pass and the update.
+"""Base class of exchanges, which turn gradients into the gradients of an update.
 
 The framework's side (PyTorch: optimizer/reduction.py; Keras and tapes: keras3/optimizer.py) decides *when* gradients
-travel and puts the results back; an `Exchange` decides *what* an exchange means. One update goes
+are submitted and stores the results; an `Exchange` decides *what* an exchange means. One update is
 
-    begin(buckets)              where Python sees all gradients of an update at once, also while a graph is made
+    begin(buckets)              where Python sees all gradients of an update at once, also while a graph is traced
     start(bucket, tensors)      for every bucket, in any order; or reduce(...) for all of them
-    complete()                  whether the answers are gradients
+    complete()                  returns True if the answers are gradients
     rescaled(scale)             if the loss was scaled
     update(weights, step)       the optimizer's step, or nothing
 """
@@ -32,29 +32,29 @@ from paceline.native.agreement import SAME_EXCHANGE, agree
 from paceline.native.in_flight import InFlight
 from paceline.telling import tell
 
-# One update that a drain takes out: results by whose they are, and the factor that the loss was scaled by, or 1.
+# One update that a drain returns: results by key of the parameter, and the factor of the loss, or 1.
 Update = tuple[dict[Key, Any], float]
-# A factor that a loss is multiplied with: a number, or a variable that holds it.
+# Factor of the loss: a number, or a variable that holds it.
 Scale = Any
 
 
 class AllExchanges(Protocol):
-    """What an exchange must know of all there are (paceline.registry.agreement)."""
+    """Functions over all exchanges that one exchange needs (paceline.registry.agreement)."""
 
-    # What the numbers of `agreement` are.
+    # Meaning of the numbers of `agreement`.
     AGREED: str
 
     def agreement(self, exchange: ExchangeSettings, ranks: int, choice: Choice) -> tuple[int, ...]:
-        """What must be the same on all ranks, in whole numbers."""
+        """Return the numbers that must be equal on all ranks."""
 
     def described(self, tag: int) -> str:
-        """What a saved state with this tag has in flight."""
+        """Return a description of the in-flight gradients in a saved state with this tag."""
 
 
 class Exchange(ABC):
-    """How gradients of one optimizer or tape are combined over the ranks."""
+    """Method of combining the gradients of one optimizer or tape over the ranks."""
 
-    # Why their loss may not be scaled, as errors say it of the exchange; "" where it may.
+    # Reason that the loss may not be scaled, for errors; "" if it may.
     unscaled: ClassVar[str] = ""
 
     def __init__(self, settings: ExchangeSettings, wire: Wire, among: AllExchanges) -> None:
@@ -64,14 +64,14 @@ class Exchange(ABC):
         self.among = among
         self.gradients_wire = wire  # over the ranks that share gradients
         self.around = AroundUpdates()
-        # Of exchanges that hold gradients between updates; None where Python sees every step.
+        # Only for exchanges that hold gradients between updates; None where Python sees every step.
         self.sets: UpdateSets | None = None
-        # A saved state to go on from, once it is known which gradients travel.
+        # A saved state to restore once the exchanged gradients are known.
         self.loading: dict[str, Any] | None = None
         self._scale: Scale = None
-        # Whether gradients have their rank's weight behind them, as one element more; None: not known yet.
+        # True if gradients have their rank's weight appended as one more element; None: not known yet.
         self.weighted: bool | None = None
-        self.shared = False  # whether all ranks have all answers of this update, where owners alone are given them
+        self.shared = False  # sharded exchanges: True if all ranks have all answers of this update
         self._met = False
         self._announced = False
         self._drains = 0
@@ -79,11 +79,11 @@ class Exchange(ABC):
     # --- one update -----------------------------------------------------------------------------------------------
 
     def begin(self, buckets: Sequence[Bucket]) -> None:
-        """Before gradients of `buckets`, all of an update, are started.
+        """Prepare an update before its gradients in `buckets`, all of them, are started.
 
-        Raises UserError if they are others than those of which something is in flight, or if ranks have different
-        exchanges; waits for the ranks, the first time. In a graph the executions raise (UpdateSets.turn): TensorFlow
-        makes nothing of a function whose first trace has made variables and raised, without an error.
+        Waits for the other ranks the first time. Raises UserError if ranks have different exchanges, or if gradients
+        other than those of `buckets` are in flight. In a graph, the executions raise (UpdateSets.turn): if a function
+        raises in its first trace after making variables, TensorFlow drops it without an error.
         """
         if self.loading is not None:
             state, self.loading = self.loading, None
@@ -106,7 +106,7 @@ class Exchange(ABC):
         self._expect(wanted, fresh)
 
     def announce(self, gradients: int) -> None:
-        """One line on one rank, once in a world: what becomes of so many gradients of an update from here on."""
+        """Report on rank 0, once in a world, the exchange of this number of gradients per update."""
         if not (self._announced or self.settings.synchronous) and self.wire.process_set.rank() == 0:
             tell(
                 f"exchange={self.settings} begins for {self.wire.label}: {gradients} gradients an update, "
@@ -115,13 +115,13 @@ class Exchange(ABC):
         self.wire.travel.announce(self.wire.label)
         self._announced = True
 
-    # Whether results of weighted gradients are divided by the weight that came.
+    # True if results of weighted gradients are already divided by the contributed weight.
     divides: ClassVar[bool] = False
 
     def weigh(self, weighted: bool) -> None:
-        """Before a bucket is started: whether its gradients have weights behind them.
+        """Note, before a bucket is started, if its gradients have weights appended.
 
-        Raises UsageError where results of others may be in flight.
+        Raises UsageError on a change while results of the other kind may be in flight.
         """
         if self.weighted is not None and weighted != self.weighted and self.lag != 0:
             found = ("with a", "without") if weighted else ("without a", "with one")
@@ -133,10 +133,10 @@ class Exchange(ABC):
 
     @abstractmethod
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Answer:
-        """Start to exchange `tensors` and return at once; calling the answer waits. See Wire.start."""
+        """Start to exchange `tensors` and return at once; calling the answer waits. See also Wire.start."""
 
     def reduce(self, buckets: Sequence[Bucket], tensors: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """All of an update: the tensors of each bucket go in, the answers come out; also in a graph."""
+        """Exchange all gradients of an update and return the answers, by bucket; also in a graph."""
         with nullcontext() if self.sets is None else self.sets.turn(buckets):
             results = waited(self.start, buckets, tensors)
         with self.ops.after([one for many in results for one in many]):
@@ -147,16 +147,16 @@ class Exchange(ABC):
             return [[one * self.ops.cast(factor, one) for one in many] for many in results]
 
     def complete(self) -> Any:
-        """All gradients of an update were started and answered. Whether the answers are gradients: make an update."""
+        """End an update whose gradients were all started and answered; return True if the answers are gradients."""
         return True
 
     def share(self) -> None:  # noqa: B027
-        """After `complete`: give all ranks the answers that one of them alone was given; all ranks must."""
+        """Send all ranks the answers that only one of them received, after `complete`; all ranks must call it."""
 
     def scaled_by(self, scale: Scale) -> None:
-        """The loss is scaled by what `scale` holds, in all updates from here on that `reduce` makes.
+        """Set the factor of the loss for all further updates that `reduce` makes.
 
-        Raises UsageError if it may not be.
+        Raises UsageError if the loss may not be scaled.
         """
         if self.unscaled:
             raise UsageError(
@@ -166,7 +166,7 @@ class Exchange(ABC):
         self._scale = scale
 
     def rescaled(self, scale: Scale) -> Any:
-        """By what to multiply the answers so that they are scaled by `scale`, the factor of this update.
+        """Return the factor for the answers such that they are scaled by `scale`, the factor of this update.
 
         Raises UsageError as `scaled_by`.
         """
@@ -176,7 +176,7 @@ class Exchange(ABC):
 
     @property
     def answered(self) -> Any:
-        """Whether the last update had answers; in a graph a tensor."""
+        """True if the last update had answers; a tensor in a graph."""
         return True
 
     def update(self, weights: Weights, step: Callable[[], Any], otherwise: Callable[[], Any] = lambda: None) -> Any:
@@ -190,27 +190,30 @@ class Exchange(ABC):
 
     @property
     def filled(self) -> int:
-        """How many updates are in flight between steps."""
+        """Number of updates in flight between steps."""
         return 0
 
     @property
     def lag(self) -> int | None:
-        """How many updates ago was handed in what is answered now; None where it is owed from any of them."""
+        """Age in updates of the gradients that are answered now; None if the answer may include several ages."""
         return 0
 
     @property
     def at_rest(self) -> bool:
-        """Whether other gradients may take their turn: nothing was reduced yet, or all was drained."""
+        """True if other gradients may follow: nothing was reduced yet, or all was drained."""
         return True
 
     def drain(self) -> list[Update]:
-        """Take out what is in flight, oldest update first; all ranks must, after the same update. Not in a graph."""
+        """Remove and return what is in flight, oldest update first. Not in a graph.
+
+        All ranks must call it after the same update.
+        """
         return []
 
     def drained_means(self, weights: Weights) -> list[Update]:
-        """As `drain`, with means in place of arrays that travelled with weights, in the shapes of these weights.
+        """Drain as `drain`, and turn weighted arrays into means in the shapes of `weights`.
 
-        Without updates for which no rank had data.
+        Omits updates for which no rank had data.
         """
         updates = self.drain()
         if not self.weighted:
@@ -223,35 +226,35 @@ class Exchange(ABC):
         ]
 
     def drained(self, weights: Weights, updates: int) -> None:
-        """So many updates were made with what `drain` took out."""
+        """Follow `updates` updates that were made with the result of `drain`."""
         self.around.drained(weights, updates)
         self.around.look_ahead(weights, 0)
 
     @property
     def left(self) -> int:
-        """How many updates a drain would make on this rank, or make known to the others, as far as it can tell."""
+        """Number of updates that a drain would make, or publish to other ranks, as far as this rank knows."""
         return self.around.left or self.filled
 
-    # Whether a drain needs no other rank once all are through.
+    # True if a drain needs no other rank once all ranks have finished.
     drains_alone: ClassVar[bool] = False
-    # Whether models differ between ranks until they are averaged, after a drain as well.
+    # True if models differ between ranks until they are averaged, even after a drain.
     models_differ: ClassVar[bool] = False
 
     def discard(self, answers: Mapping[str, list[Any]]) -> bool:
-        """All ranks do so, and what they started counts as if they had not; `answers` to it by bucket name, if any.
+        """Undo the exchange of this update, on all ranks. `answers`: results so far, by bucket name.
 
-        After `complete`, with no answers: those it told of are dropped. Returns whether replicas may have parted.
+        After `complete`, without answers: drop the results of that update. Returns True if replicas may have diverged.
         """
         return False
 
     def real_weights(self) -> AbstractContextManager[None]:
-        """A context in which weights are what the updates made of them. Not in a graph."""
+        """Return a context in which weights have the values that the updates produced. Not in a graph."""
         return self.around.real_weights()
 
     def state(self) -> dict[str, Any] | None:
-        """What a run that goes on from here needs (in_flight_state.py); None if that is nothing.
+        """Return the state for continuing from here (in_flight_state.py); None if there is none.
 
-        Waits for what travels, changes nothing, asks no other rank.
+        Waits for what is in flight, changes nothing and does not communicate.
         """
         state = self._state()
         if state is not None and state["in_flight"] and self.weighted:
@@ -259,29 +262,29 @@ class Exchange(ABC):
         return with_residuals(state, self.wire.travel.state(), self.settings.tag)
 
     def _state(self) -> dict[str, Any] | None:
-        """As `state`, without what error feedback keeps."""
+        """Return the state without the residuals of error feedback."""
         return None
 
     def differs(self, state: dict[str, Any]) -> bool:
-        """Whether `state`, what `state()` returned, is this rank's alone, so that no other rank can go on with it.
+        """Return True if `state`, which `state()` returned, belongs to this rank only.
 
-        What error feedback keeps differs, too, and is not asked for: without it a rank goes on as well.
+        Residuals of error feedback, which differ too, are ignored: a rank can continue without them.
         """
         return self.settings.states_differ and bool(state["in_flight"])
 
     def check(self, state: dict[str, Any]) -> None:
-        """Raises ValueError for gradients in flight of another exchange: they would be lost."""
+        """Raise ValueError for in-flight gradients of another exchange, which would be lost."""
         if state["in_flight"] and state["k"] != self.settings.tag:
             raise ValueError(f"expected {self.settings.expected}, found {self.among.described(state['k'])}")
 
     def load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights = dict) -> None:
-        """Go on where `state` was taken, `buckets` being those that travel from now on.
+        """Restore `state`; `buckets` are exchanged from now on.
 
-        Raises UsageError for a state of another exchange, or of gradients that are not those of whole buckets.
+        Raises UsageError for a state of another exchange, or with gradients that do not form whole buckets.
         """
         rest, residuals = without_residuals(state)
         if residuals is not None:
-            self._state()  # waits for what travels: it would still change the residuals
+            self._state()  # waits for what is in flight, which would still change the residuals
         self.wire.travel.load(residuals)
         if rest is None:
             return
@@ -302,42 +305,42 @@ class Exchange(ABC):
             ) from error
 
     def _load(self, state: dict[str, Any], buckets: Sequence[Bucket], weights: Weights) -> None:  # noqa: B027
-        """As `load`, of a state that `check` accepts: nothing is in flight."""
+        """Restore a state that `check` accepts; here, without anything in flight."""
 
     def forget(self) -> None:
-        """Drop what is in flight and all that was agreed: the ranks failed or changed."""
+        """Drop what is in flight and all agreements, because ranks failed or changed."""
         self._met, self._announced, self._drains, self.weighted = False, False, 0, None
         self.around.forget()
 
     def meet(self, what: str, values: list[int], meaning: str) -> None:
-        """Wait for all ranks to come here with the same values. Raises UserError within a minute if they do not."""
+        """Wait until all ranks call this with the same values. Raises UserError within a minute if they do not."""
         here = self.wire.library, self.wire.process_set.process_set_id
         agree(*here, f"paceline.{what}.{self.wire.label}", values, meaning, SAME_EXCHANGE)
 
     @cached_property
     def in_flight(self) -> InFlight:
-        """What the library has of this process set."""
+        """In-flight results of this process set in the library."""
         return InFlight(self.wire.library, self.wire.process_set.process_set_id)
 
     # --- for subclasses -------------------------------------------------------------------------------------------
 
     @property
     def known(self) -> Mapping[str, Bucket]:
-        """The buckets that something may be in flight of, by name."""
+        """Buckets that may have something in flight, by name."""
         return {}
 
     @property
     def _bound(self) -> bool:
-        """Whether updates must have gradients of the same variables as before."""
+        """True if updates must have gradients of the same variables as before."""
         return False
 
     @property
     def _filled_here(self) -> Any:
-        """As `filled`, also within a graph: a tensor there."""
+        """Number of updates in flight, as `filled`; a tensor within a graph."""
         return 0
 
     def _expect(self, buckets: Mapping[str, Bucket], fresh: bool) -> None:  # noqa: B027
-        """From here on these travel, no others. `fresh`: for the first time in this world of ranks."""
+        """Exchange `buckets` from here on, and no others. `fresh`: first call in this world."""
 
 
 def waited(
@@ -345,6 +348,6 @@ def waited(
     buckets: Sequence[Bucket],
     tensors: Sequence[Sequence[Any]],
 ) -> list[list[Any]]:
-    """The results of all buckets: each is started before one is waited for."""
+    """Return the results of all buckets, all of which are started before the first wait."""
     works = [start(bucket, many) for bucket, many in zip(buckets, tensors, strict=True)]
     return [work() for work in works]

@@ -1,9 +1,8 @@
-"""Who owns which names in Horovod's library, so that no two optimizers take each other's results out of it.
+"""Ownership of names in Horovod's library, so that no optimizer takes another one's results.
 
-Names that are owned are registered with their owner's exchange.
-
-What is in flight under a name stays in the library until its optimizer takes it out. When an optimizer is collected
-without, its names are let go: at once where nothing travels, else when another optimizer claims names.
+Owned names are registered with their owner's exchange. Results in flight under a name stay in the library until its
+optimizer takes them. If an optimizer is collected before that, its names are released: at once if nothing is in flight,
+else when another optimizer claims names.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from typing import Any
 from paceline.errors import UsageError
 from paceline.native.in_flight import SETTLE_LIMIT_S, InFlight
 
-# How long a rank that gives up waits in all for what travels.
+# Total timeout of a rank that aborts, for what is in flight.
 RELEASE_LIMIT_S = 20.0
 _SHORTEST_S = 0.001
-# release(full name, limit in seconds): drop what the library has; False if it still travelled then and was kept.
+# release(full name, limit in seconds): drop the library's results; False if some were still in flight and were kept.
 Release = Callable[[str, float], bool]
 Key = tuple[int, str]  # process set, name
 
 
 class _Known:
-    """Of a library: by name its owner, or how to release what an owner left that was collected meanwhile."""
+    """Owner of each name in a library; `abandoned` has the release functions of names whose owner was collected."""
 
     def __init__(self) -> None:
         self.owners: dict[Key, weakref.ref[ChannelOwner]] = {}
@@ -33,12 +32,13 @@ class _Known:
 
 
 class ChannelOwner:
-    """The names that one optimizer has something in flight under."""
+    """The names under which one optimizer has something in flight."""
 
     def __init__(self, in_flight: InFlight, exchange: tuple[Any, ...], release: Release | None = None) -> None:
-        """`exchange`: what its names are registered with, the word and the settings (paceline.native.exchanges).
+        """Construct an owner without names.
 
-        `release`: that of `in_flight`, or another, which must not hold the optimizer.
+        `exchange`: the word and settings with which its names are registered (paceline.native.exchanges). `release`:
+        that of `in_flight`, or another one, which must not hold the optimizer.
         """
         self._in_flight = in_flight
         self._set, self._known = in_flight.process_set_id, in_flight.process.of(_Known)
@@ -47,19 +47,19 @@ class ChannelOwner:
         self._release = _and_unregister(in_flight, self._empty)
         self._names: set[str] = set()
         self._world: object = None
-        # Nothing is left to do at the end of a process, when the library may be gone.
+        # Not at exit: nothing is left to do, and the library may be gone.
         weakref.finalize(self, _abandon, self._known, self._set, self._names, self._release).atexit = False
 
     def claim(self, names: Iterable[str], label: str, refuse: bool = True) -> None:
-        """Own `names` from here on, empty, and register them; those that are owned already keep what they have.
+        """Own `names` from here on, empty, and register them; names owned already keep their results.
 
-        `label`: what users call them. Raises UsageError if another optimizer has owned one of them since the ranks
-        began, unless `refuse` is false: what it has in flight is dropped then.
+        `label`: their name for users. Raises UsageError if another optimizer has owned one of them in this world,
+        unless `refuse` is false: then its results in flight are dropped.
         """
         self._world = self._in_flight.process.world
         for name in names:
             if name in self._names:
-                self._in_flight.register(name, *self._exchange)  # a process set may have begun anew
+                self._in_flight.register(name, *self._exchange)  # the process set may be a new one of the same number
                 continue
             key = (self._set, name)
             known = self._known.owners.get(key)
@@ -81,14 +81,14 @@ class ChannelOwner:
         _let_go_of(self._known.abandoned)
 
     def empty(self) -> None:
-        """Drop all that is in flight under the names, waiting for what travels; they stay owned and registered."""
+        """Drop all that is in flight under the names, after waiting for it; they stay owned and registered."""
         for name in self._names:
             self._empty(name, SETTLE_LIMIT_S)
 
     def release(self) -> None:
-        """Drop all that is in flight under the names, waiting for what travels; they are free then.
+        """Drop all that is in flight under the names, after waiting for it, and release the names.
 
-        The wait for all of them has one limit: what ranks with another exchange never hand in, never arrives.
+        One limit holds for the whole wait: results that depend on ranks with another exchange never arrive.
         """
         end = time.monotonic() + RELEASE_LIMIT_S
         for name in self._names:
@@ -108,7 +108,7 @@ def _and_unregister(in_flight: InFlight, release: Release) -> Release:
 
 
 def _abandon(known: _Known, process_set_id: int, names: set[str], release: Release) -> None:
-    # Runs wherever an optimizer is collected: it must not wait.
+    # Runs inside the garbage collector, so it must not wait.
     for name in names:
         key = (process_set_id, name)
         known.owners.pop(key, None)

@@ -1,6 +1,6 @@
-"""How an exchange is declared: once, in its own room. Options, checks, agreement and texts follow from it.
+"""Declaration of an exchange, from which options, checks, agreement and texts follow.
 
-`paceline.registry.exchanges` lists the declarations.
+Each exchange has its declaration in its own package; `paceline.registry.exchanges` lists them.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ from paceline.option import Option
 
 
 def whole(value: Any, low: int, high: float = float("inf")) -> bool:
-    """Whether `value` is a whole number from `low` to `high`."""
+    """Return True if `value` is an integer from `low` to `high`."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 class ExchangeSettings:
-    """What a user chooses of one exchange; subclasses are frozen dataclasses whose fields are made by `setting`."""
+    """Settings of one exchange; subclasses are frozen dataclasses whose fields are made by `setting`."""
 
-    # What a saved state has under "k", which says whose it is.
+    # Value under "k" in a saved state, which identifies the exchange.
     tag: ClassVar[Any]
-    # Whether an update waits for all ranks, in this step or a later one, so that none runs ahead.
+    # True if an update waits for all ranks, in this step or a later one, so that none runs ahead.
     ranks_meet: ClassVar[bool] = True
-    # Whether what is saved of this exchange differs from rank to rank: every rank saves and loads its own.
+    # True if the saved state differs between ranks: every rank saves and loads its own.
     states_differ: ClassVar[bool] = False
-    # Whether ranks make updates of their own, and models are averaged.
+    # True if each rank updates with its own gradients, and models are averaged.
     averages_models: ClassVar[bool] = False
-    # Whether gradients leave their rank.
+    # True if gradients leave their rank.
     gradients_travel: ClassVar[bool] = True
-    # Whether results wait in Horovod's library, as they travelled: in types that NumPy has.
+    # True if results wait in Horovod's library, in the type that was sent, which must be one of NumPy's.
     results_wait: ClassVar[bool] = False
-    # Whether updates use the gradients of their own step, of all ranks.
+    # True if updates use the gradients of their own step, of all ranks.
     in_step: ClassVar[bool] = False
-    # Whether one rank alone is given the mean of a parameter's gradients, updates it and keeps the optimizer's state.
+    # True if only one rank gets the mean gradient of a parameter, updates it and keeps the optimizer's state.
     sharded: ClassVar[bool] = False
-    # Whether results do not depend on which ranks come in time.
+    # True if results do not depend on which ranks arrive in time.
     reproducible: ClassVar[bool] = True
-    # Whether every contribution has a weight, 1 where the script gives none.
+    # True if every contribution has a weight, which is 1 unless the script sets it.
     weighs: bool = False
-    # Whether it is PyTorch's alone.
+    # True if only PyTorch has this exchange.
     torch_alone: ClassVar[bool] = False
 
     def __new__(cls, *_: Any, **given: Any) -> ExchangeSettings:
-        """Raise UsageError for a keyword argument of Paceline 0.1 that has another name now."""
+        """Raise UsageError for a keyword argument of Paceline 0.1 that has been renamed."""
         renamed.refuse_keywords(cls.__name__, given)
         return super().__new__(cls)
 
     def _require(self, *rules: tuple[str, bool, str]) -> None:
-        """Raise UserError for the first field that is not as it must be: its name, whether it is, and the remedy."""
+        """Raise UserError for the first invalid field. A rule has the field's name, its validity, and the remedy."""
         for name, right, remedy in rules:
             if not right:
                 raise UserError(f"{type(self).__name__}({name}={getattr(self, name)!r}) cannot be used.", remedy)
 
     def check_environment(self) -> None:
-        """Raise UserError where a variable of Horovod's asks for what this exchange cannot work with."""
+        """Raise UserError if a variable of Horovod's conflicts with this exchange."""
 
     @property
     def synchronous(self) -> bool:
-        """Whether gradients are used in the step they belong to, those of all ranks: as with plain Horovod."""
+        """True if updates use all ranks' gradients of their own step, as with plain Horovod."""
         return False
 
     @property
     def expected(self) -> str:
-        """What saved states may have in flight, as errors say it."""
+        """Description, for errors, of the in-flight gradients that a saved state may have."""
         return "no gradients in flight"
 
     @property
     def needs_optimizer(self) -> tuple[str, str] | None:
-        """The problem and the remedy where gradients are exchanged without an optimizer, as tapes do; None: works."""
+        """Problem and remedy for use without an optimizer, as in tapes; None if tapes can use it."""
         return None
 
 
@@ -80,9 +80,12 @@ class ExchangeSettings:
 class Setting:
     """One field of an ExchangeSettings.
 
-    `option`: the option that gives it a value, "" if there is none; `parse`, `kind`, `unit` and `meaning` are the
-    option's. `agreed`: what errors call it if ranks must have equal values, else "". `number(settings, ranks)` is the
-    value in whole numbers, int(value) unless given; `otherwise(ranks)` that of ranks with another exchange.
+    Attributes:
+        parse, kind, unit, meaning: as in `Option`.
+        option: name of the option that sets the field; "" if there is none.
+        agreed: name in errors if ranks must have equal values, else "".
+        number: function of (settings, ranks) that returns the value as an integer; by default int(value).
+        otherwise: function of the number of ranks that returns this number for ranks with another exchange.
     """
 
     parse: Callable[[str], Any] | None = None
@@ -96,12 +99,12 @@ class Setting:
 
 
 def setting(default: Any, **words: Any) -> Any:
-    """A field of an ExchangeSettings with this default; `words` are those of Setting."""
+    """Return a field of an ExchangeSettings with this default; `words` are the fields of Setting."""
     return dataclasses.field(default=default, metadata={"setting": Setting(**words)})
 
 
 def sync_every(default: int) -> Any:
-    """The field of exchanges under which models drift apart: how often all ranks average them."""
+    """Return the field of exchanges whose models diverge: updates between two averages over all ranks."""
     return setting(
         default, option="sync_every", parse=option.count, kind="whole number", unit="updates",
         meaning="where models drift apart (local, majority, solo), average those of all ranks after this many updates; "
@@ -113,11 +116,15 @@ def sync_every(default: int) -> Any:
 class Declaration:
     """One exchange.
 
-    `settings`: the class that users may give; `word`: its name in small letters. `short`: the names and what they mean
-    in a few words, for the option; `text`: what becomes of gradients, a sentence for docstrings. `in_flight(tag)`: what
-    a saved state with this tag has in flight; "" for tags of other exchanges. Unless given follow from the word:
-    `names`, what users may call it and the fields that each name stands for; `page`, in docs/methods/;
-    `implementation`, its class (paceline.exchange.base) as "module:name": who reads options need not load it.
+    Attributes:
+        settings: class that users construct.
+        short: names and their meanings in a few words, for the option.
+        text: a sentence on the gradients of an update, for docstrings.
+        in_flight: function that describes the in-flight gradients of a saved state with this tag; "" for other tags.
+        names: names for users -> fields that each name sets; by default only `word`.
+        page: its page in docs/methods/; by default `word`.md.
+        implementation: its class (paceline.exchange.base) as "module:name", which readers of options need not import;
+            by default derived from `word`.
     """
 
     settings: type[ExchangeSettings]
@@ -138,24 +145,24 @@ class Declaration:
 
     @property
     def word(self) -> str:
-        """What stands in the names of its operations, so that none of another exchange has the same."""
+        """Name of the exchange in lower case, which makes the names of its operations unique."""
         return self.settings.__name__.lower()
 
     @property
     def example(self) -> str:
-        """One call of the class."""
+        """Example of a call of the class."""
         first = [f"{name}={default!r}, ..." for name, default, _ in self.fields()][:1]
         return f"hvd.{self.settings.__name__}({', '.join(first)})"
 
     def fields(self) -> list[tuple[str, Any, Setting]]:
-        """Name, default and declaration of every setting."""
+        """Return name, default and declaration of every setting."""
         return [
             (field.name, field.default, field.metadata["setting"])
             for field in dataclasses.fields(self.settings)  # type: ignore[arg-type]
         ]
 
     def options(self) -> list[Option]:
-        """The options that settings have."""
+        """Return the options of the settings."""
         return [
             Option(
                 one.option, one.parse, one.kind, one.unit, default, one.meaning, "run", ("exchange", tuple(self.names))
@@ -165,16 +172,16 @@ class Declaration:
         ]
 
     def of_options(self, name: str, values: Any) -> ExchangeSettings:
-        """The settings of `name`, with what `values` (paceline.config.Settings) has of the options."""
+        """Return the settings of `name` with the options' values in `values` (paceline.config.Settings)."""
         given = {field: getattr(values, one.option) for field, _, one in self.fields() if one.option}
         chosen = {field: value for field, value in given.items() if value is not None}
         return self.settings(**{**chosen, **self.names[name]})
 
     def agreed(self) -> list[tuple[str, str, Setting]]:
-        """Field, word in errors and declaration of the settings that ranks must have equal values of."""
+        """Return (field, name in errors, declaration) of the settings that must be equal on all ranks."""
         return [(name, one.agreed, one) for name, _, one in self.fields() if one.agreed]
 
     def listed(self) -> str:
-        """The names and what becomes of gradients, as docstrings of wrappers list it."""
+        """Return the names and the text, as listed in docstrings of wrappers."""
         names = ", ".join(f'"{name}"' for name in self.names)
         return f"{names} or hvd.{self.settings.__name__}(...): {self.text} ({self.page})"

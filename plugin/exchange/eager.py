@@ -1,4 +1,4 @@
-"""What graph operations come to where Python sees every step: it holds numbers and decides."""
+"""Operations of an exchange where Python sees every step: plain numbers and decisions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class PythonCell:
         self._value = value
 
     def read(self) -> Any:
-        """See Cell.read."""
+        """Return the value."""
         return self._value
 
     def assign(self, value: Any) -> None:
-        """See Cell.assign."""
+        """Replace the value."""
         self._value = value
 
     value = read
@@ -29,40 +29,40 @@ class PythonCell:
 
 
 class EagerOps:
-    """See Ops."""
+    """`Ops` on plain Python values."""
 
     def cell(self, value: Any) -> Cell:
-        """See Ops.cell."""
+        """Return a cell with this value."""
         return PythonCell(value)
 
     def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """See Ops.cond."""
+        """Call one of two functions."""
         return then() if predicate else otherwise()
 
     def where(self, predicate: Any, one: Any, other: Any) -> Any:
-        """See Ops.where."""
+        """Return one of two values."""
         return one if predicate else other
 
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
-        """See Ops.after: they are."""
+        """Return an empty context: `results` are ready."""
         return contextlib.nullcontext()
 
     def fraction(self, number: Any) -> float:
-        """See Ops.fraction."""
+        """Return the number as a float."""
         return float(number)
 
     def cast(self, number: Any, like: Any) -> Any:
-        """See Ops.cast: as it is."""
+        """Return the number unchanged."""
         return number
 
     def shifted(self, numbers: Any, newest: Any) -> Any:
-        """See Ops.shifted."""
+        """Drop the oldest number and append the newest."""
         return [*numbers[1:], newest]
 
     def without_zeros(self, numbers: Any, value: Any) -> Any:
-        """See Ops.without_zeros."""
+        """Replace zeros by `value`."""
         return [one or value for one in numbers]
 
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
-        """See Ops.in_graph: operations that run eagerly keep their names."""
+        """Call the function: operations that run eagerly keep their names."""
         return function(tensors)

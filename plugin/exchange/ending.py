@@ -1,4 +1,7 @@
-"""What optimizers and tapes have to do when their ranks end: registered here while they live, in the order of use."""
+"""Registry of the final work of optimizers and tapes when their ranks end, in the order of use.
+
+Entries last as long as their optimizer or tape.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from paceline.native.world import process
 
 
 class Ending(NamedTuple):
-    """What is to be done for one exchange: `drain()` makes the updates that are left and says how many those were.
+    """Final work of one exchange: `drain()` makes the updates that are left and returns their number.
 
-    `how`: how users do the same.
+    `how` tells users how to do the same.
     """
 
     exchange: Exchange
@@ -32,16 +35,16 @@ class _Entry(NamedTuple):
 
 
 class _Known:
-    """Of a library: who registered, and the process sets that exchanges were made for, whether these live or not."""
+    """Entries of one library, and the process sets that had exchanges, which may be gone."""
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
         self.sets: list[Any] = []
-        self.arrivals: list[Callable[[], Any]] = []  # weak, as those above
+        self.arrivals: list[Callable[[], Any]] = []  # weak references to the waiting methods
 
 
 def at_end(exchange: Exchange, drain: Callable[[], int], weights: Weights, how: str) -> None:
-    """Have `drain()` called when the ranks of the exchange end, while the objects of both methods live."""
+    """Register `drain()` to be called when the ranks of the exchange end, while the objects of both methods live."""
     wire = exchange.wire
     known = process(wire.library).of(_Known)
     if wire.process_set not in known.sets:
@@ -50,12 +53,12 @@ def at_end(exchange: Exchange, drain: Callable[[], int], weights: Weights, how: 
 
 
 def at_end_wait(library: ctypes.CDLL, wait: Callable[[], None]) -> None:
-    """Have `wait()`, for what is on its way to this rank, called when the ranks end, while its object lives."""
+    """Register `wait()`, which waits for data in flight to this rank, for the ranks' end, while its object lives."""
     process(library).of(_Known).arrivals.append(weakref.WeakMethod(wait))
 
 
 def wait_for_arrivals(library: ctypes.CDLL) -> None:
-    """Wait for all that `at_end_wait` was given. Raises what waiting raises."""
+    """Call every function registered with `at_end_wait`. Raises what they raise."""
     known = process(library).of(_Known)
     known.arrivals = [one for one in known.arrivals if one() is not None]
     for one in known.arrivals:
@@ -64,13 +67,13 @@ def wait_for_arrivals(library: ctypes.CDLL) -> None:
 
 
 def process_sets(library: ctypes.CDLL) -> list[int]:
-    """Those of this world that this rank has had exchanges in, in ascending order."""
+    """Return this rank's process sets in this world that had exchanges, in ascending order."""
     known = [one for one in process(library).of(_Known).sets if one.process_set_id is not None]
     return sorted({int(one.process_set_id) for one in known if one.included()})
 
 
 def endings(library: ctypes.CDLL, process_set_id: int) -> list[Ending]:
-    """What is to be done in this process set, in the order in which it was registered."""
+    """Return the final work in this process set, in the order of registration."""
     found = []
     entries = process(library).of(_Known).entries
     for entry in list(entries):

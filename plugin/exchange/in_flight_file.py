@@ -1,7 +1,7 @@
-"""Files of what an exchange has in flight: NumPy's .npz, without pickled objects, so that loading one runs no code.
+"""Files of in-flight gradients: NumPy's .npz without pickled objects, so that loading one runs no code.
 
 A state is a nest of dictionaries (whose keys are words or numbers), lists, tuples, numbers and arrays. The file has its
-arrays, by number, and as JSON what is round them.
+arrays, by number, and the surrounding structure as JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEST = "nest"
 
 
 def save_in_flight(path: Path, state: dict[str, Any] | None) -> None:
-    """Write `state`, what `in_flight()` returned, to `path`; in one go, so that no half of a file is found later."""
+    """Write `state`, which `in_flight()` returned, to `path`, atomically: a temporary file is renamed."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     nest = json.dumps(_flat(state, arrays))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def save_in_flight(path: Path, state: dict[str, Any] | None) -> None:
 
 
 def load_in_flight(path: Path) -> dict[str, Any] | None:
-    """What `save_in_flight` was given. Raises UserError for other files, FileNotFoundError without one."""
+    """Return the state in `path`. Raises UserError for other files, FileNotFoundError without one."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -1,8 +1,8 @@
-"""What in_flight() of every optimizer and tape returns, and load_in_flight() takes: plain arrays and numbers.
+"""Structure of the states that in_flight() returns and load_in_flight() accepts, with plain arrays and numbers.
 
-The same structure for PyTorch, Keras and TensorFlow's tapes, of dicts, lists, tuples, NumPy arrays, numbers and None,
-so that anything saves it: pickle, numpy, torch.save. PyTorch's state_dict() has it under "paceline_in_flight" with
-tensors in the place of arrays, as torch.load reads them by default.
+PyTorch, Keras and TensorFlow's tapes use the same structure of dicts, lists, tuples, NumPy arrays, numbers and None, so
+that anything can save it: pickle, numpy, torch.save. PyTorch's state_dict() has it under "paceline_in_flight" with
+tensors in place of arrays, as torch.load reads them by default.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class SparseGradient(TypedDict):
 
 
 class Rounds(TypedDict):
-    """What a rank with a partial exchange has of one gradient (paceline.partial.state)."""
+    """State of one gradient on one rank under a partial exchange (paceline.partial.state)."""
 
-    send: Array  # of the gradient's shape: what has not left
-    results: Array  # of the gradient's shape: what this rank has missed
+    send: Array  # of the gradient's shape: contributions not sent yet
+    results: Array  # of the gradient's shape: results that this rank has missed
     rounds: int  # performed so far
     pending: int  # contributions in `send`
     missed: int  # rounds in `results`
-    fresh: int  # contributions in time in those
+    fresh: int  # contributions in time in `results`
 
 
 # By the parameter's name (PyTorch), or the variable's index in the optimizer's or tape's list (Keras, tapes).
@@ -42,37 +42,37 @@ Gradients = dict[str, Array | SparseGradient | Rounds] | dict[int, Array | Round
 
 
 class _Further(TypedDict, total=False):
-    warm: int  # synchronous updates still to come; not of a partial exchange
-    rank: int  # whose this is, of how many ranks; of a partial exchange only
-    ranks: int
-    staleness: Any  # what compensates for staleness: arrays and numbers, or None
-    residuals: Residuals  # of error feedback: this rank's
-    weighted: bool  # whether contributions have their weight behind them, as one element more (PyTorch)
+    warm: int  # synchronous updates still to come; not with a partial exchange
+    rank: int  # owner of this state; only with a partial exchange
+    ranks: int  # number of ranks; only with a partial exchange
+    staleness: Any  # state of the compensation: arrays and numbers, or None
+    residuals: Residuals  # this rank's residuals of error feedback
+    weighted: bool  # True if contributions have their weight appended as one more element (PyTorch)
 
 
 class InFlightState(_Further):
-    """The updates in flight of one rank; the same on all ranks unless the exchange is partial."""
+    """The updates in flight on one rank; equal on all ranks unless the exchange is partial."""
 
-    k: int  # whose this is (ExchangeSettings.tag): the iteration dependency K; 0: a partial exchange
-    # From the oldest to the newest: gradients as they travel (bfloat16 as float32), and the factor that the loss was
-    # scaled by, or 1. Of a partial exchange one.
+    k: int  # tag of the exchange (ExchangeSettings.tag): the iteration dependency K; 0: a partial exchange
+    # From the oldest to the newest: gradients in the type on the wire (bfloat16 as float32), and the factor of the
+    # loss, or 1. A partial exchange has one entry.
     in_flight: list[tuple[Gradients, float]]
 
 
 _RESIDUALS = "residuals"
-# True in a state of gradients that travelled with weights (PyTorch).
+# True in a state of weighted gradients (PyTorch).
 WEIGHTED = "weighted"
 
 
 def with_residuals(state: dict[str, Any] | None, residuals: Residuals | None, tag: int) -> dict[str, Any] | None:
-    """`state`, what an exchange with this tag needs, and residuals; None without either."""
+    """Return `state`, of an exchange with this tag, together with residuals; None without either."""
     if residuals is None:
         return state
     return {**({"k": tag, "in_flight": []} if state is None else state), _RESIDUALS: residuals}
 
 
 def without_residuals(state: dict[str, Any]) -> tuple[dict[str, Any] | None, Residuals | None]:
-    """What `with_residuals` was given, without the tag. Any exchange goes on with residuals alone."""
+    """Return state and residuals that `with_residuals` joined. Any exchange can continue with residuals alone."""
     if _RESIDUALS not in state:
         return state, None
     rest = {key: value for key, value in state.items() if key != _RESIDUALS}
@@ -80,7 +80,7 @@ def without_residuals(state: dict[str, Any]) -> tuple[dict[str, Any] | None, Res
 
 
 def grouped(in_flight: Sequence[tuple[Any, float]], buckets: Sequence[Bucket]) -> list[dict[Bucket, list[Any]]]:
-    """Per update in flight the values of whole buckets. Raises ValueError if they are others."""
+    """Return the values of whole buckets for each update in flight. Raises ValueError for other gradients."""
     updates = []
     for results, _ in in_flight:
         known = [bucket for bucket in buckets if bucket.members[0] in results]

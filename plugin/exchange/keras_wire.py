@@ -1,4 +1,4 @@
-"""What wires of Keras and of TensorFlow's tapes share: how tensors travel, through a module of paceline.keras3."""
+"""Base of the wires of Keras and of TensorFlow's tapes, which use a module of paceline.keras3."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from paceline.native.library import loaded
 
 
 class KerasWire:
-    """The part of a Wire that goes through `module`, paceline.keras3.on_tensorflow or on_torch."""
+    """A Wire over `module`, paceline.keras3.on_tensorflow or on_torch."""
 
     def __init__(self, module: Any, library_name: str, settings: Any, word: str) -> None:
-        """`settings` are those of the optimizer or tape (paceline.keras3.settings); `word`: Declaration.word."""
+        """Construct the wire of one optimizer or tape, from paceline.keras3.settings and Declaration.word."""
         self.library = loaded(library_name)
         self.travel = settings.travel
         self.process_set = settings.process_set
-        # What was compiled with this exchange in it, for eager execution; `module` fills and reads it.
+        # Functions compiled with this exchange for eager execution; `module` fills and reads it.
         self.functions: dict[Any, Any] = {}
-        self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # that have its operations
+        self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs that contain its operations
         self.optimizer: Callable[[], Any] | None = None  # a weak reference, once it has made an update
         self._averages: dict[tuple[str, bool], VariableMeans] = {}
         self._module = module
         self._label = own_name(self.library, self.process_set.process_set_id, settings.name)
-        # No operation without an exchange has such names. The label has no word in it: ranks compare what they have
-        # under it, and their exchanges may differ.
+        # The word keeps these names apart from operations without an exchange. The label omits it: ranks compare values
+        # under the label, and their exchanges may differ.
         name = f"{self._label}.{word}"
-        # An exchange must not keep alive what it is made for.
+        # An exchange must not keep its optimizer or tape alive.
         self._settings = dataclasses.replace(settings, name=name, groups=None, exchange=None)
 
     waits_later = False
 
     @property
     def label(self) -> str:
-        """See Wire.label: a name that no other exchange of this process has."""
+        """Name of the optimizer or tape, unique among the exchanges of this process."""
         return self._label
 
     def buckets(self, indices: Sequence[int], groups: Sequence[Sequence[int]], like: Sequence[Any]) -> list[Bucket]:
-        """The buckets of variables with these indices; `groups` has the positions that travel together.
+        """Return the buckets of the variables with these indices; `groups` has the positions that form a bucket.
 
         `like`: tensors or variables of the gradients' types, by position.
         """
@@ -61,13 +61,13 @@ class KerasWire:
             members = tuple(indices[position] for position in group)
             name = self._settings.bucket(members, [like[position] for position in group])
             if len(members) > 1:
-                # The name says which: after a freeze others stand in the same place, of other shapes.
+                # The digest identifies the members: after a freeze, others of other shapes have the same position.
                 name = f"{name}_{zlib.crc32(repr(members).encode()):08x}"
             made.append(Bucket(name, members))
         return made
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
-        """See Wire.start."""
+        """Start to reduce `tensors`; `exact`: without the codec."""
         if not exact:
             self.travel.begin(bucket.name, lambda: self.full_names(bucket), bucket.members, tensors)
         name = unmarked(bucket.name) if exact else bucket.name
@@ -75,13 +75,13 @@ class KerasWire:
         return work
 
     def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
-        """See Wire.full_names."""
+        """Return Horovod's names of the operations of `bucket`, one per member."""
         name = unmarked(bucket.name) if exact else bucket.name
         names: list[str] = self._module.full_names(name, len(bucket.members))
         return names
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
-        """See Wire.waits_here: sparse gradients are made dense before they travel."""
+        """Return False: sparse gradients are made dense before the exchange."""
         return False
 
     def start_means(
@@ -92,12 +92,12 @@ class KerasWire:
         encoded: bool = False,
         kind: str = "",
     ) -> Callable[[], dict[int, Any]]:
-        """Average, and return a function that gives the means: nothing travels in between."""
+        """Average at once, and return a function that returns the means."""
         found = self._means(kind, encoded)(weights, work, values)
         return lambda: found
 
     def _means(self, kind: str, encoded: bool) -> VariableMeans:
-        """Return the means of one kind, whose operations TensorFlow compiles once."""
+        """Return the VariableMeans of one kind, whose operations TensorFlow compiles once."""
         if (kind, encoded) not in self._averages:
             name = f"{self._settings.name}_average{kind and '_'}{kind}"
             travel = self.travel if encoded else Travel(self.library, self.process_set, Choice())
@@ -106,12 +106,12 @@ class KerasWire:
         return self._averages[kind, encoded]
 
     def moments(self, weights: Mapping[int, Any]) -> Mapping[str, Mapping[int, Any]]:
-        """Return variables of the optimizer, {} before its first update. Raises UsageError where it has none."""
+        """Return variables of the optimizer, {} before its first update. Raises UsageError if it keeps no moments."""
         optimizer = None if self.optimizer is None else self.optimizer()
         return {} if optimizer is None else moments_of(optimizer, weights)
 
     def trial(self) -> Any:
-        """Raise UsageError: there are no steps on trial under Keras."""
+        """Raise UsageError: trial steps are not available under Keras."""
         raise UsageError(
             f"{self._label}: compensation='own' was given to an optimizer of Keras.",
             "Use correction=0.01, or paceline.torch.",
@@ -125,7 +125,7 @@ class KerasWire:
         return wire
 
     def _averaging(self, **changes: Any) -> Any:
-        """Return settings with `changes` that average values as they are."""
+        """Return settings with `changes` for plain averages, without compression."""
         return dataclasses.replace(
             self._settings,
             op=self._settings.average,
@@ -135,46 +135,46 @@ class KerasWire:
         )
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
-        """See Wire.shared: those of layers that stay on their rank do not travel."""
+        """Omit the weights of layers that stay on their rank."""
         return {index: weight for index, weight in weights.items() if index in members}
 
     def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
-        """See Wire.update_set: Keras updates those that it is given gradients of."""
+        """Return the indices of `weights`: Keras updates those with gradients."""
         return frozenset(weights)
 
     def travelling(self, tensor: Any) -> Array:
-        """See Wire.travelling."""
+        """Return the tensor as an array."""
         return np.asarray(tensor)
 
     def plain(self, result: Any) -> Any:
-        """See Wire.plain: results in the library are arrays."""
+        """Return the result unchanged: results in the library are arrays."""
         return result
 
     def from_plain(self, value: Any) -> Any:
-        """See Wire.from_plain."""
+        """Return the value unchanged."""
         return value
 
     def value(self, weight: Any) -> Any:
-        """See Wire.value."""
+        """Return the tensor in a weight."""
         return self._module.value(weight)
 
     def trains(self, weight: Any) -> bool:
-        """See Wire.trains."""
+        """Return True if the weight is trainable."""
         return bool(weight.trainable)
 
     def assign(self, weight: Any, value: Any) -> None:
-        """See Wire.assign."""
+        """Assign a tensor or array to the weight."""
         weight.assign(value)
 
     def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
-        """See Wire.rescheduled: the optimizer asks."""
+        """Return an empty context: the optimizer asks for the rate by itself."""
         return contextlib.nullcontext()
 
 
 def moments_of(optimizer: Any, weights: Mapping[int, Any]) -> dict[str, dict[int, Any]]:
-    """Return the variables that a Keras optimizer keeps of each weight, in its shape, by the names of its lists.
+    """Return the variables that a Keras optimizer keeps for each weight, in its shape, by the names of its lists.
 
-    Raises UsageError where there are none.
+    Raises UsageError if there are none.
     """
     trained = list(optimizer._trainable_variables)
     kept: dict[str, dict[int, Any]] = {}

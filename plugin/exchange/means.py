@@ -1,4 +1,4 @@
-"""Means of numbers over ranks, weighted by the work behind them."""
+"""Weighted means of numbers over ranks."""
 
 from __future__ import annotations
 
@@ -32,16 +32,23 @@ def weighted_mean(average: Callable[[Array], Array], values: Any, weight: Any) -
 
 
 def mean_of_arrays(average: Callable[[Array, str], Array]) -> Callable[..., Any]:
-    """`mean` of one adapter, whose `average` returns the mean of an array over all ranks under a name."""
+    """Return `mean` of one adapter, whose `average` returns the mean of an array over all ranks under a name."""
 
     def mean(value: Any, weight: Any = 1, name: str = NAME) -> Any:
-        """Return the mean of `value` over all ranks, sum(w v) / sum(w), such as that of a loss over samples.
+        """Return the weighted mean of `value` over all ranks, sum(w v) / sum(w), such as a loss over samples.
 
-        A number gives a number, an array or tensor an array of its shape in float64. Eagerly. All ranks must call it,
-        those without data with the weight 0. If all have 0, the result is NaN. `name`: of the operation; means that may
-        travel at the same time need different names.
+        All ranks must call it, eagerly.
 
-        Raises UsageError for a weight that is negative or not finite.
+        Args:
+            value: a number, array or tensor.
+            weight: this rank's weight w, such as its number of samples; 0 on ranks without data.
+            name: name of the operation. Means that may be in flight at the same time need different names.
+
+        Returns:
+            A number for a number, else a float64 array of the value's shape; NaN if all weights are 0.
+
+        Raises:
+            UsageError: for a weight that is negative or not finite.
         """
         found = weighted_mean(lambda values: average(values, name), value, weight)
         return found.item() if found.ndim == 0 else found

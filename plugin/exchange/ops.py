@@ -1,7 +1,7 @@
-"""Numbers and decisions of an exchange.
+"""Numbers and decisions of an exchange, in graphs and in Python.
 
-Python runs only while a compiled step is traced: what an exchange counts lives in cells, what it decides goes through
-`cond` and `where`. Where Python sees every step they are plain Python (eager.py).
+Python runs only while a compiled step is traced. An exchange therefore keeps its counts in cells, and decides with
+`cond` and `where`. Where Python sees every step, these are plain Python (eager.py).
 """
 
 from __future__ import annotations
@@ -12,67 +12,67 @@ from typing import Any, Protocol
 
 
 class Cell(Protocol):
-    """Holds a number or a vector: a Python value where steps run eagerly, a variable where they may be compiled."""
+    """A number or a vector: a Python value where steps run eagerly, a variable where they may be compiled."""
 
     def read(self) -> Any:
-        """What it holds, here: a tensor in a graph."""
+        """Return the value at this point; a tensor in a graph."""
         ...
 
     def assign(self, value: Any) -> None:
-        """Hold another value, from here on; in a graph in every execution."""
+        """Replace the value from here on; in a graph, in every execution."""
         ...
 
     def value(self) -> Any:
-        """What it holds now: a Python number or a NumPy array (bfloat16 as float32), also while a graph is made."""
+        """Return the value now, also during tracing: a Python number or a NumPy array (bfloat16 as float32)."""
         ...
 
     def set(self, value: Any) -> None:
-        """Hold another value now, also while a graph is made."""
+        """Replace the value now, also during tracing."""
         ...
 
 
 class Ops(Protocol):
-    """Of steps of both kinds."""
+    """Operations of steps of both kinds."""
 
     def cell(self, value: Any) -> Cell:
-        """A cell that holds this number, truth value or list of numbers."""
+        """Return a cell that holds this number, truth value or list of numbers."""
         ...
 
     def cond(self, predicate: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """What one of the two returns that is called; both return the same structure of tensors, or nothing."""
+        """Call one of two functions and return its result; both return the same structure of tensors, or nothing."""
         ...
 
     def where(self, predicate: Any, one: Any, other: Any) -> Any:
-        """One of two numbers or tensors, by a truth value."""
+        """Return one of two numbers or tensors, by a truth value."""
         ...
 
     def after(self, results: Sequence[Any]) -> AbstractContextManager[Any]:
-        """A context: what is assigned within happens when `results` are there."""
+        """Return a context: assignments within it happen after `results` are computed."""
         ...
 
     def fraction(self, number: Any) -> Any:
-        """A number, what a cell of one has read, or a variable of one, as one with a fraction."""
+        """Convert a number, a value read from a cell, or a variable to a floating-point number."""
         ...
 
     def cast(self, number: Any, like: Any) -> Any:
-        """A number as one that can be multiplied with `like`."""
+        """Convert a number such that it can be multiplied with `like`."""
         ...
 
     def shifted(self, numbers: Any, newest: Any) -> Any:
-        """What a cell of a list has read, without the oldest and with another one behind."""
+        """Drop the oldest of numbers read from a cell, and append the newest."""
         ...
 
     def without_zeros(self, numbers: Any, value: Any) -> Any:
-        """Numbers read from a cell of a list, with `value` in place of zeros."""
+        """Replace zeros in numbers read from a cell by `value`."""
         ...
 
     def in_graph(self, function: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
-        """function(tensors), where operations keep their names."""
+        """Return function(tensors), run where operations keep their names."""
         ...
 
 
 class GraphOps(Ops, Protocol):
-    """Of tapes and compiled Keras: Python does not see each step."""
+    """Operations of tapes and compiled Keras, where Python does not see each step."""
 
     @property
     def tracing(self) -> bool:
@@ -80,8 +80,8 @@ class GraphOps(Ops, Protocol):
         ...
 
     def require(self, condition: Any, problem: str, remedy: str) -> list[Any]:
-        """Raise InvalidArgumentError with both texts, in an execution, where `condition` is false.
+        """Raise InvalidArgumentError with both texts, in an execution, if `condition` is false.
 
-        Returns what `after` takes, to do something if it is true.
+        Returns the operations to pass to `after` for work that follows a true condition.
         """
         ...

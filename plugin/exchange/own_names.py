@@ -1,7 +1,7 @@
-"""Names of exchanges, unique in a process: twins of one name would be answered with each other's gradients.
+"""Names of exchanges, unique in a process: with equal names, optimizers would receive each other's gradients.
 
-Names have to be equal on all ranks, which know nothing of each other's optimizers. So an exchange gets its number in
-the order of first use, which ranks of one program share, and never by what happens to be alive.
+Names must be equal on all ranks, which do not know each other's optimizers. An exchange therefore gets its number in
+the order of first use, which is the same on all ranks of a program, and never by which objects are alive.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from paceline.native.world import world
 
 
 class _Taken(set[tuple[int, str]]):
-    """Names that are taken in a world, with their process sets. A new one may have processes that have used none."""
+    """Names in use in a world, with their process sets. In a new world some processes may have used none."""
 
 
 def own_number(library: ctypes.CDLL, process_set_id: int, names: Callable[[int], Iterable[str]]) -> int:
-    """The least number, from 0 on, for which none of `names(number)` is taken in the process set; these are then."""
+    """Claim all of `names(number)` in the process set, for the smallest number with which none is taken; return it."""
     taken = world(library).of(_Taken)
     number = 0
     while not taken.isdisjoint(wanted := {(process_set_id, name) for name in names(number)}):
@@ -27,7 +27,7 @@ def own_number(library: ctypes.CDLL, process_set_id: int, names: Callable[[int],
 
 
 def own_name(library: ctypes.CDLL, process_set_id: int, name: str) -> str:
-    """`name`, or from its second use in this world on `name` with "_2", "_3" and so on behind it."""
+    """Return `name`; from its second use in this world on, append "_2", "_3" and so on."""
 
     def numbered(number: int) -> str:
         return f"{name}_{number + 1}" if number else name

@@ -1,4 +1,4 @@
-"""hvd.check_replicas: whether all ranks hold the same weights, by a checksum of each."""
+"""hvd.check_replicas: comparison of all ranks' weights by checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REMEDY = "Call check_replicas on all ranks after the same step, with the same m
 
 
 def check(library: ctypes.CDLL, weights: Iterable[tuple[str, np.ndarray[Any, Any]]]) -> None:
-    """Raise UserError on all ranks unless they have `weights`, by name, of the same bytes; all ranks call it."""
+    """Raise UserError on all ranks unless `weights`, by name, are equal bit for bit. Collective."""
     known = list(weights)
     names = [(name, one.shape, str(one.dtype)) for name, one in known]
     of_names = everyone(library, "paceline.replicas.names", [len(known), zlib.crc32(repr(names).encode())], _REMEDY)
@@ -44,13 +44,18 @@ def _unlike(by_rank: list[tuple[int, ...]]) -> str:
 
 
 def checker(library: Callable[[], ctypes.CDLL], array_of: Callable[[Any], np.ndarray[Any, Any]]) -> Callable[..., None]:
-    """`check_replicas` for Keras and TensorFlow: of models and lists of variables."""
+    """Return `check_replicas` for Keras and TensorFlow, which accepts models and lists of variables."""
 
     def check_replicas(model: Any) -> None:
-        """Raise UserError on all ranks, naming the first, unless their weights are equal, bit for bit.
+        """Compare the weights of all ranks bit for bit; the ranks exchange a checksum of each weight.
 
-        `model`: one with `trainable_variables`, or a list of variables. All ranks call it after the same step; what
-        travels is a checksum of each weight.
+        All ranks call it after the same step.
+
+        Args:
+            model: a model with `trainable_variables`, or a list of variables.
+
+        Raises:
+            UserError: on all ranks if weights differ; it names the first one that differs.
         """
         variables = getattr(model, "trainable_variables", model)
         check(library(), ((getattr(one, "path", one.name), array_of(one)) for one in variables))

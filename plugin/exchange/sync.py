@@ -1,4 +1,4 @@
-"""The synchronous exchange: the result is the reduction of this very step's gradients."""
+"""The synchronous exchange: the result is the reduction of the same step's gradients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from paceline.exchange.wire import Bucket, Work
 
 
 class SyncExchange(Exchange):
-    """Reduces over the ranks with Horovod, after each gradient or group of gradients appears."""
+    """Reduce over the ranks with Horovod, as soon as a gradient or a group of gradients is ready."""
 
     def start(self, bucket: Bucket, tensors: Sequence[Any]) -> Work:
-        """See Exchange.start."""
+        """Start to reduce `tensors`."""
         return self.wire.start(bucket, tensors)

@@ -1,4 +1,4 @@
-"""The synchronous exchange, Horovod's own: gradients of all ranks are used in the step they belong to."""
+"""The synchronous exchange, Horovod's own: updates use all ranks' gradients of their own step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from paceline.exchange.declaration import Declaration, ExchangeSettings
 
 @dataclass(frozen=True)
 class Sync(ExchangeSettings):
-    """Gradients are used in the step they belong to, those of all ranks: what Horovod does without Paceline."""
+    """Updates use all ranks' gradients of the same step, as in Horovod without Paceline."""
 
     tag: ClassVar[int] = 1  # K
     in_step: ClassVar[bool] = True
 
     @property
     def synchronous(self) -> bool:
-        """See ExchangeSettings.synchronous."""
+        """Always True."""
         return True
 
 

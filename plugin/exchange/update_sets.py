@@ -1,7 +1,7 @@
-"""Whose gradients compiled steps have in flight, where steps of different variables take turns.
+"""Sets of gradients in flight of compiled steps, where steps of different variables alternate.
 
-Python sees a compiled step once, while the step is traced. The two steps of a GAN run in turn afterwards without
-Python. So each step checks and writes, in every execution, the number of its set of gradients.
+Python sees a compiled step once, while the step is traced. The two steps of a GAN then alternate without Python.
+Therefore each step checks and writes, in every execution, the number of its set of gradients.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _NONE = 0
 
 
 class UpdateSets:
-    """The sets of buckets that updates of one optimizer or tape consist of, numbered from 1 in the order of tracing.
+    """Sets of buckets that updates of one optimizer or tape consist of, numbered from 1 in the order of tracing.
 
-    A cell holds the number of the set that was submitted last: gradients of this set may be in flight, of no other.
+    A cell holds the number of the set that was submitted last: only gradients of this set may be in flight.
     """
 
     def __init__(self, label: str, ops: GraphOps) -> None:
-        """`label`: Wire.label."""
+        """Construct without sets. `label`: Wire.label."""
         self._label = label
         self._ops = ops
         self._sets: list[dict[str, Bucket]] = []
         self._last = ops.cell(_NONE)
 
     def turn(self, buckets: Sequence[Bucket]) -> AbstractContextManager[Any]:
-        """A context in which `buckets` may be submitted; in a graph, in every execution.
+        """Return a context in which `buckets` may be submitted; in a graph, in every execution.
 
         An execution raises InvalidArgumentError there if gradients of another set are in flight.
         """
@@ -49,21 +49,21 @@ class UpdateSets:
 
     @property
     def tracing(self) -> bool:
-        """See GraphOps.tracing."""
+        """True while Python traces a graph."""
         return self._ops.tracing
 
     @property
     def last(self) -> Mapping[str, Bucket] | None:
-        """The buckets that were submitted last, by name; None if nothing was since `clear`."""
+        """Buckets that were submitted last, by name; None if none were since `clear`."""
         number = int(self._last.value())
         return None if number == _NONE else self._sets[number - 1]
 
     def put(self, buckets: Mapping[str, Bucket]) -> None:
-        """Gradients of `buckets` are in flight now, from a saved state. Not in a graph."""
+        """Set `buckets` as the set in flight, from a saved state. Not in a graph."""
         self._last.set(self._number(dict(buckets)))
 
     def clear(self) -> None:
-        """Nothing is in flight, so that any set may be submitted next. Not in a graph."""
+        """Allow any set to be submitted next: nothing is in flight. Not in a graph."""
         self._last.set(_NONE)
 
     def _number(self, buckets: dict[str, Bucket]) -> int:

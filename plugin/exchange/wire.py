@@ -1,6 +1,6 @@
-"""What an exchange needs of a framework: how tensors travel.
+"""Interface between exchanges and frameworks: submission of tensors, and access to weights.
 
-Exchanges are written once, over a Wire. That of compiled steps has GraphOps, too (ops.py).
+Exchanges are written once, over a Wire. The Wire of compiled steps has GraphOps, too (ops.py).
 """
 
 from __future__ import annotations
@@ -17,44 +17,47 @@ from paceline.codecs.travel import Travel
 from paceline.exchange.ops import Cell, GraphOps
 
 Array = np.ndarray[Any, Any]
-# Whose a gradient is: a parameter's name (PyTorch), or a variable's index in the optimizer's or tape's list.
+# Key of a gradient: its parameter's name (PyTorch), or its variable's index in the optimizer's or tape's list.
 Key = str | int
-# Waits and gives one result per tensor, in the same order.
+# Waits and returns one result per tensor, in the same order.
 Work = Callable[[], list[Any]]
-# The same, or None: there are no results in this update, which is to leave these parameters as they are.
+# As Work, or returns None: this update has no results and must not change these parameters.
 Answer = Callable[[], list[Any] | None]
-# What an optimizer updates, by index in its list; made only where something is done with it.
+# Returns the weights of an optimizer by index in its list; called only where they are needed.
 Weights = Callable[[], Mapping[int, Any]]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients that travel as one operation. `name`: of the operation; `members`: whose they are, in order."""
+    """Gradients that form one operation.
+
+    `name`: name of the operation; `members`: keys of the gradients, in order.
+    """
 
     name: str
     members: tuple[Key, ...]
 
 
 class Trial(Protocol):
-    """Steps that leave an optimizer as it was."""
+    """Trial steps, which leave the optimizer unchanged."""
 
-    scale: float  # that the loss was multiplied by
+    scale: float  # factor of the loss
 
     def changes(self) -> Mapping[int, Any]:
-        """Return the change of each weight in a step with the gradients that were submitted last; drop these."""
+        """Return the change of each weight in a step with the last submitted gradients; drop these gradients."""
         ...
 
 
 class Wire(Protocol):
-    """What one optimizer or tape in one framework submits, and its weights."""
+    """Operations and weights of one optimizer or tape in one framework."""
 
     library: ctypes.CDLL  # Horovod's
     process_set: Any
-    travel: Travel  # how gradients travel
+    travel: Travel  # codec and collective of the gradients
 
     @property
     def graph_ops(self) -> GraphOps | None:
-        """Where steps may be compiled, so that Python does not see each of them; None where it sees every update."""
+        """Operations for steps that may be compiled; None where Python sees every update."""
         ...
 
     @property
@@ -64,25 +67,27 @@ class Wire(Protocol):
 
     @property
     def label(self) -> str:
-        """What errors and meetings call the optimizer or tape, the same on all ranks."""
+        """Name of the optimizer or tape in errors and agreements, equal on all ranks."""
         ...
 
     def start(self, bucket: Bucket, tensors: Sequence[Any], exact: bool = False) -> Work:
         """Start to reduce `tensors` under the bucket's name, and return at once.
 
-        Dense tensors of one type and device, which may be overwritten; or one that `waits_here`. All ranks start the
-        same names with the same shapes. `exact`: this time without the codec, under names that say so.
+        `tensors` are dense, of one type and device, and may be overwritten; or one tensor for which `waits_here`. All
+        ranks start the same names with the same shapes. `exact`: this time without the codec, under names without its
+        mark.
         """
         ...
 
     def full_names(self, bucket: Bucket, exact: bool = False) -> list[str]:
-        """What Horovod calls the operations that `start` makes, one per member."""
+        """Return Horovod's names of the operations that `start` makes, one per member."""
         ...
 
     def waits_here(self, tensors: Sequence[Any]) -> bool:
-        """Whether results of these wait in Python: sparse gradients are gathered, which the library keeps no place for.
+        """Return True if results of these wait in Python.
 
-        Tensors or, from a saved state, what `plain` makes of them.
+        These are sparse gradients: they are gathered, and the library has no place for them. `tensors` are tensors or,
+        from a saved state, results of `plain`.
         """
         ...
 
@@ -94,31 +99,38 @@ class Wire(Protocol):
         encoded: bool = False,
         kind: str = "",
     ) -> Callable[[], dict[int, Any]]:
-        """Start to average weights over all ranks; what is returned waits, and gives tensors of their types or wider.
+        """Start to average weights over all ranks.
 
-        `values`: what is averaged in place of the weights, which may be written into without. With `work` each rank's
-        count as much as its work; without any on all ranks there are none. `encoded`: through the codec. `kind`: a word
-        in the names, so that means of several kinds may travel at the same time. In a graph it waits at once.
+        Args:
+            weights: weights by index.
+            values: values to average in place of the weights; without them, the weights' memory may be overwritten.
+            work: weight of this rank's values. If all ranks have 0, there are no means.
+            encoded: through the codec.
+            kind: a word in the names, so that means of several kinds may be in flight at the same time.
+
+        Returns:
+            A function that waits and returns the means by index, of the weights' types or wider. In a graph this method
+            itself waits.
         """
         ...
 
     def moments(self, weights: Mapping[int, Any]) -> Mapping[str, Mapping[int, Any]]:
         """Return the optimizer's state of each weight, in its shape, by kind, such as running averages of gradients.
 
-        Raises UsageError where there are none.
+        Raises UsageError if there is none.
         """
         ...
 
     def trial(self) -> Trial:
-        """Steps of the optimizer with this rank's own gradients. Raises UsageError where they cannot be made."""
+        """Return trial steps of the optimizer with this rank's own gradients. Raises UsageError if there are none."""
         ...
 
     def among(self, process_set: Any) -> Wire:
-        """A wire of the same gradients over the ranks of another process set, which averages them as they are."""
+        """Return a wire of the same gradients over another process set, with plain averages."""
         ...
 
     def shared(self, weights: Mapping[int, Any], members: set[Key]) -> Mapping[int, Any]:
-        """Those of `weights` that ranks share, where gradients of `members` travel."""
+        """Return those of `weights` that ranks share if gradients of `members` are exchanged."""
         ...
 
     def update_set(self, weights: Mapping[int, Any]) -> frozenset[int] | None:
@@ -128,53 +140,53 @@ class Wire(Protocol):
     # Tensors and weights.
 
     def like(self, tensor: Any) -> tuple[tuple[int, ...], str]:
-        """Shape, and type as NumPy calls it."""
+        """Return shape and NumPy's name of the dtype."""
         ...
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """A tensor of zeros in CPU memory."""
+        """Return a tensor of zeros in CPU memory."""
         ...
 
     def zeros_like(self, tensor: Any) -> Any:
-        """Zeros of a tensor's shape, type and layout."""
+        """Return zeros of a tensor's shape, type and layout."""
         ...
 
     def travelling(self, tensor: Any) -> Array:
-        """A result as it travels: compressed."""
+        """Return a result in its compressed form, as on the wire."""
         ...
 
     def plain(self, result: Any) -> Any:
-        """A result as states hold it: an array, or a dict of arrays (paceline.exchange.in_flight_state)."""
+        """Return a result as in states: an array, or a dict of arrays (paceline.exchange.in_flight_state)."""
         ...
 
     def from_plain(self, value: Any) -> Any:
-        """The result that `plain` was given, for those that wait here."""
+        """Return the result from which `plain` made `value`, for results that wait here."""
         ...
 
     def value(self, weight: Any) -> Any:
-        """The tensor in a weight, through which no gradient flows."""
+        """Return the tensor in a weight, without its gradient."""
         ...
 
     def trains(self, weight: Any) -> bool:
-        """Whether a weight is trained now, and not frozen."""
+        """Return True if a weight is currently trained, that is, not frozen."""
         ...
 
     def copy(self, tensor: Any) -> Any:
-        """A tensor of the same values that stays as it is."""
+        """Return a copy of a tensor that later changes do not affect."""
         ...
 
     def where(self, predicate: Any, one: Any, other: Any) -> Any:
-        """One of two tensors, element by element."""
+        """Select from two tensors, element by element."""
         ...
 
     def assign(self, weight: Any, value: Any) -> None:
-        """Give a weight other values; a tensor, or an array of a saved state."""
+        """Replace a weight's values by a tensor, or by an array of a saved state."""
         ...
 
     def cell_of(self, weight: Any) -> Cell:
-        """A cell of a weight's values now, of its type and on its device."""
+        """Return a cell with a weight's current values, of its type and on its device."""
         ...
 
     def rescheduled(self, rate: Callable[[Any], Any]) -> AbstractContextManager[Any]:
-        """A context in which learning rates are what `rate` makes of them, where the optimizer does not ask itself."""
+        """Return a context in which `rate` replaces learning rates, for optimizers that do not call it themselves."""
         ...

@@ -1,4 +1,4 @@
-"""Who is told when the ranks of a library begin anew: init() after shutdown()."""
+"""Notification of exchanges when a new world begins: init() after shutdown()."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class _Alive(weakref.WeakSet[Any]):
 
 
 def watch(exchange: Any) -> None:
-    """Have `exchange.forget()` called when the ranks of its wire's library begin anew, while it lives."""
+    """Have `exchange.forget()` called when a new world of its library begins, while it lives."""
     process(exchange.wire.library).of(_Alive).add(exchange)
 
 
 def new_world(library: ctypes.CDLL) -> None:
-    """The ranks of `library` begin anew: nothing is in flight any more."""
+    """Reset the exchanges of `library`: nothing is in flight in the new world."""
     for exchange in list(process(library).of(_Alive)):
         exchange.forget()
