@@ -1,1 +1,1 @@
-"""How gradients travel: codecs, and the collectives that they go through."""
+"""Codecs of gradients, and the choice of codec and collective for one optimizer or tape."""

@@ -1,21 +1,28 @@
-"""What is chosen for gradients of one optimizer or tape: how values travel, and by which collective."""
+"""Choice of codec and collective for the gradients of one optimizer or tape."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-EXACT = "none"  # the codec that changes nothing
+EXACT = "none"  # the lossless codec
 PLAIN = "plain"  # without error feedback
-# What the numbers of `Choice.numbers` are.
+# Meaning of `Choice.numbers`.
 AGREED = ("codec's number", "error_feedback", "collective's number")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Names as users write them, and their numbers in core (paceline.registry.codecs, .collectives).
+    """Codec and collective, by name and by number in core (paceline.registry.codecs, .collectives).
 
-    `own_codec`, `own_collective`: whether it is not what the variables say. `bfloat16`: the choice for gradients of
-    that type; None: this one.
+    Attributes:
+        codec: name that users write.
+        codec_number: the codec's number in core.
+        error_feedback: residuals are added to the next gradients.
+        collective: name that users write.
+        collective_number: the collective's number in core.
+        own_codec: True if the codec or its error feedback differs from the environment variables.
+        own_collective: True if the collective differs from the environment variables.
+        bfloat16: the choice for bfloat16 gradients; None if it is this one.
     """
 
     codec: str = EXACT
@@ -29,7 +36,7 @@ class Choice:
 
     @property
     def lossy(self) -> bool:
-        """Whether values may change on their way."""
+        """True if the codec may change values."""
         return self.codec != EXACT
 
     @property
@@ -39,10 +46,10 @@ class Choice:
 
     @property
     def mark(self) -> str:
-        """The part of an operation's name from which the library reads how it travels (core/naming/travel_mark.h).
+        """The part of an operation's name that tells the library its codec and collective.
 
-        Every rank that hears of the operation knows it from there, also a rank that has joined. Operations without a
-        mark (""), as a script's own, travel without a codec and by the collective of the variables.
+        core/naming/travel_mark.h has the format. All ranks, including those that have joined, read the choice from it.
+        Operations without a mark (""), such as a script's own, use no codec and the collective of the variables.
         """
         if not self.lossy and not self.own_collective:
             return ""
@@ -51,7 +58,7 @@ class Choice:
 
     @property
     def numbers(self) -> tuple[int, int, int]:
-        """What must be the same on all ranks; `AGREED` says what they are."""
+        """Numbers that must be equal on all ranks; `AGREED` has their meaning."""
         return self.codec_number, int(self.error_feedback), self.collective_number
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Names of operations that say how they travel (Choice.mark), and whose residuals are kept under them."""
+"""Names of operations that carry their choice (Choice.mark), and the owner of the residuals under each name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _MARK = re.compile(">[a-z0-9_]+>")
 
 
 class _Owners(dict[tuple[int, str], int]):
-    """By process set and name: whose gradients had it last. Elastic training goes on with their residuals."""
+    """(process set, name) -> number of the last owner. Elastic training continues with its residuals."""
 
 
 def unmarked(name: str) -> str:
-    """The same operation where nothing is encoded: for what must arrive as it is."""
+    """Return the name without its mark: for values that must arrive exactly."""
     return _MARK.sub("", name)
 
 
 def own(library: ctypes.CDLL, process_set_id: int, name: str, owner: int) -> None:
-    """`name` belongs to `owner` from now on; what another one's encoding has lost under it is dropped."""
+    """Assign `name` to `owner`; a residual of the previous owner is dropped."""
     owners = process(library).of(_Owners)
     if owners.get((process_set_id, name)) != owner:
         owners[process_set_id, name] = owner
@@ -30,7 +30,7 @@ def own(library: ctypes.CDLL, process_set_id: int, name: str, owner: int) -> Non
 
 
 def disown(library: ctypes.CDLL, process_set_id: int, names: Iterable[str], owner: int) -> None:
-    """`owner` is gone, and with it what encoding has lost under those of `names` that are still its."""
+    """Release `owner`: drop the residuals under those `names` that it still owns."""
     owners = process(library).of(_Owners)
     for name in [name for name in names if owners.get((process_set_id, name)) == owner]:
         del owners[process_set_id, name]

@@ -1,4 +1,4 @@
-"""How the gradients of one optimizer or tape travel, and what their encoding has lost on this rank."""
+"""Encoding of the gradients of one optimizer or tape, and this rank's error-feedback residuals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.native.codecs import Residual, put_residual, residual
 from paceline.native.world import world
 from paceline.telling import tell
 
-# Whose a gradient is (paceline.exchange.wire.Key).
+# Key of a gradient's parameter (paceline.exchange.wire.Key).
 Key = str | int
 REMEDY = (
     "Give all ranks the same codec=, error_feedback= and collective=, or the same PACELINE_CODEC and "
@@ -26,21 +26,24 @@ _numbers = itertools.count(1)
 
 
 class Residuals(TypedDict):
-    """What error feedback of one rank adds to the next gradients (paceline.exchange.in_flight_state)."""
+    """Residuals that this rank adds to its next gradients (error feedback), as saved in a state.
 
-    rank: int  # whose, in the process set; no other rank takes them
-    values: dict[Any, Any]  # float32, flat, by whose the gradients are
+    See also paceline.exchange.in_flight_state.
+    """
+
+    rank: int  # owner, in the process set; other ranks ignore them
+    values: dict[Any, Any]  # flat float32 arrays, by key of the parameter
 
 
 class _Met(set[tuple[int, str]]):
-    """Labels for which all ranks have chosen the same, by the number of the Travel."""
+    """Pairs of the Travel's number and a label for which all ranks were found to have the same choice."""
 
 
 class Travel:
-    """How the gradients of one optimizer or tape travel, with their residuals.
+    """Codec and collective of the gradients of one optimizer or tape, with their residuals.
 
-    Residuals stay in the library under the names of operations, as long as this object lives; a state has them by whose
-    the gradients are. One that was loaded waits here until the operations of its gradients are known.
+    The library keeps residuals under the names of operations as long as this object lives. A saved state has them by
+    key of the parameter. A loaded residual waits here until the operation of its gradient is known.
     """
 
     def __init__(self, library: ctypes.CDLL, process_set: Any, choice: Choice) -> None:
@@ -48,7 +51,7 @@ class Travel:
         self._library = library
         self._process_set = process_set
         self._number = next(_numbers)
-        self._begun: set[str] = set()  # first names
+        self._begun: set[str] = set()  # `first` of each `begin`
         self._members: dict[str, Key] = {}  # by full name
         self._loaded: dict[Key, Residual] = {}
         self._announced = False
@@ -56,16 +59,17 @@ class Travel:
             weakref.finalize(self, _end, library, process_set, self._members, self._number).atexit = False
 
     def choice_of(self, tensors: Sequence[Any]) -> Choice:
-        """The choice for gradients like `tensors`, or for those of such variables, which travel as one operation."""
+        """Return the choice for gradients, or variables, of the types of `tensors`; they form one operation."""
         other = self.choice.bfloat16
         return other if other is not None and {dtype_name(one) for one in tensors} == {"bfloat16"} else self.choice
 
     def begin(
         self, first: str, names: Callable[[], Sequence[str]], members: Sequence[Key], tensors: Sequence[Any]
     ) -> None:
-        """Before gradients of `members` are handed in, all under the full `names()`, which belong to `first`.
+        """Prepare the gradients of `members` before they are submitted.
 
-        `tensors` have the gradients' types. Raises UsageError for gradients that no codec takes.
+        They are submitted under the full `names()`, which belong to `first`. `tensors` have the gradients' types.
+        Raises UsageError for gradients that no codec accepts.
         """
         if first in self._begun and not self._loaded:
             return
@@ -84,16 +88,13 @@ class Travel:
                 put_residual(self._library, process_set_id, name, self._loaded.pop(member))
 
     def announce(self, label: str) -> None:
-        """One line on one rank, once, if it is not what the variables say."""
+        """Report the choice once, on rank 0, if it differs from the variables."""
         if self.choice.own and not self._announced and self._process_set.rank() == 0:
             tell(f"{self.choice} for {label}.")
         self._announced = True
 
     def meet(self, label: str) -> None:
-        """Wait, once in a world, for all ranks to choose the same for `label`, if this rank's is not the variables'.
-
-        Raises UserError within a minute if they do not. For gradients whose exchange does not ask.
-        """
+        """Check, once in a world, that all ranks chose the same for `label`, unless the variables chose here."""
         met = world(self._library).of(_Met)
         if not self.choice.own or (self._number, label) in met:
             return
@@ -109,7 +110,7 @@ class Travel:
         self.announce(label)
 
     def state(self) -> Residuals | None:
-        """This rank's residuals, to be saved; None if there are none. Asks no other rank."""
+        """Return this rank's residuals for saving; None if there are none. Does not communicate."""
         values: dict[Key, Residual] = dict(self._loaded)
         for name, member in self._members.items():
             found = residual(self._library, self._process_set.process_set_id, name)
@@ -118,7 +119,7 @@ class Travel:
         return {"rank": int(self._process_set.rank()), "values": values} if values else None
 
     def drop(self, members: Collection[Key]) -> None:
-        """Gradients of these are others from here on: what was lost of the old ones is none of theirs."""
+        """Discard the residuals of `members`, whose next gradients no longer continue the earlier ones."""
         for name, member in self._members.items():
             if member in members:
                 put_residual(self._library, self._process_set.process_set_id, name, None)
@@ -126,15 +127,16 @@ class Travel:
             self._loaded.pop(member, None)
 
     def load(self, state: Residuals | None) -> None:
-        """Go on with what `state` returned; None, or that of another rank: with nothing.
+        """Restore the residuals that `state` returned; None, or another rank's state: start without residuals.
 
-        A checkpoint of one rank that all load is as good: what is missing was rounded away once.
+        Each rank restores only its own residuals. If all load rank 0's checkpoint, the others start without residuals,
+        at the cost of one step's rounding error.
         """
         if not self.choice.error_feedback:
             return
         mine = state is not None and state["rank"] == int(self._process_set.rank())
         values = dict(state["values"]) if state is not None and mine else {}
-        # Steps of a graph have begun once and for all: theirs go to the library at once.
+        # A graph calls `begin` only once, while it is traced: its residuals go to the library now.
         for name, member in self._members.items():
             put_residual(self._library, self._process_set.process_set_id, name, values.get(member))
         begun = set(self._members.values())
@@ -142,12 +144,12 @@ class Travel:
 
 
 def _end(library: ctypes.CDLL, process_set: Any, names: dict[str, Key], number: int) -> None:
-    if process_set.process_set_id is not None:  # else it was removed, and all of it with it
+    if process_set.process_set_id is not None:  # else it was removed, with all its residuals
         disown(library, process_set.process_set_id, names, number)
 
 
 def dtype_name(tensor: Any) -> str:
-    """As NumPy calls it, of a tensor or variable of any framework."""
+    """Return NumPy's name of the dtype of a tensor or variable of any framework."""
     return str(getattr(tensor.dtype, "name", tensor.dtype)).removeprefix("torch.")
 
 
